@@ -1,0 +1,85 @@
+"""The errors manycl raises: each says what is wrong, where, and what to do next.
+
+The command line prints any :class:`ManyclError` as one message and exits with status 2; anything else is a defect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class ManyclError(Exception):
+    """Base of every error a user can cause or cure. ``hint`` says what to do next, or is empty."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One message of a compiler or reader: 1-based line and column (0 where unknown), in the user's own file."""
+
+    path: str
+    line: int
+    column: int
+    severity: str
+    text: str
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}:{self.column}" if self.line else self.path
+        return f"{where}: {self.severity}: {self.text}"
+
+
+class SourceError(ManyclError):
+    """OpenCL C that does not parse or compile. ``diagnostics`` holds the compiler's own words with their places."""
+
+    def __init__(self, message: str, diagnostics: tuple[Diagnostic, ...] = (), *, hint: str = "") -> None:
+        text = "\n".join([message, *(f"  {d}" for d in diagnostics)])
+        super().__init__(text, hint=hint)
+        self.diagnostics = diagnostics
+
+
+class SpecificationError(ManyclError):
+    """A specification file that is malformed: names the file, the line and the field."""
+
+    def __init__(self, problem: str, *, path: str = "", line: int = 0, field: str = "", hint: str = "") -> None:
+        where = f"{path}:{line}" if line else path
+        parts = [p for p in (where, field) if p]
+        super().__init__(": ".join([*parts, problem]), hint=hint)
+        self.problem = problem
+        self.path = path
+        self.line = line
+        self.field = field
+
+
+class DeviceError(ManyclError):
+    """A device that does not exist, cannot be divided as asked, or cannot be opened."""
+
+
+class MachineError(ManyclError):
+    """A machine description that is malformed: names the file and the key."""
+
+
+class LaunchError(ManyclError):
+    """A launch that cannot be right: argument count or type, NDRange, work-group size, buffer size."""
+
+
+class GraphError(ManyclError):
+    """A task graph that is not one: a cycle, an edge to a node that does not exist, an unknown buffer."""
+
+
+class PolicyError(ManyclError):
+    """A scheduling policy that does not exist or decides something impossible."""
+
+
+class RunError(ManyclError):
+    """A run that failed on a device: which kernel, which device, which sizes, what was done before."""
+
+
+class ResultError(ManyclError):
+    """A result that does not have the shape, the type or the values that were asked for."""

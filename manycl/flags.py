@@ -1,0 +1,26 @@
+"""Every environment variable that manycl reads, each with a line; nothing else reads the environment."""
+
+from __future__ import annotations
+
+import os
+
+
+def devices() -> str:
+    """MANYCL_DEVICES: which devices to use, in the syntax of ``--devices`` (default: ``all``)."""
+    return os.environ.get("MANYCL_DEVICES", "") or "all"
+
+
+def policy() -> str:
+    """MANYCL_POLICY: the scheduling policy when none is named (default: ``auto``)."""
+    return os.environ.get("MANYCL_POLICY", "") or "auto"
+
+
+def debug() -> int:
+    """MANYCL_DEBUG: 0 silent; 1 runs; 2 + decisions; 3 + commands; 4 + events; 5 + analysis. Printed to stderr."""
+    value = os.environ.get("MANYCL_DEBUG", "0")
+    return int(value) if value.isdigit() else 0
+
+
+def zero_copy() -> bool:
+    """MANYCL_ZERO_COPY: 0 gives CPU devices memory of their own instead of the host's (default: 1)."""
+    return os.environ.get("MANYCL_ZERO_COPY", "1") != "0"

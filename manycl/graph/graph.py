@@ -1,0 +1,112 @@
+"""The task graph: launches and host functions as nodes, dependences as edges, buffers as what they touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from manycl.analysis.facts import KernelFacts, ProgramFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A one-dimensional run of ``nbytes`` bytes that kernels read and write. ``key`` is unique in its session."""
+
+    key: int
+    nbytes: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalArg:
+    """An argument in local memory of ``nbytes`` bytes."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BufferArg:
+    """A buffer argument: the key of the buffer."""
+
+    key: int
+
+
+Argument = BufferArg | LocalArg | bytes
+"""A launch's argument: a buffer, local memory, or a scalar (or struct) as the bytes the kernel receives."""
+
+
+@dataclass(slots=True, eq=False)
+class Launch:
+    """One kernel launch. ``reads`` and ``writes`` are buffer keys (one in both: read and written).
+
+    ``device`` is a preference: ``""`` any, a kind (``cpu``, ``gpu``), or a device's name. ``rank`` orders the frontier
+    before everything else (higher first). Sizes are in work-items, as for clEnqueueNDRangeKernel. Treat as frozen
+    (plain slots because ten thousand of them are made per run).
+    """
+
+    name: str
+    program: ProgramFacts
+    kernel: KernelFacts
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...] | None
+    args: tuple[Argument, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    global_offset: tuple[int, ...] | None = None
+    device: str = ""
+    rank: float | None = None
+
+    @property
+    def work_items(self) -> int:
+        n = 1
+        for g in self.global_size:
+            n *= g
+        return n
+
+
+@dataclass(slots=True, eq=False)
+class HostTask:
+    """A host function that is a node: called as ``function(*arrays)`` when its inputs are valid on the host."""
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    rank: float | None = None
+
+
+Node = Launch | HostTask
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in an order in which they may run one after another (a topological order: edges go from low to high).
+
+    ``predecessors[i]`` and ``successors[i]`` are sorted node indices. ``components`` partitions the nodes into the
+    task components the user declared (PySchedCL's T); empty where none were declared.
+    """
+
+    nodes: tuple[Node, ...]
+    buffers: Mapping[int, Buffer]
+    predecessors: tuple[tuple[int, ...], ...]
+    components: tuple[tuple[int, ...], ...] = ()
+    name: str = ""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        after: list[list[int]] = [[] for _ in self.nodes]
+        for node, before in enumerate(self.predecessors):
+            for p in before:
+                after[p].append(node)
+        return tuple(tuple(s) for s in after)
+
+    @cached_property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        return tuple((p, n) for n, before in enumerate(self.predecessors) for p in before)
+
+    def __len__(self) -> int:
+        return len(self.nodes)

@@ -1,0 +1,70 @@
+"""What a machine is: devices, the memories they compute in, and the links between memories.
+
+Values only: the same shape describes the machine that is here (``run.backends.platforms`` fills it in) and one that
+is only described in a file (``machine_file``). Units: bytes, seconds, hertz, bytes per second, operations per second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+HOST = 0
+"""Index of the host's memory. A device that shares it has ``memory == HOST``; the others number from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One OpenCL device or sub-device. ``name`` is unique in its machine: ``cpu0``, ``cpu0.1`` (a part), ``gpu1``."""
+
+    name: str
+    kind: str  # "cpu", "gpu" or "accelerator"
+    model: str = ""
+    platform: str = ""
+    driver: str = ""
+    memory: int = HOST  # index of the memory it computes in; HOST: no copies
+    compute_units: int = 1
+    clock: float = 1e9  # Hz
+    flops: float = 1e9  # single-precision operations per second that a plain kernel may reach, for first estimates
+    bandwidth: float = 1e10  # bytes per second to its own memory, likewise
+    global_memory: int = 1 << 30  # bytes
+    max_allocation: int = 1 << 28  # bytes
+    local_memory: int = 32768  # bytes per work-group
+    max_work_group: int = 1024  # work-items
+    double: bool = True  # has double precision
+    queues: int = 1  # in-order queues that pay (1 on CPUs, 8 on GPUs)
+    launch_overhead: float = 10e-6  # seconds from enqueueing to starting an idle device
+    slowdown: float = 1.0  # experiment: every kernel takes this many times longer
+    simulator: bool = False  # an interpreter such as Oclgrind: only used when asked for by name
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction between two memories. A transfer of n bytes takes ``latency + n / bandwidth`` when alone."""
+
+    source: int
+    target: int
+    bandwidth: float  # bytes per second
+    latency: float  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Devices and links. Memories are numbered 0 (host) to ``memories - 1``; without a link, data go by the host."""
+
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...] = ()
+    name: str = "this machine"
+    notes: dict[str, str] = field(default_factory=dict)  # where each number comes from
+
+    @property
+    def memories(self) -> int:
+        return 1 + max((d.memory for d in self.devices), default=0)
+
+    def memory_name(self, memory: int) -> str:
+        """``host``, or the name of the device that owns the memory."""
+        if memory == HOST:
+            return "host"
+        return next(d.name for d in self.devices if d.memory == memory)
+
+    def link(self, source: int, target: int) -> Link | None:
+        return next((x for x in self.links if x.source == source and x.target == target), None)

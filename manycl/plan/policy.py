@@ -1,0 +1,186 @@
+"""What a scheduling policy is, and where policies are registered by name.
+
+Two kinds, one registry:
+
+- a *static* policy has ``plan(problem) -> Plan`` and decides everything before the run;
+- a *dynamic* policy has ``select(frontier, devices, now) -> Choice | None`` (PySchedCL, Algorithm 1, ``select``) and is
+  asked again whenever something finished. It schedules task components; ``components`` says which (default: every
+  kernel is one), ``queues`` how many in-order queues of a device one may use, ``resident`` how many components a device
+  holds at once.
+
+A user registers either with :func:`register`: a class with one of these methods, or a plain function
+``select(frontier, devices, now)``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from manycl.errors import PolicyError
+from manycl.graph.graph import Graph
+from manycl.machine import Device
+from manycl.plan.plan import Plan
+from manycl.plan.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A task component on the frontier: every predecessor outside it is complete.
+
+    ``rank`` orders the frontier: the user's own rank where given, else the largest bottom-level rank of its FRONT
+    (PySchedCL, Section 5), in seconds. ``devices`` are the indices of the devices it may run on; ``seconds[d]`` the
+    estimated time of all its kernels, one after another, on device d, transfers of missing inputs included.
+    """
+
+    index: int
+    nodes: tuple[int, ...]
+    rank: float
+    devices: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """A device as a policy sees it. ``free`` places for components are left; ``ready_at`` is the estimated time (in
+    seconds, same clock as ``now``) when what runs there now will have finished."""
+
+    index: int
+    device: Device
+    free: int
+    running: tuple[int, ...]
+    ready_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Run component ``component`` (its index) on device ``device`` (its index)."""
+
+    component: int
+    device: int
+
+
+Select = Callable[[Sequence[Component], Sequence[DeviceState], float], Choice | None]
+
+
+@runtime_checkable
+class StaticPolicy(Protocol):
+    def plan(self, problem: Problem) -> Plan: ...
+
+
+@runtime_checkable
+class DynamicPolicy(Protocol):
+    """``frontier`` is sorted by rank, highest first; ``devices`` are all devices; None means: wait."""
+
+    def start(self, problem: Problem) -> None: ...
+
+    def components(self, graph: Graph) -> tuple[tuple[int, ...], ...]: ...
+
+    def queues(self, device: int) -> int: ...
+
+    def resident(self, device: int) -> int: ...
+
+    def select(
+        self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float
+    ) -> Choice | None: ...
+
+
+class KernelByKernel:
+    """Base of the dynamic policies that schedule one kernel at a time on one queue per device (PySchedCL, Section 5).
+
+    ``problem`` is set when a run starts.
+    """
+
+    problem: Problem
+
+    def start(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def components(self, graph: Graph) -> tuple[tuple[int, ...], ...]:
+        return tuple((i,) for i in range(len(graph.nodes)))
+
+    def queues(self, device: int) -> int:
+        return 1
+
+    def resident(self, device: int) -> int:
+        return 1
+
+    def select(
+        self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float
+    ) -> Choice | None:
+        raise NotImplementedError
+
+
+class _Function(KernelByKernel):
+    """A user's plain function as a policy."""
+
+    def __init__(self, function: Select) -> None:
+        self._function = function
+
+    def select(
+        self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float
+    ) -> Choice | None:
+        return self._function(frontier, devices, now)
+
+
+Policy = StaticPolicy | DynamicPolicy
+_registry: dict[str, Callable[[], Policy]] = {}
+
+
+def register(name: str) -> Callable[[Any], Any]:
+    """Decorator: make a class (with ``plan`` or ``select``) or a function ``select(frontier, devices, now)`` usable as
+    ``policy=name`` and ``--policy name``."""
+
+    def add(what: Any) -> Any:
+        if isinstance(what, type):
+            if not (hasattr(what, "plan") or hasattr(what, "select")):
+                raise PolicyError(f"policy {name!r}: a class needs a method plan(problem) or select(…)")
+            _registry[name] = what
+        elif callable(what):
+            _registry[name] = lambda: _Function(what)
+        else:
+            raise PolicyError(f"policy {name!r}: neither a class nor a function")
+        return what
+
+    return add
+
+
+def names() -> tuple[str, ...]:
+    """All registered policies, sorted."""
+    _load_built_in()
+    return tuple(sorted(_registry))
+
+
+def find(name: str) -> Policy:
+    """The policy of that name, fresh. ``FILE.py:NAME`` runs the user's file first and takes NAME from it."""
+    _load_built_in()
+    if ".py:" in name:
+        path, _, name = name.rpartition(":")
+        _run_file(Path(path))
+    try:
+        return _registry[name]()
+    except KeyError:
+        raise PolicyError(
+            f"no policy is called {name!r}",
+            hint=f"registered: {', '.join(sorted(_registry))}; your own: --policy FILE.py:NAME",
+        ) from None
+
+
+def _run_file(path: Path) -> None:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise PolicyError(f"{path}: no such policy file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise PolicyError(f"{path}: {type(error).__name__}: {error}") from error
+
+
+def _load_built_in() -> None:
+    from manycl.plan import policies
+
+    policies.load()

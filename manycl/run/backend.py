@@ -1,0 +1,97 @@
+"""The seam between the engine and what really runs: OpenCL devices, or a simulated machine on a virtual clock.
+
+Every back end passes the same conformance suite (tests/run/conformance). A *token* names a command: node indices for
+launches and host tasks, higher numbers for transfers. Commands on one (device, queue) run in order; a command waits
+also for its ``after`` tokens, all of which are on the same device. Only commands with ``notify`` are reported back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from manycl.graph.graph import Graph
+from manycl.machine import Machine
+from manycl.trace import Event
+
+TRANSFER_QUEUE = -1
+"""The queue of a device that its transfers use, beside its kernel queues."""
+
+
+class Launched(NamedTuple):
+    """Run node ``token`` on a device."""
+
+    token: int
+    device: int
+    queue: int
+    after: Sequence[int]
+    notify: bool
+
+
+class Upload(NamedTuple):
+    """Copy a buffer from the host's memory to the device's."""
+
+    token: int
+    buffer: int
+    device: int
+    after: Sequence[int]
+    notify: bool
+
+
+class Download(NamedTuple):
+    """Copy a buffer from the device's memory to the host's."""
+
+    token: int
+    buffer: int
+    device: int
+    after: Sequence[int]
+    notify: bool
+
+
+class HostCall(NamedTuple):
+    """Call the function of host task ``token``; always reported back."""
+
+    token: int
+
+
+Command = Launched | Upload | Download | HostCall
+
+
+class Done(NamedTuple):
+    """Command ``token`` has completed; so has all that its queue held before it."""
+
+    token: int
+    time: float
+
+
+class Failed(NamedTuple):
+    """Command ``token`` failed; ``message`` is the driver's or the function's own words."""
+
+    token: int
+    time: float
+    message: str
+
+
+Report = Done | Failed
+
+
+class Backend(Protocol):
+    machine: Machine
+
+    def begin(self, graph: Graph, queues: Sequence[int]) -> None:
+        """A run of ``graph`` starts; ``queues[d]`` kernel queues of device d will be used."""
+
+    def perform(self, commands: Sequence[Command]) -> None:
+        """Enqueue the commands, in order, and return without waiting for them."""
+
+    def wait(self) -> list[Report]:
+        """Block until something with ``notify`` has completed or failed; return all that has."""
+
+    def now(self) -> float:
+        """Seconds since ``begin``."""
+
+    def finish(self) -> list[Event]:
+        """Wait until all that was enqueued has ended; the run's kernel, transfer and host events."""
+
+    def abort(self) -> list[Event]:
+        """As ``finish``, after a failure: stop what can be stopped, never raise; the events of what had completed."""
