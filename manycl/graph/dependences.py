@@ -1,0 +1,85 @@
+"""Dependences from the order of enqueueing: read after write, write after read, write after write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from manycl.errors import GraphError
+from manycl.graph.graph import Buffer, Graph, Node
+
+
+class GraphBuilder:
+    """Collects buffers and nodes in enqueueing order and infers the edges between them.
+
+    Two nodes that touch the same buffer are ordered unless both only read it. Transitive edges are left out where a
+    chain through the same buffer already implies them, so a graph of n nodes over b buffers keeps O(n b) edges.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, Buffer] = {}
+        self._nodes: list[Node] = []
+        self._predecessors: list[tuple[int, ...]] = []
+        self._writer: dict[int, int] = {}
+        self._readers: dict[int, list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def buffer(self, nbytes: int, name: str = "") -> int:
+        """A new buffer's key."""
+        key = len(self._buffers)
+        self.adopt(Buffer(key, nbytes, name))
+        return key
+
+    def adopt(self, buffer: Buffer) -> None:
+        """Make a buffer that has a key already known to this graph."""
+        if buffer.nbytes <= 0:
+            raise GraphError(f"buffer {buffer.name or buffer.key} has {buffer.nbytes} bytes; it needs at least one")
+        self._buffers[buffer.key] = buffer
+
+    def add(self, node: Node, after: Sequence[int] = ()) -> int:
+        """Append a node; ``after`` adds edges beyond those that the buffers imply. Returns the node's index."""
+        index = len(self._nodes)
+        writer, readers = self._writer, self._readers
+        before = set(after)
+        for key in node.reads:
+            w = writer.get(key)
+            if w is not None:
+                before.add(w)
+        for key in node.writes:
+            pending = readers.get(key)
+            if pending:
+                before.update(pending)
+            w = writer.get(key)
+            if w is not None and not pending:
+                before.add(w)
+        for key in node.reads:
+            if key in readers:
+                readers[key].append(index)
+            else:
+                readers[key] = [index]
+        for key in node.writes:
+            writer[key] = index
+            readers[key] = []
+        before.discard(index)
+        if before and (max(before) >= index or min(before) < 0):
+            raise GraphError(f"node {index} ({node.name}) cannot come after nodes {sorted(before)}: not added before it")
+        self._nodes.append(node)
+        self._predecessors.append(tuple(sorted(before)) if len(before) > 1 else tuple(before))
+        return index
+
+    def build(
+        self,
+        components: tuple[tuple[int, ...], ...] = (),
+        name: str = "",
+        notes: Mapping[str, Any] | None = None,
+    ) -> Graph:
+        return Graph(
+            nodes=tuple(self._nodes),
+            buffers=dict(self._buffers),
+            predecessors=tuple(self._predecessors),
+            components=components,
+            name=name,
+            notes=notes or {},
+        )

@@ -1,0 +1,61 @@
+"""An independent judge of graphs: every fault is found by one small check; shares no code with the builder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from manycl.errors import GraphError
+from manycl.graph.graph import BufferArg, Graph, Launch
+
+
+def verify(graph: Graph) -> None:
+    """Raise :class:`GraphError` that lists every fault of the graph, or return."""
+    faults = [*check_shape(graph), *check_buffers(graph), *check_components(graph)]
+    if not faults:
+        faults = [*check_conflicts(graph)]
+    if faults:
+        raise GraphError("the graph is not valid:\n" + "\n".join(f"  - {f}" for f in faults))
+
+
+def check_shape(graph: Graph) -> Iterator[str]:
+    """Edges go from lower to higher indices (so there is no cycle) and stay inside the graph."""
+    if len(graph.predecessors) != len(graph.nodes):
+        yield f"{len(graph.nodes)} nodes but {len(graph.predecessors)} lists of predecessors"
+    for node, before in enumerate(graph.predecessors):
+        for p in before:
+            if not 0 <= p < node:
+                yield f"node {node} depends on node {p}, which does not come before it"
+
+
+def check_buffers(graph: Graph) -> Iterator[str]:
+    """Every buffer that is touched is known, and a launch declares exactly the buffers it is given."""
+    for index, node in enumerate(graph.nodes):
+        for key in {*node.reads, *node.writes}:
+            if key not in graph.buffers:
+                yield f"node {index} ({node.name}) touches buffer {key}, which the graph does not have"
+        if isinstance(node, Launch):
+            given = {a.key for a in node.args if isinstance(a, BufferArg)}
+            for key in {*node.reads, *node.writes} - given:
+                yield f"node {index} ({node.name}) declares buffer {key}, which is not among its arguments"
+
+
+def check_components(graph: Graph) -> Iterator[str]:
+    """Task components, where declared, contain every node exactly once."""
+    if graph.components and sorted(n for c in graph.components for n in c) != list(range(len(graph.nodes))):
+        yield "the task components are no partition of the nodes"
+
+
+def check_conflicts(graph: Graph) -> Iterator[str]:
+    """Any two nodes of which one writes what the other touches are connected by a path."""
+    reach: list[int] = []
+    for before in graph.predecessors:
+        mask = 0
+        for p in before:
+            mask |= reach[p] | 1 << p
+        reach.append(mask)
+    for later, node in enumerate(graph.nodes):
+        for earlier in range(later):
+            other = graph.nodes[earlier]
+            clash = {*other.writes} & {*node.reads, *node.writes} | {*other.reads} & {*node.writes}
+            if clash and not reach[later] >> earlier & 1:
+                yield f"nodes {earlier} and {later} both use buffer {min(clash)} and neither waits for the other"
