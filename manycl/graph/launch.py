@@ -1,0 +1,362 @@
+"""What makes a launch right: its arguments, their bytes, and its NDRange; checked before anything is planned
+or run.
+
+The rules are OpenCL's (clSetKernelArg, clEnqueueNDRangeKernel), narrowed where OpenCL leaves room for silent
+mistakes: a scalar is converted by value to the type that the kernel declares, never reinterpreted, and must
+fit it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
+from manycl.errors import LaunchError
+from manycl.graph.graph import Argument, Buffer, BufferArg, Launch, LocalArg
+
+Sizes = tuple[int, ...]
+
+
+class ScalarType(NamedTuple):
+    """A scalar type of OpenCL C: its code for :mod:`struct`, its NumPy dtype, its bytes."""
+
+    code: str
+    dtype: str
+    size: int
+
+
+_TYPES = {
+    "char": ScalarType("b", "int8", 1),
+    "uchar": ScalarType("B", "uint8", 1),
+    "short": ScalarType("h", "int16", 2),
+    "ushort": ScalarType("H", "uint16", 2),
+    "int": ScalarType("i", "int32", 4),
+    "uint": ScalarType("I", "uint32", 4),
+    "long": ScalarType("q", "int64", 8),
+    "ulong": ScalarType("Q", "uint64", 8),
+    "half": ScalarType("e", "float16", 2),
+    "float": ScalarType("f", "float32", 4),
+    "double": ScalarType("d", "float64", 8),
+}
+_ALIASES = {
+    "bool": "uchar",
+    "signed char": "char",
+    "unsigned char": "uchar",
+    "unsigned short": "ushort",
+    "signed": "int",
+    "signed int": "int",
+    "unsigned": "uint",
+    "unsigned int": "uint",
+    "unsigned long": "ulong",
+    "size_t": "ulong",
+    "ptrdiff_t": "long",
+    "intptr_t": "long",
+    "uintptr_t": "ulong",
+}
+TYPES: Mapping[str, ScalarType] = {**_TYPES, **{alias: _TYPES[name] for alias, name in _ALIASES.items()}}
+"""Scalar types by every name that OpenCL C has for them (sizes of a 64-bit device)."""
+
+VECTOR_WIDTHS = (2, 3, 4, 8, 16)
+
+_PACK: dict[str, Callable[..., bytes]] = {name: struct.Struct("=" + t.code).pack for name, t in TYPES.items()}
+_INTEGERS = frozenset(name for name, t in TYPES.items() if t.code not in "efd")
+_BUFFER_LIKE = ("buffer", "local", "scalar")
+_MAX_ITEMS = 2**63 - 1
+
+
+def split_type(name: str) -> tuple[str, int]:
+    """``float4`` -> ``("float", 4)``, ``unsigned int`` -> ``("uint", 1)``; ValueError for what is no such
+    type.
+    """
+    plain = " ".join(name.split())
+    plain = _ALIASES.get(plain, plain)
+    if plain in _TYPES:
+        return plain, 1
+    base = plain.rstrip("0123456789")
+    lanes = plain[len(base) :]
+    base = _ALIASES.get(base, base)
+    if base in _TYPES and lanes in {str(w) for w in VECTOR_WIDTHS}:
+        return base, int(lanes)
+    raise ValueError(f"{name!r} is not a scalar or vector type of OpenCL C")
+
+
+def stored_lanes(lanes: int) -> int:
+    """Lanes that an element takes in memory: three-wide vectors are stored as four (OpenCL C, 6.1.5)."""
+    return 4 if lanes == 3 else lanes
+
+
+def scalar_bytes(argument: ArgumentFacts, value: Any) -> bytes:
+    """The bytes that the kernel receives for a by-value argument.
+
+    ``value`` is a number (Python's or NumPy's), a sequence of ``lanes`` numbers for a vector, or, for any
+    type, bytes or a NumPy value with exactly the argument's bytes. Numbers are converted by value: an integer
+    must lie in the range of the declared type, and a fractional number does not go into an integer. Raises
+    LaunchError.
+    """
+    if argument.lanes == 1 and argument.kind == "scalar" and not isinstance(value, np.ndarray):
+        pack = _PACK.get(argument.base)
+        if pack is not None:
+            try:
+                return pack(value)
+            except (struct.error, TypeError, OverflowError, ValueError):
+                pass
+    return _scalar_bytes_slow(argument, value)
+
+
+def _scalar_bytes_slow(argument: ArgumentFacts, value: Any) -> bytes:
+    if argument.kind != "scalar":
+        raise LaunchError(f"{_describe(argument)} takes a {_noun(argument)}, not a value")
+    raw = _raw_bytes(argument, value)
+    if raw is not None:
+        return raw
+    if argument.base not in _PACK:
+        wanted = f"{argument.size} bytes" if argument.size else "its exact bytes"
+        raise LaunchError(
+            f"{_describe(argument)} needs {wanted} (a NumPy structured value or bytes), got {value!r:.80}"
+        )
+    items = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+    if argument.lanes == 1:
+        return _pack_one(argument, items)
+    if not isinstance(items, (list, tuple)) or len(items) != argument.lanes:
+        raise LaunchError(f"{_describe(argument)} needs {argument.lanes} numbers, got {value!r:.80}")
+    data = b"".join(_pack_one(argument, item) for item in items)
+    return data.ljust(max(argument.size, TYPES[argument.base].size * stored_lanes(argument.lanes)), b"\0")
+
+
+def _raw_bytes(argument: ArgumentFacts, value: Any) -> bytes | None:
+    """Values that are bytes already: bytes-like objects and structured NumPy values of the right size."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        data = bytes(value)
+    elif isinstance(value, (np.ndarray, np.generic)) and (value.dtype.names or argument.base not in _PACK):
+        data = value.tobytes()
+    else:
+        return None
+    if argument.size and len(data) != argument.size:
+        raise LaunchError(f"{_describe(argument)} has {argument.size} bytes, got {len(data)}")
+    return data
+
+
+def _pack_one(argument: ArgumentFacts, value: Any) -> bytes:
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        return _PACK[argument.base](value)
+    except (struct.error, TypeError, OverflowError, ValueError):
+        pass
+    if argument.base in _INTEGERS and isinstance(value, int):
+        bits = 8 * TYPES[argument.base].size
+        signed = TYPES[argument.base].code.islower()
+        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+        raise LaunchError(f"{_describe(argument)} is out of range: {value!r:.80} is not in {low}..{high}")
+    if isinstance(value, (int, float)) and argument.base not in _INTEGERS:
+        raise LaunchError(
+            f"{_describe(argument)} is out of range: {value!r:.80} does not fit {argument.base}"
+        )
+    wanted = "an integer" if argument.base in _INTEGERS else "a number"
+    raise LaunchError(f"{_describe(argument)} needs {wanted}, got {value!r:.80}")
+
+
+def check_ndrange(
+    kernel: KernelFacts,
+    global_size: int | Iterable[int],
+    local_size: int | Iterable[int] | None,
+    *,
+    max_work_group: int | None = None,
+) -> tuple[Sizes, Sizes | None]:
+    """The NDRange as tuples, in work-items, or LaunchError.
+
+    One to three dimensions, all positive; the work-group divides the global size, has the size that the
+    kernel requires, if any, and at most ``max_work_group`` work-items. Without ``local_size`` a kernel's
+    required size is used.
+    """
+    size = _sizes(kernel, "global", global_size)
+    required = kernel.required_work_group
+    if local_size is None:
+        if required is None:
+            return size, None
+        local = required[: len(size)]
+    else:
+        local = _sizes(kernel, "local", local_size)
+        if len(local) != len(size):
+            raise LaunchError(
+                f"kernel {kernel.name}: the work-group {local} has {len(local)} dimensions,"
+                f" the global size {size} {len(size)}"
+            )
+    if required is not None and local + (1,) * (3 - len(local)) != required:
+        raise LaunchError(f"kernel {kernel.name} requires work-groups of {required}, not {local}")
+    items = 1
+    for d, (g, w) in enumerate(zip(size, local, strict=True)):
+        items *= w
+        if g % w:
+            raise LaunchError(
+                f"kernel {kernel.name}: global size {size} is not divisible by its work-group {local}"
+                f" in dimension {d} ({g} % {w} = {g % w})",
+                hint="round the global size up and let the kernel leave out what is beyond the data",
+            )
+    if max_work_group is not None and items > max_work_group:
+        raise LaunchError(
+            f"kernel {kernel.name}: work-group {local} has {items} work-items, at most {max_work_group} fit"
+        )
+    return size, local
+
+
+def _sizes(kernel: KernelFacts, which: str, value: Any) -> Sizes:
+    try:
+        size = (value.__index__(),) if hasattr(value, "__index__") else tuple([v.__index__() for v in value])
+    except (TypeError, AttributeError):
+        raise LaunchError(
+            f"kernel {kernel.name}: {which} size {value!r:.80} is not made of integers"
+        ) from None
+    if not 1 <= len(size) <= 3:
+        raise LaunchError(
+            f"kernel {kernel.name}: {which} size {size!r:.80} has {len(size)} dimensions, not 1 to 3"
+        )
+    items = 1
+    for extent in size:
+        if extent <= 0:
+            raise LaunchError(
+                f"kernel {kernel.name}: {which} size {size} must be positive in every dimension"
+            )
+        items *= extent
+    if items > _MAX_ITEMS:
+        raise LaunchError(f"kernel {kernel.name}: {which} size {size!r:.80} has too many work-items")
+    return size
+
+
+def check_element_type(argument: ArgumentFacts, dtype: str) -> None:
+    """Raises LaunchError when an array of NumPy type ``dtype`` cannot be what a buffer argument points to.
+
+    The widths and integer or floating must agree; the sign may differ. Bytes go anywhere; so does anything
+    into structs and void, whose layout is the user's.
+    """
+    known = TYPES.get(argument.base)
+    if known is None:
+        return
+    have, want = np.dtype(dtype), np.dtype(known.dtype)
+    if have == np.uint8 or have.kind not in "iufb":
+        return
+    if have.itemsize != want.itemsize or (have.kind == "f") != (want.kind == "f"):
+        raise LaunchError(
+            f"{_describe(argument)} points to {argument.element}, but the buffer holds {have.name}"
+        )
+
+
+def make_launch(
+    program: ProgramFacts,
+    kernel_name: str,
+    global_size: int | Iterable[int],
+    local_size: int | Iterable[int] | None,
+    args: Sequence[Any],
+    *,
+    buffers: Mapping[int, Buffer],
+    dtypes: Mapping[int, str] | None = None,
+    name: str = "",
+    device: str = "",
+    rank: float | None = None,
+    global_offset: tuple[int, ...] | None = None,
+    max_work_group: int | None = None,
+) -> Launch:
+    """A checked launch. ``args`` are BufferArg, LocalArg or values for scalars, one per parameter of the
+    kernel.
+
+    ``buffers`` are the buffers by key; ``dtypes`` the NumPy types of those whose element type is to be
+    checked. What the launch reads and writes is what the analysis found, whatever anyone declared. Raises
+    LaunchError.
+    """
+    kernel = find_kernel(program, kernel_name)
+    where = f"kernel {kernel.name}" if name in ("", kernel.name) else f"kernel {kernel.name} ({name})"
+    if len(args) != len(kernel.arguments):
+        names = ", ".join(a.name or f"#{a.index}" for a in kernel.arguments)
+        raise LaunchError(f"{where} takes {len(kernel.arguments)} arguments ({names}), got {len(args)}")
+    size, local = check_ndrange(kernel, global_size, local_size, max_work_group=max_work_group)
+    checked: list[Argument] = []
+    reads: list[int] = []
+    writes: list[int] = []
+    for facts, value in zip(kernel.arguments, args, strict=True):
+        try:
+            checked.append(_argument(facts, value, buffers, dtypes or {}))
+        except LaunchError as error:
+            raise LaunchError(f"{where}: {error.message}", hint=error.hint) from None
+        if isinstance(value, BufferArg):
+            if facts.reads and value.key not in reads:
+                reads.append(value.key)
+            if facts.writes and value.key not in writes:
+                writes.append(value.key)
+    return Launch(
+        name=name or kernel.name,
+        program=program,
+        kernel=kernel,
+        global_size=size,
+        local_size=local,
+        args=tuple(checked),
+        reads=tuple(reads),
+        writes=tuple(writes),
+        global_offset=global_offset,
+        device=device,
+        rank=rank,
+    )
+
+
+def find_kernel(program: ProgramFacts, name: str) -> KernelFacts:
+    """The kernel of that name, or LaunchError naming those that there are."""
+    kernel = program.kernels.get(name)
+    if kernel is None:
+        have = ", ".join(program.kernels) or "none"
+        raise LaunchError(f"{program.path} has no kernel {name!r} (it has: {have})")
+    return kernel
+
+
+def _argument(
+    facts: ArgumentFacts, value: Any, buffers: Mapping[int, Buffer], dtypes: Mapping[int, str]
+) -> Argument:
+    if facts.kind not in _BUFFER_LIKE:
+        raise LaunchError(f"{_describe(facts)} is of a kind ({facts.kind}) that manycl does not run yet")
+    if isinstance(value, BufferArg):
+        if facts.kind != "buffer":
+            raise LaunchError(f"{_describe(facts)} takes a {_noun(facts)}, not a buffer")
+        _check_buffer(facts, value, buffers, dtypes)
+        return value
+    if isinstance(value, LocalArg):
+        if facts.kind != "local":
+            raise LaunchError(f"{_describe(facts)} takes a {_noun(facts)}, not local memory")
+        if value.nbytes <= 0 or (facts.size and value.nbytes % facts.size):
+            raise LaunchError(
+                f"{_describe(facts)}: {value.nbytes} bytes of local memory"
+                f" are not a positive number of {facts.element}"
+            )
+        return value
+    if facts.kind != "scalar":
+        raise LaunchError(f"{_describe(facts)} takes a {_noun(facts)}, not {value!r:.80}")
+    return scalar_bytes(facts, value)
+
+
+def _check_buffer(
+    facts: ArgumentFacts, value: BufferArg, buffers: Mapping[int, Buffer], dtypes: Mapping[int, str]
+) -> None:
+    buffer = buffers.get(value.key)
+    if buffer is None:
+        raise LaunchError(f"{_describe(facts)}: there is no buffer {value.key}")
+    if facts.size and buffer.nbytes % facts.size:
+        raise LaunchError(
+            f"{_describe(facts)}: buffer {buffer.name or buffer.key} of {buffer.nbytes} bytes"
+            f" is not a whole number of {facts.element} ({facts.size} bytes each)"
+        )
+    dtype = dtypes.get(value.key)
+    if dtype is not None:
+        check_element_type(facts, dtype)
+
+
+def _noun(facts: ArgumentFacts) -> str:
+    return {
+        "buffer": "buffer",
+        "local": "size of local memory",
+        "scalar": f"value of type {facts.element}",
+    }.get(facts.kind, facts.kind)
+
+
+def _describe(facts: ArgumentFacts) -> str:
+    return f"argument {facts.index} ({facts.name})" if facts.name else f"argument {facts.index}"
