@@ -2,23 +2,28 @@
 
 Every back end passes the same conformance suite (tests/run/conformance). A *token* names a command: node indices for
 launches and host tasks, higher numbers for transfers. Commands on one (device, queue) run in order; a command waits
-also for its ``after`` tokens, all of which are on the same device. Only commands with ``notify`` are reported back.
+also for its ``after`` tokens, all of which are on the same device. Only commands with ``notify`` are reported back;
+host calls always are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from manycl.graph.graph import Graph
 from manycl.machine import Machine
 from manycl.trace import Event
 
-TRANSFER_QUEUE = -1
-"""The queue of a device that its transfers use, beside its kernel queues."""
+UPLOAD_QUEUE = -1
+DOWNLOAD_QUEUE = -2
+"""The two queues of a device that its transfers use, beside its kernel queues (0, 1, …)."""
+
+HOST_DEVICE = -1
+"""The device index of host tasks."""
 
 
-class Launched(NamedTuple):
+class Run(NamedTuple):
     """Run node ``token`` on a device."""
 
     token: int
@@ -54,7 +59,7 @@ class HostCall(NamedTuple):
     token: int
 
 
-Command = Launched | Upload | Download | HostCall
+Command = Run | Upload | Download | HostCall
 
 
 class Done(NamedTuple):
@@ -75,11 +80,21 @@ class Failed(NamedTuple):
 Report = Done | Failed
 
 
+class Record(Protocol):
+    """What a run did, read out after it has ended (building events costs time that a run need not spend)."""
+
+    def events(self) -> list[Event]:
+        """Kernel, transfer and host events of everything that completed, sorted by start."""
+
+    def durations(self) -> Iterable[tuple[int, int, float]]:
+        """(node, device, seconds) of every launch that completed."""
+
+
 class Backend(Protocol):
     machine: Machine
 
     def begin(self, graph: Graph, queues: Sequence[int]) -> None:
-        """A run of ``graph`` starts; ``queues[d]`` kernel queues of device d will be used."""
+        """A run of ``graph`` starts; ``queues[d]`` kernel queues of device d will be used (0: the device is not)."""
 
     def perform(self, commands: Sequence[Command]) -> None:
         """Enqueue the commands, in order, and return without waiting for them."""
@@ -90,8 +105,8 @@ class Backend(Protocol):
     def now(self) -> float:
         """Seconds since ``begin``."""
 
-    def finish(self) -> list[Event]:
-        """Wait until all that was enqueued has ended; the run's kernel, transfer and host events."""
+    def finish(self) -> Record:
+        """Wait until all that was enqueued has ended."""
 
-    def abort(self) -> list[Event]:
-        """As ``finish``, after a failure: stop what can be stopped, never raise; the events of what had completed."""
+    def abort(self) -> Record:
+        """As ``finish``, after a failure: stop what can be stopped and never raise."""

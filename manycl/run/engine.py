@@ -1,0 +1,142 @@
+"""The one loop that acts: reports from the back end go into the pure state, its commands go back out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from manycl import flags
+from manycl.errors import ManyclError, RunError
+from manycl.graph.graph import Graph, Launch
+from manycl.machine import Machine
+from manycl.plan.plan import Plan
+from manycl.plan.policy import DynamicPolicy, StaticPolicy
+from manycl.plan.problem import Problem
+from manycl.run.assign import Follow
+from manycl.run.backend import Backend, Failed, Record
+from manycl.run.coherence import Directory
+from manycl.run.state import RunState
+from manycl.trace import DecisionEvent, FailureEvent, Trace
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run. ``seconds`` from the first command to the last completion; ``plan`` where there was one."""
+
+    graph: Graph
+    machine: Machine
+    policy: str
+    seconds: float
+    record: Record
+    decisions: tuple[DecisionEvent, ...] = ()
+    plan: Plan | None = None
+    kind: str = "run"
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """Built when first asked for."""
+        events = [*self.record.events(), *self.decisions]
+        return Trace(
+            events=tuple(events),
+            devices=tuple(d.name for d in self.machine.devices),
+            policy=self.policy,
+            makespan=self.seconds,
+            kind=self.kind,
+            application=self.graph.name,
+            edges=self.graph.edges,
+            details={"models": {d.name: d.model for d in self.machine.devices}, **self.details},
+        )
+
+
+class RunFailure(RunError):
+    """A run that failed; ``trace`` has what was done before and the failure itself."""
+
+    def __init__(self, message: str, trace: Trace, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.trace = trace
+
+
+def execute(
+    problem: Problem,
+    policy: StaticPolicy | DynamicPolicy | Plan,
+    backend: Backend,
+    directory: Directory,
+    *,
+    name: str = "",
+    prepare: Callable[[tuple[int, ...]], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Result:
+    """Run a problem's graph to its end on a back end.
+
+    ``prepare(queues)`` is called once the devices that will be used are known (their queue counts), before time
+    starts; ``progress(n)`` whenever n nodes are complete. Raises :class:`RunFailure` when a node fails; whatever
+    happens, nothing is left running.
+    """
+    state = RunState(problem, policy, directory)
+    if prepare is not None:
+        prepare(state.queues)
+    backend.begin(problem.graph, state.queues)
+    careful = flags.debug() >= 4
+    try:
+        backend.perform(state.start(backend.now()))
+        while not state.finished:
+            for report in backend.wait():
+                commands = state.handle(report)
+                if commands:
+                    backend.perform(commands)
+            if state.failed is not None:
+                break
+            if careful:
+                state.validate()
+            if progress is not None:
+                progress(state.complete)
+        seconds = backend.now()
+        record = backend.abort() if state.failed else backend.finish()
+    except BaseException as error:
+        _lose(state, directory, f"the run was stopped by {type(error).__name__}")
+        backend.abort()
+        raise
+    plan = state.assigner.plan if isinstance(state.assigner, Follow) else None
+    result = Result(
+        problem.graph, problem.machine, name, seconds, record, tuple(state.assigner.decisions), plan
+    )
+    if state.failed is not None:
+        raise _failure(state, state.failed, result, directory)
+    return result
+
+
+def _lose(state: RunState, directory: Directory, reason: str) -> None:
+    for key in state.unfinished_writes():
+        directory.lose(key, reason)
+
+
+def _failure(state: RunState, failed: Failed, result: Result, directory: Directory) -> ManyclError:
+    """Tell the story: which kernel, where, with which sizes, and what was done before."""
+    graph, machine = state.graph, result.machine
+    device, node, what = state.where(failed.token)
+    on = machine.devices[device].name if device >= 0 else "host"
+    sizes = ""
+    if node is not None and isinstance(task := graph.nodes[node], Launch):
+        sizes = f" with NDRange {task.global_size}, work-groups {task.local_size or 'chosen by the driver'}"
+    _lose(state, directory, f"{what} failed on {on}")
+    trace = result.trace
+    kernels = sum(1 for _ in trace.kernels())
+    message = (
+        f"{what} failed on {on}{sizes}: {failed.message}\n"
+        f"  done before: {state.complete} of {len(graph.nodes)} nodes ({kernels} kernels ended on the devices)"
+    )
+    event = FailureEvent(failed.time, -1 if node is None else node, what, on, failed.message)
+    failed_trace = Trace(
+        events=(*trace.events, event),
+        devices=trace.devices,
+        policy=trace.policy,
+        makespan=trace.makespan,
+        kind=trace.kind,
+        application=trace.application,
+        edges=trace.edges,
+        details=trace.details,
+    )
+    return RunFailure(message, failed_trace, hint="arrays that unfinished kernels write have unknown contents now")

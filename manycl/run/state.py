@@ -1,0 +1,289 @@
+"""The engine's mind: a pure state machine. Reports in, commands out; it knows no threads, no devices and no clock.
+
+A node may be enqueued as soon as each predecessor is complete or was enqueued on the same device (whose queues order
+them), and each of its buffers is valid in the device's memory or a transfer that makes it so is under way there. So a
+static plan is enqueued far ahead, and only dependences between devices wait for a report.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from manycl.errors import GraphError
+from manycl.graph.graph import Launch
+from manycl.machine import HOST
+from manycl.plan.plan import Plan
+from manycl.plan.policy import DynamicPolicy, StaticPolicy
+from manycl.plan.problem import Problem
+from manycl.run.assign import Assigned, Assigner, assigner
+from manycl.run.backend import (
+    DOWNLOAD_QUEUE,
+    HOST_DEVICE,
+    UPLOAD_QUEUE,
+    Command,
+    Done,
+    Download,
+    Failed,
+    HostCall,
+    Report,
+    Run,
+    Upload,
+)
+from manycl.run.coherence import HOST_BIT, Directory
+
+_NOT_ISSUED = -2
+
+
+class RunState:
+    """The state of one run. ``directory`` is brought up to date as commands are issued.
+
+    Invariants (``validate``): a node is issued at most once, after its predecessors; a node is complete only when it
+    was issued; what is in a queue was issued there and is not complete.
+    """
+
+    def __init__(
+        self, problem: Problem, policy: StaticPolicy | DynamicPolicy | Plan, directory: Directory
+    ) -> None:
+        graph = problem.graph
+        self.graph = graph
+        self.directory = directory
+        self.failed: Failed | None = None
+        self.complete = 0
+        self.assigner: Assigner = assigner(problem, policy, directory.valid)
+        self.queues = self.assigner.queues
+        self._predecessors = graph.predecessors
+        self._successors = graph.successors
+        self._memory = [d.memory for d in problem.machine.devices]
+        self._owner = {d.memory: i for i, d in enumerate(problem.machine.devices) if d.memory != HOST}
+        count = len(graph.nodes)
+        self.done = bytearray(count)
+        self._device = [_NOT_ISSUED] * count
+        self._queue = [0] * count
+        self._writer: dict[int, int] = {}
+        # token of the transfer under way (or done) that makes a buffer valid in a memory
+        self._arriving: dict[int, dict[int, int]] = {}
+        self._transfer_done: set[int] = set()
+        self._transfer_device: dict[int, int] = {}
+        self._next_token = count
+        self._waiting: dict[tuple[int, int], deque[Assigned]] = {}
+        self._issued: dict[tuple[int, int], deque[int]] = {}
+        self._place: dict[int, tuple[int, int]] = {}
+
+    @property
+    def finished(self) -> bool:
+        return self.complete == len(self.graph.nodes)
+
+    def start(self, now: float) -> list[Command]:
+        """The first commands."""
+        commands: list[Command] = []
+        self._accept(self.assigner.start(now))
+        self._issue_all(commands)
+        return commands
+
+    def handle(self, report: Report) -> list[Command]:
+        """What to do after a report. After a failure: nothing more."""
+        commands: list[Command] = []
+        if isinstance(report, Failed):
+            self.failed = self.failed or report
+        if self.failed is not None:
+            return commands
+        completed = self._mark_done(report.token)
+        more = self.assigner.completed(completed, report.time, self.directory.valid)
+        if more:
+            self._accept(more)
+        self._issue_all(commands)
+        return commands
+
+    def _accept(self, assigned: list[Assigned]) -> None:
+        """Queue assignments, each behind what its queue was given before."""
+        successors, waiting = self._successors, self._waiting
+        device_of = {a.node: a.device for a in assigned}
+        last: dict[tuple[int, int], int] = {}
+        for a in assigned:
+            last[a.device, a.queue] = a.node
+        for a in assigned:
+            node, device, queue, watched = a
+            place = (device, queue)
+            if not watched:
+                watched = last[place] == node
+                for s in successors[node]:
+                    if device_of.get(s, device) != device:
+                        watched = True
+                        break
+            line = waiting.get(place)
+            if line is None:
+                line = waiting[place] = deque()
+            line.append(Assigned(node, device, queue, True) if watched else a)
+
+    def _issue_all(self, commands: list[Command]) -> None:
+        """Enqueue whatever can be; a queue's head may free another queue's, so repeat until nothing moves."""
+        moved = True
+        while moved:
+            moved = False
+            for place, line in self._waiting.items():
+                device = place[0]
+                while line:
+                    head = line[0]
+                    if not (self._issue(head, commands) if device >= 0 else self._call(head, commands)):
+                        break
+                    line.popleft()
+                    moved = True
+
+    def _issue(self, assigned: Assigned, commands: list[Command]) -> bool:
+        """Enqueue a launch and the transfers it needs, or say that it must wait."""
+        node, device, queue, watched = assigned
+        done, device_of, queue_of = self.done, self._device, self._queue
+        after: list[int] = []
+        for p in self._predecessors[node]:
+            if not done[p]:
+                if device_of[p] != device:
+                    return False
+                if queue_of[p] != queue:
+                    after.append(p)
+        task = self.graph.nodes[node]
+        memory = self._memory[device]
+        bit = 1 << memory
+        valid = self.directory.valid
+        writes = task.writes
+        ready = True
+        arriving = self._arriving
+        for key in task.reads:
+            if arriving or not valid.get(key, bit) & bit:
+                ready &= self._bring(key, memory, device, after, commands)
+        for key in writes:
+            if (arriving or not valid.get(key, bit) & bit) and key not in task.reads:
+                ready &= self._bring(key, memory, device, after, commands)
+        if not ready:
+            return False
+        writer = self._writer
+        for key in writes:
+            valid[key] = bit
+            writer[key] = node
+            if arriving:
+                arriving.pop(key, None)
+        device_of[node] = device
+        queue_of[node] = queue
+        self._push(node, device, queue)
+        commands.append(Run(node, device, queue, after, watched))
+        return True
+
+    def _call(self, assigned: Assigned, commands: list[Command]) -> bool:
+        """Start a host function whose predecessors are complete and whose buffers are valid on the host."""
+        node = assigned.node
+        task = self.graph.nodes[node]
+        if isinstance(task, Launch):
+            raise GraphError(f"node {node} ({task.name}) is a launch, but was assigned to the host")
+        if not all(self.done[p] for p in self._predecessors[node]):
+            return False
+        ready = True
+        for key in {*task.reads, *task.writes}:
+            ready &= self._bring(key, HOST, HOST_DEVICE, [], commands)
+        if not ready:
+            return False
+        for key in task.writes:
+            self.directory.valid[key] = HOST_BIT
+            self._arriving.pop(key, None)
+        self._device[node] = HOST_DEVICE
+        self._push(node, HOST_DEVICE, 0)
+        commands.append(HostCall(node))
+        return True
+
+    def _bring(self, key: int, memory: int, device: int, after: list[int], commands: list[Command]) -> bool:
+        """Make a buffer valid in a memory. True when it is, or will be once the tokens added to ``after`` are done."""
+        mask = self.directory.valid.get(key, 0)
+        if not mask:
+            return True  # undefined contents: nothing to bring
+        if mask >> memory & 1:
+            return self._arrived(key, memory, device, after)
+        if mask & HOST_BIT:
+            if not self._arrived(key, HOST, HOST_DEVICE, after):
+                return False
+            token = self._new_transfer(key, memory, device, UPLOAD_QUEUE)
+            commands.append(Upload(token, key, device, (), False))
+            after.append(token)
+            return True
+        source = (mask & -mask).bit_length() - 1
+        owner = self._owner[source]
+        writer = self._writer.get(key)
+        pending = [writer] if writer is not None and not self.done[writer] else []
+        token = self._new_transfer(key, HOST, owner, DOWNLOAD_QUEUE)
+        commands.append(Download(token, key, owner, pending, True))
+        return False
+
+    def _arrived(self, key: int, memory: int, device: int, after: list[int]) -> bool:
+        tokens = self._arriving.get(key)
+        token = tokens.get(memory) if tokens else None
+        if token is None or token in self._transfer_done:
+            return True
+        if self._transfer_device[token] != device:
+            return False
+        after.append(token)
+        return True
+
+    def _new_transfer(self, key: int, memory: int, device: int, queue: int) -> int:
+        token = self._next_token
+        self._next_token += 1
+        self.directory.copied(key, memory)
+        self._arriving.setdefault(key, {})[memory] = token
+        self._transfer_device[token] = device
+        self._push(token, device, queue)
+        return token
+
+    def _push(self, token: int, device: int, queue: int) -> None:
+        place = (device, queue)
+        line = self._issued.get(place)
+        if line is None:
+            line = self._issued[place] = deque()
+        line.append(token)
+        self._place[token] = place
+
+    def _mark_done(self, token: int) -> list[int]:
+        """A command is complete, and with it all that its queue held before it; the nodes among them."""
+        if token not in self._place:
+            return []  # complete already, through a later command of its queue
+        line = self._issued[self._place[token]]
+        nodes: list[int] = []
+        count = len(self.graph.nodes)
+        while True:
+            first = line.popleft()
+            del self._place[first]
+            if first < count:
+                self.done[first] = 1
+                nodes.append(first)
+            else:
+                self._transfer_done.add(first)
+            if first == token:
+                break
+        self.complete += len(nodes)
+        return nodes
+
+    def where(self, token: int) -> tuple[int, int | None, str]:
+        """For messages: the device of a command, its node if it is one, and what it is in words."""
+        if token < len(self.graph.nodes):
+            task = self.graph.nodes[token]
+            kind = "kernel" if isinstance(task, Launch) else "host function"
+            return self._device[token], token, f"{kind} {task.name} (node {token})"
+        return self._transfer_device[token], None, "a transfer"
+
+    def unfinished_writes(self) -> set[int]:
+        """Buffers whose contents a failure leaves unknown: written by a launch that was issued but not complete."""
+        return {
+            key
+            for n, task in enumerate(self.graph.nodes)
+            if not self.done[n] and self._device[n] != _NOT_ISSUED
+            for key in task.writes
+        }
+
+    def validate(self) -> None:
+        """Assert the invariants; used by tests and at debug level 4."""
+        for n in range(len(self.graph.nodes)):
+            issued = self._device[n] != _NOT_ISSUED
+            assert issued or not self.done[n], f"node {n} complete but never issued"
+            if issued:
+                for p in self._predecessors[n]:
+                    assert self._device[p] != _NOT_ISSUED, f"node {n} issued before its predecessor {p}"
+        for place, line in self._issued.items():
+            for token in line:
+                assert self._place[token] == place, f"token {token} is in two queues"
+        assert self.complete == sum(self.done), "the count of complete nodes is wrong"
