@@ -83,7 +83,7 @@ Report = Done | Failed
 class Record(Protocol):
     """What a run did, read out after it has ended (building events costs time that a run need not spend)."""
 
-    def events(self) -> list[Event]:
+    def events(self) -> Sequence[Event]:
         """Kernel, transfer and host events of everything that completed, sorted by start."""
 
     def durations(self) -> Iterable[tuple[int, int, float]]:

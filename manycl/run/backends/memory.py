@@ -1,0 +1,171 @@
+"""Where buffers live: the host's copy and each device's, allocated when first needed.
+
+Devices whose ``memory`` is the host's wrap the host copy (CL_MEM_USE_HOST_PTR): nothing is ever copied for them. When
+the machine has devices with memory of their own, host copies are pinned (CL_MEM_ALLOC_HOST_PTR, mapped for life), so
+transfers run at the link's full rate (docs/design.md, decision 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from os import cpu_count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyopencl as cl
+
+from manycl.errors import RunError
+from manycl.machine import HOST, Machine
+
+Bytes = npt.NDArray[np.uint8]
+
+ALIGNMENT = 4096  # bytes; at least what any device asks of CL_MEM_USE_HOST_PTR
+PIN_FROM = 4096  # bytes; smaller host copies are not worth pinning
+_PARALLEL_FROM = 4 << 20  # bytes; below, one thread copies faster than several start
+_COPY_THREADS = 8  # one thread copies 12.7 GB/s, eight 40 GB/s (measured beside an H200)
+
+
+@cache
+def _copiers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(_COPY_THREADS, cpu_count() or 1), "manycl-copy")
+
+
+def copy_bytes(target: Bytes, source: Bytes) -> None:
+    """Copy between host arrays of equal length, large ones by several threads (NumPy releases the GIL)."""
+    count = len(target)
+    if count < _PARALLEL_FROM:
+        np.copyto(target, source)
+        return
+    threads = min(_COPY_THREADS, cpu_count() or 1)
+    step = -(-count // threads // ALIGNMENT) * ALIGNMENT
+    parts = [slice(i, min(i + step, count)) for i in range(0, count, step)]
+    list(_copiers().map(lambda p: np.copyto(target[p], source[p]), parts))
+
+
+def aligned(nbytes: int) -> Bytes:
+    """Uninitialised host memory that starts on a page."""
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes]
+
+
+class Memory:
+    """All copies of all buffers of a session. Sizes in bytes; keys are the session's buffer keys."""
+
+    def __init__(self, machine: Machine, contexts: Sequence[cl.Context], queues: Sequence[cl.CommandQueue]) -> None:
+        self._machine = machine
+        self._contexts = contexts
+        self._sizes: dict[int, int] = {}
+        self._names: dict[int, str] = {}
+        self._host: dict[int, Bytes] = {}
+        self._borrowed: dict[int, Bytes] = {}
+        self._pins: dict[int, tuple[cl.Buffer, Any]] = {}
+        self._buffers: list[dict[int, cl.Buffer]] = [{} for _ in machine.devices]
+        own = [i for i, d in enumerate(machine.devices) if d.memory != HOST]
+        self._pinner = (contexts[own[0]], queues[own[0]]) if own else None
+
+    def create(self, key: int, nbytes: int, name: str = "") -> None:
+        """Make a buffer known; nothing is allocated yet."""
+        self._sizes[key] = nbytes
+        self._names[key] = name
+
+    def borrow(self, key: int, data: Bytes) -> None:
+        """The first contents are the caller's own array, read in place until somebody needs a host copy."""
+        self._borrowed[key] = data
+
+    def nbytes(self, key: int) -> int:
+        return self._sizes[key]
+
+    def name(self, key: int) -> str:
+        return self._names[key] or f"buffer {key}"
+
+    def host(self, key: int) -> Bytes:
+        """The host's copy, as bytes."""
+        data = self._host.get(key)
+        if data is None:
+            data = self._host[key] = self._allocate(key)
+            source = self._borrowed.pop(key, None)
+            if source is not None:
+                copy_bytes(data, source)
+        return data
+
+    def upload_source(self, key: int) -> tuple[Bytes, bool]:
+        """Where an upload reads from, and whether the driver can take it from there at full rate (pinned)."""
+        source = self._borrowed.get(key)
+        if source is not None:
+            return source, False
+        return self.host(key), key in self._pins
+
+    def download_target(self, key: int) -> tuple[Bytes, bool]:
+        """Where a download writes to, and whether it is pinned."""
+        self._borrowed.pop(key, None)
+        return self.host(key), key in self._pins
+
+    def on_device(self, key: int, device: int) -> cl.Buffer:
+        """The buffer object of a device."""
+        held = self._buffers[device]
+        buffer = held.get(key)
+        if buffer is None:
+            buffer = held[key] = self._create_on(key, device)
+        return buffer
+
+    def buffers(self, device: int) -> dict[int, cl.Buffer]:
+        """All buffer objects that exist on a device, by key (the hot path looks here first)."""
+        return self._buffers[device]
+
+    def release(self, key: int) -> None:
+        """Free all copies. Only when no run is under way."""
+        for held in self._buffers:
+            held.pop(key, None)
+        self._host.pop(key, None)
+        self._borrowed.pop(key, None)
+        self._pins.pop(key, None)
+        self._sizes.pop(key, None)
+        self._names.pop(key, None)
+
+    def _allocate(self, key: int) -> Bytes:
+        nbytes = self._sizes[key]
+        if self._pinner is None or nbytes < PIN_FROM:
+            return aligned(nbytes)
+        context, queue = self._pinner
+        try:
+            pin, data = pinned(context, queue, nbytes)
+        except cl.Error:
+            return aligned(nbytes)  # slower, never wrong: the driver ran out of memory it can pin
+        self._pins[key] = (pin, data)
+        return data
+
+    def _create_on(self, key: int, device: int) -> cl.Buffer:
+        value = self._machine.devices[device]
+        nbytes = self._sizes[key]
+        if nbytes > value.max_allocation:
+            raise RunError(
+                f"{self.name(key)} has {nbytes:,} bytes; {value.name} allocates at most {value.max_allocation:,} at once",
+                hint="choose a device with more memory, or smaller buffers",
+            )
+        flags = cl.mem_flags
+        try:
+            if value.memory == HOST:
+                return cl.Buffer(
+                    self._contexts[device], flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=self.host(key)
+                )
+            return cl.Buffer(self._contexts[device], flags.READ_WRITE, nbytes)
+        except cl.Error as error:
+            raise RunError(
+                f"{value.name} cannot hold {self.name(key)} ({nbytes:,} bytes): {error}",
+                hint="free arrays that are no longer needed, or choose another device",
+            ) from None
+
+
+def pinned(context: cl.Context, queue: cl.CommandQueue, nbytes: int) -> tuple[cl.Buffer, Bytes]:
+    """Page-locked host memory: the object that keeps it, and the memory as bytes."""
+    flags = cl.mem_flags
+    pin = cl.Buffer(context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, nbytes)
+    data, event = cl.enqueue_map_buffer(
+        queue, pin, cl.map_flags.READ | cl.map_flags.WRITE, 0, (nbytes,), np.uint8, is_blocking=True
+    )
+    event.wait()
+    return pin, data

@@ -1,0 +1,434 @@
+"""The OpenCL back end: one context and several in-order queues a device, one waiting thread a device, no callbacks.
+
+The engine's thread enqueues everything. Each device has a thread that blocks in ``clWaitForEvents`` (which releases the
+GIL) for the commands that somebody must hear of; all other order is kept by the queues and by event wait lists. A
+device with a slow-down factor is driven by its own thread instead, one command after another.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import pyopencl as cl
+
+from manycl.errors import ManyclError
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, LocalArg
+from manycl.machine import HOST, Machine
+from manycl.run.backend import Command, Done, Download, Failed, HostCall, Report, Run, Upload
+from manycl.run.backends.memory import Memory
+from manycl.run.backends.platforms import OpenDevice
+from manycl.run.backends.programs import Programs
+from manycl.run.backends.staging import STAGE_FROM, Stager
+from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
+
+_START = cl.profiling_info.START
+_END = cl.profiling_info.END
+_enqueue = cl.enqueue_nd_range_kernel
+SWITCH_INTERVAL = 1e-4  # seconds; the default of 5 ms delays every report while another thread computes
+CALIBRATE_EVERY = 2.0  # seconds; device clocks drift against the host's
+
+
+class Driver:
+    """One opened device: its context, queues, waiting thread and clock offset."""
+
+    def __init__(self, opened: OpenDevice) -> None:
+        self.device = opened.device
+        self.cl = opened.cl
+        self.context = cl.Context([opened.cl])
+        self._profiling = cl.command_queue_properties.PROFILING_ENABLE
+        self.queues: list[cl.CommandQueue] = [self.new_queue()]
+        own = opened.device.memory != HOST
+        self.uploads = self.new_queue() if own else self.queues[0]
+        self.downloads = self.new_queue() if own else self.queues[0]
+        self.stager = Stager(self.context, self.uploads) if own else None
+        self.throttled = opened.device.slowdown > 1.0
+        self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.thread: threading.Thread | None = None
+        self._offset = 0.0
+        self._calibrated = float("-inf")
+
+    def new_queue(self) -> cl.CommandQueue:
+        """Always for this device by name: a context made of a sub-device may list its parent (seen with PoCL 3)."""
+        return cl.CommandQueue(self.context, self.cl, properties=self._profiling)
+
+    def need_queues(self, count: int) -> None:
+        while len(self.queues) < count:
+            self.queues.append(self.new_queue())
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run a job on the device's own thread, after those submitted before."""
+        if self.thread is None:
+            self.thread = threading.Thread(target=self._work, name=f"manycl-{self.device.name}", daemon=True)
+            self.thread.start()
+        self.jobs.put(job)
+
+    def _work(self) -> None:
+        while (job := self.jobs.get()) is not None:
+            job()
+
+    def offset(self) -> float:
+        """Seconds to add to the device's profiling clock to get the host's ``perf_counter``.
+
+        A marker's ``queued`` time lies between two readings of the host's clock; the narrowest of a few is kept.
+        """
+        now = time.perf_counter()
+        if now - self._calibrated < CALIBRATE_EVERY:
+            return self._offset
+        best = float("inf")
+        for _ in range(5):
+            before = time.perf_counter()
+            event = cl.enqueue_marker(self.queues[0])
+            after = time.perf_counter()
+            event.wait()
+            queued = event.get_profiling_info(cl.profiling_info.QUEUED) * 1e-9
+            if after - before < best:
+                best = after - before
+                self._offset = (before + after) / 2 - queued
+        self._calibrated = time.perf_counter()
+        return self._offset
+
+    def close(self) -> None:
+        if self.thread is not None:
+            self.jobs.put(None)
+            self.thread.join(timeout=10)
+        if self.stager is not None:
+            self.stager.close()
+        for queue in {*self.queues, self.uploads, self.downloads}:
+            queue.finish()
+
+
+class OpenCLRecord:
+    """Events of a run, read from the drivers' profiling data when asked for."""
+
+    def __init__(self, graph: Graph, machine: Machine, begin: float) -> None:
+        self.graph = graph
+        self.machine = machine
+        self.begin = begin
+        self.kernels: list[tuple[int, int, int, cl.Event]] = []  # node, device, queue, event
+        self.transfers: list[tuple[int, int, bool, Any]] = []  # buffer, device, is upload, event or Future
+        self.hosts: list[tuple[int, float, float]] = []
+        self.offsets: list[float] = []
+        self._times: list[tuple[int, int, int, float, float]] | None = None
+
+    def times(self) -> list[tuple[int, int, int, float, float]]:
+        """(node, device, queue, start, end) of every launch that completed; seconds since the run began."""
+        if self._times is None:
+            shift = [o - self.begin for o in self.offsets]
+            slow = [d.slowdown for d in self.machine.devices]
+            times = []
+            for node, device, queue, event in self.kernels:
+                try:
+                    start = event.get_profiling_info(_START) * 1e-9
+                    end = event.get_profiling_info(_END) * 1e-9
+                except cl.Error:
+                    continue  # it never completed
+                begin = max(0.0, start + shift[device])
+                times.append((node, device, queue, begin, begin + (end - start) * slow[device]))
+            self._times = times
+            self.kernels = []
+        return self._times
+
+    def durations(self) -> Iterable[tuple[int, int, float]]:
+        return [(n, d, end - start) for n, d, _, start, end in self.times()]
+
+    def events(self) -> Sequence[Event]:
+        graph, devices = self.graph, self.machine.devices
+        component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
+        out: list[KernelEvent | TransferEvent | HostEvent] = []
+        for node, device, queue, start, end in self.times():
+            launch = graph.nodes[node]
+            assert isinstance(launch, Launch)
+            out.append(
+                KernelEvent(
+                    node,
+                    launch.name,
+                    devices[device].name,
+                    queue,
+                    start,
+                    end,
+                    launch.global_size,
+                    launch.local_size,
+                    component.get(node, -1),
+                )
+            )
+        out.extend(self._transfer_events())
+        out.extend(HostEvent(n, graph.nodes[n].name, start, end) for n, start, end in self.hosts)
+        return sorted(out, key=lambda e: e.start)
+
+    def _transfer_events(self) -> Iterable[TransferEvent]:
+        for key, device, is_upload, what in self.transfers:
+            try:
+                if isinstance(what, tuple):
+                    start, end = what[0] - self.begin, what[1] - self.begin
+                else:
+                    shift = self.offsets[device] - self.begin
+                    start = max(0.0, what.get_profiling_info(_START) * 1e-9 + shift)
+                    end = max(start, what.get_profiling_info(_END) * 1e-9 + shift)
+            except cl.Error:
+                continue
+            buffer = self.graph.buffers[key]
+            ends = ("host", self.machine.devices[device].name)
+            source, target = ends if is_upload else ends[::-1]
+            yield TransferEvent(
+                key, buffer.name or f"buffer {key}", source, target, buffer.nbytes, start, end
+            )
+
+
+class OpenCLBackend:
+    """Runs commands on real devices. One run at a time; the session's memory and programs outlive it."""
+
+    def __init__(self, machine: Machine, opened: Sequence[OpenDevice]) -> None:
+        self.machine = machine
+        self.drivers = [Driver(o) for o in opened]
+        contexts = [d.context for d in self.drivers]
+        self.memory = Memory(machine, contexts, [d.queues[0] for d in self.drivers])
+        self.programs = Programs(machine, contexts, [d.cl for d in self.drivers])
+        self._inbox: SimpleQueue[Report] = SimpleQueue()
+        self._host_jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._host_thread: threading.Thread | None = None
+        self._interval = sys.getswitchinterval()
+
+    # the seam
+
+    def begin(self, graph: Graph, queues: Sequence[int]) -> None:
+        offsets = []
+        for driver, count in zip(self.drivers, queues, strict=True):
+            driver.need_queues(count)
+            offsets.append(driver.offset() if count or driver.stager else 0.0)
+        self._graph = graph
+        self._events: dict[int, cl.Event] = {}
+        self._inbox = SimpleQueue()
+        self._outstanding = 0
+        self._stopping = False
+        self._interval = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        self._begin = time.perf_counter()
+        self.record = OpenCLRecord(graph, self.machine, self._begin)
+        self.record.offsets = offsets
+
+    def now(self) -> float:
+        return time.perf_counter() - self._begin
+
+    def perform(self, commands: Sequence[Command]) -> None:
+        touched: set[tuple[int, int]] = set()
+        for command in commands:
+            try:
+                if type(command) is Run:
+                    self._run(command)
+                    touched.add((command.device, command.queue))
+                elif type(command) is Upload:
+                    self._upload(command)
+                elif type(command) is Download:
+                    self._download(command)
+                else:
+                    assert isinstance(command, HostCall)
+                    self._call(command)
+            except (cl.Error, ManyclError) as error:
+                self._inbox.put(Failed(command.token, self.now(), str(error)))
+                self._outstanding += 1
+                break
+        for device, queue in touched:
+            self.drivers[device].queues[queue].flush()
+
+    def wait(self) -> list[Report]:
+        reports = [self._inbox.get()]
+        while True:
+            try:
+                reports.append(self._inbox.get_nowait())
+            except Empty:
+                return reports
+
+    def finish(self) -> OpenCLRecord:
+        self._drain()
+        sys.setswitchinterval(self._interval)
+        return self.record
+
+    def abort(self) -> OpenCLRecord:
+        self._stopping = True
+        self._drain()
+        sys.setswitchinterval(self._interval)
+        return self.record
+
+    def fetch(self, key: int, memory: int) -> None:
+        """Outside a run: copy a buffer from a device's memory to the host's, and wait for it."""
+        device = next(i for i, d in enumerate(self.machine.devices) if d.memory == memory)
+        driver = self.drivers[device]
+        target, is_pinned = self.memory.download_target(key)
+        buffer = self.memory.on_device(key, device)
+        if is_pinned or len(target) < STAGE_FROM or driver.stager is None:
+            cl.enqueue_copy(driver.downloads, target, buffer, is_blocking=True)
+        else:
+            driver.stager.download(buffer, target, []).result()
+
+    def close(self) -> None:
+        """Stop the threads and wait for the devices. The back end cannot be used afterwards."""
+        if self._host_thread is not None:
+            self._host_jobs.put(None)
+            self._host_thread.join(timeout=10)
+        for driver in self.drivers:
+            driver.close()
+
+    # commands
+
+    def _run(self, command: Run) -> None:
+        driver = self.drivers[command.device]
+        if driver.throttled:
+            driver.submit(lambda: self._run_slowly(driver, command))
+            return
+        event = self._enqueue(driver, command)
+        if command.notify:
+            driver.submit(lambda: self._await(command.token, event))
+
+    def _enqueue(self, driver: Driver, command: Run) -> cl.Event:
+        node, device, queue, after, _ = command
+        launch = self._graph.nodes[node]
+        assert isinstance(launch, Launch)
+        kernel = self.programs.kernel(launch.program, launch.kernel.name, device)
+        buffers = self.memory.buffers(device)
+        set_arg = kernel.set_arg
+        for index, arg in enumerate(launch.args):
+            if type(arg) is BufferArg:
+                buffer = buffers.get(arg.key)
+                set_arg(index, buffer if buffer is not None else self.memory.on_device(arg.key, device))
+            elif type(arg) is LocalArg:
+                set_arg(index, cl.LocalMemory(arg.nbytes))
+            else:
+                set_arg(index, arg)
+        events = self._events
+        event = _enqueue(
+            driver.queues[queue],
+            kernel,
+            launch.global_size,
+            launch.local_size,
+            launch.global_offset,
+            [events[t] for t in after] if after else None,
+        )
+        events[node] = event
+        self.record.kernels.append((node, device, queue, event))
+        return event
+
+    def _run_slowly(self, driver: Driver, command: Run) -> None:
+        """On a slowed device's own thread: run, then sleep for the rest of the time a slow device would take."""
+        if self._stopping:
+            return
+        try:
+            event = self._enqueue(driver, command)
+            event.wait()
+            seconds = (event.get_profiling_info(_END) - event.get_profiling_info(_START)) * 1e-9
+            time.sleep(seconds * (driver.device.slowdown - 1.0))
+        except (cl.Error, ManyclError) as error:
+            self._inbox.put(Failed(command.token, self.now(), str(error)))
+            return
+        if command.notify:
+            self._inbox.put(Done(command.token, self.now()))
+
+    def _upload(self, command: Upload) -> None:
+        driver = self.drivers[command.device]
+        source, is_pinned = self.memory.upload_source(command.buffer)
+        buffer = self.memory.on_device(command.buffer, command.device)
+        after = [self._events[t] for t in command.after]
+        if is_pinned or len(source) < STAGE_FROM or driver.stager is None:
+            event = cl.enqueue_copy(
+                driver.uploads, buffer, source, is_blocking=False, wait_for=after or None
+            )
+            driver.uploads.flush()
+            self._events[command.token] = event
+            self.record.transfers.append((command.buffer, command.device, True, event))
+            if command.notify:
+                driver.submit(lambda: self._await(command.token, event))
+            return
+        arrived = cl.UserEvent(driver.context)
+        self._events[command.token] = arrived
+        future = driver.stager.upload(buffer, source, after)
+        future.add_done_callback(lambda f: self._staged(f, command, True, arrived))
+
+    def _download(self, command: Download) -> None:
+        driver = self.drivers[command.device]
+        target, is_pinned = self.memory.download_target(command.buffer)
+        buffer = self.memory.on_device(command.buffer, command.device)
+        after = [self._events[t] for t in command.after]
+        if is_pinned or len(target) < STAGE_FROM or driver.stager is None:
+            event = cl.enqueue_copy(
+                driver.downloads, target, buffer, is_blocking=False, wait_for=after or None
+            )
+            driver.downloads.flush()
+            self._events[command.token] = event
+            self.record.transfers.append((command.buffer, command.device, False, event))
+            driver.submit(lambda: self._await(command.token, event))
+            return
+        for queue in driver.queues:
+            queue.flush()
+        future = driver.stager.download(buffer, target, after)
+        future.add_done_callback(lambda f: self._staged(f, command, False, None))
+
+    def _staged(self, future: Any, command: Upload | Download, is_upload: bool, arrived: Any) -> None:
+        """A staged transfer has ended (on the staging thread)."""
+        error = future.exception()
+        if error is None:
+            self.record.transfers.append((command.buffer, command.device, is_upload, future.result()))
+        if arrived is not None:
+            arrived.set_status(cl.command_execution_status.COMPLETE if error is None else -1)
+        if error is not None:
+            self._inbox.put(Failed(command.token, self.now(), str(error)))
+        elif command.notify:
+            self._inbox.put(Done(command.token, self.now()))
+
+    def _call(self, command: HostCall) -> None:
+        if self._host_thread is None:
+            self._host_thread = threading.Thread(target=self._host_work, name="manycl-host", daemon=True)
+            self._host_thread.start()
+        self._host_jobs.put(lambda: self._call_now(command.token))
+
+    def _host_work(self) -> None:
+        while (job := self._host_jobs.get()) is not None:
+            job()
+
+    def _call_now(self, node: int) -> None:
+        if self._stopping:
+            return
+        task = self._graph.nodes[node]
+        assert isinstance(task, HostTask)
+        start = self.now()
+        try:
+            task.function(*(self.memory.host(a.key) if isinstance(a, BufferArg) else a for a in task.args))
+        except Exception as error:
+            self._inbox.put(Failed(node, self.now(), f"{type(error).__name__}: {error}"))
+            return
+        end = self.now()
+        self.record.hosts.append((node, start, end))
+        self._inbox.put(Done(node, end))
+
+    def _await(self, token: int, event: cl.Event) -> None:
+        """On a device's thread: block until a command is complete, then say so."""
+        try:
+            event.wait()
+        except cl.Error as error:
+            self._inbox.put(Failed(token, self.now(), str(error)))
+            return
+        self._inbox.put(Done(token, self.now()))
+
+    def _drain(self) -> None:
+        """Wait until no thread of ours works and no queue holds anything."""
+        waits = []
+        for driver in self.drivers:
+            if driver.thread is not None:
+                idle = threading.Event()
+                driver.jobs.put(idle.set)
+                waits.append(idle)
+        if self._host_thread is not None:
+            idle = threading.Event()
+            self._host_jobs.put(idle.set)
+            waits.append(idle)
+        for idle in waits:
+            idle.wait()
+        for driver in self.drivers:
+            for queue in (*driver.queues, driver.uploads, driver.downloads):
+                try:
+                    queue.finish()
+                except cl.Error:
+                    continue  # after a failure the driver may refuse; the failure itself has been reported

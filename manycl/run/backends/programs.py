@@ -1,0 +1,93 @@
+"""Programs built for devices, and their kernel objects."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyopencl as cl
+
+from manycl.analysis.facts import ProgramFacts
+from manycl.errors import Diagnostic, SourceError
+from manycl.machine import Machine
+
+
+_Key = tuple[str, tuple[str, ...], str]
+
+
+def _key(program: ProgramFacts) -> _Key:
+    """What decides the binary: text, options, and the folder that its includes are found in."""
+    return program.source, program.options, str(Path(program.path).parent)
+
+
+class Programs:
+    """Built once per text, options and device. One kernel object serves all launches of a kernel on a device: only
+    one thread sets its arguments, and OpenCL copies them when the kernel is enqueued."""
+
+    def __init__(
+        self, machine: Machine, contexts: Sequence[cl.Context], devices: Sequence[cl.Device]
+    ) -> None:
+        self._machine = machine
+        self._contexts = contexts
+        self._devices = devices
+        self._built: list[dict[_Key, cl.Program]] = [{} for _ in devices]
+        self._kernels: list[dict[tuple[int, str], cl.Kernel]] = [{} for _ in devices]
+        self._alive: dict[int, ProgramFacts] = {}  # keeps the id of every program that _kernels is keyed by
+
+    def build(self, programs: Iterable[ProgramFacts], devices: Iterable[int]) -> None:
+        """Build what is not built yet, several at once (building releases the GIL)."""
+        wanted = {_key(p): p for p in programs}
+        todo = [(p, d) for d in devices for k, p in wanted.items() if k not in self._built[d]]
+        if not todo:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cl.CompilerWarning)
+            if len(todo) == 1:
+                self._build(*todo[0])
+                return
+            with ThreadPoolExecutor(min(8, len(todo))) as pool:
+                list(pool.map(lambda job: self._build(*job), todo))
+
+    def kernel(self, program: ProgramFacts, name: str, device: int) -> cl.Kernel:
+        """The kernel object (building its program first where that was not done)."""
+        key = (id(program), name)
+        kernel = self._kernels[device].get(key)
+        if kernel is None:
+            self.build([program], [device])
+            self._alive[id(program)] = program
+            try:
+                kernel = cl.Kernel(self._built[device][_key(program)], name)
+            except cl.Error as error:
+                raise SourceError(
+                    f"{program.path}: kernel {name} cannot be used on {self._machine.devices[device].name}: {error}"
+                ) from None
+            self._kernels[device][key] = kernel
+        return kernel
+
+    def _build(self, program: ProgramFacts, device: int) -> None:
+        options = list(program.options)
+        folder = Path(program.path).parent
+        if program.path and folder.is_dir():
+            options.append(f"-I{folder}")
+        built = cl.Program(self._contexts[device], program.source)
+        try:
+            built.build(options, devices=[self._devices[device]])
+        except cl.Error as error:
+            name = self._machine.devices[device].name
+            log = _log(built, self._devices[device]) or str(error)
+            others = [d.name for i, d in enumerate(self._machine.devices) if i != device]
+            raise SourceError(
+                f"{program.path} does not build on {name}",
+                (Diagnostic(program.path, 0, 0, "build log", log.strip()),),
+                hint=f"leave the device out: --devices {','.join(others)}" if others else "",
+            ) from None
+        self._built[device][_key(program)] = built
+
+
+def _log(program: cl.Program, device: cl.Device) -> str:
+    try:
+        return str(program.get_build_info(device, cl.program_build_info.LOG))
+    except cl.Error:
+        return ""

@@ -1,0 +1,181 @@
+"""A session: opened devices, and what lives on them between runs (buffers, where they are valid, programs, history)."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from manycl import flags
+from manycl.errors import DeviceError
+from manycl.graph.graph import Buffer, Graph, Launch
+from manycl.machine import HOST
+from manycl.model.estimate import History, ModelEstimates, kernel_key
+from manycl.plan.plan import Plan
+from manycl.plan.policy import Policy, find
+from manycl.plan.problem import Problem
+from manycl.run.backends.opencl import OpenCLBackend
+from manycl.run.backends.platforms import open_devices
+from manycl.run.coherence import Directory
+from manycl.run.engine import Result, execute
+
+_open: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+class Session:
+    """``devices``: what ``--devices`` takes (None: MANYCL_DEVICES, else all). Use as a context manager, or ``close``.
+
+    Not for several threads at once: a lock lets one run in at a time.
+    """
+
+    def __init__(self, devices: str | Sequence[str] | None = None) -> None:
+        self.machine, opened = open_devices(devices if devices is not None else flags.devices())
+        self.backend = OpenCLBackend(self.machine, opened)
+        self.directory = Directory()
+        self.history = History()
+        self.memory = self.backend.memory
+        self._keys = count()
+        self._garbage: list[int] = []
+        self._lock = threading.RLock()
+        self._closed = False
+        _open.add(self)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the devices. Arrays of the session cannot be used afterwards."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self.backend.close()
+                for key in list(self.directory.valid):
+                    self.memory.release(key)
+
+    # buffers
+
+    def new_buffer(self, nbytes: int, name: str = "") -> Buffer:
+        """A buffer with undefined contents."""
+        self._check_open()
+        buffer = Buffer(next(self._keys), nbytes, name)
+        self.memory.create(buffer.key, nbytes, name)
+        return buffer
+
+    def discard(self, key: int) -> None:
+        """The buffer is not needed any more; its memory is freed before the next run (may be called by the garbage
+        collector at any time, so it only takes a note)."""
+        self._garbage.append(key)
+
+    def host(self, key: int) -> npt.NDArray[np.uint8]:
+        """The host's copy, brought up to date: for reading. Undefined contents are whatever is there."""
+        self._check_open()
+        with self._lock:
+            self.directory.check(key)
+            mask = self.directory.valid.get(key, 0)
+            if mask and not mask >> HOST & 1:
+                self.backend.fetch(key, (mask & -mask).bit_length() - 1)
+                self.directory.copied(key, HOST)
+            return self.memory.host(key)
+
+    def overwrite(self, key: int) -> npt.NDArray[np.uint8]:
+        """The host's copy, for writing all of it: every other copy becomes stale."""
+        self._check_open()
+        with self._lock:
+            data = self.memory.host(key)
+            self.directory.define(key, HOST)
+            return data
+
+    def borrow(self, key: int, data: npt.NDArray[np.uint8]) -> None:
+        """The contents are the caller's own bytes, read in place."""
+        self.memory.borrow(key, data)
+        self.directory.define(key, HOST)
+
+    # runs
+
+    def problem(
+        self, graph: Graph, queues: Mapping[str, int] | None = None, options: Mapping[str, str] | None = None
+    ) -> Problem:
+        """What a policy is asked for this graph in the session's present state. ``queues`` by device name or kind."""
+        wanted = queues or {}
+        devices = self.machine.devices
+        per_device = tuple(
+            wanted.get(d.name, wanted.get(d.name.split(".")[0], wanted.get(d.kind, d.queues))) for d in devices
+        )
+        valid = {k: self.directory.memories(k) for k in graph.buffers} if self.machine.memories > 1 else {}
+        return Problem(
+            graph=graph,
+            machine=self.machine,
+            estimates=ModelEstimates(graph, self.machine, self.history),
+            queues=per_device,
+            valid=valid,
+            options=options or {},
+        )
+
+    def run(
+        self,
+        graph: Graph,
+        policy: str | Policy | Plan | None = None,
+        *,
+        queues: Mapping[str, int] | None = None,
+        options: Mapping[str, str] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Result:
+        """Plan and run a graph; raises what the engine raises. ``policy``: a name, a policy object or a plan."""
+        self._check_open()
+        with self._lock:
+            self._collect()
+            problem = self.problem(graph, queues, options)
+            chosen: Any = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
+            name = policy if isinstance(policy, str) else getattr(policy, "policy", type(chosen).__name__)
+            if policy is None:
+                name = flags.policy()
+            for key in graph.buffers:
+                self.directory.check(key)
+            result = execute(
+                problem,
+                chosen,
+                self.backend,
+                self.directory,
+                name=str(name),
+                prepare=lambda used: self._build(graph, [d for d, n in enumerate(used) if n]),
+                progress=progress,
+            )
+            self._learn(graph, result)
+            return result
+
+    def _build(self, graph: Graph, devices: Iterable[int]) -> None:
+        programs = {id(n.program): n.program for n in graph.nodes if isinstance(n, Launch)}
+        self.backend.programs.build(programs.values(), devices)
+
+    def _learn(self, graph: Graph, result: Result) -> None:
+        devices = self.machine.devices
+        observe = self.history.observe
+        for node, device, seconds in result.record.durations():
+            launch = graph.nodes[node]
+            assert isinstance(launch, Launch)
+            observe(kernel_key(launch), devices[device].name, seconds)
+
+    def _collect(self) -> None:
+        while self._garbage:
+            key = self._garbage.pop()
+            self.directory.forget(key)
+            self.memory.release(key)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DeviceError("the session is closed", hint="make a new Queue")
+
+
+@atexit.register
+def _close_all() -> None:
+    for session in list(_open):
+        session.close()
