@@ -1,0 +1,67 @@
+"""manycl: one OpenCL device made of all the devices of a machine.
+
+>>> import manycl as mc, numpy as np
+>>> program = mc.Program(source)                          # parsed and analysed
+>>> queue = mc.Queue()                                    # every device of this machine
+>>> a, c = queue.array(data), queue.empty(data.shape, np.float32)
+>>> program.scale(queue, data.shape, None, c, a, 2.0)     # PyOpenCL's calling convention
+>>> c.get()                                               # planned, run, gathered
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# where each public name lives; imported when first used, so that `import manycl` stays fast
+_HOMES = {
+    "Array": "manycl.front.arrays",
+    "Choice": "manycl.plan.policy",
+    "Event": "manycl.front.queue",
+    "KernelByKernel": "manycl.plan.policy",
+    "LocalMemory": "manycl.front.program",
+    "Machine": "manycl.machine",
+    "ManyclError": "manycl.errors",
+    "Plan": "manycl.plan.plan",
+    "Prepared": "manycl.front.queue",
+    "Program": "manycl.front.program",
+    "Queue": "manycl.front.queue",
+    "Trace": "manycl.trace",
+    "load_application": "manycl.front.load",
+    "load_machine": "manycl.machine_file",
+}
+_RENAMED = {"policy": ("manycl.plan.policy", "register"), "devices": ("manycl.run.backends.platforms", "discover")}
+
+__all__ = ["__version__", *_HOMES, *_RENAMED]
+
+if TYPE_CHECKING:
+    from manycl.errors import ManyclError
+    from manycl.front.arrays import Array
+    from manycl.front.load import load_application
+    from manycl.front.program import LocalMemory, Program
+    from manycl.front.queue import Event, Prepared, Queue
+    from manycl.machine import Machine
+    from manycl.machine_file import load_machine
+    from manycl.plan.plan import Plan
+    from manycl.plan.policy import Choice, KernelByKernel
+    from manycl.plan.policy import register as policy
+    from manycl.run.backends.platforms import discover as devices
+    from manycl.trace import Trace
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _RENAMED:
+        module, attribute = _RENAMED[name]
+        value = getattr(importlib.import_module(module), attribute)
+    else:
+        raise AttributeError(f"module 'manycl' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,120 @@
+"""Arrays: buffers with a shape and a type, whose contents live wherever they were last computed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from manycl.errors import LaunchError, ResultError
+from manycl.graph.graph import Buffer, BufferArg
+
+if TYPE_CHECKING:
+    from manycl.front.queue import Queue
+
+AnyArray = npt.NDArray[Any]
+
+
+class Array:
+    """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``.
+
+    Asking for its contents (``get``, ``map``, ``numpy.asarray``) runs what is enqueued first.
+    """
+
+    __slots__ = ("__weakref__", "argument", "buffer", "dtype", "queue", "shape")
+
+    def __init__(self, queue: Queue, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
+        self.queue = queue
+        self.shape = shape
+        self.dtype = dtype
+        nbytes = dtype.itemsize
+        for extent in shape:
+            nbytes *= extent
+        if nbytes <= 0:
+            raise LaunchError(f"an array of shape {shape} has no elements; OpenCL buffers need at least one")
+        self.buffer: Buffer = queue.session.new_buffer(nbytes, name)
+        self.argument = BufferArg(self.buffer.key)
+        weakref.finalize(self, queue.session.discard, self.buffer.key).atexit = False
+
+    @property
+    def nbytes(self) -> int:
+        return self.buffer.nbytes
+
+    @property
+    def size(self) -> int:
+        return self.buffer.nbytes // self.dtype.itemsize
+
+    @property
+    def name(self) -> str:
+        return self.buffer.name
+
+    def get(self, out: AnyArray | None = None) -> AnyArray:
+        """The contents as a NumPy array of this shape and type: a new one, or ``out`` (C-contiguous, same shape and
+        type, else ResultError). Runs what is enqueued; raises what that raises."""
+        if out is not None and (out.shape != self.shape or out.dtype != self.dtype or not out.flags.c_contiguous):
+            raise ResultError(
+                f"out has shape {out.shape} and type {out.dtype}; this array is {self.shape} {self.dtype}"
+                + ("" if out.flags.c_contiguous else ", and out is not C-contiguous")
+            )
+        self.queue.finish()
+        source = self._view(self.queue.session.host(self.buffer.key))
+        if out is None:
+            out = np.empty(self.shape, self.dtype)
+        _copy(out, source)
+        return out
+
+    def set(self, contents: npt.ArrayLike) -> None:
+        """Replace the contents (same shape; the type is converted if that loses nothing)."""
+        data = np.asarray(contents)
+        if data.shape != self.shape:
+            raise ResultError(f"contents have shape {data.shape}; this array is {self.shape}")
+        if not np.can_cast(data.dtype, self.dtype, "same_kind"):
+            raise ResultError(f"contents of type {data.dtype} do not fit an array of {self.dtype}")
+        self.queue.finish()
+        _copy(self._view(self.queue.session.overwrite(self.buffer.key)), data)
+
+    @contextmanager
+    def map(self) -> Iterator[AnyArray]:
+        """The contents in place, for reading and writing on the host without a copy, while the ``with`` block lasts::
+
+            with a.map() as host:
+                host[:] = data
+        """
+        self.queue.finish()
+        self.queue.session.host(self.buffer.key)
+        view = self._view(self.queue.session.overwrite(self.buffer.key))
+        self.queue.mapped.add(self.buffer.key)
+        try:
+            yield view
+        finally:
+            self.queue.mapped.discard(self.buffer.key)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
+        if copy is False:
+            raise ValueError("the contents of a manycl array cannot be had without a copy; use map()")
+        contents = self.get()
+        return contents if dtype is None else contents.astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"<manycl.Array {self.name or self.buffer.key} {self.shape} {self.dtype}>"
+
+    def _view(self, data: npt.NDArray[np.uint8]) -> AnyArray:
+        return data.view(self.dtype).reshape(self.shape)
+
+
+def _copy(target: AnyArray, source: AnyArray) -> None:
+    if source.dtype == target.dtype and source.flags.c_contiguous and target.flags.c_contiguous:
+        from manycl.run.backends.memory import copy_bytes
+
+        copy_bytes(as_bytes(target), as_bytes(source))
+    else:
+        np.copyto(target, source, casting="same_kind")
+
+
+def as_bytes(array: AnyArray) -> npt.NDArray[np.uint8]:
+    """A C-contiguous array's memory as bytes (no copy)."""
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,204 @@
+"""Programs and kernels, called the way PyOpenCL calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manycl.analysis import parse_program
+from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
+from manycl.errors import LaunchError
+from manycl.front.arrays import Array
+from manycl.graph.graph import Argument, Launch, LocalArg
+from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
+
+if TYPE_CHECKING:
+    from manycl.front.queue import Event, Queue
+
+Sizes = tuple[int, ...]
+
+
+class LocalMemory:
+    """A kernel argument in local memory of ``size`` bytes (PyOpenCL's class of that name is taken as well)."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class Program:
+    """OpenCL C source, parsed and analysed at once; built for a device when that device first runs a kernel of it.
+
+    ``options`` are build options (a string or a list). Kernels are attributes: ``program.gemm(queue, …)``. Raises
+    SourceError with the compiler's words, file, line and column.
+    """
+
+    def __init__(self, source: str, options: str | Sequence[str] = (), *, path: str = "<source>") -> None:
+        words = options.split() if isinstance(options, str) else list(options)
+        self.facts: ProgramFacts = parse_program(source, path=path, options=words)
+        self._kernels: dict[str, Kernel] = {}
+
+    @classmethod
+    def from_file(cls, path: str | Path, options: str | Sequence[str] = ()) -> Program:
+        """The program in a file; includes are found beside it."""
+        return cls(Path(path).read_text(encoding="utf-8"), options, path=str(path))
+
+    def build(self, options: str | Sequence[str] = ()) -> Program:
+        """For PyOpenCL's calling convention: the program itself, or one with more options."""
+        if not options:
+            return self
+        words = options.split() if isinstance(options, str) else list(options)
+        return Program(self.facts.source, [*self.facts.options, *words], path=self.facts.path)
+
+    def kernel(self, name: str) -> Kernel:
+        """The kernel of that name, or LaunchError naming those that there are."""
+        kernel = self._kernels.get(name)
+        if kernel is None:
+            kernel = self._kernels[name] = Kernel(self.facts, find_kernel(self.facts, name))
+        return kernel
+
+    def __getattr__(self, name: str) -> Kernel:
+        if name.startswith("_") or "facts" not in self.__dict__:
+            raise AttributeError(name)
+        try:
+            kernel = self.kernel(name)
+        except LaunchError as error:
+            raise AttributeError(str(error)) from None
+        self.__dict__[name] = kernel
+        return kernel
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.facts.kernels]
+
+
+class Kernel:
+    """A kernel: call it with a queue, the NDRange and the arguments."""
+
+    def __init__(self, program: ProgramFacts, facts: KernelFacts) -> None:
+        self.program = program
+        self.facts = facts
+        self._arguments = facts.arguments
+        self._ndranges: dict[Any, tuple[Sizes, Sizes | None]] = {}
+        self._scalars: dict[tuple[int, type, Any], bytes] = {}
+        self._fits: set[tuple[int, Any]] = set()
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    def __call__(
+        self,
+        queue: Queue,
+        global_size: Sequence[int],
+        local_size: Sequence[int] | None,
+        *args: Any,
+        global_offset: Sequence[int] | None = None,
+        wait_for: Sequence[Event] | None = None,
+        g_times_l: bool = False,
+        device: str = "",
+        rank: float | None = None,
+    ) -> Event:
+        """Enqueue a launch; nothing runs until a result is asked for or the queue is finished.
+
+        ``args`` are arrays of the queue, numbers (converted to the declared type), LocalMemory. ``device`` is a
+        preference (``cpu``, ``gpu``, a device's name), ``rank`` the place on the frontier (higher first). Raises
+        LaunchError for what cannot be right.
+        """
+        sizes = self._ndranges.get((global_size, local_size)) if type(global_size) is tuple else None
+        if sizes is None or g_times_l:
+            sizes = self._check_sizes(global_size, local_size, g_times_l)
+        facts = self._arguments
+        if len(args) != len(facts):
+            names = ", ".join(a.name or f"#{a.index}" for a in facts)
+            raise LaunchError(f"kernel {self.name} takes {len(facts)} arguments ({names}), got {len(args)}")
+        bound: list[Argument] = []
+        reads: list[int] = []
+        writes: list[int] = []
+        hold = queue.hold
+        for fact, value in zip(facts, args, strict=True):
+            if type(value) is Array:
+                key = self._array(fact, value, queue)
+                bound.append(value.argument)
+                hold[key] = value
+                if fact.reads and key not in reads:
+                    reads.append(key)
+                if fact.writes and key not in writes:
+                    writes.append(key)
+            else:
+                bound.append(self._value(fact, value))
+        return queue.add(
+            Launch(
+                self.facts.name,
+                self.program,
+                self.facts,
+                sizes[0],
+                sizes[1],
+                tuple(bound),
+                tuple(reads),
+                tuple(writes),
+                tuple(global_offset) if global_offset is not None else None,
+                device,
+                rank,
+            ),
+            wait_for,
+        )
+
+    def _check_sizes(
+        self, global_size: Sequence[int], local_size: Sequence[int] | None, g_times_l: bool
+    ) -> tuple[Sizes, Sizes | None]:
+        size: Any = global_size
+        if g_times_l and local_size is not None:
+            size = tuple(g * w for g, w in zip(global_size, local_size, strict=True))
+        sizes = check_ndrange(self.facts, size, local_size)
+        if type(global_size) is tuple and not g_times_l and (local_size is None or type(local_size) is tuple):
+            self._ndranges[global_size, local_size] = sizes
+        return sizes
+
+    def _array(self, fact: ArgumentFacts, array: Array, queue: Queue) -> int:
+        if array.queue.session is not queue.session:
+            raise LaunchError(f"{self._where(fact)}: the array belongs to another queue's devices")
+        if (fact.index, array.dtype) not in self._fits:
+            if fact.kind != "buffer":
+                raise LaunchError(f"{self._where(fact)} is no buffer, but an array was given")
+            try:
+                check_element_type(fact, array.dtype.str)
+            except LaunchError as error:
+                raise LaunchError(
+                    f"kernel {self.name}: {error.message}", hint="make the array with the type the kernel declares"
+                ) from None
+            self._fits.add((fact.index, array.dtype))
+        if array.buffer.key in queue.mapped:
+            raise LaunchError(f"{self._where(fact)}: the array is mapped; leave its `with` block first")
+        return array.buffer.key
+
+    def _value(self, fact: ArgumentFacts, value: Any) -> Argument:
+        try:
+            found = self._scalars.get((fact.index, type(value), value))
+        except TypeError:  # not hashable: an array or a list
+            found = None
+        if found is not None:
+            return found
+        if fact.kind == "buffer":
+            raise LaunchError(
+                f"{self._where(fact)} needs an array, not {type(value).__name__}", hint="queue.array(…) makes one"
+            )
+        if fact.kind == "local":
+            size = getattr(value, "size", value)
+            if not isinstance(size, int) or size <= 0 or isinstance(value, (bytes, bool)):
+                raise LaunchError(f"{self._where(fact)} needs LocalMemory(nbytes), not {value!r:.60}")
+            return LocalArg(size)
+        try:
+            data = scalar_bytes(fact, value)
+        except LaunchError as error:
+            raise LaunchError(f"kernel {self.name}: {error.message}", hint=error.hint) from None
+        # 0.0 and -0.0 are equal but not the same bytes: zeros are not remembered
+        if isinstance(value, (int, float, np.number)) and value != 0 and len(self._scalars) < 4096:
+            self._scalars[fact.index, type(value), value] = data
+        return data
+
+    def _where(self, fact: ArgumentFacts) -> str:
+        return f"kernel {self.name}, argument {fact.index} ({fact.name})"

@@ -1,0 +1,292 @@
+"""The queue: what is enqueued becomes a graph, which runs on all devices when a result is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from manycl.errors import LaunchError, ManyclError
+from manycl.front.arrays import AnyArray, Array, as_bytes
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Graph, HostTask, Node
+from manycl.plan.plan import Plan
+from manycl.plan.policy import Policy
+from manycl.run.engine import Result
+from manycl.run.session import Session
+from manycl.trace import Trace
+
+
+class RunTrace(Trace):
+    """A trace that can show itself."""
+
+    def gantt(self, path: str | Path) -> None:
+        """Write a Gantt chart: .html (self-contained), .png, .svg or .pdf."""
+        from manycl.report.gantt import write_gantt
+
+        write_gantt(self, path)
+
+    def perfetto(self, path: str | Path) -> None:
+        """Write a file for ui.perfetto.dev or chrome://tracing."""
+        from manycl.report.perfetto import write_perfetto
+
+        write_perfetto(self, path)
+
+    def summary(self) -> str:
+        """Makespan, busy share per device, bytes per link, longest path."""
+        from manycl.report.summary import summarise
+
+        return summarise(self).text()
+
+
+class Event:
+    """What enqueueing returns: a node of the graph. ``wait`` runs everything that is enqueued."""
+
+    __slots__ = ("batch", "node", "queue")
+
+    def __init__(self, queue: Queue, batch: int, node: int) -> None:
+        self.queue = queue
+        self.batch = batch
+        self.node = node
+
+    def wait(self) -> None:
+        if self.batch == self.queue.batch:
+            self.queue.finish()
+
+
+class Queue:
+    """One in-order view of all devices: launches behave as if they ran one after another, in the order of the calls.
+
+    ``devices``: the syntax of ``--devices`` (default: MANYCL_DEVICES, else all); ``policy``: a name, a policy object or
+    a plan (default: MANYCL_POLICY, else ``auto``); ``queues``: command queues per device name or kind; ``options``: the
+    policy's. ``session`` shares the devices and arrays of another queue.
+    """
+
+    def __init__(
+        self,
+        devices: str | Sequence[str] | None = None,
+        *,
+        policy: str | Policy | Plan | None = None,
+        queues: Mapping[str, int] | None = None,
+        options: Mapping[str, Any] | None = None,
+        session: Session | None = None,
+    ) -> None:
+        self.session = session or Session(devices)
+        self.policy = policy
+        self.queues = dict(queues or {})
+        self.options = {k: str(v) for k, v in (options or {}).items()}
+        self.hold: dict[int, Array] = {}  # arrays that enqueued nodes use
+        self.mapped: set[int] = set()
+        self.batch = 0
+        self._builder = GraphBuilder()
+        self._component: int | None = None
+        self._components: list[list[int]] = []
+        self._result: Result | None = None
+        self._trace: RunTrace | None = None
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        if kind is None:
+            self.finish()
+        self.session.close()
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices."""
+        return tuple(d.name for d in self.session.machine.devices)
+
+    # arrays
+
+    def array(self, contents: npt.ArrayLike, *, copy: bool = True, name: str = "") -> Array:
+        """An array with the contents, shape and type of a NumPy array (or anything that becomes one).
+
+        With ``copy=False`` the memory of ``contents`` is read in place when a device needs it: do not change it before
+        the queue is finished. It is never written to.
+        """
+        data: AnyArray = np.ascontiguousarray(np.asarray(contents))
+        if data.dtype.hasobject:
+            raise LaunchError("an array of Python objects cannot go to a device")
+        array = Array(self, data.shape, data.dtype, name)
+        if copy:
+            from manycl.run.backends.memory import copy_bytes
+
+            copy_bytes(self.session.overwrite(array.buffer.key), as_bytes(data))
+        else:
+            self.session.borrow(array.buffer.key, as_bytes(data))
+        return array
+
+    def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
+        """An array with undefined contents: for results; costs no transfer."""
+        return Array(self, _shape(shape), np.dtype(dtype), name)
+
+    def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
+        """An array of zeros."""
+        array = Array(self, _shape(shape), np.dtype(dtype), name)
+        self.session.overwrite(array.buffer.key).fill(0)
+        return array
+
+    # enqueueing
+
+    def add(self, node: Node, wait_for: Sequence[Event] | None = None) -> Event:
+        """Append a node (kernels and ``call`` do this)."""
+        after = [e.node for e in wait_for if e.queue is self and e.batch == self.batch] if wait_for else ()
+        index = self._builder.add(node, after)
+        if self._component is not None:
+            self._components[self._component].append(index)
+        return Event(self, self.batch, index)
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        writes: Sequence[Array] | None = None,
+        rank: float | None = None,
+        name: str = "",
+        wait_for: Sequence[Event] | None = None,
+    ) -> Event:
+        """Enqueue a host function: called as ``function(*args)`` when its turn comes, arrays as NumPy arrays in place.
+
+        Arrays named in ``writes`` may be changed, the others are read-only; without ``writes`` every array counts as
+        read and written. The return value is ignored.
+        """
+        arrays = {a.buffer.key: a for a in args if isinstance(a, Array)}
+        written = set(arrays) if writes is None else {a.buffer.key for a in writes}
+        if not written <= set(arrays):
+            raise LaunchError(f"{name or function.__name__}: an array in writes is not among the arguments")
+        for key, array in arrays.items():
+            if array.queue.session is not self.session:
+                raise LaunchError(f"{name or function.__name__}: an array belongs to another queue's devices")
+            self.hold[key] = array
+        shapes = [(a.shape, a.dtype, a.buffer.key) if isinstance(a, Array) else None for a in args]
+
+        def called(*values: Any) -> None:
+            function(*(_view(v, s, written) if s else v for v, s in zip(values, shapes, strict=True)))
+
+        task = HostTask(
+            name or getattr(function, "__name__", "host function"),
+            called,
+            tuple(a.argument if isinstance(a, Array) else a for a in args),
+            tuple(arrays),
+            tuple(written),
+            rank,
+        )
+        return self.add(task, wait_for)
+
+    @contextmanager
+    def component(self) -> Iterator[None]:
+        """What is enqueued inside belongs to one task component (PySchedCL): policies such as ``clustering`` keep it on
+        one device."""
+        if self._component is not None:
+            raise LaunchError("task components do not nest")
+        self._component = len(self._components)
+        self._components.append([])
+        try:
+            yield
+        finally:
+            self._component = None
+
+    # running
+
+    def __len__(self) -> int:
+        """How many nodes are enqueued and have not run."""
+        return len(self._builder)
+
+    def finish(self) -> None:
+        """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
+        if not len(self._builder):
+            return
+        graph, self.hold = self.take(), {}
+        self._run(graph)
+
+    def prepare(self) -> Prepared:
+        """Take what is enqueued as a graph that can be run again and again, without planning it anew."""
+        hold = self.hold
+        graph = self.take()
+        self.hold = {}
+        return Prepared(self, graph, hold)
+
+    def take(self) -> Graph:
+        """The graph of what is enqueued; the queue is empty afterwards (``hold`` stays the caller's business)."""
+        builder, self._builder = self._builder, GraphBuilder()
+        for array in self.hold.values():
+            builder.adopt(array.buffer)
+        components: tuple[tuple[int, ...], ...] = ()
+        if self._components:
+            inside = {n for c in self._components for n in c}
+            rest = [(n,) for n in range(len(builder)) if n not in inside]
+            components = (*(tuple(c) for c in self._components if c), *rest)
+        self._components = []
+        self._component = None
+        self.batch += 1
+        return builder.build(components)
+
+    def _run(self, graph: Graph, policy: str | Policy | Plan | None = None) -> Result:
+        self._trace = None
+        try:
+            self._result = self.session.run(
+                graph,
+                policy if policy is not None else self.policy,
+                queues=self.queues,
+                options=self.options,
+            )
+        except ManyclError as error:
+            failed = getattr(error, "trace", None)
+            if failed is not None:
+                self._trace = _showable(failed)
+            raise
+        return self._result
+
+    @property
+    def result(self) -> Result:
+        """The last run: its seconds, plan and record."""
+        if self._result is None:
+            raise ManyclError("nothing has run on this queue yet")
+        return self._result
+
+    @property
+    def trace(self) -> RunTrace:
+        """The last run's trace."""
+        if self._trace is None:
+            self._trace = _showable(self.result.trace)
+        return self._trace
+
+
+class Prepared:
+    """A graph that runs again and again. A static policy's plan is made once; ``plan`` shows it after the first run."""
+
+    def __init__(self, queue: Queue, graph: Graph, arrays: dict[int, Array]) -> None:
+        self.queue = queue
+        self.graph = graph
+        self.plan: Plan | None = None
+        self._arrays = arrays
+
+    def run(self) -> Result:
+        """Run the graph on the arrays' present contents. What is enqueued on the queue runs first."""
+        self.queue.finish()
+        result = self.queue._run(self.graph, self.plan)
+        if self.plan is None:
+            self.plan = result.plan
+        return result
+
+
+def _showable(trace: Trace) -> RunTrace:
+    return RunTrace(**{f.name: getattr(trace, f.name) for f in fields(trace)})
+
+
+def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(s) for s in shape)
+
+
+def _view(data: npt.NDArray[np.uint8], what: tuple[Any, Any, int], written: set[int]) -> AnyArray:
+    shape, dtype, key = what
+    view = data.view(dtype).reshape(shape)
+    if key not in written:
+        view.flags.writeable = False
+    return view
