@@ -1,0 +1,63 @@
+"""The command line: ``manycl COMMAND``. One module per command in this folder, each with HELP, configure and run."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from manycl import __version__
+from manycl.errors import ManyclError
+
+# in the order of `manycl --help`; a module per command
+COMMANDS = ("devices", "analyze", "spec", "plan", "run", "report", "bench")
+_ABOUT = "Run OpenCL kernels on every device of a machine: analyse, plan, run, see."
+_EPILOG = """\
+examples:
+  manycl devices                                   what is here
+  manycl analyze gemm.cl                           what each kernel reads and writes
+  manycl spec gemm.cl -o app.json                  a specification to fill in
+  manycl run app.json -D N=1024 --check            run it on all devices and check the result
+  manycl run app.json --devices cpu/2 --gantt run.html
+  manycl plan app.json --machine paper.toml        what would happen on a machine that is not here
+environment: MANYCL_DEVICES, MANYCL_POLICY, MANYCL_DEBUG (see docs)
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse and run; returns the exit status: 0 right, 1 a check failed, 2 bad input, 130 interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    # a command's module is only imported when it is the one asked for: start-up stays fast
+    chosen = next((w for w in words if not w.startswith("-")), None)
+    parser = argparse.ArgumentParser(
+        prog="manycl", description=_ABOUT, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"manycl {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        if chosen in COMMANDS and name != chosen:
+            commands.add_parser(name)
+            continue
+        module = importlib.import_module(f"manycl.cli.{name}")
+        sub = commands.add_parser(
+            name, help=module.HELP, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        module.configure(sub)
+        sub.set_defaults(run=module.run)
+    args = parser.parse_args(words)
+    try:
+        return int(args.run(args))
+    except ManyclError as error:
+        print(f"manycl: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("manycl: interrupted", file=sys.stderr)
+        return 130
+    except OSError as error:
+        print(f"manycl: {error}", file=sys.stderr)
+        return 2

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl import flags
-from manycl.errors import DeviceError
+from manycl.errors import DeviceError, GraphError
 from manycl.graph.graph import Buffer, Graph, Launch
 from manycl.machine import HOST
 from manycl.model.estimate import History, ModelEstimates, kernel_key
@@ -69,6 +69,13 @@ class Session:
         buffer = Buffer(next(self._keys), nbytes, name)
         self.memory.create(buffer.key, nbytes, name)
         return buffer
+
+    def adopt(self, buffer: Buffer) -> None:
+        """Take a buffer that has a key already (an application's graph comes with its own) into a new session."""
+        self._check_open()
+        if buffer.key != next(self._keys):
+            raise GraphError(f"buffer {buffer.key} is adopted out of turn: keys count up from 0 in a new session")
+        self.memory.create(buffer.key, buffer.nbytes, buffer.name)
 
     def discard(self, key: int) -> None:
         """The buffer is not needed any more; its memory is freed before the next run (may be called by the garbage

@@ -1,0 +1,77 @@
+"""Options that several commands share, so that they are spelled and explained once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from manycl.errors import ManyclError
+
+DEVICES = (
+    "which devices, e.g. all, gpu, cpu/2 (two parts), cpu/2#0,cpu/2#1@4 (second part 4 times slower); "
+    "default: MANYCL_DEVICES, else all"
+)
+
+
+def add_application(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("application", metavar="APP", help="specification (.json) or PySchedCL file (.json, dag.graph)")
+    parser.add_argument(
+        "-D", dest="define", metavar="NAME=VALUE", action="append", default=[], help="set a symbolic parameter"
+    )
+    parser.add_argument(
+        "--kernels", metavar="DIR", action="append", default=[], help="more folders to find kernel sources in"
+    )
+
+
+def add_devices(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--devices", metavar="SPEC", help=DEVICES)
+
+
+def add_policy(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--policy",
+        metavar="NAME",
+        help="scheduling policy: auto, in_order, eager, heft, clustering, or your own as FILE.py:NAME; "
+        "default: MANYCL_POLICY, else auto",
+    )
+    parser.add_argument(
+        "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the policy (docs/policies.md)"
+    )
+    parser.add_argument(
+        "--queues",
+        metavar="DEVICE=N",
+        action="append",
+        default=[],
+        help="command queues per device, by name or kind, e.g. gpu=8",
+    )
+
+
+def pairs(words: list[str], option: str) -> dict[str, str]:
+    """``NAME=VALUE`` words as a dictionary."""
+    out: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise ManyclError(f"{option} {word}: expected NAME=VALUE")
+        if name in out:
+            raise ManyclError(f"{option} {name} is given twice")
+        out[name] = value
+    return out
+
+
+def queue_counts(words: list[str]) -> dict[str, int]:
+    """``--queues`` as a dictionary of positive counts."""
+    out: dict[str, int] = {}
+    for name, value in pairs(words, "--queues").items():
+        if not value.isdigit() or not 1 <= int(value) <= 64:
+            raise ManyclError(f"--queues {name}={value}: expected a count from 1 to 64")
+        out[name] = int(value)
+    return out
+
+
+def writable(paths: Mapping[str, str | None]) -> None:
+    """Fail before the work, not after it: every file that will be written must lie in a folder that is there."""
+    for option, path in paths.items():
+        if path and not Path(path).absolute().parent.is_dir():
+            raise ManyclError(f"{option} {path}: there is no folder {Path(path).absolute().parent}")

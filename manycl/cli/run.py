@@ -1,0 +1,121 @@
+"""``manycl run``: run an application on the devices of this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from manycl import flags
+from manycl.cli import options
+
+HELP = "run an application on every device, with the right answer and a picture of what ran where"
+_EPILOG = """\
+examples:
+  manycl run examples/transformer.json --check
+  manycl run examples/transformer.json -D H=8 -D B=256 --devices cpu/2 --policy clustering --gantt run.html
+  manycl run app.json --policy my_policies.py:mine --trace run.jsonl
+exit status: 0 done (and checked), 1 a check failed, 2 bad input or a failed run
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    options.add_application(parser)
+    options.add_devices(parser)
+    options.add_policy(parser)
+    parser.add_argument("--check", action="store_true", help="compare the results with the reference and one device")
+    parser.add_argument("--repeat", metavar="N", type=int, default=1, help="run N times, report each (default 1)")
+    parser.add_argument("--gantt", metavar="FILE", help="Gantt chart: .html, .png, .svg or .pdf")
+    parser.add_argument("--perfetto", metavar="FILE", help="trace for ui.perfetto.dev")
+    parser.add_argument("--trace", metavar="FILE", help="the run's events as JSON lines (for `manycl report`)")
+    parser.add_argument("--save", metavar="DIR", help="save every output there as NAME.npy")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar, no summary")
+
+
+def run(args: argparse.Namespace) -> int:
+    from manycl.errors import ManyclError
+    from manycl.front.load import load_application
+    from manycl.front.runner import Runner
+    from manycl.report.progress import Progress
+    from manycl.report.summary import summarise
+
+    if args.repeat < 1:
+        raise ManyclError(f"--repeat {args.repeat}: expected at least 1")
+    options.writable({"--gantt": args.gantt, "--perfetto": args.perfetto, "--trace": args.trace})
+    application = load_application(
+        args.application, options.pairs(args.define, "-D"), kernel_folders=args.kernels
+    )
+    for warning in application.warnings:
+        print(f"manycl: warning: {warning}", file=sys.stderr)
+    with Runner(application, args.devices) as runner:
+        seconds = []
+        for turn in range(args.repeat):
+            if turn:
+                runner.reset()
+            with Progress(len(application.graph), enabled=not args.quiet) as progress:
+                result = _one(runner, args, progress)
+            seconds.append(result.seconds)
+        outputs = runner.outputs()
+        checks = runner.check(outputs) if args.check else []
+    trace = result.trace
+    _write(args, application, trace, outputs)
+    summary = summarise(trace)
+    if args.json:
+        record: dict[str, Any] = {
+            "application": application.name,
+            "parameters": dict(application.parameters),
+            "seconds": seconds,
+            "checks": [{"against": c.against, "passed": c.passed, "text": c.text} for c in checks],
+            **summary.to_dict(),
+        }
+        print(json.dumps(record))
+    elif not args.quiet:
+        print(summary.text())
+        if len(seconds) > 1:
+            print(f"runs: {', '.join(f'{s * 1e3:.3f}' for s in seconds)} ms")
+    for check in checks:
+        print(f"check against {check.text}", file=sys.stderr if args.json else sys.stdout)
+    return 0 if all(c.passed for c in checks) else 1
+
+
+def _one(runner: Any, args: argparse.Namespace, progress: Any) -> Any:
+    """One run; a failed one still leaves its trace and chart behind."""
+    from manycl.run.engine import RunFailure
+
+    try:
+        return runner.run(
+            args.policy or flags.policy(),
+            queues=options.queue_counts(args.queues),
+            options=options.pairs(args.option, "--option"),
+            progress=progress.update,
+        )
+    except RunFailure as failure:
+        if args.trace:
+            failure.trace.save(args.trace)
+        raise
+
+
+def _write(args: argparse.Namespace, application: Any, trace: Any, outputs: dict[str, Any]) -> None:
+    if args.trace:
+        trace.save(args.trace)
+    if args.gantt:
+        from manycl.report.gantt import write_gantt
+
+        write_gantt(trace, args.gantt)
+    if args.perfetto:
+        from manycl.report.perfetto import write_perfetto
+
+        write_perfetto(trace, args.perfetto)
+    for output in application.outputs:
+        if output.path:
+            np.save(output.path, outputs[output.name])
+        if args.save:
+            folder = Path(args.save)
+            folder.mkdir(parents=True, exist_ok=True)
+            np.save(folder / f"{output.name}.npy", outputs[output.name])

@@ -1,0 +1,169 @@
+"""Runs an application on the devices that are here, and checks its results."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from manycl.errors import ResultError
+from manycl.front.application import Application
+from manycl.front.arrays import AnyArray, as_bytes
+from manycl.plan.plan import Plan
+from manycl.plan.policies.in_order import InOrder
+from manycl.plan.policy import Policy
+from manycl.run.backends.memory import copy_bytes
+from manycl.run.engine import Result
+from manycl.run.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One comparison of results: against what, whether they agree, and by how much."""
+
+    against: str
+    passed: bool
+    text: str
+
+
+class Runner:
+    """An application loaded into a session of its own: its buffers hold their initial contents."""
+
+    def __init__(self, application: Application, devices: str | Sequence[str] | None = None) -> None:
+        self.application = application
+        self.session = Session(devices)
+        self.plan: Plan | None = None
+        graph = application.graph
+        written = {key for node in graph.nodes for key in node.writes}
+        self._initial: dict[int, AnyArray] = {}
+        for key, buffer in graph.buffers.items():
+            self.session.adopt(buffer)
+            contents = application.contents[key]
+            if contents.kind == "undefined":
+                continue
+            data = contents.create()
+            copy_bytes(self.session.overwrite(key), as_bytes(data))
+            if key in written:
+                self._initial[key] = data  # needed again when the graph is run again
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.session.close()
+
+    def run(
+        self,
+        policy: str | Policy | Plan | None = None,
+        *,
+        queues: Mapping[str, int] | None = None,
+        options: Mapping[str, str] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Result:
+        """Run the graph once, from the initial contents."""
+        return self.session.run(
+            self.application.graph,
+            policy,
+            queues={**self.application.queues, **(queues or {})},
+            options=options,
+            progress=progress,
+        )
+
+    def reset(self) -> None:
+        """Give every buffer that the graph writes its initial contents again."""
+        for key, data in self._initial.items():
+            copy_bytes(self.session.overwrite(key), as_bytes(data))
+
+    def outputs(self) -> dict[str, AnyArray]:
+        """The results by name, copied out."""
+        return {
+            o.name: self.session.host(o.buffer).view(o.dtype).reshape(o.shape).copy()
+            for o in self.application.outputs
+        }
+
+    def check(self, outputs: Mapping[str, AnyArray]) -> list[Check]:
+        """Compare with the application's reference, where it has one, and with one device running all in order.
+
+        The second comparison is bit for bit when all devices are of one model; otherwise within the tolerance, since
+        different devices may round differently.
+        """
+        checks = []
+        if self.application.reference is not None:
+            checks.append(_against("reference", outputs, self._reference(), self.application.tolerance))
+        machine = self.session.machine
+        self.reset()
+        self.run(InOrder())
+        alike = len({(d.model, d.driver) for d in machine.devices}) == 1
+        tolerance = 0.0 if alike else self.application.tolerance
+        checks.append(_against("one device", outputs, self.outputs(), tolerance))
+        return checks
+
+    def _reference(self) -> dict[str, AnyArray]:
+        assert self.application.reference is not None
+        path, name = self.application.reference
+        function = _load_function(Path(path), name)
+        names = {key: b.name for key, b in self.application.graph.buffers.items()}
+        inputs = {
+            names[key]: contents.create()
+            for key, contents in self.application.contents.items()
+            if contents.kind != "undefined"
+        }
+        try:
+            found = function(inputs)
+            return {str(k): np.asarray(v) for k, v in found.items()}
+        except Exception as error:
+            raise ResultError(f"{path}: {name} failed: {type(error).__name__}: {error}") from error
+
+
+def _against(
+    what: str, outputs: Mapping[str, AnyArray], expected: Mapping[str, AnyArray], tolerance: float
+) -> Check:
+    """Compare all outputs; the error of one is max|result - expected| / max|expected|."""
+    worst, faults = 0.0, []
+    for name, result in outputs.items():
+        if name not in expected:
+            raise ResultError(f"the {what} returns no {name}; it has {', '.join(expected) or 'nothing'}")
+        wanted = expected[name]
+        if wanted.shape != result.shape:
+            raise ResultError(f"{name}: the result has shape {result.shape}, the {what}'s {wanted.shape}")
+        if tolerance == 0.0:
+            if result.tobytes() != wanted.tobytes():
+                different = int(np.count_nonzero(as_bytes(np.ascontiguousarray(result != wanted))))
+                faults.append(f"{name}: {different} of {result.size} elements differ")
+            continue
+        error = relative_error(result, wanted)
+        worst = max(worst, error)
+        if not error <= tolerance:
+            faults.append(f"{name}: relative error {error:.3g}")
+    if faults:
+        return Check(what, False, f"{what}: WRONG: " + "; ".join(faults) + f" (tolerance {tolerance:g})")
+    if tolerance == 0.0:
+        return Check(what, True, f"{what}: identical, bit for bit")
+    return Check(what, True, f"{what}: equal, relative error {worst:.2g} (tolerance {tolerance:g})")
+
+
+def relative_error(result: AnyArray, expected: AnyArray) -> float:
+    """max|result - expected| / max|expected|; infinite where either is not finite and the other differs."""
+    a, b = np.asarray(result, np.float64), np.asarray(expected, np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite]):
+        return float("inf")
+    scale = float(np.max(np.abs(b), where=finite, initial=0.0)) or 1.0
+    return float(np.max(np.abs(a - b), where=finite, initial=0.0)) / scale
+
+
+def _load_function(path: Path, name: str) -> Callable[[dict[str, AnyArray]], Mapping[str, Any]]:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ResultError(f"{path}: there is no such reference file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        function = getattr(module, name)
+    except Exception as error:
+        raise ResultError(f"{path}: {type(error).__name__}: {error}") from error
+    return function  # type: ignore[no-any-return]
