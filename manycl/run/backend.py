@@ -83,6 +83,9 @@ Report = Done | Failed
 class Record(Protocol):
     """What a run did, read out after it has ended (building events costs time that a run need not spend)."""
 
+    failure: Failed | None
+    """A launch that failed although nobody waited for it; found when the run is finished."""
+
     def events(self) -> Sequence[Event]:
         """Kernel, transfer and host events of everything that completed, sorted by start."""
 

@@ -95,6 +95,8 @@ def execute(
                 progress(state.complete)
         seconds = backend.now()
         record = backend.abort() if state.failed else backend.finish()
+        if state.failed is None and record.failure is not None:
+            state.fail(record.failure)
     except BaseException as error:
         _lose(state, directory, f"the run was stopped by {type(error).__name__}")
         backend.abort()

@@ -258,6 +258,12 @@ class RunState:
         self.complete += len(nodes)
         return nodes
 
+    def fail(self, failure: Failed) -> None:
+        """A launch turned out to have failed after all was over: nothing that was reported since can be trusted."""
+        self.failed = failure
+        self.done[failure.token :] = bytes(len(self.done) - failure.token)
+        self.complete = sum(self.done)
+
     def where(self, token: int) -> tuple[int, int | None, str]:
         """For messages: the device of a command, its node if it is one, and what it is in words."""
         if token < len(self.graph.nodes):

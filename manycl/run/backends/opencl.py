@@ -113,6 +113,7 @@ class OpenCLRecord:
         self.transfers: list[tuple[int, int, bool, Any]] = []  # buffer, device, is upload, event or Future
         self.hosts: list[tuple[int, float, float]] = []
         self.offsets: list[float] = []
+        self.failure: Failed | None = None
         self._times: list[tuple[int, int, int, float, float]] | None = None
 
     def times(self) -> list[tuple[int, int, int, float, float]]:
@@ -246,6 +247,12 @@ class OpenCLBackend:
     def finish(self) -> OpenCLRecord:
         self._drain()
         sys.setswitchinterval(self._interval)
+        status = cl.event_info.COMMAND_EXECUTION_STATUS
+        for node, _, _, event in self.record.kernels:
+            if event.get_info(status) < 0:
+                code = event.get_info(status)
+                self.record.failure = Failed(node, self.now(), f"the driver ended it with status {code}")
+                break
         return self.record
 
     def abort(self) -> OpenCLRecord:

@@ -1,0 +1,170 @@
+"""A back end that does everything in the worst legal order, and watches for races.
+
+Commands start and end at random (seeded) as far as queues and wait lists allow; reports are held back and shuffled.
+Buffers hold values instead of bytes: a launch's result is a value that depends on the launch and on every buffer it
+touches, so one stale or early read changes the end of the run. A command that finds that what it read has changed
+before it ended was in a race. Used by the tests of the engine; the clock counts steps.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from manycl.graph.graph import Graph
+from manycl.machine import HOST, Machine
+from manycl.run.backend import (
+    DOWNLOAD_QUEUE,
+    HOST_DEVICE,
+    UPLOAD_QUEUE,
+    Command,
+    Done,
+    Download,
+    Failed,
+    HostCall,
+    Report,
+    Run,
+    Upload,
+)
+from manycl.trace import Event
+
+Value = object
+
+
+@dataclass(slots=True)
+class _Active:
+    command: Command
+    seen: dict[int, Value]
+
+
+@dataclass(slots=True)
+class ChaosRecord:
+    """What ran: (node, device) in the order of ending."""
+
+    ran: list[tuple[int, int]] = field(default_factory=list)
+    moved: list[tuple[int, int, int]] = field(default_factory=list)  # buffer, source, target
+    failure: Failed | None = None
+
+    def events(self) -> Sequence[Event]:
+        return []
+
+    def durations(self) -> Iterable[tuple[int, int, float]]:
+        return []
+
+
+def touched(graph: Graph, node: int) -> list[int]:
+    """The buffers a node's result depends on: all it reads, and what it may leave partly as it was."""
+    task = graph.nodes[node]
+    return sorted({*task.reads, *task.writes})
+
+
+def result_of(node: int, key: int, inputs: Mapping[int, Value]) -> Value:
+    """The value that a node leaves in a buffer."""
+    return hash((node, key, tuple(sorted(inputs.items()))))
+
+
+class ChaosBackend:
+    """``values[m][key]`` is what memory m holds. ``fail`` lists nodes that fail when they would end."""
+
+    def __init__(self, machine: Machine, seed: int, fail: Iterable[int] = ()) -> None:
+        self.machine = machine
+        self.values: list[dict[int, Value]] = [{} for _ in range(machine.memories)]
+        self._random = random.Random(seed)
+        self._fail = set(fail)
+        self._step = 0
+
+    def begin(self, graph: Graph, queues: Sequence[int]) -> None:
+        self._graph = graph
+        self._queues = queues
+        self._lines: dict[tuple[int, int], deque[Command]] = {}
+        self._active: dict[tuple[int, int], _Active] = {}
+        self._ended: set[int] = set()
+        self._held: list[Report] = []
+        self.record = ChaosRecord()
+
+    def perform(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Run):
+                assert 0 <= command.queue < self._queues[command.device], "a queue that was not announced"
+                place = (command.device, command.queue)
+            elif isinstance(command, Upload):
+                place = (command.device, UPLOAD_QUEUE)
+            elif isinstance(command, Download):
+                place = (command.device, DOWNLOAD_QUEUE)
+            else:
+                place = (HOST_DEVICE, 0)
+            self._lines.setdefault(place, deque()).append(command)
+
+    def wait(self) -> list[Report]:
+        while True:
+            places = self._startable() + list(self._active)
+            if self._held and (not places or self._random.random() < 0.3):
+                self._random.shuffle(self._held)
+                count = self._random.randint(1, len(self._held))
+                out, self._held = self._held[:count], self._held[count:]
+                return out
+            assert places, "the engine waits, but nothing is under way: deadlock"
+            self._advance(self._random.choice(places))
+
+    def now(self) -> float:
+        return float(self._step)
+
+    def finish(self) -> ChaosRecord:
+        while places := self._startable() + list(self._active):
+            self._advance(self._random.choice(places))
+        assert not any(self._lines.values()), "commands that can never start"
+        return self.record
+
+    def abort(self) -> ChaosRecord:
+        self._lines.clear()
+        self._active.clear()
+        return self.record
+
+    def _startable(self) -> list[tuple[int, int]]:
+        return [
+            place
+            for place, line in self._lines.items()
+            if line and place not in self._active and all(t in self._ended for t in getattr(line[0], "after", ()))
+        ]
+
+    def _advance(self, place: tuple[int, int]) -> None:
+        self._step += 1
+        active = self._active.pop(place, None)
+        if active is None:
+            command = self._lines[place].popleft()
+            self._active[place] = _Active(command, self._read(command))
+            return
+        command = active.command
+        assert self._read(command) == active.seen, f"{command} was in a race: what it read changed before it ended"
+        self._ended.add(command.token)
+        if command.token in self._fail:
+            self._held.append(Failed(command.token, self.now(), "made to fail"))
+            return
+        self._write(command, active.seen)
+        if isinstance(command, HostCall) or command.notify:
+            self._held.append(Done(command.token, self.now()))
+
+    def _memory(self, command: Run | HostCall) -> int:
+        return HOST if isinstance(command, HostCall) else self.machine.devices[command.device].memory
+
+    def _read(self, command: Command) -> dict[int, Value]:
+        if isinstance(command, (Run, HostCall)):
+            held = self.values[self._memory(command)]
+            return {k: held.get(k) for k in touched(self._graph, command.token)}
+        source = HOST if isinstance(command, Upload) else self.machine.devices[command.device].memory
+        return {command.buffer: self.values[source].get(command.buffer)}
+
+    def _write(self, command: Command, seen: dict[int, Value]) -> None:
+        if isinstance(command, (Run, HostCall)):
+            memory = self._memory(command)
+            for key in self._graph.nodes[command.token].writes:
+                self.values[memory][key] = result_of(command.token, key, seen)
+            device = command.device if isinstance(command, Run) else HOST_DEVICE
+            self.record.ran.append((command.token, device))
+            return
+        own = self.machine.devices[command.device].memory
+        source, target = (HOST, own) if isinstance(command, Upload) else (own, HOST)
+        self.values[target][command.buffer] = seen[command.buffer]
+        self.record.moved.append((command.buffer, source, target))

@@ -1,0 +1,208 @@
+"""The engine's mind under chaos: any graph, any machine, any placement, any legal order of events."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.errors import ResultError
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
+from manycl.graph.verify import verify as verify_graph
+from manycl.machine import HOST, Device, Machine
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.policy import Choice, KernelByKernel
+from manycl.plan.problem import Problem
+from manycl.run.backends.chaos import ChaosBackend, result_of, touched
+from manycl.run.coherence import Directory
+from manycl.run.engine import RunFailure, execute
+
+FACTS = KernelFacts("k", 1, ())
+PROGRAM = ProgramFacts("", (), {"k": FACTS})
+
+
+class Unit:
+    """Estimates: everything takes a second."""
+
+    def launch(self, node: int, device: int) -> float:
+        return 1.0
+
+    def transfer(self, nbytes: int, source: int, target: int) -> float:
+        return 0.0 if source == target else 1.0
+
+
+def launch(name: str, reads: tuple[int, ...], writes: tuple[int, ...]) -> Launch:
+    args = tuple(BufferArg(k) for k in dict.fromkeys((*reads, *writes)))
+    return Launch(name, PROGRAM, FACTS, (1,), None, args, reads, writes)
+
+
+def machine(memories: list[int]) -> Machine:
+    return Machine(tuple(Device(f"d{i}", "cpu", memory=m) for i, m in enumerate(memories)))
+
+
+@st.composite
+def graphs(draw: Any) -> Graph:
+    builder = GraphBuilder()
+    buffers = [builder.buffer(4, f"b{i}") for i in range(draw(st.integers(1, 5)))]
+    some = st.lists(st.sampled_from(buffers), max_size=3, unique=True).map(tuple)
+    for i in range(draw(st.integers(1, 14))):
+        reads, writes = draw(some), draw(some)
+        if draw(st.integers(0, 9)) == 0:
+            builder.add(HostTask(f"h{i}", print, (), reads, writes))
+        else:
+            builder.add(launch(f"n{i}", reads, writes))
+    return builder.build()
+
+
+@st.composite
+def machines(draw: Any) -> Machine:
+    own = itertools.count(1)
+    shared = draw(st.lists(st.booleans(), min_size=1, max_size=4))
+    return machine([HOST if s else next(own) for s in shared])
+
+
+def random_plan(draw: Any, graph: Graph, where: Machine, queues: int) -> Plan:
+    devices = len(where.devices)
+    assignments = []
+    for n, node in enumerate(graph.nodes):
+        if isinstance(node, HostTask):
+            assignments.append(Assignment(n, ON_HOST, 0, 0.0, 0.0))
+        else:
+            device = draw(st.integers(0, devices - 1))
+            assignments.append(Assignment(n, device, draw(st.integers(0, queues - 1)), 0.0, 0.0))
+    return Plan(tuple(assignments), "random", tuple(d.name for d in where.devices), 0.0)
+
+
+class Anyhow(KernelByKernel):
+    """A dynamic policy that decides by a fixed list of numbers."""
+
+    def __init__(self, numbers: list[int]) -> None:
+        self._numbers = itertools.cycle(numbers or [0])
+
+    def resident(self, device: int) -> int:
+        return 2
+
+    def queues(self, device: int) -> int:
+        return 2
+
+    def select(self, frontier: Any, devices: Any, now: float) -> Choice | None:
+        free = [d for d in devices if d.free]
+        if not free or (len(free) < len(devices) and next(self._numbers) % 3 == 0):
+            return None
+        component = frontier[next(self._numbers) % len(frontier)]
+        return Choice(component.index, free[next(self._numbers) % len(free)].index)
+
+
+def expected(graph: Graph, start: dict[int, object]) -> dict[int, object]:
+    """One node after another in one memory."""
+    values = dict(start)
+    for n in range(len(graph.nodes)):
+        inputs = {k: values.get(k) for k in touched(graph, n)}
+        for key in graph.nodes[n].writes:
+            values[key] = result_of(n, key, inputs)
+    return values
+
+
+def begin(graph: Graph, where: Machine, draw: Any) -> tuple[Directory, dict[int, object], list[dict[int, object]]]:
+    """Random initial places: undefined, or defined in one memory, with stale values in all others."""
+    directory = Directory()
+    start: dict[int, object] = {}
+    values: list[dict[int, object]] = [{} for _ in range(where.memories)]
+    for key in graph.buffers:
+        if draw(st.integers(0, 3)) == 0:
+            continue
+        start[key] = f"initial {key}"
+        home = draw(st.integers(0, where.memories - 1))
+        directory.define(key, home)
+        for m in range(where.memories):
+            values[m][key] = start[key] if m == home else f"stale {m} {key}"
+    return directory, start, values
+
+
+@settings(max_examples=300)
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32))
+def test_every_order_gives_the_sequential_result(data: Any, graph: Graph, where: Machine, seed: int) -> None:
+    verify_graph(graph)
+    directory, start, values = begin(graph, where, data.draw)
+    dynamic = data.draw(st.booleans())
+    policy: Any = (
+        Anyhow(data.draw(st.lists(st.integers(0, 100), max_size=20)))
+        if dynamic
+        else random_plan(data.draw, graph, where, queues=3)
+    )
+    problem = Problem(graph, where, Unit(), tuple(3 for _ in where.devices))
+    backend = ChaosBackend(where, seed)
+    backend.values = values
+    execute(problem, policy, backend, directory)
+    directory.validate(where.memories)
+    final = expected(graph, start)
+    assert sorted(n for n, _ in backend.record.ran) == list(range(len(graph)))
+    for key, mask in directory.valid.items():
+        for m in range(where.memories):
+            if mask >> m & 1:
+                assert backend.values[m].get(key) == final[key], f"buffer {key} in memory {m}"
+    written = {k for n in graph.nodes for k in n.writes}
+    assert written <= set(directory.valid), "a buffer was written and nobody knows where it is"
+
+
+@settings(max_examples=100)
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32))
+def test_a_failure_stops_the_run_and_says_what_is_lost(
+    data: Any, graph: Graph, where: Machine, seed: int
+) -> None:
+    directory, start, values = begin(graph, where, data.draw)
+    victim = data.draw(st.integers(0, len(graph) - 1))
+    plan = random_plan(data.draw, graph, where, queues=2)
+    problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
+    backend = ChaosBackend(where, seed, fail=[victim])
+    backend.values = values
+    # a failure can only be heard of if the node is reported; the engine asks for that wherever somebody waits for it
+    with pytest.raises(RunFailure, match=f"{graph.nodes[victim].name} "):
+        execute(problem, plan, backend, directory)
+    final = expected(graph, start)
+    for key in graph.nodes[victim].writes:
+        with pytest.raises(ResultError):
+            directory.check(key)
+    ran = {n for n, _ in backend.record.ran}
+    assert victim not in ran
+    untouched = set(start) - {k for n in graph.nodes for k in n.writes}
+    assert all(final[k] == start[k] for k in untouched)
+    assert all(directory.valid.get(k) for k in untouched)
+
+
+def test_nothing_is_copied_that_is_valid_where_it_is_needed() -> None:
+    builder = GraphBuilder()
+    a, b = builder.buffer(4), builder.buffer(4)
+    for _ in range(5):
+        builder.add(launch("ping", (a,), (b,)))
+        builder.add(launch("pong", (b,), (a,)))
+    graph = builder.build()
+    where = machine([1])
+    plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(10)), "one", ("d0",), 0.0)
+    directory = Directory()
+    directory.define(a)
+    backend = ChaosBackend(where, 1)
+    backend.values[HOST][a] = "start"
+    execute(Problem(graph, where, Unit(), (1,)), plan, backend, directory)
+    assert backend.record.moved == [(a, HOST, 1)]
+
+
+def test_devices_that_share_the_hosts_memory_never_copy() -> None:
+    builder = GraphBuilder()
+    a = builder.buffer(4)
+    for _ in range(6):
+        builder.add(launch("inc", (a,), (a,)))
+    graph = builder.build()
+    where = machine([HOST, HOST])
+    plan = Plan(tuple(Assignment(n, n % 2, 0, 0.0, 0.0) for n in range(6)), "two", ("d0", "d1"), 0.0)
+    directory = Directory()
+    directory.define(a)
+    backend = ChaosBackend(where, 3)
+    backend.values[HOST][a] = "start"
+    execute(Problem(graph, where, Unit(), (1, 1)), plan, backend, directory)
+    assert backend.record.moved == []
