@@ -205,6 +205,8 @@ def check_ndrange(
 
 
 def _sizes(kernel: KernelFacts, which: str, value: Any) -> Sizes:
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     try:
         size = (value.__index__(),) if hasattr(value, "__index__") else tuple([v.__index__() for v in value])
     except (TypeError, AttributeError):

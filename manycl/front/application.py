@@ -1,0 +1,116 @@
+"""What an application file describes: a graph, what its buffers hold at the start, and which of them are
+results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from manycl.errors import SpecificationError
+from manycl.graph.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Initial contents of a buffer: an array of NumPy type ``dtype`` and ``shape`` (in elements of that
+    type).
+
+    ``kind``: ``random`` (uniform in [low, high); integers from low to high - 1), ``zeros``, ``constant``
+    (``value``), ``range`` (0, 1, 2, ... in memory order), ``file`` (a .npy file), ``undefined`` (anything).
+    """
+
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    seed: int = 0
+    low: float = 0.0
+    high: float = 1.0
+    value: float = 0.0
+    path: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        items = 1
+        for extent in self.shape:
+            items *= extent
+        return items * np.dtype(self.dtype).itemsize
+
+    def create(self) -> np.ndarray:
+        """A new C-contiguous array. Raises SpecificationError when a file is not as it was when it was looked
+        at.
+        """
+        dtype = np.dtype(self.dtype)
+        match self.kind:
+            case "zeros":
+                return np.zeros(self.shape, dtype)
+            case "undefined":
+                return np.empty(self.shape, dtype)
+            case "constant":
+                return np.full(self.shape, self.value, dtype)
+            case "range":
+                items = self.nbytes // dtype.itemsize
+                return np.arange(items).astype(dtype).reshape(self.shape)
+            case "random":
+                return self._random(dtype)
+            case "file":
+                return self._read(dtype)
+        raise SpecificationError(f"unknown kind of initial contents {self.kind!r}")
+
+    def _random(self, dtype: np.dtype) -> np.ndarray:
+        generator = np.random.default_rng(self.seed)
+        if dtype.kind in "iu":
+            return generator.integers(int(self.low), int(self.high), self.shape, dtype=dtype)
+        if dtype.itemsize < 4:
+            dtype = np.dtype(np.float32)
+        uniform = generator.random(self.shape, dtype=dtype)
+        uniform *= self.high - self.low
+        uniform += self.low
+        return uniform.astype(self.dtype, copy=False)
+
+    def _read(self, dtype: np.dtype) -> np.ndarray:
+        try:
+            array = np.load(self.path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise SpecificationError(f"cannot be read as a .npy file: {error}", path=self.path) from None
+        if array.shape != self.shape or array.dtype != dtype:
+            problem = f"holds {array.dtype} {array.shape}, not {dtype} {self.shape}"
+            raise SpecificationError(problem, path=self.path)
+        return np.ascontiguousarray(array)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result: ``path`` is the .npy file to save it to, or empty."""
+
+    name: str
+    buffer: int
+    dtype: str
+    shape: tuple[int, ...]
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Application:
+    """A graph with everything that running it needs.
+
+    ``contents`` has every buffer of the graph. ``queues``: command queues per device, by device kind or name.
+    ``reference``: a Python file and a function in it, called with a dictionary of the arrays with initial
+    contents (by buffer name) that returns a dictionary of outputs; ``tolerance`` is the relative error
+    allowed against it.
+    """
+
+    name: str
+    graph: Graph
+    contents: Mapping[int, Contents]
+    outputs: tuple[Output, ...]
+    queues: Mapping[str, int] = field(default_factory=dict)
+    reference: tuple[str, str] | None = None
+    tolerance: float = 1e-4
+    parameters: Mapping[str, int | float] = field(default_factory=dict)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(self.graph.notes.get("warnings", ()))

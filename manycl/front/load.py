@@ -1,0 +1,50 @@
+"""Reads an application file of any format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from manycl.errors import SpecificationError
+from manycl.front.application import Application
+from manycl.front.json_lines import Place, parse, read_text
+
+NO_PARAMETERS: Mapping[str, str] = {}
+
+
+def load_application(
+    path: str | Path,
+    parameters: Mapping[str, str] = NO_PARAMETERS,
+    *,
+    kernel_folders: Sequence[str | Path] = (),
+) -> Application:
+    """The application in a file: manycl's own format, or PySchedCL's list of kernels or ``dag.graph`` (or its
+    folder).
+
+    ``parameters`` are the values of symbols given on the command line, as text; ``kernel_folders`` are
+    searched first for the kernel files of PySchedCL's formats. Raises SpecificationError, or SourceError for
+    a kernel file that does not compile.
+    """
+    file = Path(path)
+    folders = [Path(folder) for folder in kernel_folders]
+    try:
+        if (file / "dag.graph").is_file():
+            file = file / "dag.graph"
+    except (OSError, ValueError):
+        raise SpecificationError("not a possible file name", path=repr(str(path))) from None
+    text = read_text(file)
+    if file.suffix == ".graph":
+        from manycl.front import pyschedcl
+
+        return pyschedcl.read_graph(text, file, parameters, folders)
+    document = parse(text, str(file))
+    place = Place(str(file), text)
+    if isinstance(document, list) or (
+        isinstance(document, dict) and "manycl" not in document and "src" in document
+    ):
+        from manycl.front import pyschedcl
+
+        return pyschedcl.read_list(document, place, parameters, folders)
+    from manycl.front import specification
+
+    return specification.read_specification(document, place, parameters)

@@ -1,0 +1,402 @@
+"""Reads manycl's own application files (docs/specification.md, specification.schema.json)."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from manycl.analysis.facts import ArgumentFacts, KernelFacts
+from manycl.errors import LaunchError
+from manycl.front import contents
+from manycl.front.application import Application, Contents, Output
+from manycl.front.assemble import (
+    Assembled,
+    Draft,
+    DraftArgument,
+    DraftBuffer,
+    DraftEdge,
+    DraftKernel,
+    assemble,
+    output,
+)
+from manycl.front.expressions import suggest
+from manycl.front.json_lines import Place
+from manycl.front.kernel_files import KernelFiles
+from manycl.front.schema import check
+from manycl.front.symbols import Scope, integer, integers, limit, number, read_parameters, repetitions, text
+from manycl.graph.graph import BufferArg, LocalArg
+from manycl.graph.launch import check_ndrange, scalar_bytes
+
+_EDGE = re.compile(r"\s*(\S+)\.(\w+)\s*->\s*(\S+)\.(\w+)\s*\Z")
+_GROUP_FIELDS = ("source", "options", "macros", "global", "local", "offset", "device", "rank", "component")
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A kernel's fields with the places they come from (its own, or a group's), and the symbols that hold
+    there.
+    """
+
+    scope: Scope
+    place: Place
+    values: dict[str, tuple[Any, Place]] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+    def get(self, key: str) -> tuple[Any, Place]:
+        return self.values.get(key, (None, self.place))
+
+
+def read_specification(document: Any, place: Place, parameters: Mapping[str, str]) -> Application:
+    """The application that a parsed JSON document describes; ``parameters`` are those of the command line."""
+    check(document, place)
+    return _Reader(document, place, parameters).read()
+
+
+class _Reader:
+    def __init__(self, document: dict[str, Any], place: Place, parameters: Mapping[str, str]) -> None:
+        self.document = document
+        self.place = place
+        self.folder = Path(place.path).parent
+        self.programs = KernelFiles([self.folder])
+        self.scope = read_parameters(document.get("parameters", {}), place.at("parameters"), parameters)
+        self.draft = Draft(place, document.get("name") or Path(place.path).stem)
+        self.buffers: dict[str, int] = {}
+        self.ids: dict[str, int] = {}
+
+    def read(self) -> Application:
+        for key, node in self.document.get("buffers", {}).items():
+            self.read_buffers(key, node, self.place.at("buffers", key))
+        for fields in self.kernels(self.document, self.place, Fields(self.scope, self.place)):
+            self.read_kernel(fields)
+        if not self.draft.kernels:
+            raise self.place.at("kernels").error("there are no kernels (every repetition is empty)")
+        self.read_edges()
+        self.read_components()
+        assembled = assemble(self.draft)
+        used = {index for index in self.buffers.values() if index in assembled.keys}
+        for name, index in self.buffers.items():
+            if index not in used:
+                self.draft.warnings.append(
+                    f"{self.draft.buffers[index].place.show()}: buffer {name} is not used"
+                )
+        reference, tolerance = self.read_check()
+        graph = assembled.graph
+        notes = {**graph.notes, "warnings": tuple(self.draft.warnings)}
+        return Application(
+            name=self.draft.name,
+            graph=type(graph)(
+                graph.nodes, graph.buffers, graph.predecessors, graph.components, graph.name, notes
+            ),
+            contents=assembled.contents,
+            outputs=self.read_outputs(assembled),
+            queues=self.read_queues(),
+            reference=reference,
+            tolerance=tolerance,
+            parameters=self.scope,
+        )
+
+    # Buffers
+
+    def read_buffers(self, key: str, node: dict[str, Any], place: Place) -> None:
+        for scope in repetitions(node, self.scope, place):
+            for part in key.split(","):
+                name = text(part.strip(), scope, place)
+                if not name:
+                    raise place.error("a buffer needs a name")
+                if name in self.buffers:
+                    raise place.error(f"there are two buffers called {name!r}")
+                self.buffers[name] = self.add_buffer(name, node, scope, place, "")
+                limit(len(self.draft.buffers), place)
+
+    def add_buffer(
+        self, name: str, node: dict[str, Any], scope: Scope, place: Place, default_type: str
+    ) -> int:
+        made = self.read_contents(name, node, scope, place, default_type)
+        self.draft.buffers.append(DraftBuffer(name, made, place, "init" in node))
+        return len(self.draft.buffers) - 1
+
+    def read_contents(
+        self, name: str, node: dict[str, Any], scope: Scope, place: Place, default_type: str
+    ) -> Contents:
+        init = node.get("init", "zeros")
+        init = {"kind": init} if isinstance(init, str) else init
+        kind, here = init["kind"], place.at("init")
+        contents.check_fields(init, here)
+        type_name = text(node.get("type", default_type), scope, place.at("type"))
+        shape = integers(node["shape"], scope, place.at("shape")) if "shape" in node else None
+        if kind == "file":
+            path = self.folder / text(init["path"], scope, here.at("path"))
+            return contents.from_file(path, type_name, shape, place)
+        if not type_name:
+            raise place.error("the field 'type' is missing")
+        if shape is None:
+            raise place.error("the field 'shape' is missing")
+        dtype, full_shape = contents.array_type(type_name, shape, place)
+        numbers = {k: number(v, scope, here.at(k)) for k, v in init.items() if k not in ("kind", "path")}
+        if kind == "random":
+            seed = integer(numbers.pop("seed", 0), scope, here.at("seed"), 0)
+            # Buffers of one seed still differ from each other: the name is part of it.
+            return contents.random(dtype, full_shape, (seed << 32) + zlib.crc32(name.encode()), numbers, here)
+        if kind == "constant":
+            return contents.constant(dtype, full_shape, numbers["value"], here.at("value"))
+        return Contents(kind, dtype, full_shape)
+
+    # Kernels
+
+    def kernels(self, node: dict[str, Any], place: Place, group: Fields) -> Iterator[Fields]:
+        """Every kernel of a list, groups and repetitions expanded."""
+        outer = self.inherit(node, place, group)
+        for index, entry in enumerate(node["kernels"]):
+            here = place.at("kernels", index)
+            for scope in repetitions(entry, outer.scope, here):
+                inside = Fields(scope, here, outer.values, outer.options)
+                if "kernels" in entry:
+                    for name in ("id", "name", "args"):
+                        if name in entry:
+                            raise here.at(name).error("a group of kernels has no such field")
+                    yield from self.kernels(entry, here, inside)
+                else:
+                    for name in ("name", "global", "args"):
+                        if name not in entry and name not in outer.values:
+                            raise here.error(f"the field {name!r} is missing")
+                    yield self.inherit(entry, here, inside)
+
+    def inherit(self, node: dict[str, Any], place: Place, outer: Fields) -> Fields:
+        values = dict(outer.values)
+        keys = ("source",) if node is self.document else (*_GROUP_FIELDS, "id", "name", "args")
+        values.update((key, (node[key], place.at(key))) for key in keys if key in node)
+        options = list(outer.options)
+        for index, option in enumerate(node.get("options", ())):
+            options.append(text(option, outer.scope, place.at("options", index)))
+        for name, value in node.get("macros", {}).items():
+            options.append(f"-D{name}={number(value, outer.scope, place.at('macros', name))}")
+        return Fields(outer.scope, place, values, tuple(options))
+
+    def read_kernel(self, fields: Fields) -> None:
+        scope, place = fields.scope, fields.place
+        index = len(self.draft.kernels)
+        limit(index + 1, place)
+        identifier, id_place = fields.get("id")
+        name, name_place = fields.get("name")
+        source, source_place = fields.get("source")
+        if source is None:
+            raise place.error("the field 'source' is missing (here, in a group, or for the whole file)")
+        name = text(name, scope, name_place)
+        key = str(index) if identifier is None else text(str(identifier), scope, id_place)
+        if key in self.ids:
+            raise id_place.error(f"there are two kernels with the id {key!r}")
+        self.ids[key] = index
+        source = text(source, scope, source_place)
+        program, kernel = self.programs.kernel(source, name, fields.options, source_place, name_place)
+        offset, offset_place = fields.get("offset")
+        rank, rank_place = fields.get("rank")
+        component, component_place = fields.get("component")
+        global_size, local_size = self.read_ndrange(kernel, fields)
+        self.draft.kernels.append(
+            DraftKernel(
+                id=key,
+                name=name if identifier is None else key,
+                place=place,
+                program=program,
+                kernel=kernel,
+                global_size=global_size,
+                local_size=local_size,
+                args=self.read_args(kernel, key, fields),
+                offset=None
+                if offset is None
+                else self.read_offset(offset, scope, offset_place, len(global_size)),
+                device=self.read_device(fields),
+                rank=None if rank is None else float(number(rank, scope, rank_place)),
+                component="" if component is None else text(component, scope, component_place),
+            )
+        )
+
+    def read_ndrange(
+        self, kernel: KernelFacts, fields: Fields
+    ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        size, size_place = fields.get("global")
+        local, local_place = fields.get("local")
+        global_size = integers(size, fields.scope, size_place)
+        local_size = None if local is None else integers(local, fields.scope, local_place)
+        try:
+            return check_ndrange(kernel, global_size, local_size)
+        except LaunchError as error:
+            raise (size_place if local is None else local_place).error(error.message, error.hint) from None
+
+    def read_offset(self, value: Any, scope: Scope, place: Place, dimensions: int) -> tuple[int, ...]:
+        if len(value) != dimensions:
+            raise place.error(f"has {len(value)} dimensions, the global size {dimensions}")
+        return integers(value, scope, place, least=0)
+
+    def read_device(self, fields: Fields) -> str:
+        value, place = fields.get("device")
+        if isinstance(value, dict):
+            key = "then" if number(value["if"], fields.scope, place.at("if")) else "else"
+            value, place = value.get(key, ""), place.at(key)
+        return text(value or "", fields.scope, place)
+
+    def read_args(self, kernel: KernelFacts, key: str, fields: Fields) -> list[DraftArgument]:
+        value, place = fields.get("args")
+        if isinstance(value, dict):
+            known = {a.name: a for a in kernel.arguments}
+            for name in value:
+                if name not in known:
+                    raise place.at(name).error(
+                        f"kernel {kernel.name} has no such argument{suggest(name, known)}"
+                    )
+            items = [(value.get(a.name, _ABSENT), place.at(a.name)) for a in kernel.arguments]
+        else:
+            items = [(v, place.at(i)) for i, v in enumerate(value)]
+        missing = [a.name for a, (v, _) in zip(kernel.arguments, items, strict=False) if v is _ABSENT]
+        if missing or len(items) != len(kernel.arguments):
+            names = ", ".join(a.name for a in kernel.arguments)
+            problem = f"kernel {kernel.name} takes {len(kernel.arguments)} arguments ({names})"
+            raise place.error(f"{problem}, got {len(items) - len(missing)}")
+        arguments = zip(kernel.arguments, items, strict=True)
+        return [self.read_argument(facts, key, v, fields.scope, here) for facts, (v, here) in arguments]
+
+    def read_argument(
+        self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Place
+    ) -> DraftArgument:
+        label = f"argument {facts.index} ({facts.name})"
+        try:
+            if facts.kind == "scalar":
+                return self.read_scalar(facts, value, scope, place)
+            if facts.kind == "buffer":
+                return self.read_buffer_argument(facts, key, value, scope, place)
+            if facts.kind == "local" and isinstance(value, (int, float, str)):
+                return LocalArg(integer(value, scope, place, 1) * max(facts.size, 1))
+            if facts.kind == "local":
+                raise place.error(f"{label} is local memory: give its number of elements")
+        except LaunchError as error:
+            raise place.error(error.message, error.hint) from None
+        raise place.error(f"{label} is of a kind ({facts.kind}) that manycl does not run yet")
+
+    def read_scalar(self, facts: ArgumentFacts, value: Any, scope: Scope, place: Place) -> bytes:
+        label = f"argument {facts.index} ({facts.name})"
+        if isinstance(value, list):
+            return scalar_bytes(facts, [number(v, scope, place.at(i)) for i, v in enumerate(value)])
+        if not isinstance(value, (int, float, str)):
+            raise place.error(f"{label} takes a value of type {facts.element}, not a buffer")
+        if isinstance(value, str) and value in self.buffers and value not in scope:
+            raise place.error(f"{label} takes a value of type {facts.element}, not the buffer {value!r}")
+        return scalar_bytes(facts, number(value, scope, place))
+
+    def read_buffer_argument(
+        self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Place
+    ) -> BufferArg | None:
+        label = f"argument {facts.index} ({facts.name})"
+        if value is None:
+            return None
+        if isinstance(value, dict):
+            name = f"{key}.{facts.name or facts.index}"
+            if name in self.buffers:
+                raise place.error(f"there are two buffers called {name!r}")
+            self.buffers[name] = self.add_buffer(name, value, scope, place, facts.element)
+            return BufferArg(self.buffers[name])
+        if not isinstance(value, str):
+            raise place.error(f"{label} is a buffer: give a buffer's name, not {show_value(value)}")
+        name = text(value, scope, place)
+        if name not in self.buffers:
+            raise place.error(
+                f"{label} is a buffer, and there is none called {name!r}{suggest(name, self.buffers)}"
+            )
+        return BufferArg(self.buffers[name])
+
+    # Edges, components, and what is about the whole
+
+    def read_edges(self) -> None:
+        for index, entry in enumerate(self.document.get("edges", ())):
+            place = self.place.at("edges", index)
+            if isinstance(entry, str):
+                self.read_edge(entry, self.scope, place)
+                continue
+            for scope in repetitions(entry, self.scope, place):
+                for i, edge in enumerate(entry["edges"]):
+                    self.read_edge(edge, scope, place.at("edges", i))
+
+    def read_edge(self, value: str, scope: Scope, place: Place) -> None:
+        match = _EDGE.match(text(value, scope, place))
+        if match is None:
+            raise place.error(
+                f"{value!r:.80} is not an edge", hint="an edge looks like '0.2 -> 2.0' or 'q.C -> a.A'"
+            )
+        ends = []
+        for identifier, argument in ((match[1], match[2]), (match[3], match[4])):
+            kernel = self.kernel_index(identifier, place)
+            facts = self.draft.kernels[kernel].kernel
+            names = {a.name: a.index for a in facts.arguments}
+            position = int(argument) if argument.isascii() and argument.isdigit() else names.get(argument, -1)
+            if not 0 <= position < len(facts.arguments):
+                problem = f"kernel {identifier} ({facts.name}) has no argument {argument}"
+                raise place.error(problem + suggest(argument, names))
+            ends.append((kernel, position))
+        self.draft.edges.append(DraftEdge(ends[0], ends[1], place))
+
+    def kernel_index(self, identifier: str, place: Place) -> int:
+        if identifier not in self.ids:
+            raise place.error(
+                f"there is no kernel with the id {identifier!r:.60}{suggest(identifier, self.ids)}"
+            )
+        return self.ids[identifier]
+
+    def read_components(self) -> None:
+        for index, entry in enumerate(self.document.get("components", ())):
+            place = self.place.at("components", index)
+            ids = entry if isinstance(entry, list) else entry["kernels"]
+            place_of_ids = place if isinstance(entry, list) else place.at("kernels")
+            node = {} if isinstance(entry, list) else entry
+            for count, scope in enumerate(repetitions(node, self.scope, place)):
+                for i, identifier in enumerate(ids):
+                    here = place_of_ids.at(i)
+                    kernel = self.draft.kernels[self.kernel_index(text(str(identifier), scope, here), here)]
+                    if kernel.component:
+                        raise here.error(f"kernel {kernel.id} is in a component already")
+                    kernel.component = f"components[{index}].{count}"
+
+    def read_outputs(self, assembled: Assembled) -> tuple[Output, ...]:
+        entries = self.document.get("outputs")
+        if entries is None:
+            return assembled.results
+        outputs: dict[str, Output] = {}
+        for index, entry in enumerate(entries):
+            place = self.place.at("outputs", index)
+            node = {"buffer": entry} if isinstance(entry, str) else entry
+            for scope in repetitions(node, self.scope, place):
+                buffer = text(node["buffer"], scope, place)
+                key = assembled.keys.get(self.buffers.get(buffer, -1))
+                if key is None:
+                    what = "is used by no kernel" if buffer in self.buffers else "does not exist"
+                    raise place.error(f"the buffer {buffer!r} {what}{suggest(buffer, self.buffers)}")
+                name = text(node.get("name", buffer), scope, place)
+                if name in outputs:
+                    raise place.error(f"there are two outputs called {name!r}")
+                path = text(node.get("save", ""), scope, place)
+                outputs[name] = output(assembled.graph, assembled.contents, key, name, path)
+        return tuple(outputs.values())
+
+    def read_queues(self) -> dict[str, int]:
+        place = self.place.at("queues")
+        nodes = self.document.get("queues", {})
+        return {device: integer(value, self.scope, place.at(device), 1) for device, value in nodes.items()}
+
+    def read_check(self) -> tuple[tuple[str, str] | None, float]:
+        node = self.document.get("check")
+        if node is None:
+            return None, 1e-4
+        place = self.place.at("check", "file")
+        path = self.folder / text(node["file"], self.scope, place)
+        if not path.is_file():
+            raise place.error(f"there is no file {str(path)!r}")
+        return (str(path), node.get("function", "reference")), float(node.get("tolerance", 1e-4))
+
+
+_ABSENT = object()
+
+
+def show_value(value: Any) -> str:
+    return "a list" if isinstance(value, list) else repr(value)
