@@ -161,7 +161,6 @@ def test_a_failure_stops_the_run_and_says_what_is_lost(
     problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
     backend = ChaosBackend(where, seed, fail=[victim])
     backend.values = values
-    # a failure can only be heard of if the node is reported; the engine asks for that wherever somebody waits for it
     with pytest.raises(RunFailure, match=f"{graph.nodes[victim].name} "):
         execute(problem, plan, backend, directory)
     final = expected(graph, start)

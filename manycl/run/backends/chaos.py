@@ -140,7 +140,12 @@ class ChaosBackend:
         assert self._read(command) == active.seen, f"{command} was in a race: what it read changed before it ended"
         self._ended.add(command.token)
         if command.token in self._fail:
-            self._held.append(Failed(command.token, self.now(), "made to fail"))
+            failed = Failed(command.token, self.now(), "made to fail")
+            if isinstance(command, HostCall) or command.notify:
+                self._held.append(failed)
+                self._lines[place].clear()  # a later command must not report that all before it is complete
+            else:
+                self.record.failure = failed
             return
         self._write(command, active.seen)
         if isinstance(command, HostCall) or command.notify:
