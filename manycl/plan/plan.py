@@ -1,11 +1,12 @@
-"""A plan: who runs which node on which queue when. Plain data: saved, loaded, drawn, verified, simulated, executed."""
+"""A plan: who runs which node on which queue when. Plain data: saved, loaded, drawn, verified, simulated,
+executed."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.trace import Event, Trace
@@ -15,9 +16,9 @@ ON_HOST = -1
 """The device index of a host task's assignment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """Node ``node`` runs on device ``device`` (index) in its queue ``queue``; times in seconds are predictions."""
+class Assignment(NamedTuple):
+    """Node ``node`` runs on device ``device`` (index) in its queue ``queue``; times in seconds are
+    predictions."""
 
     node: int
     device: int
@@ -28,8 +29,9 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Assignments in dispatch order: on each (device, queue) they run in this order, and no node stands before one
-    that it depends on. ``makespan`` is predicted, in seconds. ``trace`` has the predicted events (may be empty)."""
+    """Assignments in dispatch order: on each (device, queue) they run in this order, and no node stands
+    before one that it depends on. ``makespan`` is predicted, in seconds. ``trace`` has the predicted events
+    (may be empty)."""
 
     assignments: tuple[Assignment, ...]
     policy: str
@@ -45,7 +47,7 @@ class Plan:
                 "policy": self.policy,
                 "devices": list(self.devices),
                 "makespan": self.makespan,
-                "assignments": [asdict(a) for a in self.assignments],
+                "assignments": [a._asdict() for a in self.assignments],
                 "details": self.details,
             },
             indent=1,

@@ -3,10 +3,10 @@
 Two kinds, one registry:
 
 - a *static* policy has ``plan(problem) -> Plan`` and decides everything before the run;
-- a *dynamic* policy has ``select(frontier, devices, now) -> Choice | None`` (PySchedCL, Algorithm 1, ``select``) and is
-  asked again whenever something finished. It schedules task components; ``components`` says which (default: every
-  kernel is one), ``queues`` how many in-order queues of a device one may use, ``resident`` how many components a device
-  holds at once.
+- a *dynamic* policy has ``select(frontier, devices, now) -> Choice | None`` (PySchedCL, Algorithm 1,
+  ``select``) and is asked again whenever something finished. It schedules task components; ``components``
+  says which (default: every kernel is one), ``queues`` how many in-order queues of a device one may use,
+  ``resident`` how many components a device holds at once.
 
 A user registers either with :func:`register`: a class with one of these methods, or a plain function
 ``select(frontier, devices, now)``.
@@ -31,9 +31,10 @@ from manycl.plan.problem import Problem
 class Component:
     """A task component on the frontier: every predecessor outside it is complete.
 
-    ``rank`` orders the frontier: the user's own rank where given, else the largest bottom-level rank of its FRONT
-    (PySchedCL, Section 5), in seconds. ``devices`` are the indices of the devices it may run on; ``seconds[d]`` the
-    estimated time of all its kernels, one after another, on device d, transfers of missing inputs included.
+    ``rank`` orders the frontier: the user's own rank where given, else the largest bottom-level rank of its
+    FRONT (PySchedCL, Section 5), in seconds. ``devices`` are the indices of the devices it may run on;
+    ``seconds[d]`` the estimated time of all its kernels, one after another, on device d, transfers of missing
+    inputs included.
     """
 
     index: int
@@ -45,8 +46,8 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A device as a policy sees it. ``free`` places for components are left; ``ready_at`` is the estimated time (in
-    seconds, same clock as ``now``) when what runs there now will have finished."""
+    """A device as a policy sees it. ``free`` places for components are left; ``ready_at`` is the estimated
+    time (in seconds, same clock as ``now``) when what runs there now will have finished."""
 
     index: int
     device: Device
@@ -89,7 +90,8 @@ class DynamicPolicy(Protocol):
 
 
 class KernelByKernel:
-    """Base of the dynamic policies that schedule one kernel at a time on one queue per device (PySchedCL, Section 5).
+    """Base of the dynamic policies that schedule one kernel at a time on one queue per device (PySchedCL,
+    Section 5).
 
     ``problem`` is set when a run starts.
     """
@@ -131,8 +133,8 @@ _registry: dict[str, Callable[[], Policy]] = {}
 
 
 def register(name: str) -> Callable[[Any], Any]:
-    """Decorator: make a class (with ``plan`` or ``select``) or a function ``select(frontier, devices, now)`` usable as
-    ``policy=name`` and ``--policy name``."""
+    """Decorator: make a class (with ``plan`` or ``select``) or a function ``select(frontier, devices, now)``
+    usable as ``policy=name`` and ``--policy name``."""
 
     def add(what: Any) -> Any:
         if isinstance(what, type):
