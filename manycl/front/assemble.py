@@ -50,7 +50,7 @@ class DraftKernel:
 
 @dataclass(frozen=True, slots=True)
 class DraftEdge:
-    """Argument ``source[1]`` of kernel ``source[0]`` goes to argument ``target[1]`` of kernel ``target[0]``."""
+    """From ``source`` to ``target``, each a kernel and the position of one of its arguments."""
 
     source: tuple[int, int]
     target: tuple[int, int]
@@ -67,6 +67,7 @@ class Draft:
     buffers: list[DraftBuffer] = field(default_factory=list)
     kernels: list[DraftKernel] = field(default_factory=list)
     edges: list[DraftEdge] = field(default_factory=list)
+    orders: list[tuple[int, int, Place]] = field(default_factory=list)  # kernel before kernel, for no data
     warnings: list[str] = field(default_factory=list)
 
 
@@ -111,6 +112,7 @@ def output(graph: Graph, contents: dict[int, Contents], key: int, name: str = ""
 def _order(draft: Draft) -> list[int]:
     """A topological order of the kernels under the edges, as close to the order of the file as they allow."""
     edges = {(e.source[0], e.target[0]): e.place for e in draft.edges}
+    edges.update({(before, later): place for before, later, place in draft.orders})
     after: list[set[int]] = [set() for _ in draft.kernels]
     for source, target in edges:
         after[source].add(target)
@@ -255,6 +257,8 @@ def _add_launches(
     after: dict[int, set[int]] = {}
     for edge in draft.edges:
         after.setdefault(edge.target[0], set()).add(position[edge.source[0]])
+    for before, later, _ in draft.orders:
+        after.setdefault(later, set()).add(position[before])
     launches = []
     for index in order:
         k = draft.kernels[index]

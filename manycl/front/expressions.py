@@ -2,7 +2,7 @@
 
 Nothing is ever handed to ``eval``. Numbers are Python's integers and floats; results and intermediate values
 are bounded, so that no expression can use much time or memory. ``/`` between integers must come out whole,
-except in PySchedCL's files, where it is Python 2's floor division (``floor_division=True``).
+except in PySchedCL's files, where it is Python 2's floor division (``pyschedcl=True``).
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Number], int, int]] = {
     "gcd": (_gcd, 2, 2),
 }
 """The functions of the language."""
+
+_PYSCHEDCL_FUNCTIONS = {**FUNCTIONS, "partition_round": (lambda size, *_: size, 1, 4)}
+"""PySchedCL's files also cut sizes into shares for devices; here a launch is always whole."""
 
 
 def _divide(a: Number, b: Number) -> Number:
@@ -134,7 +137,7 @@ def _parse(text: str) -> ast.expr:
         raise ExpressionError(f"{_show(text)} is not an arithmetic expression") from None
 
 
-def evaluate(value: str | Number, scope: Mapping[str, Number], *, floor_division: bool = False) -> Number:
+def evaluate(value: str | Number, scope: Mapping[str, Number], *, pyschedcl: bool = False) -> Number:
     """The value of an expression, given the symbols in ``scope``.
 
     Numbers are returned as they are. Raises ExpressionError, never anything else.
@@ -144,7 +147,7 @@ def evaluate(value: str | Number, scope: Mapping[str, Number], *, floor_division
         if known is not None:
             return known
         try:
-            return _check(_evaluate(_parse(value), scope, floor_division))
+            return _check(_evaluate(_parse(value), scope, pyschedcl))
         except ExpressionError as error:
             plain = IDENTIFIER.match(value) or str(error).startswith(("an ", _show(value)))
             raise ExpressionError(str(error) if plain else f"{error} (in {_show(value)})") from None
@@ -157,11 +160,9 @@ def evaluate(value: str | Number, scope: Mapping[str, Number], *, floor_division
     return _check(value)
 
 
-def evaluate_integer(
-    value: str | Number, scope: Mapping[str, Number], *, floor_division: bool = False
-) -> int:
+def evaluate_integer(value: str | Number, scope: Mapping[str, Number], *, pyschedcl: bool = False) -> int:
     """As :func:`evaluate`, for what must be an integer; a float that is whole counts as one."""
-    result = evaluate(value, scope, floor_division=floor_division)
+    result = evaluate(value, scope, pyschedcl=pyschedcl)
     if isinstance(result, float):
         if not result.is_integer():
             raise ExpressionError(f"{_show(str(value))} is {result}, which is not a whole number")
@@ -170,9 +171,15 @@ def evaluate_integer(
 
 
 def names(text: str) -> set[str]:
-    """The symbols that an expression uses, functions not included."""
+    """The symbols that an expression uses, functions not included. Raises ExpressionError."""
     called = {id(n.func) for n in ast.walk(_parse(text)) if isinstance(n, ast.Call)}
     return {n.id for n in ast.walk(_parse(text)) if isinstance(n, ast.Name) and id(n) not in called}
+
+
+def split_list(text: str) -> list[str]:
+    """``"[n, m + 1]"`` -> ``["n", "m + 1"]``; another expression is a list of one. Raises ExpressionError."""
+    node = _parse(text)
+    return [ast.unparse(e) for e in node.elts] if isinstance(node, (ast.List, ast.Tuple)) else [text]
 
 
 _TEMPLATE = re.compile(r"\{([^{}]*)\}")
@@ -258,9 +265,10 @@ def _compare(
 
 
 def _call(name: str, args: list[ast.expr], scope: Mapping[str, Number], python2: bool) -> Number:
-    if name not in FUNCTIONS:
-        raise ExpressionError(f"unknown function {name!r}{suggest(name, FUNCTIONS)}")
-    function, fewest, most = FUNCTIONS[name]
+    known = _PYSCHEDCL_FUNCTIONS if python2 else FUNCTIONS
+    if name not in known:
+        raise ExpressionError(f"unknown function {name!r}{suggest(name, known)}")
+    function, fewest, most = known[name]
     if not fewest <= len(args) <= most:
         wanted = str(fewest) if fewest == most else f"at least {fewest}"
         raise ExpressionError(f"{name} takes {wanted} argument(s), got {len(args)}")

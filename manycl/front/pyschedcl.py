@@ -1,0 +1,120 @@
+"""Reads PySchedCL's published files as they are: a list of kernels, or ``dag.graph`` with a file per kernel.
+
+Fields and semantics: A. Ghose et al., "PySchedCL: Leveraging Concurrency in Heterogeneous Data-Parallel
+Systems", section 4, and the files of its public repositories.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from manycl.errors import SpecificationError
+from manycl.front.application import Application
+from manycl.front.expressions import Number
+from manycl.front.json_lines import Place, parse, read_text
+from manycl.front.pyschedcl_kernels import Edge, Kernel, Reader, as_object
+from manycl.front.schema import show
+
+_NODE = re.compile(r"(\S+)\s+(\S+)\s*(\{.*\})?\s*\Z", re.DOTALL)
+_EDGE = re.compile(r"(\S+)\s+(\d+)\s*->\s*(\S+)\s+(\d+)\s*\Z")
+
+
+def read_list(
+    document: Any, place: Place, parameters: Mapping[str, str], kernel_folders: Sequence[Path]
+) -> Application:
+    """The array form: a list of kernel objects (or one alone)."""
+    folder = Path(place.path).parent
+    reader = Reader(
+        place, Path(place.path).stem, parameters, [*kernel_folders, *_around(folder, "kernels", "src")]
+    )
+    nodes = document if isinstance(document, list) else [document]
+    for index, info in enumerate(nodes):
+        here = place.at(index) if isinstance(document, list) else place
+        as_object(info, here)
+        identifier = info.get("id", index)
+        scope = reader.declared_symbols(info.get("symbolicVariables"), here.at("symbolicVariables"))
+        reader.kernels.append(Kernel(str(identifier), info, here, scope))
+    return reader.read()
+
+
+def read_graph(
+    text: str, path: Path, parameters: Mapping[str, str], kernel_folders: Sequence[Path]
+) -> Application:
+    """The graph form: ``dag.graph`` with a line per kernel and a line per edge, and information files in
+    ``info/``.
+    """
+    folder = path.parent
+    name = folder.resolve().name or path.stem
+    reader = Reader(
+        Place(str(path)), name, parameters, [*kernel_folders, *_around(folder, "kernels", "src", "info")]
+    )
+    infos: dict[Path, tuple[dict[str, Any], Place]] = {}
+    edges: list[Edge] = []
+    section = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        here = Place(str(path), fixed_line=number)
+        stripped = line.strip()
+        if stripped.startswith("---"):
+            section += 1
+        elif stripped and section == 0:
+            reader.kernels.append(_graph_kernel(stripped, here, folder, infos))
+        elif stripped:
+            match = _EDGE.match(stripped)
+            if match is None:
+                raise here.error(f"{stripped!r:.80} is not an edge", hint="an edge looks like '2 2->6 1'")
+            edges.append(Edge((match[1], int(match[2])), (match[3], int(match[4])), here))
+    return reader.read(edges)
+
+
+def _graph_kernel(
+    line: str, place: Place, folder: Path, infos: dict[Path, tuple[dict[str, Any], Place]]
+) -> Kernel:
+    match = _NODE.match(line)
+    if match is None:
+        raise place.error(
+            f"{line!r:.80} is not a kernel", hint="a kernel looks like '4 NAME.json {\"n\": 64}'"
+        )
+    identifier, name, symbols_text = match.groups()
+    file = _find(name, _around(folder, "info"), place)
+    if file not in infos:
+        text = read_text(file)
+        info_place = Place(str(file), text)
+        infos[file] = (as_object(parse(text, str(file)), info_place), info_place)
+    info, info_place = infos[file]
+    scope: dict[str, Number] = {}
+    try:
+        symbols = as_object(parse(symbols_text, place.path), place) if symbols_text else {}
+    except SpecificationError as error:
+        raise place.error(f"the symbols of kernel {identifier}: {error.problem}") from None
+    info = dict(info)
+    for symbol, value in symbols.items():
+        if symbol == "localWorkSize":
+            info[symbol] = value if isinstance(value, list) else {"every": value}
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            scope[symbol] = value
+        else:
+            raise place.error(f"the symbol {symbol!r} must be a number, not {show(value)}")
+    if "partition" in scope:
+        info["partition"] = scope["partition"]
+    return Kernel(identifier, info, info_place, scope, place)
+
+
+def _around(folder: Path, *names_: str) -> list[Path]:
+    """Where files that belong to an application lie: beside it, and in folders of those names there or above."""
+    above = [folder, folder / "..", folder / ".." / ".."]
+    return [folder, *(base / name for base in above for name in names_), folder / ".."]
+
+
+def _find(name: str, folders: Sequence[Path], place: Place) -> Path:
+    for folder in folders:
+        try:
+            if (folder / name).is_file():
+                return folder / name
+        except (OSError, ValueError):
+            break
+    raise place.error(
+        f"there is no file {name!r:.80}", hint=f"looked in {', '.join(str(f) for f in folders)}"
+    )
