@@ -1,0 +1,68 @@
+"""Plans and traces have one shape: a plan's events for charts, and the plan that a trace followed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from manycl.errors import PolicyError
+from manycl.graph.graph import Graph, Launch
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.trace import Event, HostEvent, KernelEvent, Trace, TransferEvent
+
+
+def with_events(plan: Plan, graph: Graph) -> Plan:
+    """The plan with an event for every node beside the transfers that it holds already, sorted by start."""
+    component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
+    events: list[TransferEvent | KernelEvent | HostEvent] = [
+        e for e in plan.events if isinstance(e, TransferEvent)
+    ]
+    for node, device, queue, start, end in plan.assignments:
+        task = graph.nodes[node]
+        if isinstance(task, Launch):
+            events.append(
+                KernelEvent(
+                    node,
+                    task.name,
+                    plan.devices[device],
+                    queue,
+                    start,
+                    end,
+                    task.global_size,
+                    task.local_size,
+                    component.get(node, -1),
+                )
+            )
+        else:
+            events.append(HostEvent(node, task.name, start, end))
+    events.sort(key=lambda e: e.start)
+    return replace(plan, events=tuple(events))
+
+
+def plan_of(trace: Trace) -> Plan:
+    """The plan that a complete trace followed: who ran where and when. Raises PolicyError after a failed
+    run."""
+    assignments: list[Assignment] = []
+    events: list[Event] = []
+    for e in trace.events:
+        if isinstance(e, KernelEvent):
+            assignments.append(Assignment(e.node, trace.devices.index(e.device), e.queue, e.start, e.end))
+            events.append(e)
+        elif isinstance(e, HostEvent):
+            assignments.append(Assignment(e.node, ON_HOST, 0, e.start, e.end))
+            events.append(e)
+        elif isinstance(e, TransferEvent):
+            events.append(e)
+    if sorted(a.node for a in assignments) != list(range(len(assignments))) or any(
+        max(edge) >= len(assignments) for edge in trace.edges
+    ):
+        raise PolicyError("the trace is not of a complete run: there is no plan in it")
+    # edges lead from low to high nodes, so this order is topological even where something takes no time
+    assignments.sort(key=lambda a: (a.start, a.node))
+    return Plan(
+        assignments=tuple(assignments),
+        policy=trace.policy,
+        devices=trace.devices,
+        makespan=max((a.end for a in assignments), default=0.0),
+        events=tuple(events),
+        details=trace.details,
+    )

@@ -1,0 +1,271 @@
+"""The simulator: a back end that takes its time from estimates, on a virtual clock. The engine is the real
+one.
+
+A kernel takes its estimated seconds on its in-order queue. Kernels in different queues of a device run
+together: alone at full speed as long as their shares of the device (``model/occupancy.py``) add up to at most
+1, else all slowed down by the sum. A transfer takes its estimated seconds on its device's upload or download
+queue, and the transfers of different devices do not disturb one another. Reports reach the engine
+``report_latency`` seconds after what they report. The same commands always give the same events.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from manycl.clock import VirtualClock
+from manycl.errors import RunError
+from manycl.graph.graph import Graph, Launch
+from manycl.machine import HOST, Machine
+from manycl.model.occupancy import share
+from manycl.plan.problem import Estimates
+from manycl.run.backend import (
+    DOWNLOAD_QUEUE,
+    HOST_DEVICE,
+    UPLOAD_QUEUE,
+    Command,
+    Done,
+    Download,
+    Failed,
+    HostCall,
+    Report,
+    Run,
+    Upload,
+)
+from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
+
+_Place = tuple[int, int]  # device and queue
+_NO_HOST_TIMES: Mapping[int, float] = {}
+
+
+@dataclass(slots=True)
+class _Active:
+    """A command under way. ``remaining`` seconds of it were left at ``since``, were it alone on its
+    device."""
+
+    command: Command
+    place: _Place
+    number: int  # of all that were started; breaks ties
+    start: float
+    since: float
+    remaining: float
+    share: float = 0.0  # of its device; 0 for what is no kernel
+
+
+@dataclass(slots=True)
+class SimRecord:
+    """What a simulated run did: sorted by start."""
+
+    sorted_events: list[Event] = field(default_factory=list)
+    launches: list[tuple[int, int, float]] = field(default_factory=list)
+    failure: Failed | None = None
+
+    def events(self) -> Sequence[Event]:
+        return self.sorted_events
+
+    def durations(self) -> Iterable[tuple[int, int, float]]:
+        return self.launches
+
+
+class SimBackend:
+    """A simulated machine.
+
+    ``host_seconds[n]``: how long host task n takes (default: no time; its function is not called). ``fail``:
+    nodes that fail, with a message, when they would end. ``report_latency``: seconds from an end to the
+    engine's hearing of it. ``start``: the clock's first reading in seconds.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        estimates: Estimates,
+        *,
+        host_seconds: Mapping[int, float] = _NO_HOST_TIMES,
+        fail: Mapping[int, str] | None = None,
+        report_latency: float = 0.0,
+        start: float = 0.0,
+    ) -> None:
+        self.machine = machine
+        self._estimates = estimates
+        self._host_seconds = host_seconds
+        self._fail = fail or {}
+        self._latency = report_latency
+        self._start = start
+
+    def begin(self, graph: Graph, queues: Sequence[int]) -> None:
+        self._graph = graph
+        self._clock = VirtualClock(self._start)
+        self._lines: dict[_Place, deque[Command]] = {}
+        self._active: dict[_Place, _Active] = {}
+        self._load = [1.0] * len(self.machine.devices)
+        self._done: set[int] = set()
+        self._reports: deque[Report] = deque()  # in order of their times
+        self._started = 0
+        self._component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
+        self._shares: dict[tuple[int, tuple[int, ...], tuple[int, ...] | None], float] = {}
+        self.record = SimRecord()
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def perform(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            place = _place(command)
+            line = self._lines.get(place)
+            if line is None:
+                line = self._lines[place] = deque()
+            line.append(command)
+            if len(line) == 1:
+                self._try_start(place)
+
+    def wait(self) -> list[Report]:
+        """Let time pass until somebody has something to say; everything said at that moment."""
+        while True:
+            following = self._next()
+            if self._reports and (following is None or self._end(following) > self._reports[0].time):
+                moment = self._reports[0].time
+                self._clock.advance_to(max(moment, self._clock.now()))
+                said: list[Report] = []
+                while self._reports and self._reports[0].time <= moment:
+                    said.append(self._reports.popleft())
+                return said
+            if following is None:
+                waiting = sum(len(line) for line in self._lines.values())
+                raise RunError(f"the simulation stands still: {waiting} commands wait for what never happens")
+            self._complete(following)
+
+    def finish(self) -> SimRecord:
+        while (following := self._next()) is not None:
+            self._complete(following)
+        return self.abort()
+
+    def abort(self) -> SimRecord:
+        self._lines.clear()
+        self._active.clear()
+        self.record.sorted_events.sort(key=_start_of)
+        return self.record
+
+    # time
+
+    def _end(self, active: _Active) -> float:
+        if active.share:
+            return active.since + active.remaining * self._load[active.place[0]]
+        return active.since + active.remaining
+
+    def _next(self) -> _Active | None:
+        """What ends next; the first started of those that end together."""
+        return min(self._active.values(), key=lambda a: (self._end(a), a.number), default=None)
+
+    def _reload(self, device: int) -> None:
+        """A kernel started or ended on the device: the others may run slower or faster from now on."""
+        kernels = [a for a in self._active.values() if a.place[0] == device and a.share]
+        load = max(1.0, math.fsum(a.share for a in kernels))
+        if load == self._load[device]:
+            return
+        now = self._clock.now()
+        for a in kernels:
+            a.remaining = max(0.0, a.remaining - (now - a.since) / self._load[device])
+            a.since = now
+        self._load[device] = load
+
+    # commands
+
+    def _try_start(self, place: _Place) -> None:
+        """Start the command at the head of an idle queue if what it waits for is done."""
+        line = self._lines[place]
+        if place in self._active or not line:
+            return
+        command = line[0]
+        if not isinstance(command, HostCall) and not self._done.issuperset(command.after):
+            return
+        now = self._clock.now()
+        self._started += 1
+        seconds, part = self._cost(command)
+        self._active[place] = _Active(command, place, self._started, now, now, seconds, part)
+        if part:
+            self._reload(place[0])
+
+    def _cost(self, command: Command) -> tuple[float, float]:
+        """Seconds when alone, and the share of the device."""
+        if isinstance(command, HostCall):
+            return self._host_seconds.get(command.token, 0.0), 0.0
+        device = self.machine.devices[command.device]
+        if isinstance(command, Run):
+            launch = self._graph.nodes[command.token]
+            assert isinstance(launch, Launch)
+            key = (command.device, launch.global_size, launch.local_size)
+            if key not in self._shares:
+                self._shares[key] = share(launch, device)
+            return self._estimates.launch(command.token, command.device), self._shares[key]
+        nbytes = self._graph.buffers[command.buffer].nbytes
+        ends = (HOST, device.memory) if isinstance(command, Upload) else (device.memory, HOST)
+        return self._estimates.transfer(nbytes, *ends), 0.0
+
+    def _complete(self, active: _Active) -> None:
+        end = max(self._clock.now(), self._end(active))
+        self._clock.advance_to(end)
+        command, place = active.command, active.place
+        del self._active[place]
+        if active.share:
+            self._reload(place[0])
+        heard = isinstance(command, HostCall) or command.notify
+        if command.token in self._fail and isinstance(command, (Run, HostCall)):
+            failed = Failed(command.token, end + self._latency, self._fail[command.token])
+            if heard:
+                self._reports.append(failed)
+                self._lines[place].clear()  # a later command must not report that all before it is complete
+                return
+            self.record.failure = self.record.failure or failed
+        else:
+            self._note(command, active.start, end)
+        self._lines[place].popleft()
+        self._done.add(command.token)
+        if heard:
+            self._reports.append(Done(command.token, end + self._latency))
+        for other in self._lines:
+            if other[0] == place[0]:
+                self._try_start(other)
+
+    def _note(self, command: Command, start: float, end: float) -> None:
+        events, devices = self.record.sorted_events, self.machine.devices
+        if isinstance(command, Run):
+            launch = self._graph.nodes[command.token]
+            assert isinstance(launch, Launch)
+            events.append(
+                KernelEvent(
+                    command.token,
+                    launch.name,
+                    devices[command.device].name,
+                    command.queue,
+                    start,
+                    end,
+                    launch.global_size,
+                    launch.local_size,
+                    self._component.get(command.token, -1),
+                )
+            )
+            self.record.launches.append((command.token, command.device, end - start))
+        elif isinstance(command, HostCall):
+            events.append(HostEvent(command.token, self._graph.nodes[command.token].name, start, end))
+        else:
+            buffer = self._graph.buffers[command.buffer]
+            ends = ("host", devices[command.device].name)
+            source, target = ends if isinstance(command, Upload) else ends[::-1]
+            name = buffer.name or f"buffer {buffer.key}"
+            events.append(TransferEvent(buffer.key, name, source, target, buffer.nbytes, start, end))
+
+
+def _place(command: Command) -> _Place:
+    if isinstance(command, Run):
+        return command.device, command.queue
+    if isinstance(command, Upload):
+        return command.device, UPLOAD_QUEUE
+    if isinstance(command, Download):
+        return command.device, DOWNLOAD_QUEUE
+    return HOST_DEVICE, 0
+
+
+def _start_of(event: Event) -> float:
+    return event.start if isinstance(event, (KernelEvent, TransferEvent, HostEvent)) else event.time
