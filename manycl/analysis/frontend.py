@@ -1,0 +1,412 @@
+"""libclang's side of the analysis: parse, gate on diagnostics, lower the syntax tree once to plain nodes.
+
+This is the only file that knows libclang. It works in the bundled ``libclang`` of the libclang-ng wheel, with the
+OpenCL header that comes with it. libclang dies of a stack overflow on deeply nested sources, so all of this runs
+in a process of its own (:mod:`manycl.analysis.worker`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from clang import cindex
+
+from manycl.analysis.options import Options
+from manycl.analysis.preprocess import Expanded, Expander
+from manycl.analysis.tree import CType, Function, Node, Unit
+from manycl.errors import Diagnostic, SourceError
+
+_FILE = "/manycl/program.cl"  # a name in memory only
+_ERROR = 3  # libclang's severities: 2 warning, 3 error, 4 fatal
+_UNARY = {1: "x++", 2: "x--", 3: "++x", 4: "--x", 5: "&", 6: "*", 7: "+", 8: "-", 9: "~", 10: "!"}
+_SPACES = {1: "global", 2: "local", 3: "constant", 4: "private", 5: "generic"}  # of target spir64
+
+
+@functools.cache
+def _library() -> Any:
+    """libclang with the functions that its Python bindings leave out."""
+    library = cindex.conf.lib
+    for name, arguments, result in (
+        ("clang_getCursorUnaryOperatorKind", [cindex.Cursor], ctypes.c_int),
+        ("clang_Cursor_Evaluate", [cindex.Cursor], ctypes.c_void_p),
+        ("clang_EvalResult_getKind", [ctypes.c_void_p], ctypes.c_int),
+        ("clang_EvalResult_getAsLongLong", [ctypes.c_void_p], ctypes.c_longlong),
+        ("clang_EvalResult_dispose", [ctypes.c_void_p], None),
+    ):
+        function = getattr(library, name)
+        function.argtypes = arguments
+        function.restype = result
+    return library
+
+
+def _arguments(version: str) -> list[str]:
+    include = os.path.join(cindex.Config.resource_dir or "", "include")
+    return ["-x", "cl", f"-cl-std={version}", "-target", "spir64", f"-I{include}"]
+
+
+def _parse(text: str, version: str, options: int = 0) -> cindex.TranslationUnit:
+    try:
+        return cindex.Index.create().parse(
+            _FILE, args=_arguments(version), unsaved_files=[(_FILE, text)], options=options
+        )
+    except cindex.TranslationUnitLoadError as error:
+        raise SourceError("the compiler gave up on this source", hint="is it deeply nested?") from error
+
+
+@functools.cache
+def _expander(version: str) -> Expander:
+    """The preprocessor with every macro that the compiler and its header define for this language version."""
+    detailed = cindex.TranslationUnit.PARSE_DETAILED_PROCESSING_RECORD
+    predefined = {"__OPENCL_VERSION__": version[2] + version[4] + "0"}
+    header: dict[str, str] = {}
+    for cursor in _parse("", version, detailed).cursor.get_children():
+        if cursor.kind != cindex.CursorKind.MACRO_DEFINITION:
+            continue
+        words = [token.spelling for token in cursor.get_tokens()][1:]
+        if cursor.location.file is None and not (words and words[0] == "(" and "," in words):
+            predefined[cursor.spelling] = " ".join(words)
+        else:
+            header[cursor.spelling] = " ".join(words)
+    for name in ("__FILE__", "__LINE__", "__DATE__", "__TIME__"):
+        predefined.pop(name, None)
+    return Expander(predefined, header)
+
+
+def load(source: str, path: str, folder: str | None, options: Options) -> Unit:
+    """Expand, parse and lower ``source``.
+
+    The language version is the one asked for; without, OpenCL C 1.2, and when that does not parse 3.0 and 2.0.
+    Raises :class:`SourceError` with the compiler's diagnostics (those of 1.2 when no version will do).
+    """
+    if options.version:
+        return _load(source, path, folder, options, options.version)
+    first: SourceError | None = None
+    for version in ("CL1.2", "CL3.0", "CL2.0"):
+        try:
+            return _load(source, path, folder, options, version)
+        except SourceError as error:
+            first = first or error
+    assert first is not None
+    raise first
+
+
+def _load(source: str, path: str, folder: str | None, options: Options, version: str) -> Unit:
+    expanded = _expander(version).expand(source, path, folder, options)
+    unit = _parse(expanded.text, version)
+    found = _diagnostics(unit, expanded)
+    errors = tuple(d for d in found if d.severity in ("error", "fatal error"))
+    if errors:  # must come before any question about types: libclang may crash on those of a broken program
+        raise SourceError(f"{path}: the source does not compile as OpenCL C {version[2:]}", errors)
+    warnings = () if options.quiet else tuple(str(d) for d in (*expanded.warnings, *found))
+    return _Lowering(unit, expanded, version).unit(warnings)
+
+
+def _diagnostics(unit: cindex.TranslationUnit, expanded: Expanded) -> list[Diagnostic]:
+    severities = {2: "warning", 3: "error", 4: "fatal error"}
+    result = []
+    for diagnostic in unit.diagnostics:
+        if diagnostic.severity not in severities:
+            continue
+        place = ("<built in>", 0, 0)
+        location = diagnostic.location
+        if location.file is not None and location.file.name == _FILE:
+            index = min(max(location.line - 1, 0), len(expanded.lines) - 1)
+            place = (*expanded.lines[index], location.column)
+        result.append(Diagnostic(*place, severities[diagnostic.severity], diagnostic.spelling))
+    return result
+
+
+def _scalar_names() -> dict[str, tuple[str, str]]:
+    names = {
+        "BOOL": ("bool", "bool"),
+        "VOID": ("void", "void"),
+        "HALF": ("float", "half"),
+        "FLOAT16": ("float", "half"),
+    }
+    names |= {"FLOAT": ("float", "float"), "DOUBLE": ("float", "double"), "LONGDOUBLE": ("float", "double")}
+    for kinds, name in (
+        (("CHAR_S", "SCHAR", "CHAR_U"), "char"), (("UCHAR",), "uchar"), (("SHORT",), "short"), (("USHORT",), "ushort"),
+        (("INT",), "int"), (("UINT",), "uint"), (("LONG", "LONGLONG"), "long"), (("ULONG", "ULONGLONG"), "ulong"),
+    ):  # fmt: skip
+        names |= {kind: ("int", name) for kind in kinds}
+    return names
+
+
+_SCALARS = _scalar_names()
+_ARRAYS = ("CONSTANTARRAY", "INCOMPLETEARRAY", "VARIABLEARRAY", "DEPENDENTSIZEDARRAY")
+_NO_TYPE = CType("other", "")
+_ATOMIC = re.compile(r"_Atomic\((.*)\)")
+
+
+@dataclass
+class _Types:
+    """Own types of one translation unit, by libclang's identity of the canonical type."""
+
+    known: dict[tuple[int, int | None], CType] = field(default_factory=dict)
+
+    def of(self, type_: cindex.Type) -> CType:
+        key = (type_._kind_id, type_.data[0])
+        if key not in self.known:
+            self.known[key] = self._make(type_)
+        return self.known[key]
+
+    def _make(self, type_: cindex.Type) -> CType:
+        canonical = type_.get_canonical()
+        kind = canonical.kind.name
+        if kind in ("INVALID", "UNEXPOSED"):
+            return _NO_TYPE
+        space = _SPACES.get(_library().clang_getAddressSpace(canonical), "")
+        const = canonical.is_const_qualified()
+        size = 0 if kind in ("VOID", "FUNCTIONPROTO", "FUNCTIONNOPROTO") else max(canonical.get_size(), 0)
+        if kind in _SCALARS:
+            group, name = _SCALARS[kind]
+            base = "" if name == "void" else name
+            return CType(group, name, base, size=size, const=const, address_space=space)
+        if kind in ("POINTER", "BLOCKPOINTER"):
+            group = "pointer" if kind == "POINTER" else "block"
+            target = self.of(canonical.get_pointee())
+            return CType(group, f"{target.name}*", "", 1, size, const, space, "", target, True)
+        if kind in ("EXTVECTOR", "VECTOR"):
+            lanes, element = canonical.element_count, self.of(canonical.element_type)
+            return CType("vector", f"{element.name}{lanes}", element.base, lanes, size, const, space)
+        if kind in _ARRAYS:
+            element = self.of(canonical.element_type)
+            name = f"{element.name}[{canonical.element_count if kind == 'CONSTANTARRAY' else ''}]"
+            space = space or element.address_space
+            return CType("array", name, "", 1, size, const, space, "", element, element.holds_pointers)
+        if kind == "RECORD":
+            return self._record(canonical, size, const, space)
+        if kind == "ENUM":
+            base = self.of(canonical.get_declaration().enum_type).name
+            return CType("int", _bare(canonical), base, size=size, const=const, address_space=space)
+        return self._special(canonical, kind, size, const, space)
+
+    def _record(self, canonical: cindex.Type, size: int, const: bool, space: str) -> CType:
+        declaration = canonical.get_declaration()
+        holds = any(self._holds(member.type) for member in canonical.get_fields())
+        group = "union" if declaration.kind == cindex.CursorKind.UNION_DECL else "record"
+        return CType(group, _bare(canonical), "", 1, size, const, space, holds_pointers=holds)
+
+    def _holds(self, type_: cindex.Type) -> bool:
+        """Whether a member may hold an address, without following pointers (types may contain pointers to themselves)."""
+        canonical = type_.get_canonical()
+        if canonical.kind.name in ("POINTER", "BLOCKPOINTER"):
+            return True
+        return self.of(canonical).holds_pointers
+
+    def _special(self, canonical: cindex.Type, kind: str, size: int, const: bool, space: str) -> CType:
+        name = _bare(canonical)
+        access = next(
+            (a for a in ("read_only", "write_only", "read_write") if a in canonical.spelling), "read_only"
+        )
+        if kind.startswith("OCLIMAGE"):
+            return CType("image", name, "", 1, 0, const, "global", access, None, True)
+        if kind == "PIPE":
+            packet = re.sub(r".*\bpipe\s+", "", canonical.spelling)
+            return CType("pipe", _packet(packet), "", 1, 0, const, "global", access, None, True)
+        if kind == "OCLSAMPLER":
+            return CType("sampler", "sampler_t")
+        if kind in ("OCLEVENT", "OCLQUEUE", "OCLRESERVEID") or kind.startswith("OCLINTEL"):
+            return CType("opaque", name, size=size)
+        if kind in ("FUNCTIONPROTO", "FUNCTIONNOPROTO"):
+            return CType("function", name)
+        if kind == "ATOMIC":
+            inner = _ATOMIC.search(canonical.spelling)
+            base = _packet(inner.group(1)) if inner else ""
+            return CType("int", f"atomic_{base}", base, 1, size, const, space)
+        return CType("other", name, "", 1, size, const, space, holds_pointers=True)
+
+
+_PACKETS = {
+    "unsigned char": "uchar",
+    "unsigned short": "ushort",
+    "unsigned int": "uint",
+    "unsigned long": "ulong",
+}
+
+
+def _packet(spelling: str) -> str:
+    vector = re.fullmatch(r"(.*?)\s*__attribute__\(\(ext_vector_type\((\d+)\)\)\)", spelling)
+    scalar, lanes = (vector.group(1), vector.group(2)) if vector else (spelling, "")
+    return _PACKETS.get(scalar, scalar) + lanes
+
+
+def _bare(type_: cindex.Type) -> str:
+    """A type's name without qualifiers; an unnamed record is called by its typedef or just ``struct``."""
+    words = re.sub(r"\b(const|volatile|restrict|__\w+)\b\s*", "", type_.spelling).strip()
+    return re.sub(r"^(struct|union|enum) \((unnamed|anonymous).*", r"\1", words)
+
+
+class _Lowering:
+    """One pass over libclang's tree; nothing of libclang survives it."""
+
+    def __init__(self, unit: cindex.TranslationUnit, expanded: Expanded, version: str) -> None:
+        self.lib = _library()
+        self.tu = unit
+        self.expanded = expanded
+        self.version = version
+        self.text = expanded.text.encode()
+        self.types = _Types()
+        self.refs: dict[int, int] = {}
+        file = cindex.File.from_name(unit, _FILE)
+        # a location in a file is one number, its offset after that of the file's start; macro expansions have bit 31 set
+        self.origin = cindex.SourceLocation.from_offset(unit, file, 0).int_data
+        self.kinds = {kind.value: kind.name for kind in cindex.CursorKind}
+        self.found: list[Any] = []
+        self.visit = self._visitor()
+
+    def _visitor(self) -> Any:
+        found = self.found
+
+        def collect(child: Any, parent: Any, data: Any) -> int:
+            child._tu = self.tu
+            found.append(child)
+            return 1  # siblings only
+
+        return cindex.cursor_visit_callback(collect)
+
+    def children(self, cursor: Any) -> list[Any]:
+        self.found.clear()
+        self.lib.clang_visitChildren(cursor, self.visit, None)
+        return list(self.found)
+
+    def unit(self, warnings: tuple[str, ...]) -> Unit:
+        functions: dict[int, Function] = {}
+        variables: dict[int, Node] = {}
+        declared: set[int] = set()
+        for cursor in self.children(self.tu.cursor):
+            location = cursor.location
+            if location.file is None or location.file.name != _FILE:
+                continue
+            kind = self.kinds[cursor._kind_id]
+            if kind == "FUNCTION_DECL":
+                declared.add(self.reference(cursor))
+                if cursor.is_definition():
+                    function = self.function(cursor)
+                    functions[function.ref] = function
+            elif kind == "VAR_DECL":
+                node = self.node(cursor)
+                variables[node.ref] = node
+        text, lines = self.text, self.expanded.lines
+        return Unit(text, lines, functions, frozenset(declared), variables, warnings)
+
+    def reference(self, cursor: Any) -> int:
+        """A small number for a declaration, the same for all its redeclarations."""
+        canonical = self.lib.clang_getCanonicalCursor(cursor)
+        return self.refs.setdefault(canonical.data[0], len(self.refs) + 1)
+
+    def extent(self, cursor: Any) -> tuple[int, int]:
+        extent = self.lib.clang_getCursorExtent(cursor)
+        start, end = extent.begin_int_data - self.origin, extent.end_int_data - self.origin
+        if 0 <= start <= end <= len(self.text):
+            return start, end
+        extent = cursor.extent  # inside a macro of the OpenCL header
+        start, end = extent.start.offset, extent.end.offset
+        return (start, end) if 0 <= start <= end <= len(self.text) else (0, 0)
+
+    def type(self, cursor: Any) -> CType:
+        type_ = self.lib.clang_getCursorType(cursor)
+        type_._tu = self.tu
+        return self.types.of(type_)
+
+    def node(self, cursor: Any) -> Node:
+        kind = self.kinds.get(cursor._kind_id, "UNKNOWN")
+        start, end = self.extent(cursor)
+        node = Node(kind, self.type(cursor), start, end)
+        if kind in ("DECL_REF_EXPR", "MEMBER_REF_EXPR"):
+            node.name = cursor.spelling
+            target = self.lib.clang_getCursorReferenced(cursor)
+            if target.data[0]:
+                node.ref = self.reference(target)
+        elif kind in ("VAR_DECL", "PARM_DECL", "FUNCTION_DECL", "FIELD_DECL"):
+            node.name = cursor.spelling
+            node.ref = self.reference(cursor)
+        elif kind in ("BINARY_OPERATOR", "COMPOUND_ASSIGNMENT_OPERATOR"):
+            node.op = cursor.spelling
+        elif kind == "UNARY_OPERATOR":
+            node.op = _UNARY.get(self.lib.clang_getCursorUnaryOperatorKind(cursor), "?")
+        elif kind == "INTEGER_LITERAL":
+            node.value = self.evaluate(cursor)
+        node.children = tuple(self.node(child) for child in self.children(cursor))
+        return node
+
+    def evaluate(self, cursor: Any) -> int | None:
+        result = self.lib.clang_Cursor_Evaluate(cursor)
+        if not result:
+            return None
+        integer = self.lib.clang_EvalResult_getKind(result) == 1
+        value = self.lib.clang_EvalResult_getAsLongLong(result) if integer else None
+        self.lib.clang_EvalResult_dispose(result)
+        return value
+
+    def function(self, cursor: Any) -> Function:
+        nodes = [self.node(child) for child in self.children(cursor)]
+        start, end = self.extent(cursor)
+        attributes = tuple(self.words(n) for n in nodes if n.kind.endswith("_ATTR"))
+        parameters = tuple(n for n in nodes if n.kind == "PARM_DECL")
+        body = next(n for n in reversed(nodes) if n.kind == "COMPOUND_STMT")
+        result = self.types.of(cursor.result_type)
+        is_kernel = (
+            any(a in ("kernel", "__kernel") for a in attributes) or "(device_kernel)" in cursor.type.spelling
+        )
+        function = Function(
+            self.reference(cursor),
+            cursor.spelling,
+            start,
+            end,
+            is_kernel,
+            result,
+            parameters,
+            body,
+            attributes,
+        )
+        function.required_work_group = self.required_work_group(attributes)
+        return function
+
+    def words(self, node: Node) -> str:
+        return self.text[node.start : node.end].decode("utf-8", "replace")
+
+    def required_work_group(self, attributes: tuple[str, ...]) -> tuple[int, int, int] | None:
+        for attribute in attributes:
+            match = re.fullmatch(r"(?:__)?reqd_work_group_size(?:__)?\s*\((.*)\)", attribute, re.DOTALL)
+            if match is None:
+                continue
+            values = [_literal(word) for word in match.group(1).split(",")]
+            if len(values) != 3 or None in values:
+                values = self.constants(match.group(1))
+            if len(values) == 3 and all(value is not None and value > 0 for value in values):
+                x, y, z = (value or 1 for value in values)
+                return x, y, z
+        return None
+
+    def constants(self, arguments: str) -> list[int | None]:
+        """Constant expressions, evaluated by the compiler as members of an array type's length behind the program."""
+        probe = f"\nvoid manycl_probe_(int a, int b, int c);\nvoid manycl_probe_use_(void) {{ manycl_probe_({arguments}); }}\n"
+        unit = _parse(self.expanded.text + probe, self.version)
+        if any(d.severity >= _ERROR for d in unit.diagnostics):
+            return []
+        last = list(unit.cursor.get_children())[-1]
+        call = next((c for c in last.walk_preorder() if c.kind == cindex.CursorKind.CALL_EXPR), None)
+        return [self.evaluate(argument) for argument in call.get_arguments()] if call is not None else []
+
+
+def _literal(word: str) -> int | None:
+    match = re.fullmatch(r"\s*\(?\s*(0[xX][\da-fA-F]+|\d+)[uUlL]*\s*\)?\s*", word)
+    if match is None:
+        return None
+    digits = match.group(1)
+    return int(
+        digits,
+        8
+        if digits[0] == "0"
+        and digits.isdigit()
+        and len(digits) > 1
+        and "8" not in digits
+        and "9" not in digits
+        else 0,
+    )

@@ -1,0 +1,191 @@
+"""From a program's tree to its facts: the arguments of each kernel, their directions, and what the kernel uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from manycl.analysis import builtins
+from manycl.analysis.directions import Location, Summary, summaries
+from manycl.analysis.facts import ArgumentFacts, KernelFacts
+from manycl.analysis.tree import CType, Function, Node, Unit
+
+_KINDS = {"image": "image", "pipe": "pipe", "sampler": "sampler", "opaque": "other", "other": "other"}
+
+
+def kernel_facts(unit: Unit) -> dict[str, KernelFacts]:
+    """The facts of every kernel, by name, in the order of the source."""
+    known = summaries(unit)
+    kernels = [function for function in unit.functions.values() if function.is_kernel]
+    return {kernel.name: _kernel(unit, kernel, known[kernel.ref]) for kernel in kernels}
+
+
+def _kernel(unit: Unit, kernel: Function, summary: Summary) -> KernelFacts:
+    stored = {address for _, address in summary.stores}
+    anywhere = _lost(summary.escapes)
+    lost_reads = _lost(summary.reads) or anywhere
+    lost_writes = _lost(summary.writes) or anywhere
+    arguments = tuple(
+        _argument(index, node, summary, ("param", index) in stored, lost_reads, lost_writes)
+        for index, node in enumerate(kernel.parameters)
+    )
+    functions = list(_reachable(unit, kernel))
+    group = kernel.required_work_group
+    asked = max((_dimensions(function) for function in functions), default=1)
+    if group:
+        asked = max(asked, max(d + 1 for d in range(3) if group[d] > 1 or d == 0))
+    return KernelFacts(
+        name=kernel.name,
+        line=unit.place(_name_offset(unit, kernel))[1],
+        arguments=arguments,
+        dimensions=asked,
+        required_work_group=group,
+        uses_barrier=any(builtins.synchronises(name) for f in functions for name, _ in _calls(unit, f)),
+        uses_double=any(_uses_double(unit, function) for function in functions),
+        local_bytes=sum(_local_bytes(function) for function in functions),
+    )
+
+
+def _lost(locations: Iterable[Location]) -> str:
+    """Why some accesses may go anywhere, or nothing."""
+    for kind, why in sorted(locations, key=str):
+        if kind == "unknown":
+            return str(why)
+        if kind == "reach":
+            return "a pointer loaded from an argument's memory"
+    return ""
+
+
+def _argument(
+    index: int, node: Node, summary: Summary, stored: bool, lost_reads: str, lost_writes: str
+) -> ArgumentFacts:
+    type_ = node.type
+    name = node.name
+    if type_.kind == "pointer" and type_.target is not None:
+        target, space = type_.target, type_.target.address_space
+        kind = "local" if space == "local" else "buffer" if space in ("global", "constant") else "other"
+        const = target.const or space == "constant"
+        element, base, lanes, size = target.name, target.base, target.lanes, target.size
+    else:
+        kind = _KINDS.get(type_.kind, "scalar")
+        space = type_.address_space or "private"
+        const = False
+        element, base, lanes, size = type_.name, type_.base, type_.lanes, type_.size
+    if kind not in ("buffer", "image", "pipe"):
+        return ArgumentFacts(index, name, kind, element, base, lanes, size, space, const)
+    here = ("param", index)
+    reads, writes = here in summary.reads, here in summary.writes
+    widened = summary.escapes.get(here, "") or ("its address is stored in memory" if stored else "")
+    may_read, may_write = _allowed(type_)
+    all_reads = reads or bool(widened or lost_reads)
+    all_writes = writes or bool(widened or lost_writes)
+    all_reads, all_writes = all_reads and may_read, all_writes and may_write
+    reason = ""
+    if (all_reads, all_writes) != (reads and may_read, writes and may_write):
+        reason = widened or lost_writes or lost_reads
+    elif kind == "pipe" and all_reads and all_writes:
+        reason = "reading and writing a pipe both depend on its packets and change them"
+    return ArgumentFacts(
+        index, name, kind, element, base, lanes, size, space, const, all_reads, all_writes, reason
+    )
+
+
+def _allowed(type_: CType) -> tuple[bool, bool]:
+    """Whether the language lets the argument be read, and written, at all."""
+    if type_.kind == "image":
+        return type_.access != "write_only", type_.access != "read_only"
+    if type_.kind == "pointer" and type_.target is not None and type_.target.address_space == "constant":
+        return True, False
+    return True, True
+
+
+def _reachable(unit: Unit, kernel: Function) -> Iterator[Function]:
+    """The kernel and every function that it may call."""
+    seen = {kernel.ref}
+    pending = [kernel]
+    while pending:
+        function = pending.pop()
+        yield function
+        for node in function.body.walk():
+            if node.kind == "DECL_REF_EXPR" and node.ref in unit.functions and node.ref not in seen:
+                seen.add(node.ref)
+                pending.append(unit.functions[node.ref])
+
+
+def _callee(node: Node) -> Node | None:
+    target = node.children[0] if node.children else None
+    while target is not None and target.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and target.children:
+        target = target.children[0]
+    return target
+
+
+def _calls(unit: Unit, function: Function) -> Iterator[tuple[str, tuple[Node, ...]]]:
+    """Calls of functions that the program does not declare itself: (name, arguments)."""
+    for node in function.body.walk():
+        if node.kind == "CALL_EXPR":
+            target = _callee(node)
+            if target is not None and target.ref not in unit.declared:
+                yield target.name, node.children[1:]
+
+
+def _dimensions(function: Function) -> int:
+    highest = 1
+    for node in function.body.walk():
+        if node.kind != "CALL_EXPR":
+            continue
+        target = _callee(node)
+        if target is None or not builtins.asks_dimension(target.name) or len(node.children) != 2:
+            continue
+        argument = node.children[1]
+        while argument.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR", "CSTYLE_CAST_EXPR") and argument.children:
+            argument = argument.children[-1]
+        value = argument.value if argument.kind == "INTEGER_LITERAL" else None
+        highest = max(highest, 3 if value is None else min(value + 1, 3))
+    return highest
+
+
+def _uses_double(unit: Unit, function: Function) -> bool:
+    """Whether a value of type double is computed with; a literal that is at once made a float is none, nor is the
+    promotion of a float passed to printf."""
+    if any(_is_double(node.type) for node in function.parameters) or _is_double(function.result):
+        return True
+    pending = [function.body]
+    while pending:
+        node = pending.pop()
+        children = list(node.children)
+        if node.kind == "UNEXPOSED_EXPR" and not _is_double(node.type):
+            children = [child for child in children if child.kind != "FLOATING_LITERAL"]
+        if node.kind == "CALL_EXPR":
+            target = _callee(node)
+            if target is not None and target.name == "printf" and target.ref not in unit.declared:
+                children = [_unpromoted(child) for child in children[1:]]
+        elif _is_double(node.type):
+            return True
+        if node.kind == "CALL_EXPR" and _is_double(node.type):
+            return True
+        pending.extend(children)
+    return False
+
+
+def _unpromoted(node: Node) -> Node:
+    promoted = node.kind == "UNEXPOSED_EXPR" and _is_double(node.type) and len(node.children) == 1
+    return node.children[0] if promoted and not _is_double(node.children[0].type) else node
+
+
+def _is_double(type_: CType) -> bool:
+    while type_.target is not None:
+        type_ = type_.target
+    return type_.base == "double"
+
+
+def _local_bytes(function: Function) -> int:
+    return sum(
+        node.type.size
+        for node in function.body.walk()
+        if node.kind == "VAR_DECL" and node.type.address_space == "local"
+    )
+
+
+def _name_offset(unit: Unit, kernel: Function) -> int:
+    """Where the kernel's name stands: attributes before it may be on lines of their own."""
+    position = unit.text.find(kernel.name.encode(), kernel.start, kernel.body.start)
+    return position if position >= 0 else kernel.start

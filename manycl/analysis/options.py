@@ -1,0 +1,77 @@
+"""OpenCL build options as the analysis sees them: macros, include folders and the language version."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from manycl.errors import SourceError
+
+VERSIONS = ("CL1.0", "CL1.1", "CL1.2", "CL2.0", "CL3.0")
+_MACRO = re.compile(r"[A-Za-z_]\w*(\([\w\s,.]*\))?\Z")
+_TAKES_VALUE = ("-D", "-U", "-I")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``macros``: (name, value) to define, or (name, None) to undefine, in order; ``folders``: of ``-I``, absolute."""
+
+    macros: tuple[tuple[str, str | None], ...] = ()
+    folders: tuple[str, ...] = ()
+    version: str = ""  # CL1.2 and so on; empty: not asked for
+    quiet: bool = False  # -w
+    flags: frozenset[str] = field(default=frozenset())
+
+
+def read_options(options: Sequence[str]) -> Options:
+    """Read build options, each an argument of its own (``-D``, ``N=4`` or ``-DN=4``).
+
+    Options that only steer code generation are accepted and ignored. Raises :class:`SourceError` for a macro that has
+    no proper name, an unknown language version, an option without its value and an argument that is no option.
+    """
+    macros: list[tuple[str, str | None]] = []
+    folders: list[str] = []
+    flags: set[str] = set()
+    version, quiet, loose = "", False, False
+    pending = list(reversed(options))
+    while pending:
+        option = pending.pop().strip()
+        letter = option[:2]
+        if letter in _TAKES_VALUE:
+            value = option[2:].strip()
+            if not value:
+                if not pending:
+                    raise SourceError(f"the build option {option} lacks its value")
+                value = pending.pop().strip()
+            if letter == "-I":
+                folders.append(os.path.abspath(value))
+            else:
+                macros.append(_macro(value, define=letter == "-D"))
+        elif option.startswith("-cl-std="):
+            version = option.removeprefix("-cl-std=").upper().replace("CLC++", "CLC++")
+            if version not in VERSIONS:
+                raise SourceError(
+                    f"the analysis does not know the language version {option}",
+                    hint=f"known versions: {', '.join(VERSIONS)}",
+                )
+        elif option == "-w":
+            quiet = True
+        elif option.startswith("-"):
+            flags.add(option)
+            loose = not option.startswith(("-cl-", "-W", "-f"))  # of an unknown option a value may follow
+            continue
+        elif option and not loose:
+            raise SourceError(f"{option!r} is no build option", hint="macros are given as -D NAME=VALUE")
+        loose = False
+    return Options(tuple(macros), tuple(folders), version, quiet, frozenset(flags))
+
+
+def _macro(text: str, *, define: bool) -> tuple[str, str | None]:
+    name, equals, value = text.partition("=")
+    if not _MACRO.match(name) or "\n" in value or "\0" in value:
+        raise SourceError(f"{text!r} defines no macro", hint="macros are given as -D NAME=VALUE")
+    if not define:
+        return name, None
+    return name, value if equals else "1"

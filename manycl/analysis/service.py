@@ -1,0 +1,160 @@
+"""``parse_program``: the analysis as the rest of manycl calls it, with the parsing in a guarded process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from manycl.analysis import worker
+from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.analysis.options import read_options
+from manycl.errors import Diagnostic, SourceError
+
+TIME_LIMIT = 20.0  # seconds for one source
+_CACHED = 256  # programs
+_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from manycl.analysis import worker; worker.main()"
+
+
+def parse_program(source: str, *, path: str = "<source>", options: Sequence[str] = ()) -> ProgramFacts:
+    """Parse OpenCL C and find out what each kernel does with its arguments.
+
+    ``path`` names the source in messages; quoted includes are sought in its folder, then in the ``-I`` folders (relative
+    to the current one). ``options`` are build options as given to ``clBuildProgram``, each an argument of its own: ``-D``,
+    ``-U``, ``-I`` and ``-cl-std=`` count, all others are accepted. Without ``-cl-std=`` the source is OpenCL C 1.2 or,
+    if it does not parse as such, 3.0 or 2.0.
+
+    Returns the facts of all kernels (none for a source without kernels). The same arguments give the same object, unless
+    the source includes files. Raises :class:`SourceError` with the diagnostics, for whatever input.
+    """
+    given = tuple(options)
+    settings = read_options(given)
+    _check_text(source, path)
+    folder = os.path.dirname(os.path.abspath(path)) if not path.startswith("<") else None
+    absolute = (*given, *(f"-I{include}" for include in settings.folders))
+    key = (source, path, folder, absolute)
+    with _lock:
+        if key in _programs:
+            _programs.move_to_end(key)
+            return _programs[key]
+    kernels, warnings = _ask((source, path, folder, absolute))
+    program = ProgramFacts(source, given, kernels, path, warnings)
+    if "include" not in source:  # an included file may change
+        with _lock:
+            _programs[key] = program
+            if len(_programs) > _CACHED:
+                _programs.popitem(last=False)
+    return program
+
+
+def _check_text(source: str, path: str) -> None:
+    for sign, problem in (("\0", "contains a NUL byte"), ("\ufffe", "is no text")):
+        if sign in source:
+            line = source.count("\n", 0, source.index(sign)) + 1
+            raise SourceError(
+                f"{path} {problem}", (Diagnostic(path, line, 0, "error", f"the source {problem}"),)
+            )
+    try:
+        source.encode()
+    except UnicodeEncodeError as error:
+        line = source.count("\n", 0, error.start) + 1
+        problem = Diagnostic(path, line, 0, "error", "a character that is not valid Unicode")
+        raise SourceError(f"{path} is not valid text", (problem,)) from None
+
+
+def _ask(request: worker.Request) -> tuple[dict[str, KernelFacts], tuple[str, ...]]:
+    path = request[1]
+    with _asking:
+        try:
+            reply = _worker().ask(request)
+        except _Lost as lost:
+            raise SourceError(
+                f"{path}: {lost}", hint="is it deeply nested, or do its macros explode?"
+            ) from None
+    if isinstance(reply[0], str):
+        message, diagnostics, hint = reply  # type: ignore[misc]
+        raise SourceError(message, diagnostics, hint=hint)  # type: ignore[arg-type]
+    return reply  # type: ignore[return-value]
+
+
+class _Lost(Exception):
+    """The worker died or had to be killed."""
+
+
+class _Worker:
+    """A running worker process, used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _START, json.dumps([entry or os.getcwd() for entry in sys.path])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def ask(self, request: worker.Request) -> worker.Answer:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        late = threading.Event()
+
+        def kill() -> None:
+            late.set()
+            self.process.kill()
+
+        timer = threading.Timer(TIME_LIMIT, kill)
+        timer.start()
+        try:
+            worker.send(self.process.stdin, request)  # type: ignore[arg-type]
+            return worker.receive(self.process.stdout)  # type: ignore[arg-type,return-value]
+        except (EOFError, OSError):
+            self.close()
+            if late.is_set():
+                raise _Lost(f"the analysis of this source took more than {TIME_LIMIT:g} s") from None
+            raise _Lost("the compiler crashed on this source") from None
+        except BaseException:  # an interrupt: the answer would be taken for that of the next question
+            self.close()
+            raise
+        finally:
+            timer.cancel()
+
+    def usable(self) -> bool:
+        return self.owner == os.getpid() and self.process.poll() is None
+
+    def close(self) -> None:
+        if self.owner != os.getpid():
+            return  # of the parent, before a fork
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):  # unsent bytes
+                    stream.close()
+
+
+_lock = threading.Lock()
+_asking = threading.Lock()
+_programs: OrderedDict[tuple[object, ...], ProgramFacts] = OrderedDict()
+_current: _Worker | None = None
+
+
+def _worker() -> _Worker:
+    global _current
+    if _current is None or not _current.usable():
+        if _current is None:
+            atexit.register(_stop)
+        else:
+            _current.close()
+        _current = _Worker()
+    return _current
+
+
+def _stop() -> None:
+    if _current is not None:
+        _current.close()

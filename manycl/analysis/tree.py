@@ -1,0 +1,103 @@
+"""The light syntax tree of an OpenCL C program: plain values, lowered once from libclang, independent of it.
+
+Every node carries its byte extent in the *expanded* source (after macros and includes), which is what later edits of
+the source work on; :meth:`Unit.place` maps such an offset back to the user's file.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class CType:
+    """A type after typedefs. ``size`` in bytes (0 unknown or incomplete), ``lanes`` of a vector (1 otherwise).
+
+    ``kind``: ``int``, ``float``, ``bool``, ``void``, ``vector``, ``pointer``, ``array``, ``record``, ``union``,
+    ``image``, ``pipe``, ``sampler``, ``function``, ``block``, ``opaque`` (events, queues, ...) or ``other``.
+    ``name`` is the type as OpenCL C writes it, without qualifiers; ``base`` the scalar under a scalar, vector or enum.
+    ``target`` is the pointee of a pointer, the element of an array or the packet of a pipe. ``holds_pointers``: a value
+    of this type may carry an address (or a handle of an image or a pipe).
+    """
+
+    kind: str
+    name: str
+    base: str = ""
+    lanes: int = 1
+    size: int = 0
+    const: bool = False
+    address_space: str = ""
+    access: str = ""  # images and pipes: read_only, write_only, read_write
+    target: CType | None = None
+    holds_pointers: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One node. ``kind`` is libclang's cursor kind; ``ref`` the declaration a reference means (0: none);
+    ``op`` the operator as written; ``value`` that of an integer literal."""
+
+    kind: str
+    type: CType
+    start: int
+    end: int
+    children: tuple[Node, ...] = ()
+    name: str = ""
+    ref: int = 0
+    op: str = ""
+    value: int | None = None
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it, parents first."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(node.children))
+
+
+@dataclass(slots=True, eq=False)
+class Function:
+    """A function with a body. ``parameters`` and ``body`` are nodes; ``attributes`` the text of each attribute."""
+
+    ref: int
+    name: str
+    start: int
+    end: int
+    is_kernel: bool
+    result: CType
+    parameters: tuple[Node, ...]
+    body: Node
+    attributes: tuple[str, ...] = ()
+    required_work_group: tuple[int, int, int] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """A whole program. ``text`` is the expanded source in UTF-8; ``lines`` gives for each of its lines the file and the
+    1-based line it came from. ``declared`` holds the functions that the program itself declares (also without a body);
+    ``variables`` are those of program scope."""
+
+    text: bytes
+    lines: tuple[tuple[str, int], ...]
+    functions: dict[int, Function]
+    declared: frozenset[int]
+    variables: dict[int, Node]
+    warnings: tuple[str, ...] = ()
+    _starts: list[int] = field(default_factory=list)
+
+    def place(self, offset: int) -> tuple[str, int]:
+        """The user's file and 1-based line of a byte offset in the expanded source."""
+        if not self._starts:
+            position = 0
+            for line in self.text.split(b"\n"):
+                self._starts.append(position)
+                position += len(line) + 1
+        index = bisect.bisect_right(self._starts, max(offset, 0)) - 1
+        return self.lines[min(index, len(self.lines) - 1)]
+
+    def words(self, node: Node) -> str:
+        """The text of a node in the expanded source."""
+        return self.text[node.start : node.end].decode("utf-8", "replace")

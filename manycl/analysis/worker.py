@@ -1,0 +1,97 @@
+"""The process that parses: reads requests from standard input, answers on standard output.
+
+libclang cannot be trusted with its own process. Measured with libclang-ng 22.1.4: a chain of 20,000 unary operators,
+100,000 nested ``if`` or a sum of 100,000 terms kill the process (stack overflow, SIGSEGV) whatever thread they are
+parsed on; 100,000 array brackets keep it busy for more than a minute; nested macros make pcpp fill the memory. So
+:mod:`manycl.analysis.service` keeps one such worker per process, starts a new one when it dies, and kills it when it
+takes too long. Messages are pickles, preceded by their length in 8 bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import sys
+import threading
+from typing import BinaryIO
+
+from manycl.analysis.facts import KernelFacts
+from manycl.errors import Diagnostic, SourceError
+
+MEMORY = 4 << 30  # bytes of address space
+_STACK = 512 << 20  # bytes of address space for the analysing thread; only what is used becomes memory
+_RECURSION = 100_000
+
+#: source, path as the user calls it, folder of quoted includes, build options (include folders absolute)
+Request = tuple[str, str, str | None, tuple[str, ...]]
+#: kernels and warnings, or what is wrong: message, diagnostics, hint
+Answer = tuple[dict[str, KernelFacts], tuple[str, ...]] | tuple[str, tuple[Diagnostic, ...], str]
+
+
+def send(stream: BinaryIO, message: object) -> None:
+    data = pickle.dumps(message, protocol=5)
+    stream.write(struct.pack("<Q", len(data)) + data)
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> object:
+    """The next message; raises EOFError when the other side is gone."""
+    head = stream.read(8)
+    if len(head) < 8:
+        raise EOFError
+    (length,) = struct.unpack("<Q", head)
+    data = stream.read(length)
+    if len(data) < length:
+        raise EOFError
+    return pickle.loads(data)
+
+
+def answer(request: Request) -> Answer:
+    """Analyse one source; every failure becomes an answer."""
+    from manycl.analysis import frontend, kernels
+    from manycl.analysis.options import read_options
+
+    source, path, folder, options = request
+    try:
+        unit = frontend.load(source, path, folder, read_options(options))
+        return kernels.kernel_facts(unit), unit.warnings
+    except SourceError as error:
+        return error.message.split("\n", 1)[0], error.diagnostics, error.hint
+    except RecursionError:
+        return f"{path}: the source is nested too deeply to be analysed", (), ""
+    except MemoryError:
+        return (
+            f"{path}: the source needs too much memory to be analysed",
+            (),
+            "do its macros grow without bound?",
+        )
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    while True:
+        try:
+            request = receive(requests)
+        except EOFError:
+            return
+        send(answers, answer(request))  # type: ignore[arg-type]
+
+
+def main() -> None:
+    """Serve on the standard streams, with bounded memory, until the other side closes them."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):  # libraries print where they like
+        os.dup2(null, standard)
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    except (ImportError, ValueError, OSError):  # not on this system: the time limit remains
+        pass
+    sys.setrecursionlimit(_RECURSION)
+    threading.stack_size(_STACK)
+    thread = threading.Thread(target=serve, args=(requests, answers))
+    thread.start()
+    thread.join()
