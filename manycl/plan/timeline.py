@@ -38,16 +38,21 @@ class Move(NamedTuple):
     end: float
 
 
+_NO_MOVES: list[Move] = []
+
+
 class Transfers:
     """Where each buffer is valid from when on, and when each device's transfer queues are free."""
 
     def __init__(self, problem: Problem) -> None:
         machine, graph = problem.machine, problem.graph
         self._problem = problem
+        self._nodes = graph.nodes
         self._floor = problem.not_before
         self._memory = [d.memory for d in machine.devices]
         self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
         self._size = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
+        self._touched: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         self._at = {
             key: dict.fromkeys(places, self._floor) for key, places in problem.valid.items() if places
         }
@@ -62,27 +67,40 @@ class Transfers:
 
         Buffers that are only written count too: a kernel may leave parts of them as they were.
         """
-        task = self._problem.graph.nodes[node]
+        task = self._nodes[node]
+        pair = (task.reads, task.writes)
+        keys = self._touched.get(pair)
+        if keys is None:
+            keys = self._touched[pair] = tuple(dict.fromkeys((*task.reads, *task.writes)))
         memory = HOST if device == ON_HOST else self._memory[device]
-        arrive, moves = self._floor, []
-        downs: dict[int, float] = {}
-        up = self._up[device] if memory != HOST else 0.0
-        for key in dict.fromkeys((*task.reads, *task.writes)):
+        arrive = self._floor
+        missing: list[int] = []
+        for key in keys:
             places = self._at.get(key)
-            if not places:
+            if places is None:
                 continue  # undefined contents need no copy
             here = places.get(memory)
             if here is None:
-                sendable = self._sendable.get(key, 0.0)
-                if HOST not in places:
-                    move = self._download(key, min(places), downs)
-                    moves.append(move)
-                    here = sendable = move.end + self._problem.handover
-                if memory != HOST:
-                    start = max(sendable, up)
-                    here = up = start + self._problem.estimates.transfer(self._size[key], HOST, memory)
-                    moves.append(Move(key, HOST, memory, device, start, here))
-            assert here is not None
+                missing.append(key)
+            elif here > arrive:
+                arrive = here
+        return self._bring(missing, memory, device, arrive) if missing else (arrive, _NO_MOVES)
+
+    def _bring(self, missing: list[int], memory: int, device: int, arrive: float) -> tuple[float, list[Move]]:
+        moves: list[Move] = []
+        downs: dict[int, float] = {}
+        up = self._up[device] if memory != HOST else 0.0
+        for key in missing:
+            places = self._at[key]
+            here = sendable = self._sendable.get(key, 0.0)
+            if HOST not in places:
+                move = self._download(key, min(places), downs)
+                moves.append(move)
+                here = sendable = move.end + self._problem.handover
+            if memory != HOST:
+                start = max(sendable, up)
+                here = up = start + self._problem.estimates.transfer(self._size[key], HOST, memory)
+                moves.append(Move(key, HOST, memory, device, start, here))
             arrive = max(arrive, here)
         return arrive, moves
 
@@ -94,6 +112,16 @@ class Transfers:
 
     def commit(self, node: int, device: int, end: float, moves: list[Move]) -> None:
         """The node runs there and ends then."""
+        if moves:
+            self._copy(moves)
+        memory = HOST if device == ON_HOST else self._memory[device]
+        at = self._at
+        for key in self._nodes[node].writes:
+            at[key] = {memory: end}
+            if memory == HOST:
+                self._sendable[key] = end + self._problem.handover
+
+    def _copy(self, moves: list[Move]) -> None:
         for move in moves:
             key, _, target, lane, _, arrived = move
             if target == HOST:
@@ -103,11 +131,6 @@ class Transfers:
                 self._up[lane] = arrived
                 self._at[key][target] = arrived
         self.moves.extend(moves)
-        memory = HOST if device == ON_HOST else self._memory[device]
-        for key in self._problem.graph.nodes[node].writes:
-            self._at[key] = {memory: end}
-            if memory == HOST:
-                self._sendable[key] = end + self._problem.handover
 
     def events(self) -> tuple[TransferEvent, ...]:
         machine, buffers = self._problem.machine, self._problem.graph.buffers

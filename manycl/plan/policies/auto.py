@@ -8,13 +8,13 @@ work cannot take any in between), O(V P), and with several queues a device.
 
 from __future__ import annotations
 
-from manycl.plan.costs import Costs, costs
+from manycl.plan.costs import costs
 from manycl.plan.plan import Plan
-from manycl.plan.policies import in_order
+from manycl.plan.policies.in_order import on_one_device
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import bottom_levels, priority_order
-from manycl.plan.timeline import Schedule, list_schedule
+from manycl.plan.timeline import list_schedule
 
 
 @register("auto")
@@ -25,7 +25,12 @@ class Auto:
         table = costs(problem)
         order = priority_order(problem.graph, bottom_levels(problem, table))
         best, chosen = list_schedule(problem, table, order, table.allowed, problem.queues), "heft"
-        rival = _alone(problem, table, best.makespan)
+        rival = on_one_device(problem, table, order, problem.queues, below=best.makespan)
+        if rival is not None:
+            best, chosen = rival, "one device"
+        rival = on_one_device(
+            problem, table, range(len(order)), [1] * len(problem.queues), below=best.makespan
+        )
         if rival is not None:
             best, chosen = rival, "in_order"
         return Plan(
@@ -36,15 +41,3 @@ class Auto:
             events=best.transfers,
             details={"chosen": chosen},
         )
-
-
-def _alone(problem: Problem, table: Costs, makespan: float) -> Schedule | None:
-    """The schedule of ``in_order`` if it is predicted to end sooner than ``makespan``."""
-    if not table.moves:
-        # no device can do the whole graph faster than its kernels take one after another
-        least = min(map(sum, zip(*table.seconds, strict=True)), default=0.0)
-        preferences = any(0 < len(places) < len(problem.machine.devices) for places in table.allowed)
-        if not preferences and problem.not_before + least >= makespan:
-            return None
-    rival = in_order.schedule(problem, table)
-    return rival if rival.makespan < makespan else None

@@ -3,6 +3,8 @@ compares with."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from manycl.plan.costs import Costs, costs
 from manycl.plan.plan import Plan
 from manycl.plan.policy import register
@@ -10,22 +12,38 @@ from manycl.plan.problem import Problem
 from manycl.plan.timeline import Schedule, list_schedule
 
 
-def schedule(problem: Problem, table: Costs) -> Schedule:
-    """The schedule on the device where the predicted makespan is smallest; the first of equals.
+def on_one_device(
+    problem: Problem,
+    table: Costs,
+    order: Sequence[int],
+    queues: Sequence[int],
+    below: float = float("inf"),
+) -> Schedule | None:
+    """The schedule on the device where the predicted makespan is smallest, the first of equals; ``queues[d]``
+    queues of device d are used. None: no device can be, or is, predicted to end before ``below``.
 
     A kernel whose preference excludes that device runs on the one of its own where it takes least time.
     """
-    devices = range(len(problem.machine.devices))
-    order = range(len(problem.graph.nodes))
-    one_queue = [1] * len(devices)
-    schedules = []
-    for device in devices:
+    best: Schedule | None = None
+    for device in range(len(problem.machine.devices)):
+        limit = best.makespan if best is not None else below
+        if queues[device] == 1 and problem.not_before + _least(table, device) >= limit:
+            continue
         candidates = [
             (device,) if device in places else (min(places, key=row.__getitem__),) if places else ()
             for places, row in zip(table.allowed, table.seconds, strict=True)
         ]
-        schedules.append(list_schedule(problem, table, order, candidates, one_queue))
-    return min(schedules, key=lambda s: s.makespan)
+        found = list_schedule(problem, table, order, candidates, queues)
+        if found.makespan < limit:
+            best = found
+    return best
+
+
+def _least(table: Costs, device: int) -> float:
+    """Seconds that one queue of the device is busy for certain: its kernels one after another."""
+    return sum(
+        row[device] for places, row in zip(table.allowed, table.seconds, strict=True) if device in places
+    )
 
 
 @register("in_order")
@@ -33,11 +51,13 @@ class InOrder:
     """The baseline: one in-order queue of the fastest device."""
 
     def plan(self, problem: Problem) -> Plan:
-        found = schedule(problem, costs(problem))
+        devices, nodes = problem.machine.devices, problem.graph.nodes
+        found = on_one_device(problem, costs(problem), range(len(nodes)), [1] * len(devices))
+        assert found is not None, "every makespan is below infinity"
         return Plan(
             assignments=tuple(found.assignments),
             policy="in_order",
-            devices=tuple(d.name for d in problem.machine.devices),
+            devices=tuple(d.name for d in devices),
             makespan=found.makespan,
             events=found.transfers,
         )
