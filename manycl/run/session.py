@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -25,6 +26,8 @@ from manycl.run.backends.platforms import open_devices
 from manycl.run.coherence import Directory
 from manycl.run.engine import Result, execute
 
+UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
+
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
@@ -42,6 +45,9 @@ class Session:
         self.memory = self.backend.memory
         self._keys = count()
         self._garbage: list[int] = []
+        # results that nobody has learned from yet: reading thousands of times out costs more than running again
+        self._unlearned: deque[Result] = deque(maxlen=UNLEARNED)
+        self._built: tuple[Graph, tuple[int, ...]] | None = None
         self._lock = threading.RLock()
         self._closed = False
         _open.add(self)
@@ -112,20 +118,13 @@ class Session:
         self, graph: Graph, queues: Mapping[str, int] | None = None, options: Mapping[str, str] | None = None
     ) -> Problem:
         """What a policy is asked for this graph in the session's present state. ``queues`` by device name or kind."""
+        self._learn()
         wanted = queues or {}
         devices = self.machine.devices
         per_device = tuple(
             wanted.get(d.name, wanted.get(d.name.split(".")[0], wanted.get(d.kind, d.queues))) for d in devices
         )
-        valid = {k: self.directory.memories(k) for k in graph.buffers} if self.machine.memories > 1 else {}
-        return Problem(
-            graph=graph,
-            machine=self.machine,
-            estimates=ModelEstimates(graph, self.machine, self.history),
-            queues=per_device,
-            valid=valid,
-            options=options or {},
-        )
+        return self._problem(graph, per_device, options or {})
 
     def run(
         self,
@@ -140,11 +139,13 @@ class Session:
         self._check_open()
         with self._lock:
             self._collect()
-            problem = self.problem(graph, queues, options)
             chosen: Any = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
-            name = policy if isinstance(policy, str) else getattr(policy, "policy", type(chosen).__name__)
-            if policy is None:
-                name = flags.policy()
+            if isinstance(chosen, Plan):
+                problem, name = self._problem(graph, (), {}), chosen.policy
+            else:
+                problem = self.problem(graph, queues, options)
+                name = policy if isinstance(policy, str) else type(chosen).__name__
+                name = name if policy is not None else flags.policy()
             for key in graph.buffers:
                 self.directory.check(key)
             result = execute(
@@ -152,24 +153,45 @@ class Session:
                 chosen,
                 self.backend,
                 self.directory,
-                name=str(name),
-                prepare=lambda used: self._build(graph, [d for d, n in enumerate(used) if n]),
+                name=name,
+                prepare=lambda used: self._build(graph, tuple(d for d, n in enumerate(used) if n)),
                 progress=progress,
             )
-            self._learn(graph, result)
+            self._unlearned.append(result)
             return result
 
-    def _build(self, graph: Graph, devices: Iterable[int]) -> None:
-        programs = {id(n.program): n.program for n in graph.nodes if isinstance(n, Launch)}
-        self.backend.programs.build(programs.values(), devices)
+    def _problem(self, graph: Graph, queues: tuple[int, ...], options: Mapping[str, str]) -> Problem:
+        valid = {k: self.directory.memories(k) for k in graph.buffers} if self.machine.memories > 1 else {}
+        return Problem(
+            graph=graph,
+            machine=self.machine,
+            estimates=ModelEstimates(graph, self.machine, self.history),
+            queues=queues,
+            valid=valid,
+            options=options,
+        )
 
-    def _learn(self, graph: Graph, result: Result) -> None:
+    def _build(self, graph: Graph, devices: tuple[int, ...]) -> None:
+        """Programs and kernels exist on the devices before time starts."""
+        if self._built is not None and self._built[0] is graph and self._built[1] == devices:
+            return
+        kernels = {(id(n.program), n.kernel.name): n for n in graph.nodes if isinstance(n, Launch)}
+        self.backend.programs.build([n.program for n in kernels.values()], devices)
+        for device in devices:
+            for launch in kernels.values():
+                self.backend.programs.kernel(launch.program, launch.kernel.name, device)
+        self._built = (graph, devices)
+
+    def _learn(self) -> None:
+        """Feed what has been measured since to the history."""
         devices = self.machine.devices
         observe = self.history.observe
-        for node, device, seconds in result.record.durations():
-            launch = graph.nodes[node]
-            assert isinstance(launch, Launch)
-            observe(kernel_key(launch), devices[device].name, seconds)
+        while self._unlearned:
+            result = self._unlearned.popleft()
+            for node, device, seconds in result.record.durations():
+                launch = result.graph.nodes[node]
+                assert isinstance(launch, Launch)
+                observe(kernel_key(launch), devices[device].name, seconds)
 
     def _collect(self) -> None:
         while self._garbage:

@@ -329,6 +329,7 @@ class OpenCLBackend:
             seconds = (event.get_profiling_info(_END) - event.get_profiling_info(_START)) * 1e-9
             time.sleep(seconds * (driver.device.slowdown - 1.0))
         except (cl.Error, ManyclError) as error:
+            self._stopping = True  # a later command must not report that all before it is complete
             self._inbox.put(Failed(command.token, self.now(), str(error)))
             return
         if command.notify:
@@ -404,6 +405,7 @@ class OpenCLBackend:
         try:
             task.function(*(self.memory.host(a.key) if isinstance(a, BufferArg) else a for a in task.args))
         except Exception as error:
+            self._stopping = True
             self._inbox.put(Failed(node, self.now(), f"{type(error).__name__}: {error}"))
             return
         end = self.now()

@@ -61,7 +61,8 @@ class Programs:
                 kernel = cl.Kernel(self._built[device][_key(program)], name)
             except cl.Error as error:
                 raise SourceError(
-                    f"{program.path}: kernel {name} cannot be used on {self._machine.devices[device].name}: {error}"
+                    f"{program.path}: kernel {name} cannot be used on {self._machine.devices[device].name}: {error}",
+                    hint="PoCL refuses kernels that are called like a built-in function (step, mix, …): rename it",
                 ) from None
             self._kernels[device][key] = kernel
         return kernel

@@ -1,0 +1,49 @@
+"""What the benchmarks share: their command line, and one JSON object at the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def parse(description: str | None) -> argparse.Namespace:
+    """``--json`` prints only the JSON object; ``--output FILE`` writes it as well."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--output", metavar="FILE", help="write the JSON object to a file too")
+    parser.add_argument("--repeats", type=int, default=7, help="how often each figure is measured (default 7)")
+    return parser.parse_args()
+
+
+def report(args: argparse.Namespace, figures: dict[str, Any]) -> None:
+    """Print the figures: keys as the project's issues and documents name them."""
+    rounded = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in figures.items()}
+    if args.json:
+        print(json.dumps(rounded))
+    else:
+        for name, value in rounded.items():
+            print(f"{name:32} {value}")
+    if args.output:
+        with open(args.output, "w", encoding="utf-8") as file:
+            json.dump(rounded, file, indent=1)
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def median(work: Callable[[], float], repeats: int) -> float:
+    """The median of several measurements, each given by ``work`` itself."""
+    return statistics.median(work() for _ in range(repeats))
+
+
+def progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)
