@@ -1,56 +1,49 @@
-"""Which arguments of a kernel are read and written: a points-to analysis over the light tree.
+"""Which arguments of a kernel are read and written: the points-to analysis run over the light tree.
 
-Inclusion-based (L. O. Andersen, "Program Analysis and Specialization for the C Programming Language", 1994, chapter 4),
-insensitive to control flow and fields, with one summary per function that its calls instantiate (fixed point for
-recursion). Everything that cannot be followed (an address made an integer, stored in memory, or given to an unknown
-function; a pointer loaded from a buffer) widens to read and written, with the reason.
-
-Locations: ``("param", i)`` what parameter i points at; ``("reach", i)`` whatever can be reached from there through
-further pointers; ``("var", d)`` the variable declared by d; ``("temp", n)`` an unnamed value; ``("global", d)`` a
-variable of program scope; ``("unknown", why)`` any memory.
+Each function has a summary that its calls instantiate; recursion takes a fixed point. Everything that cannot
+be followed (an address made an integer, stored in memory, or given to an unknown function; a pointer loaded
+from a buffer) widens to read and written, with the reason.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from manycl.analysis import builtins
-from manycl.analysis.tree import CType, Function, Node, Unit
+from manycl.analysis.points_to import NONE, SYMBOLIC, VOID, Location, Locations, PointsTo, Summary
+from manycl.analysis.tree import Function, Node, Unit
 
-Location = tuple[str, int | str]
-Locations = frozenset[Location]
-
-_NONE: Locations = frozenset()
-_SYMBOLIC = ("param", "reach", "unknown")
-_STATEMENTS = frozenset(
-    "COMPOUND_STMT IF_STMT FOR_STMT WHILE_STMT DO_STMT SWITCH_STMT CASE_STMT DEFAULT_STMT LABEL_STMT NULL_STMT "
-    "BREAK_STMT CONTINUE_STMT GOTO_STMT DECL_STMT UNEXPOSED_STMT".split()
-)
-_INERT = frozenset(
-    "INTEGER_LITERAL FLOATING_LITERAL CHARACTER_LITERAL STRING_LITERAL CXX_BOOL_LITERAL_EXPR IMAGINARY_LITERAL TYPE_REF "
-    "LABEL_REF MEMBER_REF CXX_UNARY_EXPR TYPEDEF_DECL STRUCT_DECL UNION_DECL ENUM_DECL FUNCTION_DECL "
-    "OVERLOADED_DECL_REF".split()
-)
+_STATEMENTS = {
+    *(
+        "COMPOUND_STMT",
+        "IF_STMT",
+        "FOR_STMT",
+        "WHILE_STMT",
+        "DO_STMT",
+        "SWITCH_STMT",
+        "CASE_STMT",
+        "DEFAULT_STMT",
+    ),
+    *("LABEL_STMT", "NULL_STMT", "BREAK_STMT", "CONTINUE_STMT", "GOTO_STMT", "DECL_STMT", "UNEXPOSED_STMT"),
+}
+_INERT = {
+    *("INTEGER_LITERAL", "FLOATING_LITERAL", "CHARACTER_LITERAL", "STRING_LITERAL", "CXX_BOOL_LITERAL_EXPR"),
+    *(
+        "TYPE_REF",
+        "LABEL_REF",
+        "MEMBER_REF",
+        "OVERLOADED_DECL_REF",
+        "TYPEDEF_DECL",
+        "STRUCT_DECL",
+        "UNION_DECL",
+    ),
+    *("ENUM_DECL", "FUNCTION_DECL"),
+    "CXX_UNARY_EXPR",  # sizeof and the like: not evaluated
+}
 _ATOMIC = re.compile(r"__opencl_atomic_(load|store|init)?")
+_TYPEOF = re.compile(rb"typeof|__auto_type")
 _ASSEMBLY = re.compile(rb"\b(__asm__|__asm|asm)\b")
-
-
-@dataclass
-class Summary:
-    """What a call of a function does, in terms of its parameters. Grows monotonically until the fixed point."""
-
-    reads: set[Location] = field(default_factory=set)
-    writes: set[Location] = field(default_factory=set)
-    raw: set[Location] = field(default_factory=set)  # written with data that is no pointer, through a pointer
-    escapes: dict[Location, str] = field(default_factory=dict)  # with the reason
-    returns: set[Location] = field(default_factory=set)
-    stores: set[tuple[Location, Location]] = field(default_factory=set)  # (into, address)
-
-    def size(self) -> int:
-        parts = (self.reads, self.writes, self.raw, self.escapes, self.returns, self.stores)
-        return sum(len(part) for part in parts)
 
 
 def summaries(unit: Unit) -> dict[int, Summary]:
@@ -89,22 +82,13 @@ def is_null(node: Node) -> bool:
     return node.kind == "INTEGER_LITERAL" and node.value == 0
 
 
-class _Body:
+class _Body(PointsTo):
     """One function's body, evaluated over and over until what its variables may hold grows no more."""
 
     def __init__(self, unit: Unit, function: Function, known: dict[int, Summary]) -> None:
-        self.unit = unit
-        self.function = function
+        super().__init__(unit, function, known[function.ref])
         self.known = known
-        self.summary = known[function.ref]
-        self.contents: dict[Location, set[Location]] = {}
-        self.declared: dict[int, CType] = {}
-        self.escaped: dict[Location, str] = {}
-        self.temps: dict[int, int] = {}
-        for index, parameter in enumerate(function.parameters):
-            self.declared[parameter.ref] = parameter.type
-            if parameter.type.holds_pointers:
-                self.contents[("var", parameter.ref)] = {("param", index)}
+        self.has_typeof = bool(_TYPEOF.search(unit.text, function.start, function.end))
 
     def analyse(self) -> None:
         if _ASSEMBLY.search(self.unit.text, self.function.start, self.function.end):
@@ -116,110 +100,17 @@ class _Body:
             for location, reason in list(self.escaped.items()):
                 self.escape(frozenset(self.contents.get(location, ())), reason)
 
-    def size(self) -> int:
-        return sum(len(held) for held in self.contents.values()) + self.summary.size() + len(self.escaped)
-
-    # -- effects ----------------------------------------------------------------------------------------------------
-
-    def where(self, node: Node) -> str:
-        path, line = self.unit.place(node.start)
-        return f"line {line}" if path == self.unit.lines[0][0] else f"{path}:{line}"
-
-    def read(self, locations: Iterable[Location]) -> None:
-        self.summary.reads.update(each for each in locations if each[0] in _SYMBOLIC)
-
-    def write(self, locations: Iterable[Location], type_: CType, *, direct: bool = False) -> None:
-        locations = tuple(locations)
-        self.summary.writes.update(each for each in locations if each[0] in _SYMBOLIC)
-        if not type_.holds_pointers and not direct:
-            self.write_raw(locations)
-
-    def write_raw(self, locations: Iterable[Location]) -> None:
-        """Data written through a pointer where addresses may be kept: afterwards they may be anything."""
-        for each in locations:
-            if each[0] == "var" and self.declared.get(int(each[1]), _VOID).holds_pointers:
-                self.hold(each, {("unknown", "a pointer overwritten as plain data")})
-            elif each[0] in _SYMBOLIC:
-                self.summary.raw.add(each)
-
-    def escape(self, locations: Iterable[Location], reason: str) -> None:
-        for each in locations:
-            if each[0] in _SYMBOLIC:
-                self.summary.escapes.setdefault(each, reason)
-            elif each[0] in ("var", "temp") and each not in self.escaped:
-                self.escaped[each] = reason
-                if each[0] == "temp" or self.declared.get(int(each[1]), _VOID).holds_pointers:
-                    self.hold(each, {("unknown", reason)})
-
-    def hold(self, location: Location, addresses: Iterable[Location]) -> None:
-        self.contents.setdefault(location, set()).update(addresses)
-
-    def store(self, locations: Iterable[Location], addresses: Locations, node: Node) -> None:
-        """Addresses become part of what the locations hold."""
-        if not addresses:
-            return
-        for each in locations:
-            if each[0] == "global":
-                self.escape(addresses, f"stored in a variable of program scope, {self.where(node)}")
-                continue
-            self.hold(each, addresses)
-            if each[0] == "unknown":
-                self.escape(addresses, f"stored where the analysis cannot follow, {self.where(node)}")
-            elif each[0] in ("param", "reach"):
-                self.summary.stores.update((each, address) for address in addresses)
-
-    def load(self, locations: Iterable[Location], type_: CType, node: Node) -> Locations:
-        """The addresses that a value of this type, loaded from the locations, may carry."""
-        if not type_.holds_pointers:
-            return _NONE
-        found: set[Location] = set()
-        for each in locations:
-            found |= self.contents.get(each, set())
-            if each[0] in ("param", "reach"):
-                found.add(("reach", each[1]))
-            elif each[0] == "unknown":
-                found.add(each)
-            elif each[0] == "global":
-                variable = self.unit.variables.get(int(each[1]))
-                if variable is None or variable.type.address_space != "constant":
-                    found.add(
-                        ("unknown", f"a pointer kept in a variable of program scope, {self.where(node)}")
-                    )
-        return frozenset(found)
-
-    def closure(self, locations: Iterable[Location]) -> Locations:
-        """Everything that can be reached from the locations through one pointer or more."""
-        reached: set[Location] = set()
-        pending = list(locations)
-        while pending:
-            each = pending.pop()
-            found = set(self.contents.get(each, ()))
-            if each[0] in ("param", "reach"):
-                found.add(("reach", each[1]))
-            elif each[0] == "unknown":
-                found.add(each)
-            elif each[0] == "global":
-                found.add(("unknown", "a pointer kept in a variable of program scope"))
-            pending.extend(found - reached)
-            reached |= found
-        return frozenset(reached)
-
-    # -- expressions ------------------------------------------------------------------------------------------------
-
-    def temp(self, node: Node, addresses: Locations) -> Locations:
-        location: Location = ("temp", self.temps.setdefault(id(node), len(self.temps)))
-        self.hold(location, addresses)
-        return frozenset({location})
+    # -- expressions
 
     def value(self, node: Node) -> Locations:
         """Evaluate a statement or expression for its value: the addresses that it may carry."""
         kind = node.kind
         if kind in _INERT or kind.endswith("_ATTR"):
-            return _NONE
+            return NONE
         if kind in _STATEMENTS:
             for child in node.children:
                 self.value(child)
-            return _NONE
+            return NONE
         handler = getattr(self, f"value_{kind.lower()}", None)
         if handler is not None:
             result: Locations = handler(node)
@@ -234,38 +125,43 @@ class _Body:
         for child in node.walk():
             if child.kind == "DECL_REF_EXPR" and child.ref in self.declared:
                 self.escape({("var", child.ref)}, reason)
-        return frozenset({("unknown", reason)}) if node.type.holds_pointers else _NONE
+        return frozenset({("unknown", reason)}) if node.type.holds_pointers else NONE
 
     def loaded(self, node: Node) -> Locations:
         locations = self.place(node)
-        if node.type.kind in ("array", "function"):
-            return locations  # decays to its address
+        if node.type.kind == "function":
+            return locations
+        if node.type.kind == "array":  # decays to its address
+            if node.type.holds_pointers and not self.has_typeof:
+                return locations
+            # libclang shows a pointer declared as typeof(parameter) as an array: then it holds addresses
+            return locations.union(*(self.contents.get(each, NONE) for each in locations))
         self.read(locations)
         return self.load(locations, node.type, node)
 
     value_decl_ref_expr = value_member_ref_expr = value_array_subscript_expr = loaded
 
     def value_paren_expr(self, node: Node) -> Locations:
-        return self.value(node.children[-1]) if node.children else _NONE
+        return self.value(node.children[-1]) if node.children else NONE
 
     def value_var_decl(self, node: Node) -> Locations:
         self.declared[node.ref] = node.type
         for child in node.children:
             self.store({("var", node.ref)}, self.value(child), node)
-        return _NONE
+        return NONE
 
     def value_return_stmt(self, node: Node) -> Locations:
         for child in node.children:
             self.summary.returns.update(self.exported(self.value(child)))
-        return _NONE
+        return NONE
 
     def exported(self, locations: Iterable[Location]) -> Locations:
-        """What a returned value carries for the caller: addresses of own variables are dead, but not what a returned
-        record would hold."""
-        return frozenset(each for each in locations if each[0] in (*_SYMBOLIC, "global"))
+        """What a returned value carries for the caller: addresses of own variables are dead, but not what a
+        returned record would hold."""
+        return frozenset(each for each in locations if each[0] in (*SYMBOLIC, "global"))
 
     def value_stmtexpr(self, node: Node) -> Locations:
-        result = _NONE
+        result = NONE
         for statement in node.children:  # the compound statement
             for child in statement.children:
                 result = self.value(child)
@@ -295,10 +191,10 @@ class _Body:
         if "++" in node.op or "--" in node.op:
             return self.modified(node, operand)
         carried = self.value(operand)
-        return carried if node.type.holds_pointers else _NONE
+        return carried if node.type.holds_pointers else NONE
 
     def modified(self, node: Node, target: Node) -> Locations:
-        locations = self.place(target)
+        locations = self.target(target)
         self.read(locations)
         self.write(locations, target.type, direct=self.is_direct(target))
         return self.load(locations, target.type, node)
@@ -312,17 +208,21 @@ class _Body:
         first, second = node.children
         if node.op == "=":
             carried = self.value(second)
-            locations = self.place(first)
+            locations = self.target(first)
             self.write(locations, first.type, direct=self.is_direct(first))
             self.store(locations, carried, node)
             return carried
         left, right = self.value(first), self.value(second)
         if node.op == ",":
             return right
-        return left | right if node.type.holds_pointers else _NONE
+        if node.op == "-" and first.type.kind == second.type.kind == "pointer" and len(left | right) > 1:
+            # one plus the difference may be the other
+            self.escape(left | right, f"the distance of two pointers, {self.where(node)}")
+        return left | right if node.type.holds_pointers else NONE
 
     def is_direct(self, node: Node) -> bool:
-        """Whether an lvalue names a part of a variable as declared, so that data written there overwrites no address."""
+        """Whether an lvalue names a part of a variable as declared, so that data written there overwrites no
+        address."""
         while node.kind in ("PAREN_EXPR", "MEMBER_REF_EXPR", "ARRAY_SUBSCRIPT_EXPR", "UNEXPOSED_EXPR"):
             if not node.children:
                 return False
@@ -335,20 +235,20 @@ class _Body:
         return node.kind == "DECL_REF_EXPR"
 
     def value_cstyle_cast_expr(self, node: Node) -> Locations:
-        return self.converted(node, node.children[-1]) if node.children else _NONE
+        return self.converted(node, node.children[-1]) if node.children else NONE
 
     def converted(self, node: Node, operand: Node) -> Locations:
         """A cast, explicit or not."""
         carried = self.value(operand)
         if node.type.kind in ("bool", "void"):
-            return _NONE
+            return NONE
         if node.type.holds_pointers:
             if operand.type.holds_pointers or operand.type.kind in ("function", "array") or is_null(operand):
                 return carried
             return carried | {("unknown", f"a pointer made from an integer, {self.where(node)}")}
-        if carried and operand.type.holds_pointers or operand.type.kind == "array":
+        if operand.type.holds_pointers or operand.type.kind == "array":
             self.escape(carried, f"the address is made an integer, {self.where(node)}")
-        return _NONE
+        return NONE
 
     def value_unexposed_expr(self, node: Node) -> Locations:
         """libclang's word for implicit casts, vector components, and rarer expressions."""
@@ -367,8 +267,8 @@ class _Body:
         if atomic.group(1) not in ("store", "init"):
             self.read(carried)
         if atomic.group(1) != "load":
-            self.write(carried, _VOID)  # also what was expected, of a compare and exchange
-        return _NONE
+            self.write(carried, VOID)  # also what was expected, of a compare and exchange
+        return NONE
 
     def is_component(self, node: Node, child: Node) -> bool:
         """``p->xy`` of a pointer to a vector."""
@@ -378,7 +278,7 @@ class _Body:
 
     def value_call_expr(self, node: Node) -> Locations:
         if not node.children:
-            return _NONE
+            return NONE
         callee, arguments = node.children[0], node.children[1:]
         target = callee
         while target.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and target.children:
@@ -395,7 +295,7 @@ class _Body:
             self.escape(self.value(callee), f"called, {self.where(node)}")
         self.apply(known, arguments, values, target.name or "a function pointer", node)
         unknown = frozenset({("unknown", f"a pointer from {target.name or 'a call'}, {self.where(node)}")})
-        return unknown if node.type.holds_pointers else _NONE
+        return unknown if node.type.holds_pointers else NONE
 
     def is_builtin(self, target: Node) -> bool:
         return not any(
@@ -419,7 +319,7 @@ class _Body:
             if "r" in effect:
                 self.read(value)
             if "w" in effect:
-                self.write(value, argument.type.target or _VOID)
+                self.write(value, argument.type.target or VOID)
                 self.write_raw(value)
 
     def call(self, function: Function, values: list[Locations], node: Node) -> Locations:
@@ -433,7 +333,7 @@ class _Body:
             kind, index = location
             if kind == "unknown" or kind == "global" or not isinstance(index, int):
                 return frozenset({location})
-            value = values[index] if index < len(values) else _NONE
+            value = values[index] if index < len(values) else NONE
             if kind == "param":
                 return value
             if index not in reached:
@@ -443,7 +343,7 @@ class _Body:
         for location in tuple(summary.reads):
             self.read(actual(location))
         for location in tuple(summary.writes):
-            self.summary.writes.update(each for each in actual(location) if each[0] in _SYMBOLIC)
+            self.summary.writes.update(each for each in actual(location) if each[0] in SYMBOLIC)
         for location in tuple(summary.raw):
             self.write_raw(actual(location))
         for location, reason in tuple(summary.escapes.items()):
@@ -451,10 +351,18 @@ class _Body:
         for into, address in tuple(summary.stores):
             self.store(actual(into), actual(address), node)
         if not node.type.holds_pointers:
-            return _NONE
+            return NONE
         return frozenset(each for location in summary.returns for each in actual(location))
 
-    # -- lvalues ----------------------------------------------------------------------------------------------------
+    # -- lvalues
+
+    def target(self, node: Node) -> Locations:
+        """The place of what is assigned to; where it turns out to be no lvalue known here, nothing is
+        sure."""
+        locations = self.place(node)
+        if any(each[0] == "temp" for each in locations):
+            self.opaque(node)
+        return locations
 
     def place(self, node: Node) -> Locations:
         """Evaluate an expression for where it is, without reading it."""
@@ -463,8 +371,11 @@ class _Body:
             return self.place(node.children[-1])
         if kind == "DECL_REF_EXPR":
             if node.ref in self.unit.functions or node.type.kind == "function":
-                return _NONE
-            return frozenset({("global" if node.ref in self.unit.variables else "var", node.ref)})
+                return NONE
+            outlives = (
+                node.ref in self.unit.variables or node.type.address_space == "global"
+            )  # also if static
+            return frozenset({("global" if outlives else "var", node.ref)})
         if kind == "MEMBER_REF_EXPR" and node.children:
             base = node.children[0]
             return self.value(base) if base.type.kind == "pointer" else self.place(base)
@@ -474,8 +385,8 @@ class _Body:
                 self.value(index)
                 return self.place(base)
             return self.value(base) | self.value(index)
-        if kind == "UNARY_OPERATOR" and node.op == "*":
-            return self.value(node.children[0])
+        if kind == "UNARY_OPERATOR" and node.op in ("*", "?"):  # "?" is __extension__
+            return self.value(node.children[0]) if node.op == "*" else self.place(node.children[0])
         if kind == "UNEXPOSED_EXPR" and len(node.children) == 1:
             child = node.children[0]
             if self.is_component(node, child):
@@ -487,6 +398,3 @@ class _Body:
             self.opaque(node)
             return frozenset(each for place in places for each in place)
         return self.temp(node, self.value(node))
-
-
-_VOID = CType("void", "void")

@@ -1,8 +1,8 @@
 """libclang's side of the analysis: parse, gate on diagnostics, lower the syntax tree once to plain nodes.
 
-This is the only file that knows libclang. It works in the bundled ``libclang`` of the libclang-ng wheel, with the
-OpenCL header that comes with it. libclang dies of a stack overflow on deeply nested sources, so all of this runs
-in a process of its own (:mod:`manycl.analysis.worker`).
+This is the only file that knows libclang. It works in the bundled ``libclang`` of the libclang-ng wheel, with
+the OpenCL header that comes with it. libclang dies of a stack overflow on deeply nested sources, so all of
+this runs in a process of its own (:mod:`manycl.analysis.worker`).
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def _expander(version: str) -> Expander:
 def load(source: str, path: str, folder: str | None, options: Options) -> Unit:
     """Expand, parse and lower ``source``.
 
-    The language version is the one asked for; without, OpenCL C 1.2, and when that does not parse 3.0 and 2.0.
-    Raises :class:`SourceError` with the compiler's diagnostics (those of 1.2 when no version will do).
+    The language version is the one asked for; without, OpenCL C 1.2, and when that does not parse 3.0 and
+    2.0. Raises :class:`SourceError` with the compiler's diagnostics (those of 1.2 when no version will do).
     """
     if options.version:
         return _load(source, path, folder, options, options.version)
@@ -121,26 +121,40 @@ def _diagnostics(unit: cindex.TranslationUnit, expanded: Expanded) -> list[Diagn
     return result
 
 
-def _scalar_names() -> dict[str, tuple[str, str]]:
-    names = {
-        "BOOL": ("bool", "bool"),
-        "VOID": ("void", "void"),
-        "HALF": ("float", "half"),
-        "FLOAT16": ("float", "half"),
-    }
-    names |= {"FLOAT": ("float", "float"), "DOUBLE": ("float", "double"), "LONGDOUBLE": ("float", "double")}
-    for kinds, name in (
-        (("CHAR_S", "SCHAR", "CHAR_U"), "char"), (("UCHAR",), "uchar"), (("SHORT",), "short"), (("USHORT",), "ushort"),
-        (("INT",), "int"), (("UINT",), "uint"), (("LONG", "LONGLONG"), "long"), (("ULONG", "ULONGLONG"), "ulong"),
-    ):  # fmt: skip
-        names |= {kind: ("int", name) for kind in kinds}
-    return names
-
-
-_SCALARS = _scalar_names()
-_ARRAYS = ("CONSTANTARRAY", "INCOMPLETEARRAY", "VARIABLEARRAY", "DEPENDENTSIZEDARRAY")
+_SCALARS = {  # libclang's kind -> (own kind, OpenCL C's name)
+    "BOOL": ("bool", "bool"),
+    "VOID": ("void", "void"),
+    "CHAR_S": ("int", "char"),
+    "SCHAR": ("int", "char"),
+    "CHAR_U": ("int", "char"),
+    "UCHAR": ("int", "uchar"),
+    "SHORT": ("int", "short"),
+    "USHORT": ("int", "ushort"),
+    "INT": ("int", "int"),
+    "UINT": ("int", "uint"),
+    "LONG": ("int", "long"),
+    "LONGLONG": ("int", "long"),
+    "ULONG": ("int", "ulong"),
+    "ULONGLONG": ("int", "ulong"),
+    "HALF": ("float", "half"),
+    "FLOAT16": ("float", "half"),
+    "FLOAT": ("float", "float"),
+    "DOUBLE": ("float", "double"),
+}
+_ARRAYS = ("CONSTANTARRAY", "INCOMPLETEARRAY")
+_SIZEABLE = {"POINTER", "BLOCKPOINTER", "EXTVECTOR", "VECTOR", "RECORD", "ENUM", "ATOMIC", *_ARRAYS}
 _NO_TYPE = CType("other", "")
+_MAY_BE_ARRAYS = {
+    *("DECL_REF_EXPR", "MEMBER_REF_EXPR", "ARRAY_SUBSCRIPT_EXPR", "UNARY_OPERATOR", "VAR_DECL", "FIELD_DECL"),
+    *("STRING_LITERAL", "COMPOUND_LITERAL_EXPR", "INIT_LIST_EXPR", "TYPE_REF", "TYPEDEF_DECL", "MEMBER_REF"),
+}
 _ATOMIC = re.compile(r"_Atomic\((.*)\)")
+
+
+def _pointer(
+    target: CType, group: str = "pointer", size: int = 8, const: bool = False, space: str = ""
+) -> CType:
+    return CType(group, f"{target.name}*", "", 1, size, const, space, "", target, True)
 
 
 @dataclass
@@ -158,19 +172,20 @@ class _Types:
     def _make(self, type_: cindex.Type) -> CType:
         canonical = type_.get_canonical()
         kind = canonical.kind.name
-        if kind in ("INVALID", "UNEXPOSED"):
+        if kind == "INVALID":
             return _NO_TYPE
+        if not _sizeable(kind):  # to ask for the size of, say, <builtin fn type> is a segmentation fault
+            return self._special(canonical, kind)
         space = _SPACES.get(_library().clang_getAddressSpace(canonical), "")
         const = canonical.is_const_qualified()
-        size = 0 if kind in ("VOID", "FUNCTIONPROTO", "FUNCTIONNOPROTO") else max(canonical.get_size(), 0)
+        size = max(canonical.get_size(), 0)
         if kind in _SCALARS:
             group, name = _SCALARS[kind]
             base = "" if name == "void" else name
             return CType(group, name, base, size=size, const=const, address_space=space)
         if kind in ("POINTER", "BLOCKPOINTER"):
             group = "pointer" if kind == "POINTER" else "block"
-            target = self.of(canonical.get_pointee())
-            return CType(group, f"{target.name}*", "", 1, size, const, space, "", target, True)
+            return _pointer(self.of(canonical.get_pointee()), group, size, const, space)
         if kind in ("EXTVECTOR", "VECTOR"):
             lanes, element = canonical.element_count, self.of(canonical.element_type)
             return CType("vector", f"{element.name}{lanes}", element.base, lanes, size, const, space)
@@ -184,7 +199,9 @@ class _Types:
         if kind == "ENUM":
             base = self.of(canonical.get_declaration().enum_type).name
             return CType("int", _bare(canonical), base, size=size, const=const, address_space=space)
-        return self._special(canonical, kind, size, const, space)
+        inner = _ATOMIC.search(canonical.spelling)
+        base = _packet(inner.group(1)) if inner else ""
+        return CType("int", f"atomic_{base}", base, 1, size, const, space, holds_pointers=base.endswith("*"))
 
     def _record(self, canonical: cindex.Type, size: int, const: bool, space: str) -> CType:
         declaration = canonical.get_declaration()
@@ -193,33 +210,35 @@ class _Types:
         return CType(group, _bare(canonical), "", 1, size, const, space, holds_pointers=holds)
 
     def _holds(self, type_: cindex.Type) -> bool:
-        """Whether a member may hold an address, without following pointers (types may contain pointers to themselves)."""
+        """Whether a member may hold an address, without following pointers (types may contain pointers to
+        themselves)."""
         canonical = type_.get_canonical()
         if canonical.kind.name in ("POINTER", "BLOCKPOINTER"):
             return True
         return self.of(canonical).holds_pointers
 
-    def _special(self, canonical: cindex.Type, kind: str, size: int, const: bool, space: str) -> CType:
+    def _special(self, canonical: cindex.Type, kind: str) -> CType:
         name = _bare(canonical)
-        access = next(
-            (a for a in ("read_only", "write_only", "read_write") if a in canonical.spelling), "read_only"
-        )
+        access = next((a for a in ("write_only", "read_write") if a in canonical.spelling), "read_only")
+        if kind == "VOID":
+            space = _SPACES.get(_library().clang_getAddressSpace(canonical), "")
+            return CType("void", "void", const=canonical.is_const_qualified(), address_space=space)
         if kind.startswith("OCLIMAGE"):
-            return CType("image", name, "", 1, 0, const, "global", access, None, True)
+            return CType("image", name, access=access, holds_pointers=True)
         if kind == "PIPE":
-            packet = re.sub(r".*\bpipe\s+", "", canonical.spelling)
-            return CType("pipe", _packet(packet), "", 1, 0, const, "global", access, None, True)
+            packet = _packet(re.sub(r".*\bpipe\s+", "", canonical.spelling))
+            return CType("pipe", packet, access=access, holds_pointers=True)
         if kind == "OCLSAMPLER":
             return CType("sampler", "sampler_t")
-        if kind in ("OCLEVENT", "OCLQUEUE", "OCLRESERVEID") or kind.startswith("OCLINTEL"):
-            return CType("opaque", name, size=size)
+        if kind in ("OCLEVENT", "OCLQUEUE", "OCLRESERVEID"):
+            return CType("opaque", name)
         if kind in ("FUNCTIONPROTO", "FUNCTIONNOPROTO"):
             return CType("function", name)
-        if kind == "ATOMIC":
-            inner = _ATOMIC.search(canonical.spelling)
-            base = _packet(inner.group(1)) if inner else ""
-            return CType("int", f"atomic_{base}", base, 1, size, const, space)
-        return CType("other", name, "", 1, size, const, space, holds_pointers=True)
+        return CType("other", name, holds_pointers=True)
+
+
+def _sizeable(kind: str) -> bool:
+    return kind != "VOID" and (kind in _SCALARS or kind in _SIZEABLE)
 
 
 _PACKETS = {
@@ -254,7 +273,8 @@ class _Lowering:
         self.types = _Types()
         self.refs: dict[int, int] = {}
         file = cindex.File.from_name(unit, _FILE)
-        # a location in a file is one number, its offset after that of the file's start; macro expansions have bit 31 set
+        # a location in a file is one number, its offset after that of the file's start; macro expansions have
+        # bit 31 set
         self.origin = cindex.SourceLocation.from_offset(unit, file, 0).int_data
         self.kinds = {kind.value: kind.name for kind in cindex.CursorKind}
         self.found: list[Any] = []
@@ -318,11 +338,13 @@ class _Lowering:
         kind = self.kinds.get(cursor._kind_id, "UNKNOWN")
         start, end = self.extent(cursor)
         node = Node(kind, self.type(cursor), start, end)
+        decays = kind not in _MAY_BE_ARRAYS
         if kind in ("DECL_REF_EXPR", "MEMBER_REF_EXPR"):
             node.name = cursor.spelling
             target = self.lib.clang_getCursorReferenced(cursor)
             if target.data[0]:
                 node.ref = self.reference(target)
+                decays = self.kinds.get(target._kind_id) == "PARM_DECL"
         elif kind in ("VAR_DECL", "PARM_DECL", "FUNCTION_DECL", "FIELD_DECL"):
             node.name = cursor.spelling
             node.ref = self.reference(cursor)
@@ -333,6 +355,11 @@ class _Lowering:
         elif kind == "INTEGER_LITERAL":
             node.value = self.evaluate(cursor)
         node.children = tuple(self.node(child) for child in self.children(cursor))
+        if kind == "PAREN_EXPR" and node.children:
+            node.type = node.children[-1].type
+        elif node.type.kind == "array" and decays:
+            # libclang calls what an array has decayed to by the array's type; a parameter is always a pointer
+            node.type = _pointer(node.type.target or _NO_TYPE)
         return node
 
     def evaluate(self, cursor: Any) -> int | None:
@@ -385,28 +412,16 @@ class _Lowering:
         return None
 
     def constants(self, arguments: str) -> list[int | None]:
-        """Constant expressions, evaluated by the compiler as members of an array type's length behind the program."""
-        probe = f"\nvoid manycl_probe_(int a, int b, int c);\nvoid manycl_probe_use_(void) {{ manycl_probe_({arguments}); }}\n"
-        unit = _parse(self.expanded.text + probe, self.version)
-        if any(d.severity >= _ERROR for d in unit.diagnostics):
+        """Constant expressions, evaluated by the compiler as the arguments of a call behind the program."""
+        probe = f"void manycl_probe(int, int, int); void manycl_call(void) {{ manycl_probe({arguments}); }}"
+        unit = _parse(f"{self.expanded.text}\n{probe}", self.version)
+        if any(diagnostic.severity >= _ERROR for diagnostic in unit.diagnostics):
             return []
         last = list(unit.cursor.get_children())[-1]
-        call = next((c for c in last.walk_preorder() if c.kind == cindex.CursorKind.CALL_EXPR), None)
-        return [self.evaluate(argument) for argument in call.get_arguments()] if call is not None else []
+        calls = [c for c in last.walk_preorder() if c.kind == cindex.CursorKind.CALL_EXPR]
+        return [self.evaluate(argument) for argument in calls[0].get_arguments()] if calls else []
 
 
 def _literal(word: str) -> int | None:
-    match = re.fullmatch(r"\s*\(?\s*(0[xX][\da-fA-F]+|\d+)[uUlL]*\s*\)?\s*", word)
-    if match is None:
-        return None
-    digits = match.group(1)
-    return int(
-        digits,
-        8
-        if digits[0] == "0"
-        and digits.isdigit()
-        and len(digits) > 1
-        and "8" not in digits
-        and "9" not in digits
-        else 0,
-    )
+    match = re.fullmatch(r"\s*(0[xX][\da-fA-F]+|[1-9]\d*)[uUlL]*\s*", word)
+    return int(match.group(1), 0) if match else None

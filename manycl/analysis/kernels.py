@@ -1,12 +1,14 @@
-"""From a program's tree to its facts: the arguments of each kernel, their directions, and what the kernel uses."""
+"""From a program's tree to its facts: the arguments of each kernel, their directions, and what the kernel
+uses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from manycl.analysis import builtins
-from manycl.analysis.directions import Location, Summary, summaries
+from manycl.analysis.directions import summaries
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
+from manycl.analysis.points_to import Location, Summary
 from manycl.analysis.tree import CType, Function, Node, Unit
 
 _KINDS = {"image": "image", "pipe": "pipe", "sampler": "sampler", "opaque": "other", "other": "other"}
@@ -17,6 +19,18 @@ def kernel_facts(unit: Unit) -> dict[str, KernelFacts]:
     known = summaries(unit)
     kernels = [function for function in unit.functions.values() if function.is_kernel]
     return {kernel.name: _kernel(unit, kernel, known[kernel.ref]) for kernel in kernels}
+
+
+def shared_variables(unit: Unit) -> tuple[str, ...]:
+    """A warning for each variable through which kernels may pass data without having it as an argument."""
+    found = [node for node in unit.variables.values() if node.type.address_space == "global"]
+    for function in unit.functions.values():
+        found += [
+            n for n in function.body.walk() if n.kind == "VAR_DECL" and n.type.address_space == "global"
+        ]
+    places = [(node, *unit.place(node.start)) for node in found if not node.type.const]
+    what = "keeps its value between kernels, which no dependence between launches accounts for"
+    return tuple(f"{path}:{line}: warning: variable {node.name} {what}" for node, path, line in places)
 
 
 def _kernel(unit: Unit, kernel: Function, summary: Summary) -> KernelFacts:
@@ -67,7 +81,7 @@ def _argument(
         element, base, lanes, size = target.name, target.base, target.lanes, target.size
     else:
         kind = _KINDS.get(type_.kind, "scalar")
-        space = type_.address_space or "private"
+        space = "global" if kind in ("image", "pipe") else "private"
         const = False
         element, base, lanes, size = type_.name, type_.base, type_.lanes, type_.size
     if kind not in ("buffer", "image", "pipe"):
@@ -144,8 +158,8 @@ def _dimensions(function: Function) -> int:
 
 
 def _uses_double(unit: Unit, function: Function) -> bool:
-    """Whether a value of type double is computed with; a literal that is at once made a float is none, nor is the
-    promotion of a float passed to printf."""
+    """Whether a value of type double is computed with; a literal that is at once made a float is none, nor is
+    the promotion of a float passed to printf."""
     if any(_is_double(node.type) for node in function.parameters) or _is_double(function.result):
         return True
     pending = [function.body]

@@ -16,7 +16,8 @@ _TAKES_VALUE = ("-D", "-U", "-I")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``macros``: (name, value) to define, or (name, None) to undefine, in order; ``folders``: of ``-I``, absolute."""
+    """``macros``: (name, value) to define, or (name, None) to undefine, in order; ``folders``: of ``-I``,
+    absolute."""
 
     macros: tuple[tuple[str, str | None], ...] = ()
     folders: tuple[str, ...] = ()
@@ -28,8 +29,9 @@ class Options:
 def read_options(options: Sequence[str]) -> Options:
     """Read build options, each an argument of its own (``-D``, ``N=4`` or ``-DN=4``).
 
-    Options that only steer code generation are accepted and ignored. Raises :class:`SourceError` for a macro that has
-    no proper name, an unknown language version, an option without its value and an argument that is no option.
+    Options that only steer code generation are accepted and ignored. Raises :class:`SourceError` for a macro
+    that has no proper name, an unknown language version, an option without its value and an argument that is
+    no option.
     """
     macros: list[tuple[str, str | None]] = []
     folders: list[str] = []

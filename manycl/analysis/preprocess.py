@@ -1,7 +1,7 @@
 """Macro and include expansion with pcpp, so that what the parser sees has one text and plain byte extents.
 
-Positions: whitespace is kept as it stands (comments become blanks), so a line without macros keeps its columns; the
-table of lines maps each line of the result to the user's file.
+Positions: whitespace is kept as it stands (comments become blanks), so a line without macros keeps its
+columns; the table of lines maps each line of the result to the user's file.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _NUMBER = (
 
 
 def _make_lexer() -> Any:
-    """pcpp's lexer, but with C's whole syntax of floating constants (pcpp splits ``1.f``, ``.5f`` and ``0x1p3``,
-    whose letters could then be taken for macros)."""
+    """pcpp's lexer, but with C's whole syntax of floating constants (pcpp splits ``1.f``, ``.5f`` and
+    ``0x1p3``, whose letters could then be taken for macros)."""
     rules = types.ModuleType("manycl_opencl_lexer")
     rules.__file__ = __file__
     names = ("tokens", "literals", "_string_literal_linecont_pat")
@@ -144,8 +144,8 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
 
 
 class Expander:
-    """Expands sources for one language version. ``predefined`` macros are replaced, those of ``header`` (which the
-    parser will see anyway) are only known to be defined."""
+    """Expands sources for one language version. ``predefined`` macros are replaced, those of ``header``
+    (which the parser will see anyway) are only known to be defined."""
 
     def __init__(self, predefined: Mapping[str, str], header: Mapping[str, str]) -> None:
         self._lexer = _make_lexer()

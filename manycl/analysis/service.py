@@ -13,25 +13,29 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from manycl.analysis import worker
-from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.analysis.facts import ProgramFacts
 from manycl.analysis.options import read_options
 from manycl.errors import Diagnostic, SourceError
 
 TIME_LIMIT = 20.0  # seconds for one source
 _CACHED = 256  # programs
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from manycl.analysis import worker; worker.main()"
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1])\n"
+    "from manycl.analysis import worker; worker.main()"
+)
 
 
 def parse_program(source: str, *, path: str = "<source>", options: Sequence[str] = ()) -> ProgramFacts:
     """Parse OpenCL C and find out what each kernel does with its arguments.
 
-    ``path`` names the source in messages; quoted includes are sought in its folder, then in the ``-I`` folders (relative
-    to the current one). ``options`` are build options as given to ``clBuildProgram``, each an argument of its own: ``-D``,
-    ``-U``, ``-I`` and ``-cl-std=`` count, all others are accepted. Without ``-cl-std=`` the source is OpenCL C 1.2 or,
-    if it does not parse as such, 3.0 or 2.0.
+    ``path`` names the source in messages; quoted includes are sought in its folder, then in the ``-I``
+    folders (relative to the current one). ``options`` are build options as given to ``clBuildProgram``, each
+    an argument of its own: ``-D``, ``-U``, ``-I`` and ``-cl-std=`` count, all others are accepted. Without
+    ``-cl-std=`` the source is OpenCL C 1.2 or, if it does not parse as such, 3.0 or 2.0.
 
-    Returns the facts of all kernels (none for a source without kernels). The same arguments give the same object, unless
-    the source includes files. Raises :class:`SourceError` with the diagnostics, for whatever input.
+    Returns the facts of all kernels (none for a source without kernels). The same arguments give the same
+    object, unless the source includes files. Raises :class:`SourceError` with the diagnostics, for whatever
+    input.
     """
     given = tuple(options)
     settings = read_options(given)
@@ -43,8 +47,8 @@ def parse_program(source: str, *, path: str = "<source>", options: Sequence[str]
         if key in _programs:
             _programs.move_to_end(key)
             return _programs[key]
-    kernels, warnings = _ask((source, path, folder, absolute))
-    program = ProgramFacts(source, given, kernels, path, warnings)
+    answer = _ask((source, path, folder, absolute))
+    program = ProgramFacts(source, given, answer.kernels, path, answer.warnings)
     if "include" not in source:  # an included file may change
         with _lock:
             _programs[key] = program
@@ -54,36 +58,31 @@ def parse_program(source: str, *, path: str = "<source>", options: Sequence[str]
 
 
 def _check_text(source: str, path: str) -> None:
-    for sign, problem in (("\0", "contains a NUL byte"), ("\ufffe", "is no text")):
-        if sign in source:
-            line = source.count("\n", 0, source.index(sign)) + 1
-            raise SourceError(
-                f"{path} {problem}", (Diagnostic(path, line, 0, "error", f"the source {problem}"),)
-            )
+    position, words = source.find("\0"), "a NUL byte"
     try:
         source.encode()
     except UnicodeEncodeError as error:
-        line = source.count("\n", 0, error.start) + 1
-        problem = Diagnostic(path, line, 0, "error", "a character that is not valid Unicode")
-        raise SourceError(f"{path} is not valid text", (problem,)) from None
+        position, words = error.start, "a character that is not valid Unicode"
+    if position >= 0:
+        line = source.count("\n", 0, position) + 1
+        raise SourceError(f"{path} is not valid text", (Diagnostic(path, line, 0, "error", words),))
 
 
-def _ask(request: worker.Request) -> tuple[dict[str, KernelFacts], tuple[str, ...]]:
+def _ask(request: worker.Request) -> worker.Answer:
     path = request[1]
     with _asking:
         try:
             reply = _worker().ask(request)
-        except _Lost as lost:
+        except _LostError as lost:
             raise SourceError(
                 f"{path}: {lost}", hint="is it deeply nested, or do its macros explode?"
             ) from None
-    if isinstance(reply[0], str):
-        message, diagnostics, hint = reply  # type: ignore[misc]
-        raise SourceError(message, diagnostics, hint=hint)  # type: ignore[arg-type]
-    return reply  # type: ignore[return-value]
+    if reply.message:
+        raise SourceError(reply.message, reply.diagnostics, hint=reply.hint)
+    return reply
 
 
-class _Lost(Exception):
+class _LostError(Exception):
     """The worker died or had to be killed."""
 
 
@@ -111,13 +110,15 @@ class _Worker:
         timer = threading.Timer(TIME_LIMIT, kill)
         timer.start()
         try:
-            worker.send(self.process.stdin, request)  # type: ignore[arg-type]
-            return worker.receive(self.process.stdout)  # type: ignore[arg-type,return-value]
+            worker.send(self.process.stdin, request)
+            reply = worker.receive(self.process.stdout)
+            assert isinstance(reply, worker.Answer)
+            return reply
         except (EOFError, OSError):
             self.close()
             if late.is_set():
-                raise _Lost(f"the analysis of this source took more than {TIME_LIMIT:g} s") from None
-            raise _Lost("the compiler crashed on this source") from None
+                raise _LostError(f"the analysis of this source took more than {TIME_LIMIT:g} s") from None
+            raise _LostError("the compiler crashed on this source") from None
         except BaseException:  # an interrupt: the answer would be taken for that of the next question
             self.close()
             raise

@@ -1,7 +1,7 @@
 """The light syntax tree of an OpenCL C program: plain values, lowered once from libclang, independent of it.
 
-Every node carries its byte extent in the *expanded* source (after macros and includes), which is what later edits of
-the source work on; :meth:`Unit.place` maps such an offset back to the user's file.
+Every node carries its byte extent in the *expanded* source (after macros and includes), which is what later
+edits of the source work on; :meth:`Unit.place` maps such an offset back to the user's file.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class CType:
-    """A type after typedefs. ``size`` in bytes (0 unknown or incomplete), ``lanes`` of a vector (1 otherwise).
+    """A type after typedefs. ``size`` in bytes (0 unknown or incomplete), ``lanes`` of a vector (1
+    otherwise).
 
-    ``kind``: ``int``, ``float``, ``bool``, ``void``, ``vector``, ``pointer``, ``array``, ``record``, ``union``,
-    ``image``, ``pipe``, ``sampler``, ``function``, ``block``, ``opaque`` (events, queues, ...) or ``other``.
-    ``name`` is the type as OpenCL C writes it, without qualifiers; ``base`` the scalar under a scalar, vector or enum.
-    ``target`` is the pointee of a pointer, the element of an array or the packet of a pipe. ``holds_pointers``: a value
-    of this type may carry an address (or a handle of an image or a pipe).
+    ``kind``: ``int``, ``float``, ``bool``, ``void``, ``vector``, ``pointer``, ``array``, ``record``,
+    ``union``, ``image``, ``pipe``, ``sampler``, ``function``, ``block``, ``opaque`` (events, queues, ...) or
+    ``other``. ``name`` is the type as OpenCL C writes it, without qualifiers; ``base`` the scalar under a
+    scalar, vector or enum. ``target`` is the pointee of a pointer, the element of an array or the packet of a
+    pipe. ``holds_pointers``: a value of this type may carry an address (or a handle of an image or a pipe).
     """
 
     kind: str
@@ -60,7 +61,8 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Function:
-    """A function with a body. ``parameters`` and ``body`` are nodes; ``attributes`` the text of each attribute."""
+    """A function with a body. ``parameters`` and ``body`` are nodes; ``attributes`` the text of each
+    attribute."""
 
     ref: int
     name: str
@@ -76,9 +78,9 @@ class Function:
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """A whole program. ``text`` is the expanded source in UTF-8; ``lines`` gives for each of its lines the file and the
-    1-based line it came from. ``declared`` holds the functions that the program itself declares (also without a body);
-    ``variables`` are those of program scope."""
+    """A whole program. ``text`` is the expanded source in UTF-8; ``lines`` gives for each of its lines the
+    file and the 1-based line it came from. ``declared`` holds the functions that the program itself declares
+    (also without a body); ``variables`` are those of program scope."""
 
     text: bytes
     lines: tuple[tuple[str, int], ...]

@@ -1,10 +1,10 @@
 """The process that parses: reads requests from standard input, answers on standard output.
 
-libclang cannot be trusted with its own process. Measured with libclang-ng 22.1.4: a chain of 20,000 unary operators,
-100,000 nested ``if`` or a sum of 100,000 terms kill the process (stack overflow, SIGSEGV) whatever thread they are
-parsed on; 100,000 array brackets keep it busy for more than a minute; nested macros make pcpp fill the memory. So
-:mod:`manycl.analysis.service` keeps one such worker per process, starts a new one when it dies, and kills it when it
-takes too long. Messages are pickles, preceded by their length in 8 bytes.
+libclang cannot be trusted with its own process. Measured with libclang-ng 22.1.4: a chain of 20,000 unary
+operators, 100,000 nested ``if`` or a sum of 100,000 terms kill the process (stack overflow, SIGSEGV) whatever
+thread they are parsed on; 100,000 array brackets keep it busy for more than a minute; nested macros make pcpp
+fill the memory. So :mod:`manycl.analysis.service` keeps one such worker per process, starts a new one when it
+dies, and kills it when it takes too long. Messages are pickles, preceded by their length in 8 bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import pickle
 import struct
 import sys
 import threading
-from typing import BinaryIO
+from dataclasses import dataclass, field
+from typing import IO, Any
 
 from manycl.analysis.facts import KernelFacts
 from manycl.errors import Diagnostic, SourceError
@@ -25,17 +26,26 @@ _RECURSION = 100_000
 
 #: source, path as the user calls it, folder of quoted includes, build options (include folders absolute)
 Request = tuple[str, str, str | None, tuple[str, ...]]
-#: kernels and warnings, or what is wrong: message, diagnostics, hint
-Answer = tuple[dict[str, KernelFacts], tuple[str, ...]] | tuple[str, tuple[Diagnostic, ...], str]
 
 
-def send(stream: BinaryIO, message: object) -> None:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The kernels and warnings of a source; or ``message`` says what is wrong with it."""
+
+    kernels: dict[str, KernelFacts] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    message: str = ""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    hint: str = ""
+
+
+def send(stream: IO[bytes], message: object) -> None:
     data = pickle.dumps(message, protocol=5)
     stream.write(struct.pack("<Q", len(data)) + data)
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> object:
+def receive(stream: IO[bytes]) -> object:
     """The next message; raises EOFError when the other side is gone."""
     head = stream.read(8)
     if len(head) < 8:
@@ -55,26 +65,24 @@ def answer(request: Request) -> Answer:
     source, path, folder, options = request
     try:
         unit = frontend.load(source, path, folder, read_options(options))
-        return kernels.kernel_facts(unit), unit.warnings
+        return Answer(kernels.kernel_facts(unit), unit.warnings + kernels.shared_variables(unit))
     except SourceError as error:
-        return error.message.split("\n", 1)[0], error.diagnostics, error.hint
+        message = error.message.split("\n", 1)[0]
+        return Answer(message=message, diagnostics=error.diagnostics, hint=error.hint)
     except RecursionError:
-        return f"{path}: the source is nested too deeply to be analysed", (), ""
+        return Answer(message=f"{path}: the source is nested too deeply to be analysed")
     except MemoryError:
-        return (
-            f"{path}: the source needs too much memory to be analysed",
-            (),
-            "do its macros grow without bound?",
-        )
+        hint = "do its macros grow without bound?"
+        return Answer(message=f"{path}: the source needs too much memory to be analysed", hint=hint)
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     while True:
         try:
-            request = receive(requests)
+            request: Any = receive(requests)
         except EOFError:
             return
-        send(answers, answer(request))  # type: ignore[arg-type]
+        send(answers, answer(request))
 
 
 def main() -> None:
