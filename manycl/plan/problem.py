@@ -58,3 +58,12 @@ class Problem:
 def matches(device: Device, preference: str) -> bool:
     """Whether a device meets a preference: its kind, its name, or the name of the device it is a part of."""
     return preference in (device.kind, device.name) or device.name.startswith(f"{preference}.")
+
+
+def queue_counts(machine: Machine, wanted: Mapping[str, int]) -> tuple[int, ...]:
+    """In-order queues per device: ``wanted`` by the device's name, the name of what it is a part of, or its kind; else
+    the device's own number."""
+    return tuple(
+        wanted.get(d.name, wanted.get(d.name.split(".")[0], wanted.get(d.kind, d.queues)))
+        for d in machine.devices
+    )

@@ -1,0 +1,92 @@
+"""``manycl plan``: what a policy would do, on this machine or on one that is only described."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from manycl import flags
+from manycl.cli import options
+
+if TYPE_CHECKING:
+    from manycl.machine import Machine
+
+HELP = "predict what a policy would do with an application, on this machine or one described in a file"
+_EPILOG = """\
+examples:
+  manycl plan examples/transformer.json -D H=8 --devices cpu/2 --policy heft
+  manycl plan app.json --machine paper.toml --policy clustering --option resident=1 --gantt plan.html
+  manycl plan app.json --policy my_policies.py:mine --save plan.json
+times of kernels that were never measured are first guesses (docs/policies.md)
+exit status: 0 done, 2 bad input or an impossible plan
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    options.add_application(parser)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--devices", metavar="SPEC", help=options.DEVICES)
+    where.add_argument("--machine", metavar="FILE.toml", help="a machine description instead of this machine")
+    options.add_policy(parser)
+    parser.add_argument("--json", action="store_true", help="print the summary and the plan as JSON")
+    parser.add_argument("--save", metavar="FILE.json", help="save the plan")
+    parser.add_argument("--gantt", metavar="FILE", help="Gantt chart: .html, .png, .svg or .pdf")
+
+
+def run(args: argparse.Namespace) -> int:
+    from manycl.front.load import load_application
+    from manycl.machine import HOST
+    from manycl.model.estimate import ModelEstimates
+    from manycl.plan.problem import Problem, queue_counts
+    from manycl.report.summary import summarise
+    from manycl.run.simulate import plan_with
+
+    options.writable({"--save": args.save, "--gantt": args.gantt})
+    application = load_application(
+        args.application, options.pairs(args.define, "-D"), kernel_folders=args.kernels
+    )
+    for warning in application.warnings:
+        print(f"manycl: warning: {warning}", file=sys.stderr)
+    graph, machine = application.graph, _machine(args)
+    defined = (key for key, contents in application.contents.items() if contents.kind != "undefined")
+    problem = Problem(
+        graph=graph,
+        machine=machine,
+        estimates=ModelEstimates(graph, machine),
+        queues=queue_counts(machine, {**application.queues, **options.queue_counts(args.queues)}),
+        valid={key: frozenset({HOST}) for key in defined},
+        options=options.pairs(args.option, "--option"),
+    )
+    begin = time.perf_counter()
+    plan = plan_with(args.policy or flags.policy(), problem)
+    seconds = time.perf_counter() - begin
+    trace = plan.as_trace(application.name, graph.edges)
+    if args.save:
+        plan.save(args.save)
+    if args.gantt:
+        from manycl.report.gantt import write_gantt
+
+        write_gantt(trace, args.gantt)
+    summary = summarise(trace)
+    if args.json:
+        record = {"planning_s": seconds, "summary": summary.to_dict(), "plan": json.loads(plan.to_json())}
+        print(json.dumps(record))
+    else:
+        print(summary.text())
+        print(f"planned {len(graph)} nodes in {seconds * 1e3:.1f} ms")
+    return 0
+
+
+def _machine(args: argparse.Namespace) -> Machine:
+    if args.machine:
+        from manycl.machine_file import load_machine
+
+        return load_machine(args.machine)
+    from manycl.run.backends.platforms import open_devices
+
+    machine, _ = open_devices(args.devices or flags.devices())
+    return machine
