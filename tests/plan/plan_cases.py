@@ -32,9 +32,12 @@ def launch(
 
 
 class Table:
-    """Estimates from a table: ``seconds[node][device]``; a byte takes ``per_byte`` seconds, any transfer ``latency``."""
+    """Estimates from a table: ``seconds[node][device]``; a byte takes ``per_byte`` seconds, any transfer
+    ``latency``."""
 
-    def __init__(self, seconds: Sequence[Sequence[float]], latency: float = 0.0, per_byte: float = 0.0) -> None:
+    def __init__(
+        self, seconds: Sequence[Sequence[float]], latency: float = 0.0, per_byte: float = 0.0
+    ) -> None:
         self.seconds = seconds
         self.latency = latency
         self.per_byte = per_byte

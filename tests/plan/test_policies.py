@@ -167,7 +167,12 @@ def test_heft_takes_the_highest_rank_first() -> None:
         builder.add(launch("long", (long,), (long,)))
     one = Machine((Device("cpu0", "cpu"),))
     plan = plan_with("heft", problem(builder.build(), [1.0], one))
-    assert [a.node for a in plan.assignments] == [1, 2, 0, 3]  # ranks 3, 2, then 1 and 1: the lower index first
+    assert [a.node for a in plan.assignments] == [
+        1,
+        2,
+        0,
+        3,
+    ]  # ranks 3, 2, then 1 and 1: the lower index first
 
 
 def test_eager_and_heft_order_by_the_users_rank() -> None:

@@ -1,4 +1,5 @@
-"""PySchedCL's definitions 1-5 and ``setup_cq`` on the paper's own example (Figures 6 and 9), and on random components."""
+"""PySchedCL's definitions 1-5 and ``setup_cq`` on the paper's own example (Figures 6 and 9), and on random
+components."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from manycl.plan.queues import (
     setup_cq,
 )
 
-# Figure 6: outside kernels make the paper's b0 (-> b2) and b1 (-> b3); T = {k0 .. k4}; outside kernels take b13 and b14
+# Figure 6: outside kernels make the paper's b0 (-> b2) and b1 (-> b3); T = {k0 .. k4}; outside kernels take
+# b13 and b14
 P0, P1, K0, K1, K2, K3, K4, S0, S1 = range(9)
 T = (K0, K1, K2, K3, K4)
 

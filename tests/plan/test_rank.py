@@ -23,7 +23,11 @@ def longest(p: Problem, node: int) -> float:
             continue
         later = p.graph.nodes[after]
         nbytes = sum(p.graph.buffers[k].nbytes for k in {*task.writes} & {*later.reads, *later.writes})
-        pairs = [p.estimates.transfer(nbytes, a.memory, b.memory) if nbytes else 0.0 for a in devices for b in devices]
+        pairs = [
+            p.estimates.transfer(nbytes, a.memory, b.memory) if nbytes else 0.0
+            for a in devices
+            for b in devices
+        ]
         best = max(best, sum(pairs) / len(pairs) + longest(p, after))
     return (sum(own) / len(own) if own else 0.0) + best
 
@@ -45,7 +49,8 @@ def test_rank_averages_over_the_devices_a_kernel_allows() -> None:
     builder.add(launch("a", (), (b,), device="gpu"))
     builder.add(HostTask("h", print, (), (b,), ()))
     p = problem(builder.build(), [1.0, 9.0], machine((0, 1)), latency=4.0)
-    # 9 s on the GPU only; the edge costs 4 s for two of the four pairs of devices; the host task takes no time
+    # 9 s on the GPU only; the edge costs 4 s for two of the four pairs of devices; the host task takes no
+    # time
     assert bottom_levels(p) == [9.0 + 2.0, 0.0]
 
 
