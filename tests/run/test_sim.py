@@ -216,6 +216,10 @@ def test_random_runs_obey_the_model(case: tuple[Graph, list[tuple[int, int]], li
         mine = [n for n, (device, _) in enumerate(places) if device == d]
         if mine:
             unit = 2048 if d else 1
-            work = sum(seconds[n] * min(1.0, graph.nodes[n].work_items / unit) for n in mine)  # type:
-            ignore[union-attr] span = max(found[n][1] for n in mine) - min(found[n][0] for n in mine)
+            work = 0.0
+            for n in mine:
+                node = graph.nodes[n]
+                assert isinstance(node, Launch)
+                work += seconds[n] * min(1.0, node.work_items / unit)
+            span = max(found[n][1] for n in mine) - min(found[n][0] for n in mine)
             assert work <= span + 1e-6
