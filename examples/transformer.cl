@@ -35,11 +35,8 @@ __kernel void softmax(__global const float *in, __global float *out, int m, int 
     for (int i = 1; i < n; i++)
         largest = fmax(largest, x[i]);
     float sum = 0.0f;
-    for (int i = 0; i < n; i++) {
-        const float e = exp(scale * (x[i] - largest));
-        y[i] = e;
-        sum += e;
-    }
     for (int i = 0; i < n; i++)
-        y[i] /= sum;
+        sum += exp(scale * (x[i] - largest));
+    for (int i = 0; i < n; i++)
+        y[i] = exp(scale * (x[i] - largest)) / sum;
 }

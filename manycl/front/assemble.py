@@ -154,7 +154,9 @@ def _cycle(after: Sequence[set[int]], stuck: set[int]) -> list[int]:
     while node not in path:
         path.append(node)
         node = before[node]
-    return path[path.index(node) :][::-1]
+    cycle = path[path.index(node) :][::-1]
+    start = cycle.index(min(cycle))
+    return cycle[start:] + cycle[:start]
 
 
 def _shared(draft: Draft, after: Sequence[set[int]]) -> Iterable[tuple[int, int, Place]]:
@@ -306,7 +308,7 @@ def _warn_unset(draft: Draft, launches: list[Launch], keys: dict[int, int]) -> N
     for launch in launches:
         for key in launch.reads:
             buffer = unset.pop(key, None)
-            if buffer is not None:
+            if buffer is not None and key not in launch.writes:  # otherwise zeros to add to, or scratch
                 draft.warnings.append(
                     f"{buffer.place.show()}: buffer {buffer.name} is read by {launch.name} before anything is"
                     " written to it and has no initial contents: it holds zeros"

@@ -93,6 +93,19 @@ def from_file(path: Path, type_name: str, shape: tuple[int, ...] | None, place: 
     return Contents("file", expected_dtype, tuple(array.shape), path=str(path))
 
 
+def struct_bytes(argument: ArgumentFacts, types: list[str], values: list[Number], place: Place) -> bytes:
+    """A struct with members of scalar types, laid out as C aligns them, as the bytes the kernel receives."""
+    codes = []
+    for index, (name, value) in enumerate(zip(types, values, strict=True)):
+        if name not in TYPES:
+            raise place.at("types", index).error(
+                f"{name!r} is no scalar type of OpenCL C{suggest(name, TYPES)}"
+            )
+        _check_fits(TYPES[name].dtype, value, place.at("values", index))
+        codes.append((f"f{index}", TYPES[name].dtype))
+    return scalar_bytes(argument, np.array([tuple(values)], np.dtype(codes, align=True))[0])
+
+
 def _check_fits(dtype: str, value: Number, place: Place) -> None:
     base = _OPENCL[dtype]
     argument = ArgumentFacts(0, "", "scalar", base, base, 1, TYPES[base].size, "private")

@@ -103,7 +103,7 @@ def _graph_kernel(
 
 
 def _around(folder: Path, *names_: str) -> list[Path]:
-    """Where files that belong to an application lie: beside it, and in folders of those names there or above."""
+    """Where the files of an application lie: beside it, and in folders of those names there or above."""
     above = [folder, folder / "..", folder / ".." / ".."]
     return [folder, *(base / name for base in above for name in names_), folder / ".."]
 

@@ -142,7 +142,10 @@ class Reader:
             )
         except ExpressionError as error:
             raise place.error(str(error)) from None
-        return tuple([self.integer(item, scope, place) for item in items])
+        sizes = tuple([self.integer(item, scope, place) for item in items])
+        if any(size < 1 for size in sizes):
+            raise place.error(f"must be at least 1, not {min(sizes)}")
+        return sizes
 
     # Kernels
 
@@ -359,9 +362,7 @@ class Reader:
         return self.ids[identifier]
 
     def prefer_devices(self) -> None:
-        """All on the GPU (10) or on the CPU (0) is a preference, of a component by its first kernel; a share
-        is none.
-        """
+        """All on the GPU (10) or the CPU (0) is a preference, of a component by its first kernel."""
         first: dict[str, str] = {}
         for kernel, draft in zip(self.kernels, self.draft.kernels, strict=True):
             partition = kernel.info.get("partition")
@@ -372,7 +373,7 @@ class Reader:
 
 
 def _initial(name: str, dtype: str, shape: tuple[int, ...]) -> Contents:
-    """What PySchedCL puts into inputs: [0, 1) for floats, 0 to 127 for chars, 0 to 4095 for other integers."""
+    """What PySchedCL puts into inputs: [0, 1) for floats, 0..127 for chars, 0..4095 for other integers."""
     high = 1.0 if dtype.startswith("float") else 128.0 if dtype.endswith("int8") else 4096.0
     return Contents("random", dtype, shape, seed=zlib.crc32(name.encode()), low=0.0, high=high)
 

@@ -23,6 +23,7 @@ from manycl.front.assemble import (
     assemble,
     output,
 )
+from manycl.front.contents import struct_bytes
 from manycl.front.expressions import suggest
 from manycl.front.json_lines import Place
 from manycl.front.kernel_files import KernelFiles
@@ -280,11 +281,20 @@ class _Reader:
         label = f"argument {facts.index} ({facts.name})"
         if isinstance(value, list):
             return scalar_bytes(facts, [number(v, scope, place.at(i)) for i, v in enumerate(value)])
+        if isinstance(value, dict) and "values" in value:
+            return self.read_struct(facts, value, scope, place)
         if not isinstance(value, (int, float, str)):
             raise place.error(f"{label} takes a value of type {facts.element}, not a buffer")
         if isinstance(value, str) and value in self.buffers and value not in scope:
             raise place.error(f"{label} takes a value of type {facts.element}, not the buffer {value!r}")
         return scalar_bytes(facts, number(value, scope, place))
+
+    def read_struct(self, facts: ArgumentFacts, value: dict[str, Any], scope: Scope, place: Place) -> bytes:
+        types = value.get("types", [])
+        if set(value) != {"types", "values"} or len(types) != len(value["values"]):
+            raise place.error("a struct needs 'types' and 'values' of one length, and nothing else")
+        values = [number(v, scope, place.at("values", i)) for i, v in enumerate(value["values"])]
+        return struct_bytes(facts, types, values, place)
 
     def read_buffer_argument(
         self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Place
@@ -293,6 +303,8 @@ class _Reader:
         if value is None:
             return None
         if isinstance(value, dict):
+            if "values" in value or "types" in value:
+                raise place.error(f"{label} is a buffer, not a struct")
             name = f"{key}.{facts.name or facts.index}"
             if name in self.buffers:
                 raise place.error(f"there are two buffers called {name!r}")

@@ -1,0 +1,36 @@
+"""Fixtures for the tests of the readers."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_application import KERNELS, SPECIFICATION
+
+from manycl.front.application import Application
+from manycl.front.load import load_application
+
+Loader = Callable[..., Application]
+
+
+@pytest.fixture
+def specification() -> dict[str, Any]:
+    """A copy to change."""
+    return copy.deepcopy(SPECIFICATION)
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Loader:
+    """Writes a document beside the kernel file and loads it."""
+    (tmp_path / "k.cl").write_text(KERNELS)
+
+    def load_document(document: Any, /, **parameters: object) -> Application:
+        path = tmp_path / "app.json"
+        path.write_text(document if isinstance(document, str) else json.dumps(document, indent=1))
+        return load_application(path, {name: str(value) for name, value in parameters.items()})
+
+    return load_document
