@@ -108,6 +108,36 @@ def test_auto_continues_the_queue_of_the_predecessor() -> None:
     assert simulate(p, plan).makespan == pytest.approx(5.0)
 
 
+def test_only_the_first_successor_continues_a_queue() -> None:
+    gpu = Machine((Device("gpu0", "gpu", memory=1, compute_units=80, queues=4),))
+    chain = plan_with("auto", problem(chains(1, 5, items=256), [1.0], gpu, queues=[4]))
+    assert {a.queue for a in chain.assignments} == {0}
+    builder = GraphBuilder()
+    x, y, z = (builder.buffer(4) for _ in range(3))
+    builder.add(launch("root", (), (x,), items=256))
+    builder.add(launch("left", (x,), (y,), items=256))
+    builder.add(launch("right", (x,), (z,), items=256))
+    plan = plan_with("auto", problem(builder.build(), [1.0], gpu, queues=[4]))
+    assert [(a.queue, a.end) for a in sorted(plan.assignments)] == [(0, 1.0), (0, 2.0), (1, 2.0)]
+
+
+def test_uploads_of_a_device_queue_up() -> None:
+    gpu = Machine((Device("gpu0", "gpu", memory=1, compute_units=80, queues=2),))
+    graph = independent(2, items=256)
+    valid = {key: frozenset({HOST}) for key in graph.buffers}
+    p = problem(graph, [1.0], gpu, queues=[2], latency=3.0, valid=valid)
+    plan = plan_with("auto", p)
+    assert [(a.start, a.end) for a in sorted(plan.assignments)] == [(3.0, 4.0), (6.0, 7.0)]
+    assert simulate(p, plan).makespan == pytest.approx(7.0)
+
+
+@pytest.mark.parametrize(("handover", "expected"), [(0.06, [0, 0]), (0.04, [0, 1])])
+def test_auto_changes_the_device_only_for_more_than_a_handover(handover: float, expected: list[int]) -> None:
+    # the second kernel would end 0.1 s - handover sooner on the other device
+    p = problem(chains(1, 2), [[1.0, 5.0], [1.0, 0.9]], handover=handover)
+    assert devices(plan_with("auto", p)) == expected
+
+
 def test_queues_of_a_device_share_its_throughput() -> None:
     gpu = Machine((Device("gpu0", "gpu", memory=1, compute_units=1, queues=4),))
     p = problem(chains(4, 5, items=2048), [1.0], gpu, queues=[4])
@@ -240,6 +270,17 @@ def test_clustering_spreads_components_over_equal_devices() -> None:
     plan = plan_with("clustering", problem(chains(4, 3), [1.0, 1.0], handover=0.01))
     assert plan.makespan < 6.2
     assert sorted(devices(plan)[:4]) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("items", "first", "expected"), [(256, 1.0, [0, 1]), (1 << 20, 0.9, [0, 1]), (256, 0.9, [0, 0])]
+)
+def test_clustering_weighs_what_runs_there_already(items: int, first: float, expected: list[int]) -> None:
+    """Equal devices get equally many; one that is a little faster gets both only if it can run them
+    together."""
+    gpus = (Device(f"gpu{i}", "gpu", memory=1 + i, compute_units=80, queues=4) for i in range(2))
+    p = problem(independent(2, items=items), [first, 1.0], Machine(tuple(gpus)), queues=[4, 4])
+    assert devices(plan_with("clustering", p)) == expected
 
 
 def test_clustering_orders_components_by_the_rank_of_their_front() -> None:
