@@ -8,6 +8,7 @@ cannot be, the file is refused.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,9 @@ from manycl.front.json_lines import Place
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, LocalArg
 from manycl.graph.launch import make_launch
+
+SHOWN_WARNINGS = 20
+"""Warnings of one kind that are shown."""
 
 DraftArgument = BufferArg | LocalArg | bytes | None
 """As a launch's argument; the key of a BufferArg is an index into the draft's buffers, None comes by an edge.
@@ -68,7 +72,19 @@ class Draft:
     kernels: list[DraftKernel] = field(default_factory=list)
     edges: list[DraftEdge] = field(default_factory=list)
     orders: list[tuple[int, int, Place]] = field(default_factory=list)  # kernel before kernel, for no data
+    replaced: set[int] = field(default_factory=set)  # buffers that gave way to a producer's
     warnings: list[str] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)  # warnings of every kind, also those not shown
+
+    def warn(self, kind: str, place: Place, message: str) -> None:
+        """A few warnings of a kind are shown, the others only counted."""
+        self.kinds[kind] += 1
+        if self.kinds[kind] <= SHOWN_WARNINGS:
+            self.warnings.append(f"{place.show()}: {message}")
+
+    def all_warnings(self) -> tuple[str, ...]:
+        hidden = {kind: n - SHOWN_WARNINGS for kind, n in self.kinds.items() if n > SHOWN_WARNINGS}
+        return (*self.warnings, *(f"{n} more like this: {kind}" for kind, n in hidden.items()))
 
 
 @dataclass(frozen=True)
@@ -100,7 +116,10 @@ def assemble(draft: Draft) -> Assembled:
     components = _components(draft, order)
     contents = {keys[index]: draft.buffers[index].contents for index in keys}
     _warn_unset(draft, launches, keys)
-    graph = builder.build(components, draft.name, {"warnings": tuple(draft.warnings)})
+    for index, unused in enumerate(draft.buffers):
+        if index not in used and index not in draft.replaced:
+            draft.warn("unused buffers", unused.place, f"buffer {unused.name} is not used")
+    graph = builder.build(components, draft.name, {"warnings": draft.all_warnings()})
     return Assembled(graph, contents, keys, _results(launches, graph, contents))
 
 
@@ -211,6 +230,7 @@ def _bind(draft: Draft, consumer: int, edges: list[DraftEdge]) -> None:
         own = kernel.args[position]
         if isinstance(own, BufferArg) and own != source:
             _check_replaced(draft, edge, own.key, source.key)
+            draft.replaced.add(own.key)
         kernel.args[position] = source
         _warn_idle_edge(draft, edge)
     for position, value in enumerate(kernel.args):
@@ -236,16 +256,13 @@ def _check_replaced(draft: Draft, edge: DraftEdge, own: int, source: int) -> Non
 
 def _warn_idle_edge(draft: Draft, edge: DraftEdge) -> None:
     source, target = draft.kernels[edge.source[0]], draft.kernels[edge.target[0]]
+    kind = "edges without data"
     if not source.kernel.arguments[edge.source[1]].writes:
         name = source.kernel.arguments[edge.source[1]].name
-        draft.warnings.append(
-            f"{edge.place.show()}: kernel {source.id} never writes {name}; the edge only orders"
-        )
+        draft.warn(kind, edge.place, f"kernel {source.id} never writes {name}; the edge only orders")
     if not target.kernel.arguments[edge.target[1]].reads:
         name = target.kernel.arguments[edge.target[1]].name
-        draft.warnings.append(
-            f"{edge.place.show()}: kernel {target.id} never reads {name}; the edge only orders"
-        )
+        draft.warn(kind, edge.place, f"kernel {target.id} never reads {name}; the edge only orders")
 
 
 def _add_launches(
@@ -309,9 +326,11 @@ def _warn_unset(draft: Draft, launches: list[Launch], keys: dict[int, int]) -> N
         for key in launch.reads:
             buffer = unset.pop(key, None)
             if buffer is not None and key not in launch.writes:  # otherwise zeros to add to, or scratch
-                draft.warnings.append(
-                    f"{buffer.place.show()}: buffer {buffer.name} is read by {launch.name} before anything is"
-                    " written to it and has no initial contents: it holds zeros"
+                draft.warn(
+                    "buffers read before they are written",
+                    buffer.place,
+                    f"buffer {buffer.name} is read by {launch.name} before anything is written to it"
+                    " and has no initial contents: it holds zeros",
                 )
         for key in launch.writes:
             unset.pop(key, None)

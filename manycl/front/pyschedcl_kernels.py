@@ -325,7 +325,7 @@ class Reader:
         """Once for every place, however many kernels share the information file."""
         if (place.path, str(place.where)) not in self.warned:
             self.warned.add((place.path, str(place.where)))
-            self.draft.warnings.append(f"{place.show()}: {message}")
+            self.draft.warn("declarations that the kernel contradicts", place, message)
 
     # Dependences and devices
 

@@ -78,20 +78,10 @@ class _Reader:
         self.read_edges()
         self.read_components()
         assembled = assemble(self.draft)
-        used = {index for index in self.buffers.values() if index in assembled.keys}
-        for name, index in self.buffers.items():
-            if index not in used:
-                self.draft.warnings.append(
-                    f"{self.draft.buffers[index].place.show()}: buffer {name} is not used"
-                )
         reference, tolerance = self.read_check()
-        graph = assembled.graph
-        notes = {**graph.notes, "warnings": tuple(self.draft.warnings)}
         return Application(
             name=self.draft.name,
-            graph=type(graph)(
-                graph.nodes, graph.buffers, graph.predecessors, graph.components, graph.name, notes
-            ),
+            graph=assembled.graph,
             contents=assembled.contents,
             outputs=self.read_outputs(assembled),
             queues=self.read_queues(),
