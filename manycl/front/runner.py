@@ -33,9 +33,11 @@ class Check:
 class Runner:
     """An application loaded into a session of its own: its buffers hold their initial contents."""
 
-    def __init__(self, application: Application, devices: str | Sequence[str] | None = None) -> None:
+    def __init__(
+        self, application: Application, devices: str | Sequence[str] | None = None, *, profile: bool = True
+    ) -> None:
         self.application = application
-        self.session = Session(devices)
+        self.session = Session(devices, profile=profile)
         self.plan: Plan | None = None
         graph = application.graph
         written = {key for node in graph.nodes for key in node.writes}
@@ -77,6 +79,15 @@ class Runner:
         """Give every buffer that the graph writes its initial contents again."""
         for key, data in self._initial.items():
             copy_bytes(self.session.overwrite(key), as_bytes(data))
+
+    def cold(self) -> None:
+        """As before the first run: initial contents, and on the host only."""
+        self.reset()
+        for key, contents in self.application.contents.items():
+            if contents.kind == "undefined":
+                self.session.directory.forget(key)
+            else:
+                self.session.directory.define(key)
 
     def outputs(self) -> dict[str, AnyArray]:
         """The results by name, copied out."""

@@ -1,0 +1,102 @@
+"""``manycl bench``: the papers' experiments on the devices that are here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from manycl.cli import options
+from manycl.errors import ManyclError
+
+HELP = "repeat a paper's experiments here: pyschedcl"
+_EPILOG = """\
+examples:
+  manycl bench pyschedcl --devices cpu/2 --quick
+  manycl bench pyschedcl --output results       writes figures.json, figures.png and a Gantt chart per policy
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("experiment", choices=["pyschedcl"], help="which paper")
+    options.add_devices(parser)
+    parser.add_argument("--heads", metavar="N,…", help="heads of experiment 1 (default 1,2,4,8,10,16)")
+    parser.add_argument("--queue-betas", metavar="N,…", help="beta of experiment 1 (default 256)")
+    parser.add_argument("--betas", metavar="N,…", help="beta of experiments 2 and 3 (default 64,128,256,512)")
+    parser.add_argument("--most-heads", metavar="N", type=int, help="heads of experiments 2 and 3 (default 16)")
+    parser.add_argument("--queues", metavar="N,…", help="queues to try on the fast device (default 2,3,5,8)")
+    parser.add_argument("--repeats", metavar="N", type=int, help="runs per figure (default 7)")
+    parser.add_argument("--no-profile", action="store_true", help="without device clocks (less overhead; no charts)")
+    parser.add_argument("--quick", action="store_true", help="small sizes: a minute or so on two cores")
+    parser.add_argument("--output", metavar="DIR", help="write JSON and figures there")
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    from manycl.bench import pyschedcl
+
+    chosen: dict[str, Any] = {"profile": not args.no_profile}
+    if args.quick:
+        chosen |= {"heads": (1, 4), "queue_betas": (64,), "betas": (32, 64), "most_heads": 4, "queues": (2, 4)}
+        chosen |= {"repeats": 3}
+    for name in ("heads", "queue_betas", "betas", "queues"):
+        text = getattr(args, name)
+        if text is not None:
+            chosen[name] = _numbers(text, f"--{name.replace('_', '-')}")
+    for name in ("most_heads", "repeats"):
+        value = getattr(args, name)
+        if value is not None:
+            if value < 1:
+                raise ManyclError(f"--{name.replace('_', '-')} {value}: expected at least 1")
+            chosen[name] = value
+    bad = [b for b in (*chosen.get("betas", ()), *chosen.get("queue_betas", ())) if b % 16 or (b > 64 and b % 64)]
+    if bad:
+        raise ManyclError(f"beta {bad[0]}: expected 16, 32, 48, or a multiple of 64 (the kernels' work-groups)")
+    settings = pyschedcl.Settings(**chosen)
+    say = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr))
+    figures, shown = pyschedcl.run(args.devices, settings, say)
+    if args.output:
+        folder = Path(args.output)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
+        pyschedcl.draw(figures, folder / "figures.png")
+        if settings.profile:
+            from manycl.report.gantt import write_gantt
+
+            for name, result in shown.items():
+                write_gantt(result.trace, folder / f"{name}.html")
+    if args.json:
+        print(json.dumps(figures))
+    else:
+        _show(figures)
+    return 0
+
+
+def _numbers(text: str, option: str) -> Sequence[int]:
+    words = text.split(",")
+    if not all(w.strip().isdigit() and int(w) > 0 for w in words):
+        raise ManyclError(f"{option} {text}: expected numbers from 1 on, separated by commas")
+    return tuple(int(w) for w in words)
+
+
+def _show(figures: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print("devices: " + "; ".join(figures["devices"]))
+    for name, title in (("several_queues", "several command queues against one"), ("policies", "clustering against")):
+        rows = figures[name]
+        table = Table(title=title)
+        for key in rows[0]:
+            table.add_column(key, justify="right")
+        for row in rows:
+            cells = (f"{v:.2f}" if isinstance(v, float) else "-" if v is None else str(v) for v in row.values())
+            table.add_row(*cells)
+        console.print(table)
+    for key, value in figures["summary"].items():
+        console.print(f"{key}: {value:.2f}")
