@@ -98,7 +98,8 @@ class _Body(PointsTo):
         while size != (size := self.size()):
             self.value(self.function.body)
             for location, reason in list(self.escaped.items()):
-                self.escape(frozenset(self.contents.get(location, ())), reason)
+                held = self.contents.get(location, set())
+                self.escape(held - {("unknown", reason)}, reason)
 
     # -- expressions
 
@@ -127,6 +128,17 @@ class _Body(PointsTo):
                 self.escape({("var", child.ref)}, reason)
         return frozenset({("unknown", reason)}) if node.type.holds_pointers else NONE
 
+    def value_block_expr(self, node: Node) -> Locations:
+        """A block captures values, so what it does counts where it is written; its parameters may be anything."""
+        for declaration in node.children:
+            for child in declaration.children:
+                if child.kind == "PARM_DECL":
+                    self.declared[child.ref] = child.type
+                    self.hold(("var", child.ref), {("unknown", f"a block's argument, {self.where(child)}")})
+                else:
+                    self.value(child)
+        return NONE
+
     def loaded(self, node: Node) -> Locations:
         locations = self.place(node)
         if node.type.kind == "function":
@@ -137,7 +149,7 @@ class _Body(PointsTo):
             # libclang shows a pointer declared as typeof(parameter) as an array: then it holds addresses
             return locations.union(*(self.contents.get(each, NONE) for each in locations))
         self.read(locations)
-        return self.load(locations, node.type, node)
+        return self.load(locations, node.type)
 
     value_decl_ref_expr = value_member_ref_expr = value_array_subscript_expr = loaded
 
@@ -197,7 +209,7 @@ class _Body(PointsTo):
         locations = self.target(target)
         self.read(locations)
         self.write(locations, target.type, direct=self.is_direct(target))
-        return self.load(locations, target.type, node)
+        return self.load(locations, target.type)
 
     def value_compound_assignment_operator(self, node: Node) -> Locations:
         target, operand = node.children
@@ -327,18 +339,20 @@ class _Body(PointsTo):
         summary = self.known[function.ref]
         for extra in values[len(function.parameters) :]:
             self.escape(extra, f"a variable argument, {self.where(node)}")
-        reached: dict[int, Locations] = {}
+        mapped: dict[Location, Locations] = {}
 
         def actual(location: Location) -> Locations:
             kind, index = location
-            if kind == "unknown" or kind == "global" or not isinstance(index, int):
+            if kind in ("unknown", "global") or not isinstance(index, int):
                 return frozenset({location})
-            value = values[index] if index < len(values) else NONE
-            if kind == "param":
-                return value
-            if index not in reached:
-                reached[index] = self.closure(value)
-            return reached[index]
+            if location not in mapped:
+                value = values[index] if index < len(values) else NONE
+                if kind == "reach":
+                    value = self.beyond(value)
+                elif kind == "deep":
+                    value = self.closure(self.beyond(value))
+                mapped[location] = value
+            return mapped[location]
 
         for location in tuple(summary.reads):
             self.read(actual(location))

@@ -191,7 +191,9 @@ class _Types:
             return CType("vector", f"{element.name}{lanes}", element.base, lanes, size, const, space)
         if kind in _ARRAYS:
             element = self.of(canonical.element_type)
-            element = replace(element, address_space=element.address_space or space, const=element.const or const)
+            element = replace(
+                element, address_space=element.address_space or space, const=element.const or const
+            )
             name = f"{element.name}[{canonical.element_count if kind == 'CONSTANTARRAY' else ''}]"
             space = space or element.address_space
             return CType("array", name, "", 1, size, const, space, "", element, element.holds_pointers)

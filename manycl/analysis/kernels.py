@@ -64,7 +64,7 @@ def _lost(locations: Iterable[Location]) -> str:
     for kind, why in sorted(locations, key=str):
         if kind == "unknown":
             return str(why)
-        if kind == "reach":
+        if kind in ("reach", "deep"):
             return "a pointer loaded from an argument's memory"
     return ""
 

@@ -19,7 +19,7 @@ Location = tuple[str, int | str]
 Locations = frozenset[Location]
 
 NONE: Locations = frozenset()
-SYMBOLIC = ("param", "reach", "unknown")  # locations that mean something to a caller
+SYMBOLIC = ("param", "reach", "deep", "unknown")  # locations that mean something to a caller
 VOID = CType("void", "void")
 
 
@@ -103,44 +103,37 @@ class PointsTo:
             self.hold(each, addresses)
             if each[0] == "unknown":
                 self.escape(addresses, f"stored where the analysis cannot follow, {self.where(node)}")
-            elif each[0] in ("param", "reach"):
+            elif each[0] in ("param", "reach", "deep"):
                 self.summary.stores.update((each, address) for address in addresses)
 
-    def load(self, locations: Iterable[Location], type_: CType, node: Node) -> Locations:
+    def load(self, locations: Iterable[Location], type_: CType) -> Locations:
         """The addresses that a value of this type, loaded from the locations, may carry."""
-        if not type_.holds_pointers:
-            return NONE
+        return self.beyond(locations) if type_.holds_pointers else NONE
+
+    def beyond(self, locations: Iterable[Location]) -> Locations:
+        """What the pointers kept in the locations point at."""
         found: set[Location] = set()
         for each in locations:
             found |= self.contents.get(each, set())
-            if each[0] in ("param", "reach"):
-                found.add(("reach", each[1]))
-            elif each[0] == "unknown":
+            kind, index = each
+            if kind in ("param", "reach", "deep"):
+                found.add(("reach" if kind == "param" else "deep", index))
+            elif kind == "unknown":
                 found.add(each)
-            elif each[0] == "global":
-                variable = self.unit.variables.get(int(each[1]))
+            elif kind == "global":
+                variable = self.unit.variables.get(int(index))
                 if variable is None or variable.type.address_space != "constant":
-                    found.add(
-                        ("unknown", f"a pointer kept in a variable of program scope, {self.where(node)}")
-                    )
+                    found.add(("unknown", "a pointer kept in a variable of program scope"))
         return frozenset(found)
 
     def closure(self, locations: Iterable[Location]) -> Locations:
         """Everything that can be reached from the locations through one pointer or more."""
-        reached: set[Location] = set()
-        pending = list(locations)
-        while pending:
-            each = pending.pop()
-            found = set(self.contents.get(each, ()))
-            if each[0] in ("param", "reach"):
-                found.add(("reach", each[1]))
-            elif each[0] == "unknown":
-                found.add(each)
-            elif each[0] == "global":
-                found.add(("unknown", "a pointer kept in a variable of program scope"))
-            pending.extend(found - reached)
-            reached |= found
-        return frozenset(reached)
+        reached: Locations = NONE
+        new = frozenset(locations)
+        while new:
+            new = self.beyond(new) - reached
+            reached |= new
+        return reached
 
     def temp(self, node: Node, addresses: Locations) -> Locations:
         location: Location = ("temp", self.temps.setdefault(id(node), len(self.temps)))

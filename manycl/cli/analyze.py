@@ -106,20 +106,19 @@ def _show(program: ProgramFacts, kernels: list[KernelFacts]) -> None:
     if not kernels:
         console.print(f"{program.path}: no kernels", markup=False)
     for kernel in kernels:
-        console.print(_table(program, kernel))
-        console.print()
+        heading = f"{kernel.name} ({program.path}:{kernel.line}): {_traits(kernel)}"
+        console.print(heading, markup=False, soft_wrap=True)
+        console.print(_table(kernel))
     for warning in program.warnings:
         console.print(warning, markup=False, soft_wrap=True)
 
 
-def _table(program: ProgramFacts, kernel: KernelFacts) -> Table:
+def _table(kernel: KernelFacts) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    title = f"{kernel.name} ({program.path}:{kernel.line})"
-    table = Table(title=Text(title), caption=Text(_traits(kernel)), box=box.SIMPLE_HEAD, title_justify="left")
-    table.caption_justify = "left"
+    table = Table(box=box.SIMPLE_HEAD)
     table.add_column("#", justify="right")
     for heading in ("name", "type", "address space", "direction", "notes"):
         table.add_column(heading, overflow="fold")
