@@ -1,0 +1,91 @@
+"""Making every OpenCL driver that is installed visible to PyOpenCL's loader.
+
+PyPI's PoCL and Oclgrind lie beside the loader and are always seen. Intel's wheel and an NVIDIA library
+without an ICD file are not: where there is one, a folder of our own is filled with the system's ICD
+files and ours, and OCL_ICD_VENDORS points at it (it replaces the system's folder). A user who has set
+it has the last word.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.metadata
+import os
+import shutil
+import tempfile
+from ctypes.util import find_library
+from functools import cache
+from pathlib import Path
+
+_SYSTEM_ICDS = "/etc/OpenCL/vendors"
+_INTEL = "libintelocl.so"
+_NVIDIA = "libnvidia-opencl.so.1"
+_NVIDIA_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/local/nvidia/lib",
+    "/usr/lib/wsl/lib",
+)
+
+
+@cache
+def prepare() -> None:
+    """Point the loader at every driver that is here. Idempotent; too late after the first platform query."""
+    if "OCL_ICD_VENDORS" in os.environ:
+        return
+    system = _system_icds()
+    known = "".join(system.values())
+    found: dict[str, str] = {}
+    if _INTEL not in known and (library := intel_library()):
+        found["intel-found.icd"] = library
+    if "libnvidia-opencl" not in known and (library := nvidia_library()):
+        found["nvidia-found.icd"] = library
+    if not found:
+        return  # the loader sees the system's folder by itself
+    folder = Path(tempfile.mkdtemp(prefix="manycl-icd-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name, text in {**system, **found}.items():
+        (folder / name).write_text(f"{text}\n", encoding="utf-8")
+    os.environ["OCL_ICD_VENDORS"] = str(folder)
+
+
+def _system_icds() -> dict[str, str]:
+    """Name and text of the ICD files that the loader reads by itself; unreadable ones count as absent."""
+    folder = Path(os.environ.get("OPENCL_VENDOR_PATH") or _SYSTEM_ICDS)
+    out: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for icd in sorted(folder.glob("*.icd")):
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                out[icd.name] = icd.read_text(encoding="utf-8").strip()
+    return out
+
+
+def intel_library() -> str:
+    """The library in Intel's wheel (the wheel's own ICD file has a path that exists nowhere), or ""."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        for file in importlib.metadata.files("intel-opencl-rt") or ():
+            if file.name == _INTEL:
+                path = Path(str(file.locate())).resolve()
+                return str(path) if path.exists() else ""
+    return ""
+
+
+def nvidia_library() -> str:
+    """NVIDIA's library, which containers often have without an ICD file, or ""."""
+    own = [f for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
+    for folder in (*own, *_NVIDIA_FOLDERS):
+        path = Path(folder) / _NVIDIA
+        if path.exists():
+            return str(path.absolute())
+    return _NVIDIA if find_library("nvidia-opencl") else ""
+
+
+def pip_pocl() -> str:
+    """What the version string of PyPI's PoCL contains (``PoCL 3.0``), or "" when it is not installed."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return f"PoCL {importlib.metadata.version('pocl-binary-distribution')}"
+    return ""
