@@ -61,6 +61,8 @@ class Clustering:
     def select(
         self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float
     ) -> Choice | None:
+        if all(d.free == 0 for d in devices):
+            return None
         for component in frontier:
             best = min(component.devices, key=lambda d: self._finish(component, devices[d], now))
             if devices[best].free > 0:
