@@ -1,0 +1,61 @@
+"""Every built-in policy on a back end that does everything in the worst legal order: results stay right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_cases import problems
+
+from manycl.graph.graph import Launch
+from manycl.machine import HOST
+from manycl.plan.policy import find
+from manycl.plan.problem import Problem
+from manycl.run.backends.chaos import ChaosBackend, result_of, touched
+from manycl.run.coherence import Directory
+from manycl.run.engine import execute
+
+
+def run(p: Problem, name: str, seed: int) -> None:
+    directory = Directory()
+    backend = ChaosBackend(p.machine, seed)
+    expected: dict[int, Any] = {}
+    for key in p.graph.buffers:
+        directory.define(key)
+        expected[key] = backend.values[HOST][key] = f"initial {key}"
+    execute(p, find(name), backend, directory)
+    for n, node in enumerate(p.graph.nodes):
+        inputs = {k: expected.get(k) for k in touched(p.graph, n)}
+        for key in node.writes:
+            expected[key] = result_of(n, key, inputs)
+    assert sorted(n for n, _ in backend.record.ran) == list(range(len(p.graph)))
+    for key, mask in directory.valid.items():
+        for memory in range(p.machine.memories):
+            if mask >> memory & 1:
+                assert backend.values[memory][key] == expected[key]
+
+
+@pytest.mark.parametrize("name", ["auto", "clustering", "eager", "heft", "in_order"])
+@settings(max_examples=60, deadline=None)
+@given(p=problems(), seed=st.integers(0, 2**32))
+def test_results_are_right(name: str, p: Problem, seed: int) -> None:
+    run(p, name, seed)
+
+
+@settings(max_examples=100, deadline=None)
+@given(p=problems(), seed=st.integers(0, 2**32), data=st.data())
+def test_declared_components_on_several_queues(p: Problem, seed: int, data: Any) -> None:
+    """Components are runs of neighbours in the graph's order, so none waits for itself."""
+    for node in p.graph.nodes:
+        if isinstance(node, Launch):
+            node.device = ""
+    count = len(p.graph)
+    cuts = sorted({0, count, *data.draw(st.sets(st.integers(0, count)))})
+    components = tuple(tuple(range(a, b)) for a, b in pairwise(cuts))
+    resident = data.draw(st.sampled_from(["1", "2", "3"]))
+    graph = replace(p.graph, components=components)
+    run(replace(p, graph=graph, options={"resident": resident, "queues": "3"}), "clustering", seed)
