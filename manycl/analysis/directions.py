@@ -129,7 +129,8 @@ class _Body(PointsTo):
         return frozenset({("unknown", reason)}) if node.type.holds_pointers else NONE
 
     def value_block_expr(self, node: Node) -> Locations:
-        """A block captures values, so what it does counts where it is written; its parameters may be anything."""
+        """A block captures values, so what it does counts where it is written; its parameters may be
+        anything."""
         for declaration in node.children:
             for child in declaration.children:
                 if child.kind == "PARM_DECL":

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,21 @@ shows y as written, x as read and a as a scalar. Macros of the host program are 
 """
 
 
+def _joined(words: Sequence[str] | None) -> list[str] | None:
+    """``--build-options "-cl-std=CL2.0"`` in one word: argparse takes a value that begins with a dash for an
+    option."""
+    if words is None:
+        return None
+    rest = list(words)
+    if "--build-options" in rest[:-1]:
+        at = rest.index("--build-options")
+        rest[at : at + 2] = [f"--build-options={rest[at + 1]}"]
+    return rest
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
+    parse = parser.parse_known_args
+    parser.parse_known_args = lambda args=None, namespace=None: parse(_joined(args), namespace)  # type: ignore
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE.cl", help="OpenCL C source")
     parser.add_argument(

@@ -1,0 +1,201 @@
+"""No source can end this process: every input is answered with facts or with a SourceError."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from manycl.analysis import ProgramFacts, parse_program, service
+from manycl.errors import SourceError
+
+BODY = "kernel void k(global int *a) {{ {} }}"
+VALID = """
+#define N 4
+#if N > 3 && defined(N)
+typedef struct { float4 v; int n[N]; } item;
+#endif
+float twice(const global item *p, int i) { return 2.0f * p[i].v.x; }
+kernel __attribute__((reqd_work_group_size(16, 1, 1)))
+void k(global item *a, global const item *restrict b, local float *l, int n, read_only image2d_t m) {
+  int i = get_global_id(0);
+  for (int j = 0; j < n; ++j) { l[j & 15] = twice(b, i); barrier(CLK_LOCAL_MEM_FENCE); }
+  if (i < n) a[i].v.zw = l[0] > 0 ? b[i].v.lo : (float2)(1.0f, 0x1p3f); // end
+  atomic_add((global int *)a, N); /* two
+  lines */
+}
+"""
+PUNCTUATION = "( ) { } [ ] ; , . -> & * + - ~ ! ++ -- = += ? : < << \" # ## \\ @ $ ... 1 0x 1.f 'c'"
+KEYWORDS = """
+    int float4 void kernel global constant local struct union enum typedef if else for do while switch case
+    return goto sizeof a b k T __attribute__ half image2d_t const volatile get_global_id barrier vload4 as_int
+"""
+DIRECTIVES = ["#define a b\n", "#include <a>\n", "#if a\n", "#endif\n", "#undef a\n"]
+BLANKS = ["\n", "/*", "*/", "//", "\\\n", "\t", "\u00e9"]
+TOKENS = [*PUNCTUATION.split(), *KEYWORDS.split(), *DIRECTIVES, *BLANKS]
+
+
+def answered(source: str, *options: str) -> ProgramFacts | None:
+    try:
+        return parse_program(source, options=options)
+    except SourceError:
+        return None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "(" * 100_000,
+        BODY.format("a[0] = " + "- " * 200_000 + "1;"),
+        BODY.format("a[0] = " + "~" * 20_000 + "1;"),
+        BODY.format("a[0] = " + "1+" * 100_000 + "1;"),
+        BODY.format("a[0] = " + "1?1:" * 100_000 + "1;"),
+        BODY.format("if (1) " * 100_000 + ";"),
+        BODY.format("{" * 100_000),
+        BODY.format("int " + "*" * 50_000 + "p;"),
+        "struct a {" * 100_000,
+        "/*" * 100_000,
+        "#if " + "(" * 10_000,
+        "#define A A\nA",
+        "#define A(x) B(x)\n#define B(x) A(x) A(x)\nA(1)",
+        "#if 1 << 99999999999\n#endif",
+        "#if 1 / 0\n#endif",
+        "#include <",
+        '#include "/dev/zero"',
+        "#define f(x\nf(1",
+        "??=",
+        "\\",
+        "\xff\xfe" * 100,
+    ],
+    ids=lambda source: source[:24].encode("unicode_escape").decode(),
+)
+def test_nasty_sources(source: str) -> None:
+    answered(source)
+    assert answered("kernel void after(global int *a) { a[0] = 1; }") is not None
+
+
+def test_long_but_reasonable_sources() -> None:
+    for body in (
+        "a[0] = " + "a[1] + " * 1000 + "1;",
+        "if (a[0]) { a[1]++; }" * 500,
+        "{" * 200 + "a[0]++;" + "}" * 200,
+    ):
+        program = answered(BODY.format(body))
+        assert program is not None
+        assert program.kernels["k"].arguments[0].direction == "both"
+
+
+def test_a_file_that_includes_itself(tmp_path: Path) -> None:
+    file = tmp_path / "self.cl"
+    file.write_text('#include "self.cl"\nint x;\n#include "self.cl"\n')
+    with pytest.raises(SourceError, match="nested too deeply"):
+        parse_program(file.read_text(), path=str(file))
+
+
+def test_a_source_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered("")  # the worker is there
+    monkeypatch.setattr(service, "TIME_LIMIT", 1.0)
+    doubling = "".join(f"#define A{i} A{i + 1} A{i + 1}\n" for i in range(40)) + "A0"
+    with pytest.raises(SourceError, match="took more than 1 s"):
+        parse_program(doubling)
+    monkeypatch.undo()
+    assert answered("kernel void k() {}") is not None
+
+
+def test_a_worker_that_dies_between_questions_is_replaced() -> None:
+    answered("")
+    process = service._worker().process
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert answered("kernel void survivor() {}") is not None
+    assert service._worker().process.pid != process.pid
+
+
+def test_threads_share_the_worker() -> None:
+    sources = [f"kernel void k{n}(global int *a) {{ a[{n}] = 1; }}" for n in range(24)]
+    start = threading.Barrier(4)
+
+    def ask(source: str) -> list[str]:
+        if source in sources[:4]:
+            start.wait(timeout=60)
+        return list(parse_program(source).kernels)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(ask, sources)) == [[f"k{n}"] for n in range(24)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_gets_its_own_worker() -> None:
+    answered("")
+    mine = service._worker().process.pid
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            program = answered("kernel void in_child() {}")
+            status = 0 if program is not None and service._worker().process.pid != mine else 1
+            service._stop()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert answered("kernel void in_parent() {}") is not None
+    assert service._worker().process.pid == mine
+
+
+fuzz = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow], database=None)
+
+
+@fuzz
+@given(st.lists(st.sampled_from(TOKENS), max_size=60))
+def test_token_soup(tokens: list[str]) -> None:
+    answered(" ".join(tokens))
+
+
+@fuzz
+@given(st.lists(st.sampled_from(TOKENS), max_size=25))
+def test_token_soup_in_a_kernel(tokens: list[str]) -> None:
+    answered(BODY.format(" ".join(tokens)))
+
+
+@fuzz
+@given(st.data())
+def test_mutations_of_a_valid_kernel(data: st.DataObject) -> None:
+    source = VALID
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(source)))
+        end = min(len(source), start + data.draw(st.integers(0, 12)))
+        words = data.draw(st.sampled_from(["", source[start:end] * 2, *TOKENS]))
+        source = source[:start] + words + source[end:]
+    answered(source)
+
+
+@fuzz
+@given(st.text(max_size=80))
+def test_any_text(text: str) -> None:
+    answered(text)
+    answered(BODY.format(text.replace("{", "").replace("}", "")))
+
+
+@fuzz
+@given(st.binary(max_size=120))
+def test_binary_garbage(garbage: bytes) -> None:
+    answered(garbage.decode("latin-1"))
+
+
+@fuzz
+@given(st.lists(st.text(max_size=12), max_size=4))
+def test_any_options(options: list[str]) -> None:
+    answered("kernel void k() {}", *options)
+
+
+def test_the_valid_kernel_is_valid() -> None:
+    program = answered(VALID)
+    assert program is not None
+    assert [a.direction for a in program.kernels["k"].arguments] == ["both", "read", "", "", "unused"]
