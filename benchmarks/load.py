@@ -25,13 +25,13 @@ SOURCE = "__kernel void add(__global const float *a, __global const float *b, __
 def specification(folder: Path) -> Path:
     """A thousand explicit kernels: 50 layers of 20, each reading two results of the layer before."""
     (folder / "add.cl").write_text(SOURCE, encoding="utf-8")
-    buffers: dict[str, Any] = {f"x{i}": {"type": "float", "size": "N", "init": "random"} for i in range(20)}
+    buffers: dict[str, Any] = {f"x{i}": {"type": "float", "shape": ["N"], "init": "random"} for i in range(20)}
     kernels = []
     before = [f"x{i}" for i in range(20)]
     for layer in range(KERNELS // 20):
         names = [f"y{layer}_{i}" for i in range(20)]
         for i, name in enumerate(names):
-            buffers[name] = {"type": "float", "size": "N"}
+            buffers[name] = {"type": "float", "shape": ["N"]}
             kernels.append(
                 {
                     "id": f"k{layer}_{i}",
@@ -44,7 +44,13 @@ def specification(folder: Path) -> Path:
             )
         before = names
     path = folder / "thousand.json"
-    document = {"name": "thousand", "parameters": {"N": 1024}, "buffers": buffers, "kernels": kernels}
+    document = {
+        "manycl": 1,
+        "name": "thousand",
+        "parameters": {"N": 1024},
+        "buffers": buffers,
+        "kernels": kernels,
+    }
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
 

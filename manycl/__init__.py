@@ -34,7 +34,25 @@ _HOMES = {
 }
 _RENAMED = {"policy": ("manycl.plan.policy", "register"), "devices": ("manycl.run.backends.platforms", "discover")}
 
-__all__ = ["__version__", *_HOMES, *_RENAMED]
+__all__ = [
+    "__version__",
+    "Array",
+    "Choice",
+    "Event",
+    "KernelByKernel",
+    "LocalMemory",
+    "Machine",
+    "ManyclError",
+    "Plan",
+    "Prepared",
+    "Program",
+    "Queue",
+    "Trace",
+    "devices",
+    "load_application",
+    "load_machine",
+    "policy",
+]
 
 if TYPE_CHECKING:
     from manycl.errors import ManyclError

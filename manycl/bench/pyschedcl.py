@@ -174,7 +174,9 @@ def geometric_mean(values: Sequence[float]) -> float:
     return statistics.geometric_mean(values) if values else float("nan")
 
 
-def run(devices: str | None, settings: Settings, say: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Result]]:
+def run(
+    devices: str | None, settings: Settings, say: Callable[[str], None]
+) -> tuple[dict[str, Any], dict[str, Result]]:
     """All three experiments: the figures as data, and runs to draw."""
     queues = several_queues(devices, settings, say)
     policies, shown = against_others(devices, settings, say)

@@ -32,7 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # a command's module is only imported when it is the one asked for: start-up stays fast
     chosen = next((w for w in words if not w.startswith("-")), None)
     parser = argparse.ArgumentParser(
-        prog="manycl", description=_ABOUT, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="manycl",
+        description=_ABOUT,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"manycl {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -42,7 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         module = importlib.import_module(f"manycl.cli.{name}")
         sub = commands.add_parser(
-            name, help=module.HELP, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+            name,
+            help=module.HELP,
+            description=module.HELP,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.configure(sub)
         sub.set_defaults(run=module.run)

@@ -51,9 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.parse_known_args = lambda args=None, namespace=None: parse(_joined(args), namespace)  # type: ignore
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE.cl", help="OpenCL C source")
-    parser.add_argument(
-        "-D", dest="define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro"
-    )
+    parser.add_argument("-D", dest="define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
     parser.add_argument(
         "-I",
         dest="include",

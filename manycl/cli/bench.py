@@ -41,7 +41,13 @@ def run(args: argparse.Namespace) -> int:
 
     chosen: dict[str, Any] = {"profile": not args.no_profile}
     if args.quick:
-        chosen |= {"heads": (1, 4), "queue_betas": (64,), "betas": (32, 64), "most_heads": 4, "queues": (2, 4)}
+        chosen |= {
+            "heads": (1, 4),
+            "queue_betas": (64,),
+            "betas": (32, 64),
+            "most_heads": 4,
+            "queues": (2, 4),
+        }
         chosen |= {"repeats": 3}
     for name in ("heads", "queue_betas", "betas", "queues"):
         text = getattr(args, name)
@@ -89,7 +95,10 @@ def _show(figures: dict[str, Any]) -> None:
 
     console = Console()
     console.print("devices: " + "; ".join(figures["devices"]))
-    for name, title in (("several_queues", "several command queues against one"), ("policies", "clustering against")):
+    for name, title in (
+        ("several_queues", "several command queues against one"),
+        ("policies", "clustering against"),
+    ):
         rows = figures[name]
         table = Table(title=title)
         for key in rows[0]:

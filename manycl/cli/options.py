@@ -17,7 +17,12 @@ DEVICES = (
 def add_application(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("application", metavar="APP", help="specification (.json) or PySchedCL file (.json, dag.graph)")
     parser.add_argument(
-        "-D", dest="define", metavar="NAME=VALUE", action="append", default=[], help="set a symbolic parameter"
+        "-D",
+        dest="define",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="set a symbolic parameter",
     )
     parser.add_argument(
         "--kernels", metavar="DIR", action="append", default=[], help="more folders to find kernel sources in"
@@ -36,7 +41,11 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
         "default: MANYCL_POLICY, else auto",
     )
     parser.add_argument(
-        "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the policy (docs/policies.md)"
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="an option of the policy (docs/policies.md)",
     )
     parser.add_argument(
         "--queues",

@@ -48,9 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.repeat < 1:
         raise ManyclError(f"--repeat {args.repeat}: expected at least 1")
     options.writable({"--gantt": args.gantt, "--perfetto": args.perfetto, "--trace": args.trace})
-    application = load_application(
-        args.application, options.pairs(args.define, "-D"), kernel_folders=args.kernels
-    )
+    application = load_application(args.application, options.pairs(args.define, "-D"), kernel_folders=args.kernels)
     for warning in application.warnings:
         print(f"manycl: warning: {warning}", file=sys.stderr)
     with Runner(application, args.devices) as runner:

@@ -67,22 +67,31 @@ class Array:
         _copy(out, source)
         return out
 
-    def set(self, contents: npt.ArrayLike) -> None:
-        """Replace the contents (same shape; the type is converted if that loses nothing)."""
+    def set(self, contents: npt.ArrayLike, *, copy: bool = True) -> None:
+        """Replace the contents (same shape; the type is converted if that loses nothing).
+
+        With ``copy=False`` the memory of ``contents`` (same type, C-contiguous) is read in place when a device needs
+        it: do not change it before the queue is finished.
+        """
         data = np.asarray(contents)
         if data.shape != self.shape:
             raise ResultError(f"contents have shape {data.shape}; this array is {self.shape}")
         if not np.can_cast(data.dtype, self.dtype, "same_kind"):
             raise ResultError(f"contents of type {data.dtype} do not fit an array of {self.dtype}")
         self.queue.finish()
-        _copy(self._view(self.queue.session.overwrite(self.buffer.key)), data)
+        if copy:
+            _copy(self._view(self.queue.session.overwrite(self.buffer.key)), data)
+        elif data.dtype == self.dtype and data.flags.c_contiguous:
+            self.queue.session.borrow(self.buffer.key, as_bytes(data))
+        else:
+            raise ResultError(f"copy=False needs C-contiguous contents of type {self.dtype}")
 
     @contextmanager
     def map(self) -> Iterator[AnyArray]:
         """The contents in place, for reading and writing on the host without a copy, while the ``with`` block lasts::
 
-            with a.map() as host:
-                host[:] = data
+        with a.map() as host:
+            host[:] = data
         """
         self.queue.finish()
         self.queue.session.host(self.buffer.key)

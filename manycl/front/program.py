@@ -168,7 +168,8 @@ class Kernel:
                 check_element_type(fact, array.dtype.str)
             except LaunchError as error:
                 raise LaunchError(
-                    f"kernel {self.name}: {error.message}", hint="make the array with the type the kernel declares"
+                    f"kernel {self.name}: {error.message}",
+                    hint="make the array with the type the kernel declares",
                 ) from None
             self._fits.add((fact.index, array.dtype))
         if array.buffer.key in queue.mapped:
@@ -184,7 +185,8 @@ class Kernel:
             return found
         if fact.kind == "buffer":
             raise LaunchError(
-                f"{self._where(fact)} needs an array, not {type(value).__name__}", hint="queue.array(…) makes one"
+                f"{self._where(fact)} needs an array, not {type(value).__name__}",
+                hint="queue.array(…) makes one",
             )
         if fact.kind == "local":
             size = getattr(value, "size", value)

@@ -17,6 +17,7 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask, Node
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
+from manycl.run.backends.tape import Tape
 from manycl.run.engine import Result
 from manycl.run.session import Session
 from manycl.trace import Trace
@@ -64,7 +65,8 @@ class Queue:
 
     ``devices``: the syntax of ``--devices`` (default: MANYCL_DEVICES, else all); ``policy``: a name, a policy object or
     a plan (default: MANYCL_POLICY, else ``auto``); ``queues``: command queues per device name or kind; ``options``: the
-    policy's. ``session`` shares the devices and arrays of another queue.
+    policy's. ``session`` shares the devices and arrays of another queue. ``profile=False`` gives up kernel times in
+    traces for a little less overhead per kernel (GPUs).
     """
 
     def __init__(
@@ -75,8 +77,9 @@ class Queue:
         queues: Mapping[str, int] | None = None,
         options: Mapping[str, Any] | None = None,
         session: Session | None = None,
+        profile: bool = True,
     ) -> None:
-        self.session = session or Session(devices)
+        self.session = session or Session(devices, profile=profile)
         self.policy = policy
         self.queues = dict(queues or {})
         self.options = {k: str(v) for k, v in (options or {}).items()}
@@ -203,7 +206,7 @@ class Queue:
         if not len(self._builder):
             return
         graph, self.hold = self.take(), {}
-        self._run(graph)
+        self.run(graph)
 
     def prepare(self) -> Prepared:
         """Take what is enqueued as a graph that can be run again and again, without planning it anew."""
@@ -227,7 +230,12 @@ class Queue:
         self.batch += 1
         return builder.build(components)
 
-    def _run(self, graph: Graph, policy: str | Policy | Plan | None = None) -> Result:
+    def ran(self, result: Result) -> None:
+        """Make a run the last one."""
+        self._result, self._trace = result, None
+
+    def run(self, graph: Graph, policy: str | Policy | Plan | None = None) -> Result:
+        """Run a graph over this queue's arrays (``finish`` and prepared graphs do this)."""
         self._trace = None
         try:
             self._result = self.session.run(
@@ -259,20 +267,31 @@ class Queue:
 
 
 class Prepared:
-    """A graph that runs again and again. A static policy's plan is made once; ``plan`` shows it after the first run."""
+    """A graph that runs again and again. The first two runs are planned (the second knows how long the kernels take);
+    the plan of the second, ``plan``, is then kept."""
 
     def __init__(self, queue: Queue, graph: Graph, arrays: dict[int, Array]) -> None:
         self.queue = queue
         self.graph = graph
         self.plan: Plan | None = None
         self._arrays = arrays
+        self._runs = 0
+        self._tape: Tape | None = None
 
     def run(self) -> Result:
         """Run the graph on the arrays' present contents. What is enqueued on the queue runs first."""
-        self.queue.finish()
-        result = self.queue._run(self.graph, self.plan)
-        if self.plan is None:
+        queue = self.queue
+        queue.finish()
+        if self._tape is not None:
+            result = queue.session.play(self._tape)
+            if result is not None:
+                queue.ran(result)
+                return result
+        result = queue.run(self.graph, self.plan)
+        self._runs += 1
+        if self._runs >= 2:
             self.plan = result.plan
+            self._tape = queue.session.tape(result)
         return result
 
 

@@ -92,8 +92,7 @@ class Runner:
     def outputs(self) -> dict[str, AnyArray]:
         """The results by name, copied out."""
         return {
-            o.name: self.session.host(o.buffer).view(o.dtype).reshape(o.shape).copy()
-            for o in self.application.outputs
+            o.name: self.session.host(o.buffer).view(o.dtype).reshape(o.shape).copy() for o in self.application.outputs
         }
 
     def check(self, outputs: Mapping[str, AnyArray]) -> list[Check]:
@@ -130,9 +129,7 @@ class Runner:
             raise ResultError(f"{path}: {name} failed: {type(error).__name__}: {error}") from error
 
 
-def _against(
-    what: str, outputs: Mapping[str, AnyArray], expected: Mapping[str, AnyArray], tolerance: float
-) -> Check:
+def _against(what: str, outputs: Mapping[str, AnyArray], expected: Mapping[str, AnyArray], tolerance: float) -> Check:
     """Compare all outputs; the error of one is max|result - expected| / max|expected|."""
     worst, faults = 0.0, []
     for name, result in outputs.items():

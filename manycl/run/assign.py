@@ -265,7 +265,10 @@ class Ask:
             Assigned(n, ON_HOST, 0, True)
             if isinstance(graph.nodes[n], HostTask)
             else Assigned(
-                n, device, queue, last[queue] == n or any(of[s] != component.index for s in graph.successors[n])
+                n,
+                device,
+                queue,
+                last[queue] == n or any(of[s] != component.index for s in graph.successors[n]),
             )
             for n, queue in placed
         ]

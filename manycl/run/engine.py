@@ -15,7 +15,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.assign import Follow
-from manycl.run.backend import Backend, Failed, Record
+from manycl.run.backend import Backend, Command, Failed, Record
 from manycl.run.coherence import Directory
 from manycl.run.state import RunState
 from manycl.trace import DecisionEvent, FailureEvent, Trace
@@ -23,7 +23,7 @@ from manycl.trace import DecisionEvent, FailureEvent, Trace
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run. ``seconds`` from the first command to the last completion; ``plan`` where there was one."""
+    """A finished run. ``seconds`` from the first command to the last completion."""
 
     graph: Graph
     machine: Machine
@@ -31,7 +31,8 @@ class Result:
     seconds: float
     record: Record
     decisions: tuple[DecisionEvent, ...] = ()
-    plan: Plan | None = None
+    plan: Plan | None = None  # a dynamic policy's: what it decided, without times
+    commands: tuple[Command, ...] | None = None  # all of them, where all could be enqueued at the start
     kind: str = "run"
     details: dict[str, Any] = field(default_factory=dict)
 
@@ -81,11 +82,14 @@ def execute(
     backend.begin(problem.graph, state.queues)
     careful = flags.debug() >= 4
     try:
-        backend.perform(state.start(backend.now()))
+        first = state.start(backend.now())
+        backend.perform(first)
+        later = False
         while not state.finished:
             for report in backend.wait():
                 commands = state.handle(report)
                 if commands:
+                    later = True
                     backend.perform(commands)
             if state.failed is not None:
                 break
@@ -101,13 +105,24 @@ def execute(
         _lose(state, directory, f"the run was stopped by {type(error).__name__}")
         backend.abort()
         raise
-    plan = state.assigner.plan if isinstance(state.assigner, Follow) else None
     result = Result(
-        problem.graph, problem.machine, name, seconds, record, tuple(state.assigner.decisions), plan
+        graph=problem.graph,
+        machine=problem.machine,
+        policy=name,
+        seconds=seconds,
+        record=record,
+        decisions=tuple(state.assigner.decisions),
+        plan=state.assigner.plan if isinstance(state.assigner, Follow) else _as_plan(state, name, problem.machine),
+        commands=None if later else tuple(first),
     )
     if state.failed is not None:
         raise _failure(state, state.failed, result, directory)
     return result
+
+
+def _as_plan(state: RunState, name: str, machine: Machine) -> Plan:
+    """What a dynamic policy decided, so that it can be done again without asking."""
+    return Plan(tuple(state.issued), name, tuple(d.name for d in machine.devices), 0.0)
 
 
 def _lose(state: RunState, directory: Directory, reason: str) -> None:

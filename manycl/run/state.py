@@ -8,12 +8,11 @@ static plan is enqueued far ahead, and only dependences between devices wait for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 
 from manycl.errors import GraphError
 from manycl.graph.graph import Launch
 from manycl.machine import HOST
-from manycl.plan.plan import Plan
+from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.assign import Assigned, Assigner, assigner
@@ -22,7 +21,6 @@ from manycl.run.backend import (
     HOST_DEVICE,
     UPLOAD_QUEUE,
     Command,
-    Done,
     Download,
     Failed,
     HostCall,
@@ -42,14 +40,13 @@ class RunState:
     was issued; what is in a queue was issued there and is not complete.
     """
 
-    def __init__(
-        self, problem: Problem, policy: StaticPolicy | DynamicPolicy | Plan, directory: Directory
-    ) -> None:
+    def __init__(self, problem: Problem, policy: StaticPolicy | DynamicPolicy | Plan, directory: Directory) -> None:
         graph = problem.graph
         self.graph = graph
         self.directory = directory
         self.failed: Failed | None = None
         self.complete = 0
+        self.issued: list[Assignment] = []  # in the order of enqueueing
         self.assigner: Assigner = assigner(problem, policy, directory.valid)
         self.queues = self.assigner.queues
         self._predecessors = graph.predecessors
@@ -165,6 +162,7 @@ class RunState:
         device_of[node] = device
         queue_of[node] = queue
         self._push(node, device, queue)
+        self.issued.append(Assignment(node, device, queue, 0.0, 0.0))
         commands.append(Run(node, device, queue, after, watched))
         return True
 
@@ -186,6 +184,7 @@ class RunState:
             self._arriving.pop(key, None)
         self._device[node] = HOST_DEVICE
         self._push(node, HOST_DEVICE, 0)
+        self.issued.append(Assignment(node, HOST_DEVICE, 0, 0.0, 0.0))
         commands.append(HostCall(node))
         return True
 

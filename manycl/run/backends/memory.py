@@ -58,6 +58,7 @@ class Memory:
     def __init__(self, machine: Machine, contexts: Sequence[cl.Context], queues: Sequence[cl.CommandQueue]) -> None:
         self._machine = machine
         self._contexts = contexts
+        self.version = 0  # counts up when a buffer object that somebody may hold stops being the right one
         self._sizes: dict[int, int] = {}
         self._names: dict[int, str] = {}
         self._host: dict[int, Bytes] = {}
@@ -73,8 +74,12 @@ class Memory:
         self._names[key] = name
 
     def borrow(self, key: int, data: Bytes) -> None:
-        """The first contents are the caller's own array, read in place until somebody needs a host copy."""
+        """The contents are the caller's own array, read in place until somebody needs a host copy."""
         self._borrowed[key] = data
+        self.version += 1
+        for device, held in zip(self._machine.devices, self._buffers, strict=True):
+            if device.memory == HOST:
+                held.pop(key, None)  # it wraps a host copy that is stale now; made anew when it is needed
 
     def nbytes(self, key: int) -> int:
         return self._sizes[key]
@@ -87,10 +92,16 @@ class Memory:
         data = self._host.get(key)
         if data is None:
             data = self._host[key] = self._allocate(key)
+        if self._borrowed:
             source = self._borrowed.pop(key, None)
             if source is not None:
                 copy_bytes(data, source)
         return data
+
+    def replace(self, key: int) -> Bytes:
+        """The host's copy, for writing all of it."""
+        self._borrowed.pop(key, None)
+        return self.host(key)
 
     def upload_source(self, key: int) -> tuple[Bytes, bool]:
         """Where an upload reads from, and whether the driver can take it from there at full rate (pinned)."""
@@ -101,8 +112,7 @@ class Memory:
 
     def download_target(self, key: int) -> tuple[Bytes, bool]:
         """Where a download writes to, and whether it is pinned."""
-        self._borrowed.pop(key, None)
-        return self.host(key), key in self._pins
+        return self.replace(key), key in self._pins
 
     def on_device(self, key: int, device: int) -> cl.Buffer:
         """The buffer object of a device."""
@@ -118,6 +128,7 @@ class Memory:
 
     def release(self, key: int) -> None:
         """Free all copies. Only when no run is under way."""
+        self.version += 1
         for held in self._buffers:
             held.pop(key, None)
         self._host.pop(key, None)
@@ -149,9 +160,7 @@ class Memory:
         flags = cl.mem_flags
         try:
             if value.memory == HOST:
-                return cl.Buffer(
-                    self._contexts[device], flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=self.host(key)
-                )
+                return cl.Buffer(self._contexts[device], flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=self.host(key))
             return cl.Buffer(self._contexts[device], flags.READ_WRITE, nbytes)
         except cl.Error as error:
             raise RunError(

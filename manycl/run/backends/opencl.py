@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -23,8 +23,8 @@ from manycl.run.backend import Command, Done, Download, Failed, HostCall, Report
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.programs import Programs
+from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.staging import STAGE_FROM, Stager
-from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
 
 _START = cl.profiling_info.START
 _END = cl.profiling_info.END
@@ -36,17 +36,18 @@ CALIBRATE_EVERY = 2.0  # seconds; device clocks drift against the host's
 class Driver:
     """One opened device: its context, queues, waiting thread and clock offset."""
 
-    def __init__(self, opened: OpenDevice) -> None:
+    def __init__(self, opened: OpenDevice, profile: bool = True) -> None:
         self.device = opened.device
         self.cl = opened.cl
         self.context = cl.Context([opened.cl])
-        self._profiling = cl.command_queue_properties.PROFILING_ENABLE
+        self.throttled = opened.device.slowdown > 1.0
+        self.profile = profile or self.throttled
+        self._properties = cl.command_queue_properties.PROFILING_ENABLE if self.profile else 0
         self.queues: list[cl.CommandQueue] = [self.new_queue()]
         own = opened.device.memory != HOST
         self.uploads = self.new_queue() if own else self.queues[0]
         self.downloads = self.new_queue() if own else self.queues[0]
         self.stager = Stager(self.context, self.uploads) if own else None
-        self.throttled = opened.device.slowdown > 1.0
         self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.thread: threading.Thread | None = None
         self._offset = 0.0
@@ -54,7 +55,7 @@ class Driver:
 
     def new_queue(self) -> cl.CommandQueue:
         """Always for this device by name: a context made of a sub-device may list its parent (seen with PoCL 3)."""
-        return cl.CommandQueue(self.context, self.cl, properties=self._profiling)
+        return cl.CommandQueue(self.context, self.cl, properties=self._properties)
 
     def need_queues(self, count: int) -> None:
         while len(self.queues) < count:
@@ -77,7 +78,7 @@ class Driver:
         A marker's ``queued`` time lies between two readings of the host's clock; the narrowest of a few is kept.
         """
         now = time.perf_counter()
-        if now - self._calibrated < CALIBRATE_EVERY:
+        if not self.profile or now - self._calibrated < CALIBRATE_EVERY:
             return self._offset
         best = float("inf")
         for _ in range(5):
@@ -102,90 +103,13 @@ class Driver:
             queue.finish()
 
 
-class OpenCLRecord:
-    """Events of a run, read from the drivers' profiling data when asked for."""
-
-    def __init__(self, graph: Graph, machine: Machine, begin: float) -> None:
-        self.graph = graph
-        self.machine = machine
-        self.begin = begin
-        self.kernels: list[tuple[int, int, int, cl.Event]] = []  # node, device, queue, event
-        self.transfers: list[tuple[int, int, bool, Any]] = []  # buffer, device, is upload, event or Future
-        self.hosts: list[tuple[int, float, float]] = []
-        self.offsets: list[float] = []
-        self.failure: Failed | None = None
-        self._times: list[tuple[int, int, int, float, float]] | None = None
-
-    def times(self) -> list[tuple[int, int, int, float, float]]:
-        """(node, device, queue, start, end) of every launch that completed; seconds since the run began."""
-        if self._times is None:
-            shift = [o - self.begin for o in self.offsets]
-            slow = [d.slowdown for d in self.machine.devices]
-            times = []
-            for node, device, queue, event in self.kernels:
-                try:
-                    start = event.get_profiling_info(_START) * 1e-9
-                    end = event.get_profiling_info(_END) * 1e-9
-                except cl.Error:
-                    continue  # it never completed
-                begin = max(0.0, start + shift[device])
-                times.append((node, device, queue, begin, begin + (end - start) * slow[device]))
-            self._times = times
-            self.kernels = []
-        return self._times
-
-    def durations(self) -> Iterable[tuple[int, int, float]]:
-        return [(n, d, end - start) for n, d, _, start, end in self.times()]
-
-    def events(self) -> Sequence[Event]:
-        graph, devices = self.graph, self.machine.devices
-        component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
-        out: list[KernelEvent | TransferEvent | HostEvent] = []
-        for node, device, queue, start, end in self.times():
-            launch = graph.nodes[node]
-            assert isinstance(launch, Launch)
-            out.append(
-                KernelEvent(
-                    node,
-                    launch.name,
-                    devices[device].name,
-                    queue,
-                    start,
-                    end,
-                    launch.global_size,
-                    launch.local_size,
-                    component.get(node, -1),
-                )
-            )
-        out.extend(self._transfer_events())
-        out.extend(HostEvent(n, graph.nodes[n].name, start, end) for n, start, end in self.hosts)
-        return sorted(out, key=lambda e: e.start)
-
-    def _transfer_events(self) -> Iterable[TransferEvent]:
-        for key, device, is_upload, what in self.transfers:
-            try:
-                if isinstance(what, tuple):
-                    start, end = what[0] - self.begin, what[1] - self.begin
-                else:
-                    shift = self.offsets[device] - self.begin
-                    start = max(0.0, what.get_profiling_info(_START) * 1e-9 + shift)
-                    end = max(start, what.get_profiling_info(_END) * 1e-9 + shift)
-            except cl.Error:
-                continue
-            buffer = self.graph.buffers[key]
-            ends = ("host", self.machine.devices[device].name)
-            source, target = ends if is_upload else ends[::-1]
-            yield TransferEvent(
-                key, buffer.name or f"buffer {key}", source, target, buffer.nbytes, start, end
-            )
-
-
 class OpenCLBackend:
     """Runs commands on real devices. One run at a time; the session's memory and programs outlive it."""
 
-    def __init__(self, machine: Machine, opened: Sequence[OpenDevice]) -> None:
+    def __init__(self, machine: Machine, opened: Sequence[OpenDevice], profile: bool = True) -> None:
         self.machine = machine
-        self.drivers = [Driver(o) for o in opened]
+        self.profile = profile
+        self.drivers = [Driver(o, profile) for o in opened]
         contexts = [d.context for d in self.drivers]
         self.memory = Memory(machine, contexts, [d.queues[0] for d in self.drivers])
         self.programs = Programs(machine, contexts, [d.cl for d in self.drivers])
@@ -204,12 +128,11 @@ class OpenCLBackend:
         self._graph = graph
         self._events: dict[int, cl.Event] = {}
         self._inbox = SimpleQueue()
-        self._outstanding = 0
         self._stopping = False
         self._interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._begin = time.perf_counter()
-        self.record = OpenCLRecord(graph, self.machine, self._begin)
+        self.record = OpenCLRecord(graph, self.machine, self._begin, profiled=self.profile)
         self.record.offsets = offsets
 
     def now(self) -> float:
@@ -217,6 +140,7 @@ class OpenCLBackend:
 
     def perform(self, commands: Sequence[Command]) -> None:
         touched: set[tuple[int, int]] = set()
+        uploads: set[int] = set()
         for command in commands:
             try:
                 if type(command) is Run:
@@ -224,6 +148,7 @@ class OpenCLBackend:
                     touched.add((command.device, command.queue))
                 elif type(command) is Upload:
                     self._upload(command)
+                    uploads.add(command.device)
                 elif type(command) is Download:
                     self._download(command)
                 else:
@@ -231,8 +156,9 @@ class OpenCLBackend:
                     self._call(command)
             except (cl.Error, ManyclError) as error:
                 self._inbox.put(Failed(command.token, self.now(), str(error)))
-                self._outstanding += 1
                 break
+        for device in uploads:  # before the queues that wait for them
+            self.drivers[device].uploads.flush()
         for device, queue in touched:
             self.drivers[device].queues[queue].flush()
 
@@ -247,12 +173,7 @@ class OpenCLBackend:
     def finish(self) -> OpenCLRecord:
         self._drain()
         sys.setswitchinterval(self._interval)
-        status = cl.event_info.COMMAND_EXECUTION_STATUS
-        for node, _, _, event in self.record.kernels:
-            if event.get_info(status) < 0:
-                code = event.get_info(status)
-                self.record.failure = Failed(node, self.now(), f"the driver ended it with status {code}")
-                break
+        self.record.find_failure(self.now())
         return self.record
 
     def abort(self) -> OpenCLRecord:
@@ -341,10 +262,7 @@ class OpenCLBackend:
         buffer = self.memory.on_device(command.buffer, command.device)
         after = [self._events[t] for t in command.after]
         if is_pinned or len(source) < STAGE_FROM or driver.stager is None:
-            event = cl.enqueue_copy(
-                driver.uploads, buffer, source, is_blocking=False, wait_for=after or None
-            )
-            driver.uploads.flush()
+            event = cl.enqueue_copy(driver.uploads, buffer, source, is_blocking=False, wait_for=after or None)
             self._events[command.token] = event
             self.record.transfers.append((command.buffer, command.device, True, event))
             if command.notify:
@@ -361,9 +279,7 @@ class OpenCLBackend:
         buffer = self.memory.on_device(command.buffer, command.device)
         after = [self._events[t] for t in command.after]
         if is_pinned or len(target) < STAGE_FROM or driver.stager is None:
-            event = cl.enqueue_copy(
-                driver.downloads, target, buffer, is_blocking=False, wait_for=after or None
-            )
+            event = cl.enqueue_copy(driver.downloads, target, buffer, is_blocking=False, wait_for=after or None)
             driver.downloads.flush()
             self._events[command.token] = event
             self.record.transfers.append((command.buffer, command.device, False, event))
@@ -435,6 +351,10 @@ class OpenCLBackend:
             waits.append(idle)
         for idle in waits:
             idle.wait()
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until no queue holds anything."""
         for driver in self.drivers:
             for queue in (*driver.queues, driver.uploads, driver.downloads):
                 try:

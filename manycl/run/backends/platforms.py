@@ -49,9 +49,7 @@ def open_devices(selection: str | Sequence[str] | None = None) -> tuple[Machine,
     """
     items = parse(flags.devices() if selection is None else selection)
     if not survey().roots:
-        raise DeviceError(
-            "\n  ".join(["there is no OpenCL device on this machine", *survey().notes]), hint=INSTALL
-        )
+        raise DeviceError("\n  ".join(["there is no OpenCL device on this machine", *survey().notes]), hint=INSTALL)
     chosen = _choose(items)
     memories = 1
     opened: list[OpenDevice] = []
@@ -61,9 +59,7 @@ def open_devices(selection: str | Sequence[str] | None = None) -> tuple[Machine,
         memories += not shares
         opened.append(replace(c, device=replace(c.device, memory=memory)))
     links = tuple(
-        Link(a, b, _PRIOR_BANDWIDTH, _PRIOR_LATENCY)
-        for m in range(1, memories)
-        for a, b in ((HOST, m), (m, HOST))
+        Link(a, b, _PRIOR_BANDWIDTH, _PRIOR_LATENCY) for m in range(1, memories) for a, b in ((HOST, m), (m, HOST))
     )
     return Machine(tuple(o.device for o in opened), links), tuple(opened)
 
@@ -107,9 +103,7 @@ def _select(item: Item) -> list[Root]:
                 item, f"{word} is a part of {name['root']}: say how that is divided, as in {name['root']}/2#1"
             )
     else:
-        found = [r for r in roots if word in _platform_text(r)] or [
-            r for r in roots if word in r.device.model.lower()
-        ]
+        found = [r for r in roots if word in _platform_text(r)] or [r for r in roots if word in r.device.model.lower()]
         found = [r for r in found if not r.device.simulator] or found
         first_cpu = next((r for r in found if r.device.kind == "cpu"), None)
         found = [r for r in found if r.device.kind != "cpu" or r is first_cpu]
@@ -170,14 +164,11 @@ def _parts(root: Root, item: Item, parts: Sequence[Any]) -> list[OpenDevice]:
 
 def _refusal(item: Item | str, problem: str) -> DeviceError:
     there = [
-        f"{d.name}: {d.model} ({d.platform}), {d.compute_units} compute units"
-        + (f"; {r.why_not}" if r.why_not else "")
+        f"{d.name}: {d.model} ({d.platform}), {d.compute_units} compute units" + (f"; {r.why_not}" if r.why_not else "")
         for r in survey().roots
         for d in (r.device,)
     ]
-    return DeviceError(
-        "\n    ".join([f"{item}: {problem}; here are", *there, *survey().notes]), hint=EXAMPLES
-    )
+    return DeviceError("\n    ".join([f"{item}: {problem}; here are", *there, *survey().notes]), hint=EXAMPLES)
 
 
 def shares_host_memory(device: Any) -> bool:

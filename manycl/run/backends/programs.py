@@ -13,7 +13,6 @@ from manycl.analysis.facts import ProgramFacts
 from manycl.errors import Diagnostic, SourceError
 from manycl.machine import Machine
 
-
 _Key = tuple[str, tuple[str, ...], str]
 
 
@@ -26,9 +25,7 @@ class Programs:
     """Built once per text, options and device. One kernel object serves all launches of a kernel on a device: only
     one thread sets its arguments, and OpenCL copies them when the kernel is enqueued."""
 
-    def __init__(
-        self, machine: Machine, contexts: Sequence[cl.Context], devices: Sequence[cl.Device]
-    ) -> None:
+    def __init__(self, machine: Machine, contexts: Sequence[cl.Context], devices: Sequence[cl.Device]) -> None:
         self._machine = machine
         self._contexts = contexts
         self._devices = devices

@@ -1,95 +1,105 @@
 """Transfers between ordinary (pageable) host memory and a device: through pinned chunks, both halves overlapped.
 
-A driver that is handed pageable memory copies it in one thread (9.9 GB/s where pinned memory reaches 55). Here several
-threads fill a chunk while the device fetches the one before. Small transfers go straight to the driver.
+A driver that is handed pageable memory copies it in one thread (10 GB/s where pinned memory reaches 55). Here several
+threads each move chunks of their own: while the device fetches one, its thread fills the next. Small transfers go
+straight to the driver.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from os import cpu_count
 from typing import Any
 
+import numpy as np
 import pyopencl as cl
 
-from manycl.run.backends.memory import Bytes, copy_bytes, pinned
+from manycl.run.backends.memory import Bytes, pinned
 
 STAGE_FROM = 1 << 20  # bytes; below, the driver's own path has less latency
-CHUNK = 16 << 20  # bytes
-SLOTS = 4
+CHUNK = 4 << 20  # bytes; measured beside an H200: eight threads copy 4 MiB pieces at 52 GB/s, 1 MiB pieces at 37
+WORKERS = 8
+_SLOTS = 2  # chunks of a worker: one on its way, one being filled
 
 
 class Stager:
-    """One device's staging: ``SLOTS`` pinned chunks and a thread that runs one transfer after another."""
+    """One device's staging: threads with two pinned chunks each, and one that runs transfer after transfer."""
 
     def __init__(self, context: cl.Context, queue: cl.CommandQueue) -> None:
         self._context = context
         self._queue = queue
-        self._slots: list[tuple[cl.Buffer, Bytes]] = []
-        self._thread = ThreadPoolExecutor(1, "manycl-stage")
+        self._workers = min(WORKERS, cpu_count() or 1)
+        self._slots: list[list[Bytes]] = []
+        self._pins: list[cl.Buffer] = []
+        self._order = ThreadPoolExecutor(1, "manycl-stage")
+        self._copiers = ThreadPoolExecutor(self._workers, "manycl-stage-copy")
 
     def upload(self, buffer: cl.Buffer, source: Bytes, after: list[cl.Event]) -> Future[tuple[float, float]]:
         """Copy ``source`` to the buffer once ``after`` is complete; the result is (start, end) by ``perf_counter``, and
         the future raises what the driver raised."""
-        return self._thread.submit(self._upload, buffer, source, after)
+        return self._order.submit(self._transfer, buffer, source, after, _push)
 
     def download(self, buffer: cl.Buffer, target: Bytes, after: list[cl.Event]) -> Future[tuple[float, float]]:
-        """Copy the device's buffer to ``target`` once ``after`` is complete."""
-        return self._thread.submit(self._download, buffer, target, after)
+        """Copy the buffer to ``target`` once ``after`` is complete; as ``upload``."""
+        return self._order.submit(self._transfer, buffer, target, after, _pull)
 
     def close(self) -> None:
-        self._thread.shutdown()
-        self._slots.clear()
+        self._order.shutdown()
+        self._copiers.shutdown()
 
-    def _prepare(self) -> None:
-        while len(self._slots) < SLOTS:
-            self._slots.append(pinned(self._context, self._queue, CHUNK))
-
-    def _upload(self, buffer: cl.Buffer, source: Bytes, after: list[cl.Event]) -> tuple[float, float]:
-
+    def _transfer(self, buffer: cl.Buffer, data: Bytes, after: list[cl.Event], move: Any) -> tuple[float, float]:
         for event in after:
             event.wait()
-        self._prepare()
+        if not self._slots:
+            for _ in range(self._workers):
+                pins = [pinned(self._context, self._queue, CHUNK) for _ in range(_SLOTS)]
+                self._pins.extend(pin for pin, _ in pins)
+                self._slots.append([chunk for _, chunk in pins])
         begin = time.perf_counter()
-        busy: list[Any] = [None] * SLOTS
-        for number, start in enumerate(range(0, len(source), CHUNK)):
-            part = source[start : start + CHUNK]
-            slot = number % SLOTS
-            if busy[slot] is not None:
-                busy[slot].wait()
-            chunk = self._slots[slot][1][: len(part)]
-            copy_bytes(chunk, part)
-            busy[slot] = cl.enqueue_copy(self._queue, buffer, chunk, dst_offset=start, is_blocking=False)
-            self._queue.flush()
-        for event in busy:
-            if event is not None:
-                event.wait()
+        starts = iter(range(0, len(data), CHUNK))  # shared: each worker takes the next chunk there is
+        futures = [self._copiers.submit(move, self._queue, buffer, data, starts, slots) for slots in self._slots]
+        for future in futures:
+            future.result()
         return begin, time.perf_counter()
 
-    def _download(self, buffer: cl.Buffer, target: Bytes, after: list[cl.Event]) -> tuple[float, float]:
 
-        for event in after:
+def _push(queue: cl.CommandQueue, buffer: cl.Buffer, data: Bytes, starts: Iterator[int], slots: list[Bytes]) -> None:
+    """One worker of an upload."""
+    busy: list[Any] = [None] * len(slots)
+    turn = 0
+    for start in starts:
+        part = data[start : start + CHUNK]
+        chunk = slots[turn][: len(part)]
+        if busy[turn] is not None:
+            busy[turn].wait()
+        np.copyto(chunk, part)
+        busy[turn] = cl.enqueue_copy(queue, buffer, chunk, dst_offset=start, is_blocking=False)
+        queue.flush()
+        turn = (turn + 1) % len(slots)
+    for event in busy:
+        if event is not None:
             event.wait()
-        self._prepare()
-        begin = time.perf_counter()
-        starts = range(0, len(target), CHUNK)
-        pending: list[tuple[int, Any]] = []
 
-        def fetch(number: int) -> None:
-            start = starts[number]
-            chunk = self._slots[number % SLOTS][1][: min(CHUNK, len(target) - start)]
-            event = cl.enqueue_copy(self._queue, chunk, buffer, src_offset=start, is_blocking=False)
-            self._queue.flush()
-            pending.append((number, event))
 
-        for number in range(min(SLOTS, len(starts))):
-            fetch(number)
-        while pending:
-            number, event = pending.pop(0)
-            event.wait()
-            start = starts[number]
-            part = target[start : start + CHUNK]
-            copy_bytes(part, self._slots[number % SLOTS][1][: len(part)])
-            if number + SLOTS < len(starts):
-                fetch(number + SLOTS)
-        return begin, time.perf_counter()
+def _pull(queue: cl.CommandQueue, buffer: cl.Buffer, data: Bytes, starts: Iterator[int], slots: list[Bytes]) -> None:
+    """One worker of a download: a chunk is on its way while the one before is copied out."""
+    coming: list[tuple[int, Bytes, Any]] = []
+
+    def take() -> None:
+        start, chunk, event = coming.pop(0)
+        event.wait()
+        np.copyto(data[start : start + len(chunk)], chunk)
+
+    turn = 0
+    for start in starts:
+        if len(coming) == len(slots):
+            take()
+        chunk = slots[turn][: min(CHUNK, len(data) - start)]
+        event = cl.enqueue_copy(queue, chunk, buffer, src_offset=start, is_blocking=False)
+        queue.flush()
+        coming.append((start, chunk, event))
+        turn = (turn + 1) % len(slots)
+    while coming:
+        take()

@@ -1,0 +1,130 @@
+"""``manycl devices``: what is here, what ``--devices`` chooses of it, and machine files."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+
+from manycl import flags
+from manycl.cli.options import add_devices, writable
+from manycl.errors import ManyclError
+from manycl.machine import HOST, Device, Machine
+from manycl.units import format_quantity, show_bytes
+
+HELP = "list the OpenCL devices that are here, or that a machine file describes"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_devices(parser)
+    parser.add_argument("--machine", metavar="FILE", help="show the machine that a file describes instead")
+    parser.add_argument("--save", metavar="FILE", help="write the chosen devices as a machine file, to be edited")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.machine and (args.devices or args.save):
+        raise ManyclError("--machine shows a file; --devices and --save are about this machine")
+    writable({"--save": args.save})
+    return _described(args) if args.machine else _here(args)
+
+
+def _described(args: argparse.Namespace) -> int:
+    from manycl.machine_file import load_machine
+
+    machine = load_machine(args.machine)
+    if args.json:
+        print(json.dumps({"machine": dataclasses.asdict(machine)}, indent=2))
+        return 0
+    print(machine.name)
+    _print_machine(machine)
+    for key, text in machine.notes.items():
+        print(f"  {key}: {text}")
+    return 0
+
+
+def _here(args: argparse.Namespace) -> int:
+    from manycl.machine_file import format_machine
+    from manycl.run.backends.platforms import open_devices, shares_host_memory
+    from manycl.run.backends.survey import survey
+
+    chosen = args.devices if args.devices is not None else flags.devices()
+    machine, _ = open_devices(chosen)
+    found = survey()
+    # what a device shares is proved, not believed; a simulator is not worth starting for it
+    shares = {
+        r.device.name: None if r.device.simulator else r.device.kind == "cpu" and shares_host_memory(r.cl)
+        for r in found.roots
+    }
+    if args.save:
+        text = format_machine(machine)
+        with open(args.save, "w", encoding="utf-8") as file:
+            file.write(text)
+    if args.json:
+        record = {
+            "devices": [
+                dataclasses.asdict(r.device)
+                | {"shares_host_memory": shares[r.device.name], "in_all": not r.why_not, "why_not": r.why_not}
+                for r in found.roots
+            ],
+            "notes": list(found.notes),
+            "selection": chosen,
+            "machine": dataclasses.asdict(machine),
+        }
+        print(json.dumps(record, indent=2))
+        return 0
+    rows = [
+        (*_row(r.device), _SHARES[shares[r.device.name]], f"no: {r.why_not}" if r.why_not else "yes")
+        for r in found.roots
+    ]
+    print(_table([(*_COLUMNS, "HOST MEMORY", "IN all"), *rows]))
+    for note in found.notes:
+        print(f"note: {note}")
+    if chosen.strip() != "all":
+        print(f"\nchosen by {chosen}:")
+        _print_machine(machine)
+    else:
+        _print_links(machine)
+    return 0
+
+
+_COLUMNS = ("NAME", "KIND", "MODEL", "PLATFORM", "UNITS", "CLOCK", "MEMORY")
+_SHARES = {True: "shared", False: "own", None: "not tested"}
+
+
+def _row(device: Device) -> tuple[str, ...]:
+    return (
+        device.name,
+        device.kind,
+        device.model or "-",
+        f"{device.platform} ({device.driver.rpartition('; ')[2]})" if device.platform else "-",
+        str(device.compute_units),
+        format_quantity(float(f"{device.clock:.4g}"), "Hz"),
+        show_bytes(device.global_memory),
+    )
+
+
+def _print_machine(machine: Machine) -> None:
+    rows = [
+        (
+            *_row(d),
+            "shared" if d.memory == HOST else machine.memory_name(d.memory) + "'s",
+            format_quantity(float(f"{d.flops:.3g}"), "FLOP/s"),
+            f"{d.slowdown:g}",
+        )
+        for d in machine.devices
+    ]
+    print(_table([(*_COLUMNS, "HOST MEMORY", "ESTIMATE", "SLOWDOWN"), *rows]))
+    _print_links(machine)
+
+
+def _print_links(machine: Machine) -> None:
+    for link in machine.links:
+        ends = f"{machine.memory_name(link.source)} -> {machine.memory_name(link.target)}"
+        print(f"link {ends}: {format_quantity(link.bandwidth, 'B/s')}, {format_quantity(link.latency, 's')}")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(w.ljust(n) for w, n in zip(r, widths, strict=True)).rstrip() for r in rows)

@@ -1,0 +1,103 @@
+"""What a run on OpenCL devices did, read from the drivers' profiling data when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyopencl as cl
+
+from manycl.graph.graph import Graph, Launch
+from manycl.machine import Machine
+from manycl.run.backend import Failed
+from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
+
+_START = cl.profiling_info.START
+_END = cl.profiling_info.END
+_STATUS = cl.event_info.COMMAND_EXECUTION_STATUS
+
+
+class OpenCLRecord:
+    """``profiled`` False: the devices' clocks are off, and kernels leave no events."""
+
+    def __init__(self, graph: Graph, machine: Machine, begin: float, *, profiled: bool = True) -> None:
+        self.graph = graph
+        self.profiled = profiled
+        self.machine = machine
+        self.begin = begin
+        self.kernels: list[tuple[int, int, int, cl.Event]] = []  # node, device, queue, event
+        self.transfers: list[tuple[int, int, bool, Any]] = []  # buffer, device, is upload, event or Future
+        self.hosts: list[tuple[int, float, float]] = []
+        self.offsets: list[float] = []
+        self.failure: Failed | None = None
+        self._times: list[tuple[int, int, int, float, float]] | None = None
+
+    def find_failure(self, now: float) -> None:
+        """Look at every launch's final status: also at those that nobody waited for."""
+        if self.failure is None:
+            for node, _, _, event in self.kernels:
+                status = event.get_info(_STATUS)
+                if status < 0:
+                    self.failure = Failed(node, now, f"the driver ended it with status {status}")
+                    return
+
+    def times(self) -> list[tuple[int, int, int, float, float]]:
+        """(node, device, queue, start, end) of every launch that completed; seconds since the run began."""
+        if self._times is None:
+            shift = [o - self.begin for o in self.offsets]
+            slow = [d.slowdown for d in self.machine.devices]
+            times = []
+            for node, device, queue, event in self.kernels if self.profiled else ():
+                try:
+                    start = event.get_profiling_info(_START) * 1e-9
+                    end = event.get_profiling_info(_END) * 1e-9
+                except cl.Error:
+                    continue  # it never completed
+                begin = max(0.0, start + shift[device])
+                times.append((node, device, queue, begin, begin + (end - start) * slow[device]))
+            self._times = times
+            self.kernels = []
+        return self._times
+
+    def durations(self) -> Iterable[tuple[int, int, float]]:
+        return [(n, d, end - start) for n, d, _, start, end in self.times()]
+
+    def events(self) -> Sequence[Event]:
+        graph, devices = self.graph, self.machine.devices
+        component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
+        out: list[KernelEvent | TransferEvent | HostEvent] = []
+        for node, device, queue, start, end in self.times():
+            launch = graph.nodes[node]
+            assert isinstance(launch, Launch)
+            out.append(
+                KernelEvent(
+                    node,
+                    launch.name,
+                    devices[device].name,
+                    queue,
+                    start,
+                    end,
+                    launch.global_size,
+                    launch.local_size,
+                    component.get(node, -1),
+                )
+            )
+        out.extend(self._transfer_events())
+        out.extend(HostEvent(n, graph.nodes[n].name, start, end) for n, start, end in self.hosts)
+        return sorted(out, key=lambda e: e.start)
+
+    def _transfer_events(self) -> Iterable[TransferEvent]:
+        for key, device, is_upload, what in self.transfers:
+            try:
+                if isinstance(what, tuple):
+                    start, end = what[0] - self.begin, what[1] - self.begin
+                else:
+                    shift = self.offsets[device] - self.begin
+                    start = max(0.0, what.get_profiling_info(_START) * 1e-9 + shift)
+                    end = max(start, what.get_profiling_info(_END) * 1e-9 + shift)
+            except cl.Error:
+                continue
+            buffer = self.graph.buffers[key]
+            ends = ("host", self.machine.devices[device].name)
+            source, target = ends if is_upload else ends[::-1]
+            yield TransferEvent(key, buffer.name or f"buffer {key}", source, target, buffer.nbytes, start, end)

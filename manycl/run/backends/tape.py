@@ -1,0 +1,119 @@
+"""A run as a list of enqueue calls, played again and again: what is left of a prepared graph when all is decided.
+
+A tape can be made of a run that needed nothing but launches, all enqueued at the start. Playing it costs little more
+than the driver's own calls (NVIDIA 4.6 us, PoCL 2 us per launch).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyopencl as cl
+
+from manycl.graph.graph import Argument, BufferArg, Graph, Launch, LocalArg
+from manycl.run.backend import Command, Failed, Run
+from manycl.run.backends.record import OpenCLRecord
+
+if TYPE_CHECKING:
+    from manycl.run.backends.opencl import OpenCLBackend
+
+_enqueue = cl.enqueue_nd_range_kernel
+
+
+@dataclass(frozen=True)
+class Tape:
+    """``entries``: kernel, arguments, queue, sizes, offset, and the earlier entries it waits for. ``places``: (node,
+    device, queue) of each. ``needs``: (buffer, memory bit) that must be valid, or undefined, before. ``leaves``: where
+    written buffers are valid afterwards. ``version``: of the memory whose buffer objects it holds."""
+
+    graph: Graph
+    entries: tuple[tuple[Any, ...], ...]
+    places: tuple[tuple[int, int, int], ...]
+    needs: tuple[tuple[int, int], ...]
+    leaves: dict[int, int]
+    version: int
+
+
+def record(backend: OpenCLBackend, graph: Graph, commands: Sequence[Command]) -> Tape | None:
+    """The tape of a run's commands, or None if it cannot be one."""
+    if not all(isinstance(c, Run) and not backend.drivers[c.device].throttled for c in commands):
+        return None
+    entries = []
+    places = []
+    index: dict[int, int] = {}
+    needs: set[tuple[int, int]] = set()
+    leaves: dict[int, int] = {}
+    for command in commands:
+        assert isinstance(command, Run)
+        node, device, queue, after, _ = command
+        launch = graph.nodes[node]
+        assert isinstance(launch, Launch)
+        bit = 1 << backend.machine.devices[device].memory
+        needs.update((key, bit) for key in (*launch.reads, *launch.writes) if key not in leaves)
+        for key in launch.writes:
+            leaves[key] = bit
+        index[node] = len(entries)
+        entries.append(
+            (
+                backend.programs.kernel(launch.program, launch.kernel.name, device),
+                tuple(bind(backend, a, device) for a in launch.args),
+                backend.drivers[device].queues[queue],
+                launch.global_size,
+                launch.local_size,
+                launch.global_offset,
+                tuple(index[t] for t in after),
+            )
+        )
+        places.append((node, device, queue))
+    return Tape(graph, tuple(entries), tuple(places), tuple(sorted(needs)), leaves, backend.memory.version)
+
+
+def bind(backend: OpenCLBackend, argument: Argument, device: int) -> Any:
+    """What ``set_arg`` takes for an argument on a device."""
+    if isinstance(argument, BufferArg):
+        return backend.memory.on_device(argument.key, device)
+    return cl.LocalMemory(argument.nbytes) if isinstance(argument, LocalArg) else argument
+
+
+def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
+    """Enqueue everything and wait: seconds, and the record (with its failure, if a launch failed)."""
+    used = {(d, q): i for i, (_, d, q) in enumerate(tape.places)}
+    devices = {d for d, _ in used}
+    offsets = [driver.offset() if i in devices else 0.0 for i, driver in enumerate(backend.drivers)]
+    begin = time.perf_counter()
+    result = OpenCLRecord(tape.graph, backend.machine, begin, profiled=backend.profile)
+    result.offsets = offsets
+    events: list[cl.Event] = []
+    append = events.append
+    try:
+        for kernel, args, queue, global_size, local_size, offset, after in tape.entries:
+            set_arg = kernel.set_arg
+            for number, arg in enumerate(args):
+                set_arg(number, arg)
+            append(
+                _enqueue(
+                    queue,
+                    kernel,
+                    global_size,
+                    local_size,
+                    offset,
+                    [events[i] for i in after] if after else None,
+                )
+            )
+        for device, number in used:
+            backend.drivers[device].queues[number].flush()
+        for last in used.values():
+            events[last].wait()
+    except cl.Error as error:
+        node = tape.places[min(len(events), len(tape.places) - 1)][0]
+        result.failure = Failed(node, time.perf_counter() - begin, str(error))
+    finally:
+        if len(events) < len(tape.entries) or result.failure is not None:
+            backend.settle()  # whatever stopped us, nothing is left running
+    seconds = time.perf_counter() - begin
+    result.kernels = [(node, d, q, event) for (node, d, q), event in zip(tape.places, events, strict=False)]
+    result.find_failure(seconds)
+    return seconds, result
