@@ -1,9 +1,9 @@
 """Host-to-device transfers on the first GPU, as shares of what pinned memory reaches by hand in the same process.
 
 ordinary_share: from an ordinary NumPy array (``copy=False``); allocated_share: from an array that manycl allocated
-(written in place through ``map``); by_hand_share: PyOpenCL's enqueue_copy from a NumPy array. Each is the median rate of
-a whole run: the transfer, and a kernel of one work-item that needs it. Without a GPU there is nothing to measure: exit 0
-with the key "skipped".
+(written in place through ``map``); by_hand_share: PyOpenCL's enqueue_copy from a NumPy array. Each is the median rate
+of a whole run: the transfer, and a kernel of one work-item that needs it. Without a GPU there is nothing to measure:
+exit 0 with the key "skipped".
 """
 
 from __future__ import annotations

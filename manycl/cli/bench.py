@@ -31,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queues", metavar="N,…", help="queues to try on the fast device (default 2,3,5,8)")
     parser.add_argument("--repeats", metavar="N", type=int, help="runs per figure (default 7)")
     parser.add_argument("--no-profile", action="store_true", help="without device clocks (less overhead; no charts)")
+    parser.add_argument("--cold", action="store_true", help="every run starts with its inputs on the host")
     parser.add_argument("--quick", action="store_true", help="small sizes: a minute or so on two cores")
     parser.add_argument("--output", metavar="DIR", help="write JSON and figures there")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
@@ -39,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from manycl.bench import pyschedcl
 
-    chosen: dict[str, Any] = {"profile": not args.no_profile}
+    chosen: dict[str, Any] = {"profile": not args.no_profile, "cold": args.cold}
     if args.quick:
         chosen |= {
             "heads": (1, 4),

@@ -206,7 +206,7 @@ class Queue:
         if not len(self._builder):
             return
         graph, self.hold = self.take(), {}
-        self.run(graph)
+        self.keep(lambda: self.session.run(graph, self.policy, queues=self.queues, options=self.options))
 
     def prepare(self) -> Prepared:
         """Take what is enqueued as a graph that can be run again and again, without planning it anew."""
@@ -230,20 +230,11 @@ class Queue:
         self.batch += 1
         return builder.build(components)
 
-    def ran(self, result: Result) -> None:
-        """Make a run the last one."""
-        self._result, self._trace = result, None
-
-    def run(self, graph: Graph, policy: str | Policy | Plan | None = None) -> Result:
-        """Run a graph over this queue's arrays (``finish`` and prepared graphs do this)."""
-        self._trace = None
+    def keep(self, run: Callable[[], Result]) -> Result:
+        """Do a run and make it the last one, also when it fails (its trace shows how far it came)."""
+        self._result = self._trace = None
         try:
-            self._result = self.session.run(
-                graph,
-                policy if policy is not None else self.policy,
-                queues=self.queues,
-                options=self.options,
-            )
+            self._result = run()
         except ManyclError as error:
             failed = getattr(error, "trace", None)
             if failed is not None:
@@ -273,26 +264,18 @@ class Prepared:
     def __init__(self, queue: Queue, graph: Graph, arrays: dict[int, Array]) -> None:
         self.queue = queue
         self.graph = graph
-        self.plan: Plan | None = None
-        self._arrays = arrays
-        self._runs = 0
-        self._tape: Tape | None = None
+        self._arrays = arrays  # kept alive as long as the graph may run
+        self._prepared = PreparedGraph(queue.session, graph, queue.policy, queues=queue.queues, options=queue.options)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that is kept; None until there is one."""
+        return self._prepared.plan
 
     def run(self) -> Result:
         """Run the graph on the arrays' present contents. What is enqueued on the queue runs first."""
-        queue = self.queue
-        queue.finish()
-        if self._tape is not None:
-            result = queue.session.play(self._tape)
-            if result is not None:
-                queue.ran(result)
-                return result
-        result = queue.run(self.graph, self.plan)
-        self._runs += 1
-        if self._runs >= 2:
-            self.plan = result.plan
-            self._tape = queue.session.tape(result)
-        return result
+        self.queue.finish()
+        return self.queue.keep(self._prepared.run)
 
 
 def _showable(trace: Trace) -> RunTrace:

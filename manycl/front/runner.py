@@ -18,6 +18,7 @@ from manycl.plan.policies.in_order import InOrder
 from manycl.plan.policy import Policy
 from manycl.run.backends.memory import copy_bytes
 from manycl.run.engine import Result
+from manycl.run.prepared import PreparedGraph
 from manycl.run.session import Session
 
 
@@ -73,6 +74,14 @@ class Runner:
             queues={**self.application.queues, **(queues or {})},
             options=options,
             progress=progress,
+        )
+
+    def prepare(
+        self, policy: str | Policy | Plan | None = None, options: Mapping[str, str] | None = None
+    ) -> PreparedGraph:
+        """The graph, to be run again and again on the buffers' present contents."""
+        return PreparedGraph(
+            self.session, self.application.graph, policy, queues=self.application.queues, options=options
         )
 
     def reset(self) -> None:

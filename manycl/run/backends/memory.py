@@ -154,7 +154,7 @@ class Memory:
         nbytes = self._sizes[key]
         if nbytes > value.max_allocation:
             raise RunError(
-                f"{self.name(key)} has {nbytes:,} bytes; {value.name} allocates at most {value.max_allocation:,} at once",
+                f"{self.name(key)} has {nbytes:,} bytes; {value.name} allocates at most {value.max_allocation:,}",
                 hint="choose a device with more memory, or smaller buffers",
             )
         flags = cl.mem_flags
