@@ -17,8 +17,8 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask, Node
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
-from manycl.run.backends.tape import Tape
 from manycl.run.engine import Result
+from manycl.run.prepared import PreparedGraph
 from manycl.run.session import Session
 from manycl.trace import Trace
 
