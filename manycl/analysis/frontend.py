@@ -151,9 +151,7 @@ _MAY_BE_ARRAYS = {
 _ATOMIC = re.compile(r"_Atomic\((.*)\)")
 
 
-def _pointer(
-    target: CType, group: str = "pointer", size: int = 8, const: bool = False, space: str = ""
-) -> CType:
+def _pointer(target: CType, group: str = "pointer", size: int = 8, const: bool = False, space: str = "") -> CType:
     return CType(group, f"{target.name}*", "", 1, size, const, space, "", target, True)
 
 
@@ -191,9 +189,7 @@ class _Types:
             return CType("vector", f"{element.name}{lanes}", element.base, lanes, size, const, space)
         if kind in _ARRAYS:
             element = self.of(canonical.element_type)
-            element = replace(
-                element, address_space=element.address_space or space, const=element.const or const
-            )
+            element = replace(element, address_space=element.address_space or space, const=element.const or const)
             name = f"{element.name}[{canonical.element_count if kind == 'CONSTANTARRAY' else ''}]"
             space = space or element.address_space
             return CType("array", name, "", 1, size, const, space, "", element, element.holds_pointers)
@@ -381,9 +377,7 @@ class _Lowering:
         parameters = tuple(n for n in nodes if n.kind == "PARM_DECL")
         body = next(n for n in reversed(nodes) if n.kind == "COMPOUND_STMT")
         result = self.types.of(cursor.result_type)
-        is_kernel = (
-            any(a in ("kernel", "__kernel") for a in attributes) or "(device_kernel)" in cursor.type.spelling
-        )
+        is_kernel = any(a in ("kernel", "__kernel") for a in attributes) or "(device_kernel)" in cursor.type.spelling
         function = Function(
             self.reference(cursor),
             cursor.spelling,

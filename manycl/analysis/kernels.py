@@ -25,9 +25,7 @@ def shared_variables(unit: Unit) -> tuple[str, ...]:
     """A warning for each variable through which kernels may pass data without having it as an argument."""
     found = [node for node in unit.variables.values() if node.type.address_space == "global"]
     for function in unit.functions.values():
-        found += [
-            n for n in function.body.walk() if n.kind == "VAR_DECL" and n.type.address_space == "global"
-        ]
+        found += [n for n in function.body.walk() if n.kind == "VAR_DECL" and n.type.address_space == "global"]
     places = [(node, *unit.place(node.start)) for node in found if not node.type.const]
     what = "keeps its value between kernels, which no dependence between launches accounts for"
     return tuple(f"{path}:{line}: warning: variable {node.name} {what}" for node, path, line in places)
@@ -98,9 +96,7 @@ def _argument(
         reason = widened or lost_writes or lost_reads
     elif kind == "pipe" and all_reads and all_writes:
         reason = "reading and writing a pipe both depend on its packets and change them"
-    return ArgumentFacts(
-        index, name, kind, element, base, lanes, size, space, const, all_reads, all_writes, reason
-    )
+    return ArgumentFacts(index, name, kind, element, base, lanes, size, space, const, all_reads, all_writes, reason)
 
 
 def _allowed(type_: CType) -> tuple[bool, bool]:

@@ -52,7 +52,7 @@ def read_options(options: Sequence[str]) -> Options:
             else:
                 macros.append(_macro(value, define=letter == "-D"))
         elif option.startswith("-cl-std="):
-            version = option.removeprefix("-cl-std=").upper().replace("CLC++", "CLC++")
+            version = option.removeprefix("-cl-std=").upper()
             if version not in VERSIONS:
                 raise SourceError(
                     f"the analysis does not know the language version {option}",

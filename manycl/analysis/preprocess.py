@@ -35,9 +35,7 @@ class Expanded:
     warnings: tuple[Diagnostic, ...]
 
 
-_NUMBER = (
-    r"(0[xX][\da-fA-F]*\.?[\da-fA-F]*[pP][+-]?\d+|(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|\d+[eE][+-]?\d+)[fFlLhH]?"
-)
+_NUMBER = r"(0[xX][\da-fA-F]*\.?[\da-fA-F]*[pP][+-]?\d+|(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|\d+[eE][+-]?\d+)[fFlLhH]?"
 
 
 def _make_lexer() -> Any:
@@ -85,9 +83,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
 
     def include(self, tokens: Any, original_line: Any) -> Any:
         if not tokens:
-            self.on_error(
-                self.lastdirective.source, self.lastdirective.lineno, "#include without a file name"
-            )
+            self.on_error(self.lastdirective.source, self.lastdirective.lineno, "#include without a file name")
         return super().include(tokens, original_line)
 
     def define(self, tokens: Any) -> None:
@@ -221,9 +217,7 @@ def _write(preprocessor: _Preprocessor, path: str, folder: str | None) -> Expand
         parts.append(value)
         size += len(value)
         if size > MAX_BYTES:
-            raise SourceError(
-                f"{path}: the source is longer than {MAX_BYTES >> 20} MiB once its macros are expanded"
-            )
+            raise SourceError(f"{path}: the source is longer than {MAX_BYTES >> 20} MiB once its macros are expanded")
         for offset in range(value.count("\n")):
             here = place or ((path, token.lineno) if not lines else (lines[-1][0], lines[-1][1]))
             lines.append((here[0], here[1] + offset) if place else here)

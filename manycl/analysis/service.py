@@ -19,10 +19,7 @@ from manycl.errors import Diagnostic, SourceError
 
 TIME_LIMIT = 20.0  # seconds for one source
 _CACHED = 256  # programs
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1])\n"
-    "from manycl.analysis import worker; worker.main()"
-)
+_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.analysis import worker; worker.main()"
 
 
 def parse_program(source: str, *, path: str = "<source>", options: Sequence[str] = ()) -> ProgramFacts:
@@ -74,9 +71,7 @@ def _ask(request: worker.Request) -> worker.Answer:
         try:
             reply = _worker().ask(request)
         except _LostError as lost:
-            raise SourceError(
-                f"{path}: {lost}", hint="is it deeply nested, or do its macros explode?"
-            ) from None
+            raise SourceError(f"{path}: {lost}", hint="is it deeply nested, or do its macros explode?") from None
     if reply.message:
         raise SourceError(reply.message, reply.diagnostics, hint=reply.hint)
     return reply

@@ -117,7 +117,7 @@ def _show(program: ProgramFacts, kernels: list[KernelFacts]) -> None:
 
     console = Console(highlight=False, soft_wrap=False)
     if not kernels:
-        console.print(f"{program.path}: no kernels", markup=False)
+        console.print(f"{program.path}: no kernels", markup=False, soft_wrap=True)
     for kernel in kernels:
         heading = f"{kernel.name} ({program.path}:{kernel.line}): {_traits(kernel)}"
         console.print(heading, markup=False, soft_wrap=True)

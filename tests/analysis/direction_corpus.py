@@ -67,13 +67,10 @@ CASES: tuple[Case, ...] = (
         "alias_swap",
         "bb",
         G,
-        "global int *p = a, *q = b; for (int k = 0; k < 2; k++)"
-        " { q[i] = p[i]; global int *t = p; p = q; q = t; }",
+        "global int *p = a, *q = b; for (int k = 0; k < 2; k++) { q[i] = p[i]; global int *t = p; p = q; q = t; }",
     ),
     _case("walk", "wr", G, "global int *p = a + i, *q = &b[i]; *p++ = *q++; p += 3; p--;"),
-    _case(
-        "step_in_condition", "rw", G, "global int *p = a; int n = 0; while (p++ < a + 5) n += *p; b[i] = n;"
-    ),
+    _case("step_in_condition", "rw", G, "global int *p = a; int n = 0; while (p++ < a + 5) n += *p; b[i] = n;"),
     _case("conditional_lvalue", "wwr", H, "*(i & 1 ? a : b) = c[i];"),
     _case("elvis", "rrw", H, "c[i] = (a ?: b)[i];"),
     _case("parenthesised", "wr", G, "((a))[i] = (*(&(b[i])));"),
@@ -83,9 +80,7 @@ CASES: tuple[Case, ...] = (
     _case("constant_space", "rw", "constant int *a, global int *b", "b[i] = a[i];"),
     _case("volatile_space", "br", "volatile global int *a, global int *b", "a[i] = a[i] + b[i];"),
     _case("pointer_array", "bbb", H, "global int *t[3] = {a, b, c}; t[i & 1][i] = t[2][i];"),
-    _case(
-        "pointer_struct", "wb", G, "holder h; h.p = a; h.n = 1; holder g = h; g.p[i] = b[i]; h.p = b;", _HOLD
-    ),
+    _case("pointer_struct", "wb", G, "holder h; h.p = a; h.n = 1; holder g = h; g.p[i] = b[i]; h.p = b;", _HOLD),
     _case("pointer_struct_one", "wr", G, "holder h = {a, 1}; h.p[i] = b[i];", _HOLD),
     _case("designated", "wr", G, "holder h = {.n = 1, .p = a}; h.p[i] = b[i];", _HOLD),
     _case("pointer_to_pointer", "wr", G, "global int *p; global int **q = &p; *q = a; p[i] = b[i];"),
@@ -135,9 +130,7 @@ CASES: tuple[Case, ...] = (
         "a[i] = (float4)(b[i], b[i + 1], (float2)(0.0f, b[0]));",
     ),
     # functions
-    _case(
-        "helper_reads", "wr", G, "a[i] = get(b, i);", "int get(const global int *p, int k) { return p[k]; }"
-    ),
+    _case("helper_reads", "wr", G, "a[i] = get(b, i);", "int get(const global int *p, int k) { return p[k]; }"),
     _case("helper_writes", "wr", G, "put(a + i, b[i]);", "void put(global int *p, int v) { *p = v; }"),
     _case(
         "helper_swapped",
@@ -195,8 +188,7 @@ CASES: tuple[Case, ...] = (
         "rw",
         G,
         "inner_kernel(b, a);",
-        "kernel void inner_kernel(global int *d, global int *s) "
-        "{ d[get_global_id(0)] = s[get_global_id(0)]; }",
+        "kernel void inner_kernel(global int *d, global int *s) { d[get_global_id(0)] = s[get_global_id(0)]; }",
     ),
     _case(
         "recursion",
@@ -294,9 +286,7 @@ CASES: tuple[Case, ...] = (
     _case("through_private", "rw", G, "int t[4]; t[i & 3] = a[i]; int *p = t; p[0] += 1; b[i] = p[i & 3];"),
     # widened, with a reason
     _case("address_to_integer", "bw", G, "b[i] = ((ulong)a >> 4) & 1;", runs=False, reason="integer"),
-    _case(
-        "address_from_integer", "bb", G, "*(global int *)((ulong)a + 4) = b[i];", runs=False, reason="integer"
-    ),
+    _case("address_from_integer", "bb", G, "*(global int *)((ulong)a + 4) = b[i];", runs=False, reason="integer"),
     _case(
         "unknown_function",
         "br",
@@ -377,8 +367,7 @@ CASES: tuple[Case, ...] = (
     _case(
         "c11_atomics",
         "rwwbb",
-        "global atomic_int *l, global atomic_int *s, global atomic_int *n, "
-        "global atomic_int *f, global int *e",
+        "global atomic_int *l, global atomic_int *s, global atomic_int *n, global atomic_int *f, global int *e",
         "int t = atomic_load(l); atomic_store_explicit(s, 1, memory_order_relaxed, memory_scope_device);"
         " atomic_init(n, 3); atomic_compare_exchange_strong(f, e, 3); atomic_fetch_add(f, 2);",
         runs=False,

@@ -33,9 +33,7 @@ def device(name: str) -> Any:
     pytest.skip(f"no {name} here")
 
 
-def launch(
-    name: str, case: Case, facts: KernelFacts, contents: dict[int, np.ndarray]
-) -> dict[int, np.ndarray]:
+def launch(name: str, case: Case, facts: KernelFacts, contents: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
     """Run the kernel on buffers with these contents; returns what they hold afterwards."""
     _, context, queue = device(name)
     program = built(name, case)

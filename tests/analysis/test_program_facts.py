@@ -82,8 +82,7 @@ def test_later_standards_are_found_without_being_asked_for() -> None:
 )
 def test_dimensions(body: str, dimensions: int) -> None:
     assert (
-        only(f"int helper(void) {{ return get_global_id(1); }} kernel void k() {{ {body} }}").dimensions
-        == dimensions
+        only(f"int helper(void) {{ return get_global_id(1); }} kernel void k() {{ {body} }}").dimensions == dimensions
     )
 
 
@@ -131,9 +130,7 @@ def test_double(code: str, double: bool) -> None:
 
 
 def test_lines_and_order() -> None:
-    source = (
-        "// first\n\n/* two\nlines */ kernel\nvoid\nlate(void) {}\n#if 0\n\n#endif\nkernel void\nearly() {}\n"
-    )
+    source = "// first\n\n/* two\nlines */ kernel\nvoid\nlate(void) {}\n#if 0\n\n#endif\nkernel void\nearly() {}\n"
     assert [(k.name, k.line) for k in parse_program(source).kernels.values()] == [("late", 6), ("early", 11)]
 
 
@@ -145,9 +142,7 @@ def test_a_file_without_kernels() -> None:
 
 def test_macros_and_options() -> None:
     source = "#ifndef T\n#error T is missing\n#endif\nkernel void NAME(global T *a) { a[0] = 1; }"
-    kernel = only(
-        source, "-D", "T=float4", "-DNAME=k", "-cl-fast-relaxed-math", "-w", "-Werror", "-cl-mad-enable"
-    )
+    kernel = only(source, "-D", "T=float4", "-DNAME=k", "-cl-fast-relaxed-math", "-w", "-Werror", "-cl-mad-enable")
     assert kernel.name == "k"
     assert kernel.arguments[0].element == "float4"
     with pytest.raises(SourceError, match="#error T is missing"):
@@ -187,9 +182,7 @@ def test_predefined_macros(condition: str) -> None:
 )
 def test_tokens_survive_expansion(expression: str) -> None:
     macros = "#define f 7\n#define e 8\n#define p 9\n#define MINUS -1\n#define PASTE(a, b) a##b\n"
-    assert only(
-        f"{macros}kernel void k(float x, float x1, global float *o) {{ o[0] = {expression}; }}"
-    ).arguments
+    assert only(f"{macros}kernel void k(float x, float x1, global float *o) {{ o[0] = {expression}; }}").arguments
 
 
 def test_includes(tmp_path: Path) -> None:
@@ -267,8 +260,6 @@ def test_variables_that_outlive_a_kernel_are_warned_of() -> None:
 
 
 def test_importing_the_stage_loads_no_compiler() -> None:
-    code = (
-        "import sys, manycl.analysis; print([m for m in ('clang', 'pcpp', 'subprocess') if m in sys.modules])"
-    )
+    code = "import sys, manycl.analysis; print([m for m in ('clang', 'pcpp', 'subprocess') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
