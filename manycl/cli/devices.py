@@ -109,7 +109,7 @@ def _print_machine(machine: Machine) -> None:
     rows = [
         (
             *_row(d),
-            "shared" if d.memory == HOST else machine.memory_name(d.memory) + "'s",
+            _computes_in(machine, d),
             format_quantity(float(f"{d.flops:.3g}"), "FLOP/s"),
             f"{d.slowdown:g}",
         )
@@ -117,6 +117,13 @@ def _print_machine(machine: Machine) -> None:
     ]
     print(_table([(*_COLUMNS, "HOST MEMORY", "ESTIMATE", "SLOWDOWN"), *rows]))
     _print_links(machine)
+
+
+def _computes_in(machine: Machine, device: Device) -> str:
+    if device.memory == HOST:
+        return "shared"
+    owner = machine.memory_name(device.memory)
+    return "own" if owner == device.name else f"{owner}'s"
 
 
 def _print_links(machine: Machine) -> None:

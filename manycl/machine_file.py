@@ -1,0 +1,307 @@
+"""Machine files: TOML descriptions of machines that are not here, with a unit in every quantity and sources.
+
+The format is described, key by key, in docs/machines.md. Reading is strict: an unknown key, a missing unit
+or a link to a device that is not described is a MachineError that names the file and the key.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from manycl.errors import MachineError
+from manycl.machine import HOST, Device, Link, Machine
+from manycl.units import format_bytes, format_quantity, parse_bytes, parse_quantity
+
+_WORDS = ("model", "platform", "driver")
+_QUANTITIES = {"clock": "Hz", "flops": "FLOP/s", "bandwidth": "B/s", "launch_overhead": "s"}
+_BYTES = ("global_memory", "max_allocation", "local_memory")
+_COUNTS = ("compute_units", "max_work_group", "queues")
+_FLAGS = ("double", "simulator")
+_REQUIRED = ("name", "kind", "memory", "compute_units", "clock", "flops", "bandwidth", "global_memory")
+_DEVICE_KEYS = ("name", "kind", *_WORDS, "memory", *_COUNTS, *_QUANTITIES, *_BYTES, *_FLAGS, "slowdown")
+_LINK_KEYS = ("from", "to", "both_ways", "bandwidth", "latency")
+_KIND_VALUES: dict[str, dict[str, Any]] = {  # where a file does not say
+    "cpu": {"queues": 1, "launch_overhead": 5e-6},
+    "gpu": {"queues": 8, "launch_overhead": 10e-6},
+    "accelerator": {"queues": 1, "launch_overhead": 10e-6},
+}
+_MAY_BE_ZERO = ("launch_overhead", "latency", "local_memory")
+_MOST = 10**6  # of a count
+_MOST_BYTES = 2**60
+_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+_RESERVED = ("host", "own", "machine")
+
+
+def load_machine(path: str | Path) -> Machine:
+    """The machine that a file describes. Raises MachineError, naming file and key, for all that is wrong."""
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MachineError(f"{path}: cannot be read: {error}") from None
+    return parse_machine(text, str(path))
+
+
+def parse_machine(text: str, path: str = "machine") -> Machine:
+    """As :func:`load_machine`, from text. Memories are numbered in the order of the devices."""
+    try:
+        table = tomllib.loads(text)
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # TOMLDecodeError is a ValueError, so is a number of 5,000 digits
+        raise MachineError(f"{path}: not TOML: {error or 'nested too deeply'}", hint="see docs/machines.md") from None
+    return _Reader(path).machine(table)
+
+
+class _Reader:
+    """Reads one file: knows its name for the messages, and gathers the sources as it goes."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.notes: dict[str, str] = {}
+
+    def machine(self, table: dict[str, Any]) -> Machine:
+        self.only(table, ("name", "source", "device", "link"), "")
+        name = self.word(table, "name", "", "a machine")
+        self.source(table, "machine", ())
+        memories: dict[str, int] = {"host": HOST}
+        devices: list[Device] = []
+        for number, entry in enumerate(self.tables(table, "device")):
+            devices.append(self.device(entry, number, memories))
+        if not devices:
+            raise self.error("device", "a machine has at least one [[device]]")
+        links: list[Link] = []
+        for number, entry in enumerate(self.tables(table, "link")):
+            links.extend(self.links(entry, number, memories))
+        self.check_links(links, memories)
+        return Machine(tuple(devices), tuple(links), name, self.notes)
+
+    def device(self, table: dict[str, Any], number: int, memories: dict[str, int]) -> Device:
+        where = f"device {number + 1}"
+        name = self.word(table, "name", where, "")
+        if not _NAME.fullmatch(name) or name in _RESERVED or name in memories:
+            raise self.error(f"{where}.name", f"{name!r} is not a new name such as gpu0")
+        where = f"device {name}"
+        self.only(table, (*_DEVICE_KEYS, "source"), where)
+        for key in _REQUIRED:
+            if key not in table:
+                raise self.error(f"{where}.{key}", "is missing")
+        kind = table["kind"]
+        if not isinstance(kind, str) or kind not in _KIND_VALUES:
+            raise self.error(f"{where}.kind", f"{_show(kind)} is not one of {', '.join(_KIND_VALUES)}")
+        memories[name] = self.memory(table["memory"], f"{where}.memory", memories)
+        values = dict(_KIND_VALUES[kind])
+        values |= {k: self.word(table, k, where, "") for k in _WORDS if k in table}
+        values |= {k: self.quantity(table, k, where, unit) for k, unit in _QUANTITIES.items() if k in table}
+        values |= {k: self.bytes(table, k, where) for k in _BYTES if k in table}
+        values |= {k: self.count(table, k, where) for k in _COUNTS if k in table}
+        values |= {k: self.flag(table, k, where) for k in _FLAGS if k in table}
+        values.setdefault("max_allocation", max(values["global_memory"] // 4, 1))
+        values["slowdown"] = self.factor(table, where)
+        self.source(table, name, _DEVICE_KEYS)
+        return Device(name=name, kind=kind, memory=memories[name], **values)
+
+    def memory(self, value: Any, where: str, memories: Mapping[str, int]) -> int:
+        if value == "own":
+            return 1 + max(memories.values())
+        if isinstance(value, str) and value in memories:
+            return memories[value]
+        raise self.error(where, f"{_show(value)} is not own, host or the name of a device described before")
+
+    def links(self, table: dict[str, Any], number: int, memories: Mapping[str, int]) -> list[Link]:
+        where = f"link {number + 1}"
+        self.only(table, (*_LINK_KEYS, "source"), where)
+        ends = []
+        for key in ("from", "to"):
+            end = self.word(table, key, where, "")
+            if end not in memories:
+                raise self.error(f"{where}.{key}", f"{end!r} is not host or one of {', '.join(list(memories)[1:])}")
+            ends.append(end)
+        a, b = memories[ends[0]], memories[ends[1]]
+        if a == b:
+            raise self.error(where, f"{ends[0]} and {ends[1]} are one memory and need no link")
+        bandwidth = self.quantity(table, "bandwidth", where, "B/s")
+        latency = self.quantity(table, "latency", where, "s")
+        both = self.flag(table, "both_ways", where) if "both_ways" in table else False
+        names = _owners(memories)
+        self.source(table, f"{names[a]}->{names[b]}", _LINK_KEYS)
+        return [Link(a, b, bandwidth, latency), *([Link(b, a, bandwidth, latency)] if both else [])]
+
+    def check_links(self, links: list[Link], memories: Mapping[str, int]) -> None:
+        """No link twice; from the host to every memory and back, as whatever has no link goes by the host."""
+        names = _owners(memories)
+        pairs = [(x.source, x.target) for x in links]
+        for a, b in pairs:
+            if pairs.count((a, b)) > 1:
+                raise self.error("link", f"{names[a]} to {names[b]} is described twice")
+        for memory, name in names.items():
+            for a, b in ((HOST, memory), (memory, HOST)):
+                if memory != HOST and (a, b) not in pairs:
+                    raise self.error("link", f"{name} has a memory of its own: {names[a]} to {names[b]} is missing")
+
+    # single values
+
+    def word(self, table: Mapping[str, Any], key: str, where: str, default: str) -> str:
+        value = table.get(key, default)
+        if not isinstance(value, str) or (not value and key in ("name", "from", "to")):
+            raise self.error(_join(where, key), "is missing" if key not in table else f"{_show(value)} is not a text")
+        return value
+
+    def quantity(self, table: Mapping[str, Any], key: str, where: str, unit: str) -> float:
+        text = self.text(table, key, where, unit)
+        try:
+            value = parse_quantity(text, unit)
+        except ValueError as error:
+            raise self.error(_join(where, key), str(error)) from None
+        if value == 0 and key not in _MAY_BE_ZERO:
+            raise self.error(_join(where, key), f"{text!r} is not above zero")
+        return value
+
+    def bytes(self, table: Mapping[str, Any], key: str, where: str) -> int:
+        text = self.text(table, key, where, "B")
+        try:
+            value = parse_bytes(text)
+        except ValueError as error:
+            raise self.error(_join(where, key), str(error)) from None
+        if not (0 if key in _MAY_BE_ZERO else 1) <= value <= _MOST_BYTES:
+            raise self.error(_join(where, key), f"{text!r} is not above zero, or too much to be true")
+        return value
+
+    def text(self, table: Mapping[str, Any], key: str, where: str, unit: str) -> str:
+        value = table.get(key)
+        if not isinstance(value, str):
+            problem = "is missing" if key not in table else f"{_show(value)} needs quotation marks and a unit of {unit}"
+            raise self.error(_join(where, key), problem)
+        return value
+
+    def count(self, table: Mapping[str, Any], key: str, where: str) -> int:
+        value = table[key]
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
+            raise self.error(_join(where, key), f"{_show(value)} is not a whole number from 1 to {_MOST}")
+        return value
+
+    def flag(self, table: Mapping[str, Any], key: str, where: str) -> bool:
+        value = table[key]
+        if not isinstance(value, bool):
+            raise self.error(_join(where, key), f"{_show(value)} is neither true nor false")
+        return value
+
+    def factor(self, table: Mapping[str, Any], where: str) -> float:
+        value = table.get("slowdown", 1.0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= _MOST:
+            raise self.error(f"{where}.slowdown", f"{_show(value)} is not a number from 1 to {_MOST}")
+        return float(value)
+
+    # structure
+
+    def tables(self, table: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+        value = table.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
+            raise self.error(key, f"is written [[{key}]], once for each")
+        return value
+
+    def only(self, table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+        for key in table:
+            if key not in known:
+                raise self.error(_join(where, key), f"is not a key; there are {', '.join(known)}")
+
+    def source(self, table: Mapping[str, Any], subject: str, keys: tuple[str, ...]) -> None:
+        """``source``: where all numbers of a table come from (a text), or where each comes from (a table)."""
+        value = table.get("source")
+        if isinstance(value, str):
+            self.note(subject, value)
+        elif isinstance(value, dict) and keys:
+            for key, text in value.items():
+                if key not in keys or not isinstance(text, str):
+                    raise self.error(f"{subject}.source.{key}", "is not the source of a key of this table")
+                self.note(f"{subject}.{key}", text)
+        elif value is not None:
+            raise self.error(
+                f"{subject}.source", "is a text" + (", or a table with a text for each key" if keys else "")
+            )
+
+    def note(self, key: str, text: str) -> None:
+        if key in self.notes:
+            raise self.error(key, "has two sources: a device's name reads like the key of another")
+        self.notes[key] = text
+
+    def error(self, where: str, problem: str) -> MachineError:
+        return MachineError(f"{self.path}: {where}: {problem}", hint="docs/machines.md describes every key")
+
+
+def _owners(memories: Mapping[str, int]) -> dict[int, str]:
+    """What each memory is called: host, or the first device in it."""
+    out: dict[int, str] = {}
+    for name, memory in memories.items():
+        out.setdefault(memory, name)
+    return out
+
+
+def _show(value: object) -> str:
+    """A value for a message; Python refuses to print integers of thousands of digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a huge number"
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _join(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def format_machine(machine: Machine) -> str:
+    """The text of a machine file that reads back as an equal machine.
+
+    Raises MachineError for one that no file can describe: names that are none, memories not numbered in the
+    order of the devices, a memory without links to the host, notes about nothing.
+    """
+    lines = [f"name = {_string(machine.name)}"]
+    if "machine" in machine.notes:
+        lines.append(f"source = {_string(machine.notes['machine'])}")
+    owners: dict[int, str] = {HOST: "host"}
+    for device in machine.devices:
+        lines += ["", "[[device]]", *_device_lines(device, owners)]
+        lines += _source_lines(machine.notes, device.name, "device", _DEVICE_KEYS)
+    for link in machine.links:
+        ends = [owners.get(m, "") for m in (link.source, link.target)]
+        lines += ["", "[[link]]", f"from = {_string(ends[0])}", f"to = {_string(ends[1])}"]
+        lines.append(f"bandwidth = {_string(format_quantity(link.bandwidth, 'B/s'))}")
+        lines.append(f"latency = {_string(format_quantity(link.latency, 's'))}")
+        lines += _source_lines(machine.notes, f"{ends[0]}->{ends[1]}", "link", _LINK_KEYS)
+    text = "\n".join(lines) + "\n"
+    if parse_machine(text, machine.name) != machine:
+        raise MachineError(f"{machine.name}: no machine file can describe this machine exactly")
+    return text
+
+
+def _device_lines(device: Device, owners: dict[int, str]) -> list[str]:
+    memory = owners.get(device.memory, "own")
+    owners.setdefault(device.memory, device.name)
+    out = {"name": _string(device.name), "kind": _string(device.kind)}
+    out |= {k: _string(getattr(device, k)) for k in _WORDS if getattr(device, k)}
+    out["memory"] = _string(memory)
+    out |= {k: str(getattr(device, k)) for k in _COUNTS}
+    out |= {k: _string(format_quantity(getattr(device, k), unit)) for k, unit in _QUANTITIES.items()}
+    out |= {k: _string(format_bytes(getattr(device, k))) for k in _BYTES}
+    out |= {k: str(getattr(device, k)).lower() for k in _FLAGS}
+    if device.slowdown != 1.0:
+        out["slowdown"] = repr(float(device.slowdown))
+    return [f"{k} = {v}" for k, v in out.items()]
+
+
+def _source_lines(notes: Mapping[str, str], subject: str, table: str, keys: tuple[str, ...]) -> list[str]:
+    if subject in notes:
+        return [f"source = {_string(notes[subject])}"]
+    sources = {k: notes[f"{subject}.{k}"] for k in keys if f"{subject}.{k}" in notes}
+    return [f"[{table}.source]", *(f"{k} = {_string(v)}" for k, v in sources.items())] if sources else []
+
+
+def _string(text: str) -> str:
+    """A TOML basic string: JSON's, but for the one control character that JSON leaves as it is."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
