@@ -1,0 +1,126 @@
+"""A Gantt chart as a picture, drawn by matplotlib without a display."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any
+
+from manycl.report import lanes as lanes_of
+from manycl.report.lanes import FAILURE_COLOUR, HOST_COLOUR, TRANSFER_COLOUR, Lane, Style
+from manycl.report.summary import summarise
+from manycl.report.units import percent, printable, seconds
+from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace
+
+_HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
+_MOST_LEGEND = 24
+_WIDTH, _ROW, _FRAME = 11.0, 0.30, 1.1  # inches: the figure, a row, title and axis
+
+
+def picture(trace: Trace, kind: str) -> bytes:
+    """The chart as ``png``, ``svg`` or ``pdf``; the same trace gives the same bytes."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    settings: dict[str, Any] = {
+        "svg.hashsalt": "manycl",
+        "font.size": 9,
+        "font.family": "DejaVu Sans",
+        "hatch.linewidth": 0.6,
+    }
+    dates: dict[str, Any] = {
+        "svg": {"Date": None},
+        "pdf": {"CreationDate": None},
+        "png": {"Software": None},
+    }
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        # a name in letters that the font does not have is drawn as boxes; that is no reason to fail
+        warnings.filterwarnings("ignore", message="Glyph")
+        figure = _figure(trace)
+        FigureCanvasAgg(figure)
+        out = io.BytesIO()
+        figure.savefig(out, format=kind, dpi=150, metadata=dates[kind], bbox_inches="tight")
+    return out.getvalue()
+
+
+def _figure(trace: Trace) -> Any:
+    from matplotlib.figure import Figure
+
+    rows = lanes_of.lanes(trace)
+    style = lanes_of.styles(e.name for e in trace.kernels())
+    height = sum(lane.rows for lane in rows)
+    figure = Figure(figsize=(_WIDTH, min(60.0, _FRAME + _ROW * max(height, 2))))
+    axes = figure.add_subplot()
+    start, end = lanes_of.extent(trace)
+    scale, unit = next(((s, u) for s, u in ((1.0, "s"), (1e3, "ms")) if end * s >= 1), (1e6, "us"))
+    top, ticks = 0, []
+    for lane in rows:
+        _draw(axes, lane, top, scale, style)
+        ticks.append(top + lane.rows / 2)
+        top += lane.rows
+        axes.axhline(top, color="#00000022", linewidth=0.6)
+    for event in trace.events:
+        if isinstance(event, FailureEvent):
+            axes.axvline(event.time * scale, color=FAILURE_COLOUR, linewidth=1.5)
+    axes.set_xlim(start * scale, end * scale)
+    axes.set_ylim(max(top, 1), 0)
+    axes.set_yticks(ticks, [lane.label for lane in rows])
+    axes.set_xlabel(f"time [{unit}]")
+    axes.grid(axis="x", color="#00000022", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_title(_title(trace), loc="left")
+    _legend(axes, trace, style)
+    for text in [axes.title, *axes.get_yticklabels()]:
+        text.set_parse_math(False)
+    return figure
+
+
+def _draw(axes: Any, lane: Lane, top: int, scale: float, style: dict[str, Style]) -> None:
+    """One collection per row and look: drawing cost grows with looks, not with events."""
+    looks: dict[tuple[int, str, str], list[tuple[float, float]]] = {}
+    for bar, row in zip(lane.bars, lane.row_of, strict=True):
+        if isinstance(bar, KernelEvent):
+            look = style[bar.name]
+            key = (row, look.colour, _HATCHES[look.pattern % len(_HATCHES)])
+        else:
+            key = (row, HOST_COLOUR if isinstance(bar, HostEvent) else TRANSFER_COLOUR, "")
+        looks.setdefault(key, []).append((bar.start * scale, max(0.0, bar.end - bar.start) * scale))
+    for (row, colour, hatch), spans in looks.items():
+        # a white edge separates neighbours of one name; where there are very many it would hide them
+        edge = 0.4 if len(lane.bars) <= 400 else 0.0
+        axes.broken_barh(
+            spans, (top + row + 0.1, 0.8), facecolor=colour, hatch=hatch, edgecolor="white", linewidth=edge
+        )
+
+
+def _title(trace: Trace) -> str:
+    summary = summarise(trace)
+    words = [trace.application or "application", f"{trace.kind}, policy {trace.policy}", seconds(summary.makespan)]
+    used = [d for d in summary.devices if d.kernels]
+    if len(used) <= 4:
+        words += [f"{d.name} {percent(d.share)} busy" for d in used]
+    if summary.failures:
+        words.append("FAILED")
+    return printable(" · ".join(words))
+
+
+def _legend(axes: Any, trace: Trace, style: dict[str, Style]) -> None:
+    from matplotlib.patches import Patch
+
+    entries = [(name, look.colour, _HATCHES[look.pattern % len(_HATCHES)]) for name, look in style.items()]
+    if len(entries) > _MOST_LEGEND:
+        entries = [*entries[:_MOST_LEGEND], (f"{len(entries) - _MOST_LEGEND} more", "none", "")]
+    if any(True for _ in trace.transfers()):
+        entries.append(("transfer", TRANSFER_COLOUR, ""))
+    if any(isinstance(e, HostEvent) for e in trace.events):
+        entries.append(("host function", HOST_COLOUR, ""))
+    if not entries:
+        return
+    handles = [Patch(facecolor=colour, hatch=hatch, edgecolor="white") for _, colour, hatch in entries]
+    # the names are set afterwards: as labels, those that begin with an underscore would be left out
+    legend = axes.legend(handles, ["x"] * len(entries), loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+    for text, (name, _, _) in zip(legend.get_texts(), entries, strict=True):
+        text.set_parse_math(False)
+        text.set_text(printable(name))

@@ -1,0 +1,185 @@
+"""A Gantt chart as one HTML file that needs nothing else: no network, no library."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from manycl.report import lanes as lanes_of
+from manycl.report.lanes import HOST_COLOUR, TRANSFER_COLOUR, Lane
+from manycl.report.summary import Summary, summarise
+from manycl.report.units import nbytes, percent, printable, rate, seconds
+from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
+
+_MOST_PATH = 60
+
+
+def page(trace: Trace) -> str:
+    """The page: tables of the summary above an interactive chart. Every text of the trace is escaped."""
+    summary = summarise(trace)
+    data, subtitle = _data(trace, summary), _subtitle(summary)
+    folder = files("manycl.report")
+    parts = {
+        "title": _text(trace.application or "application"),
+        "subtitle": _text(subtitle),
+        "failures": "".join(f'<p class="failure">FAILED: {_text(f)}</p>' for f in summary.failures),
+        "tables": _devices(summary) + _links(summary),
+        "path": _path(summary),
+        "data": _embed(data),
+        "script": (folder / "page.js").read_text(encoding="utf-8"),
+    }
+    template = (folder / "page.html").read_text(encoding="utf-8")
+    # one pass: what is filled in is never searched for places itself
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _text(words: str) -> str:
+    return escape(printable(words))
+
+
+def _embed(data: Any) -> str:
+    """JSON that is safe inside a script element whatever it holds: no ``</script>``, ``<!--`` or ``]]>``."""
+    text = json.dumps(data, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _subtitle(summary: Summary) -> str:
+    words = [f"{summary.kind}, policy {summary.policy}", f"makespan {seconds(summary.makespan)}"]
+    words.append(f"{summary.kernels} kernels")
+    if summary.host_tasks:
+        words.append(f"{summary.host_tasks} host functions ({seconds(summary.host_seconds)})")
+    return " · ".join(words)
+
+
+def _devices(summary: Summary) -> str:
+    rows = [
+        (
+            _text(d.name),
+            str(d.kernels),
+            str(d.queues),
+            seconds(d.busy),
+            percent(d.share),
+            f'<span class="share"><i style="width:{100 * d.share:.1f}%"></i></span>',
+        )
+        for d in summary.devices
+    ]
+    return _table(("device", "kernels", "queues", "busy", "share", ""), rows)
+
+
+def _links(summary: Summary) -> str:
+    rows = [
+        (
+            _text(f"{link.source} → {link.target}"),
+            str(link.transfers),
+            nbytes(link.nbytes),
+            seconds(link.busy),
+            "-" if link.rate is None else rate(link.rate),
+        )
+        for link in summary.links
+    ]
+    return _table(("link", "transfers", "bytes", "busy", "rate"), rows)
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """The cells of ``rows`` are HTML already."""
+    if not rows:
+        return ""
+    lines = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+    body = "".join(f"<tr>{line}</tr>\n" for line in lines)
+    return f"<table>\n<tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>\n{body}</table>\n"
+
+
+def _path(summary: Summary) -> str:
+    path = summary.path
+    if not path.nodes:
+        return ""
+    names = " → ".join(path.names[:_MOST_PATH]) + (" → ..." if len(path.names) > _MOST_PATH else "")
+    length = f"{seconds(path.seconds)}, {percent(path.share)} of the makespan, {len(path.nodes)} nodes"
+    return f"<p>Longest path ({length}): {_text(names)}</p>"
+
+
+class _Strings:
+    """Texts that occur many times, each stored once."""
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        return self.index.setdefault(printable(text), len(self.index))
+
+
+def _data(trace: Trace, summary: Summary) -> dict[str, Any]:
+    """What the script draws: times in nanoseconds, one array per field of a lane."""
+    strings = _Strings()
+    style = lanes_of.styles(e.name for e in trace.kernels())
+    number = {name: i for i, name in enumerate(style)}
+    looks = [{"name": printable(n), "colour": s.colour, "pattern": s.pattern} for n, s in style.items()]
+    looks.append({"name": "transfers", "colour": TRANSFER_COLOUR, "pattern": 0})
+    looks.append({"name": "host functions", "colour": HOST_COLOUR, "pattern": 0})
+    count, total = [0] * len(looks), [0] * len(looks)
+    rows = []
+    for lane in lanes_of.lanes(trace):
+        row = _lane(lane, number, strings)
+        for look, length in zip(row["look"], row["length"], strict=True):
+            count[look] += 1
+            total[look] += length
+        rows.append(row)
+    for entry, n, ns in zip(looks, count, total, strict=True):
+        entry |= {"count": n, "total": ns}
+    start, end = lanes_of.extent(trace)
+    return {
+        "start": _ns(start),
+        "end": max(_ns(end), _ns(start) + 1),
+        "looks": looks,
+        "lanes": rows,
+        "strings": list(strings.index),
+        "edges": [node for edge in trace.edges for node in edge],
+        "path": summary.path.nodes,
+        "failures": [_ns(e.time) for e in trace.events if isinstance(e, FailureEvent)],
+    }
+
+
+def _ns(value: float) -> int:
+    return round(value * 1e9)
+
+
+def _lane(lane: Lane, number: dict[str, int], strings: _Strings) -> dict[str, Any]:
+    kernels = [b for b in lane.bars if isinstance(b, KernelEvent)]
+    transfers = [b for b in lane.bars if isinstance(b, TransferEvent)]
+    hosts = [b for b in lane.bars if isinstance(b, HostEvent)]
+    out: dict[str, Any] = {
+        "group": lane.group,
+        "label": lane.label,
+        "rows": lane.rows,
+        "row": lane.row_of,
+        "start": [_ns(b.start) for b in lane.bars],
+        "length": [max(0, _ns(b.end) - _ns(b.start)) for b in lane.bars],
+    }
+    if transfers:
+        look = [len(number)] * len(transfers)
+        named = {"name": [strings(b.name) for b in transfers], "bytes": [b.nbytes for b in transfers]}
+        return out | named | {"kind": "transfer", "look": look}
+    if hosts:
+        look = [len(number) + 1] * len(hosts)
+        named = {"name": [strings(b.name) for b in hosts], "node": [b.node for b in hosts]}
+        return out | named | {"kind": "host", "look": look}
+    return out | {
+        "kind": "kernel",
+        "look": [number[b.name] for b in kernels],
+        "node": [b.node for b in kernels],
+        "component": [b.component for b in kernels],
+        "sizes": [strings(_sizes(b)) for b in kernels],
+    }
+
+
+def _sizes(kernel: KernelEvent) -> str:
+    local = "chosen by the driver" if kernel.local_size is None else _times(kernel.local_size)
+    return f"NDRange {_times(kernel.global_size)}, work-groups {local}"
+
+
+def _times(sizes: Iterable[int]) -> str:
+    return " x ".join(map(str, sizes))

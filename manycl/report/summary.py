@@ -1,0 +1,211 @@
+"""What a trace amounts to: makespan, busy devices, bytes on links, the longest path."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from manycl.report.intervals import union_length
+from manycl.report.path import longest_path
+from manycl.report.units import nbytes, percent, printable, rate, seconds
+from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
+
+_MOST_DEVICES = 8
+_MOST_LINKS = 6
+_MOST_FAILURES = 2
+_WIDTH = 100
+_BAR = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSummary:
+    """``busy``: seconds within the makespan in which at least one queue ran a kernel; ``share``: of the
+    makespan, 0 to 1."""
+
+    name: str
+    kernels: int
+    queues: int
+    busy: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSummary:
+    """``busy``: seconds in which at least one transfer was under way; ``rate``: bytes per busy second (None
+    where that took no time)."""
+
+    source: str
+    target: str
+    transfers: int
+    nbytes: int
+    busy: float
+    rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PathSummary:
+    """The longest path through the edges by the nodes' own durations, in seconds (transfers and waiting left
+    out): with these durations no schedule is shorter. ``share`` is of the makespan."""
+
+    nodes: tuple[int, ...]
+    names: tuple[str, ...]
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Times in seconds. ``devices`` in the trace's order, idle ones too; ``links`` by bytes, most first."""
+
+    application: str
+    policy: str
+    kind: str
+    makespan: float
+    kernels: int
+    host_tasks: int
+    host_seconds: float
+    devices: tuple[DeviceSummary, ...]
+    links: tuple[LinkSummary, ...]
+    path: PathSummary
+    failures: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; the keys are the fields' names."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """For people: aligned, at most about 25 lines whatever the trace."""
+        return "\n".join(_lines(self))
+
+
+def summarise(trace: Trace) -> Summary:
+    """The summary of a run, a simulation or a plan; an empty trace gives zeros.
+
+    Raises :class:`manycl.errors.ManyclError` where the trace's edges form a cycle.
+    """
+    kernels: dict[str, list[KernelEvent]] = {name: [] for name in trace.devices}
+    transfers: defaultdict[tuple[str, str], list[TransferEvent]] = defaultdict(list)
+    hosts: list[HostEvent] = []
+    failures: list[str] = []
+    spans: dict[int, tuple[str, float]] = {}
+    for event in trace.events:
+        if isinstance(event, KernelEvent):
+            kernels.setdefault(event.device, []).append(event)
+            spans[event.node] = (event.name, _duration(event))
+        elif isinstance(event, TransferEvent):
+            transfers[event.source, event.target].append(event)
+        elif isinstance(event, HostEvent):
+            hosts.append(event)
+            spans[event.node] = (event.name, _duration(event))
+        elif isinstance(event, FailureEvent):
+            failures.append(f"{event.name} on {event.device} at {seconds(event.time)}: {event.message}")
+    makespan = max(0.0, trace.makespan)
+    path = longest_path({node: duration for node, (_, duration) in spans.items()}, trace.edges)
+    length = sum(spans[node][1] for node in path)
+    links = [_link(*ends, moved) for ends, moved in transfers.items()]
+    return Summary(
+        application=trace.application,
+        policy=trace.policy,
+        kind=trace.kind,
+        makespan=makespan,
+        kernels=sum(map(len, kernels.values())),
+        host_tasks=len(hosts),
+        host_seconds=sum(map(_duration, hosts)),
+        devices=tuple(_device(name, ran, makespan) for name, ran in kernels.items()),
+        links=tuple(sorted(links, key=lambda link: (-link.nbytes, link.source, link.target))),
+        path=PathSummary(path, tuple(spans[node][0] for node in path), length, _share(length, makespan)),
+        failures=tuple(failures),
+    )
+
+
+def _duration(event: KernelEvent | TransferEvent | HostEvent) -> float:
+    return max(0.0, event.end - event.start)
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0
+
+
+def _device(name: str, ran: list[KernelEvent], makespan: float) -> DeviceSummary:
+    # a device's clock is matched to the host's, so an event may stick out of the run by microseconds
+    busy = min(makespan, union_length((max(0.0, e.start), min(makespan, e.end)) for e in ran))
+    return DeviceSummary(name, len(ran), len({e.queue for e in ran}), busy, _share(busy, makespan))
+
+
+def _link(source: str, target: str, moved: list[TransferEvent]) -> LinkSummary:
+    total = sum(e.nbytes for e in moved)
+    busy = union_length((e.start, e.end) for e in moved)
+    return LinkSummary(source, target, len(moved), total, busy, total / busy if busy > 0 else None)
+
+
+def _lines(summary: Summary) -> Iterator[str]:
+    title = printable(summary.application) or "application"
+    yield f"{title}: {summary.kind}, policy {printable(summary.policy) or 'unnamed'}"
+    counts = f"{summary.kernels} kernels"
+    if summary.host_tasks:
+        counts += f", {summary.host_tasks} host tasks ({seconds(summary.host_seconds)})"
+    yield f"makespan {seconds(summary.makespan)}, {counts}"
+    for failure in summary.failures[:_MOST_FAILURES]:
+        yield _cut(f"FAILED: {printable(failure)}")
+    if summary.devices:
+        yield ""
+        yield from _table(("device", "kernels", "queues", "busy", "share", ""), map(_device_row, _shown(summary)))
+        if len(summary.devices) > _MOST_DEVICES:
+            yield f"... and {len(summary.devices) - _MOST_DEVICES} less busy devices"
+    if summary.links:
+        yield ""
+        yield from _table(("link", "transfers", "bytes", "busy", "rate"), map(_link_row, summary.links[:_MOST_LINKS]))
+        if len(summary.links) > _MOST_LINKS:
+            rest = sum(link.nbytes for link in summary.links[_MOST_LINKS:])
+            yield f"... and {len(summary.links) - _MOST_LINKS} more links, {nbytes(rest)}"
+    if summary.path.nodes:
+        yield ""
+        path = summary.path
+        yield f"longest path {seconds(path.seconds)} ({percent(path.share)}), {len(path.nodes)} nodes:"
+        yield _cut(f"  {' -> '.join(_runs(path.names))}")
+
+
+def _shown(summary: Summary) -> tuple[DeviceSummary, ...]:
+    """The busiest devices, in the trace's order."""
+    if len(summary.devices) <= _MOST_DEVICES:
+        return summary.devices
+    busiest = set(sorted(summary.devices, key=lambda d: (-d.busy, d.name))[:_MOST_DEVICES])
+    return tuple(d for d in summary.devices if d in busiest)
+
+
+def _device_row(device: DeviceSummary) -> tuple[str, ...]:
+    share = percent(device.share)
+    bar = "#" * round(_BAR * device.share)
+    return printable(device.name), str(device.kernels), str(device.queues), seconds(device.busy), share, bar
+
+
+def _link_row(link: LinkSummary) -> tuple[str, ...]:
+    ends = f"{printable(link.source)} -> {printable(link.target)}"
+    speed = rate(link.rate) if link.rate is not None else "-"
+    return ends, str(link.transfers), nbytes(link.nbytes), seconds(link.busy), speed
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """First column and columns without a heading to the left, the others to the right."""
+    cells = [head, *rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    for row in cells:
+        words = [
+            cell.rjust(width) if i and head[i] else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(words).rstrip()
+
+
+def _runs(names: Iterable[str]) -> Iterator[str]:
+    """Names with equal neighbours counted: ``scale x3``."""
+    for name, group in groupby(names):
+        count = len(list(group))
+        yield printable(name) + (f" x{count}" if count > 1 else "")
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 4]} ..."

@@ -1,0 +1,47 @@
+"""Quantities in words: seconds, bytes and rates in a unit that suits them; names that are safe to show."""
+
+from __future__ import annotations
+
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def seconds(value: float) -> str:
+    """A time given in seconds with three significant digits: ``12.3 ms``."""
+    if value == 0:
+        return "0 s"
+    # the boundary is half a last digit below 1, so that 999.96 us is shown as 1.00 ms
+    for scale, unit in _TIMES:
+        if abs(value) >= 0.9995 * scale:
+            return f"{_digits(value / scale)} {unit}"
+    return f"{value * 1e9:.3g} ns"
+
+
+def nbytes(value: float) -> str:
+    """A number of bytes in decimal units: ``12.3 MB``."""
+    for scale, unit in _SIZES:
+        if abs(value) >= 0.9995 * scale:
+            return f"{_digits(value / scale)} {unit}"
+    return f"{value:.0f} B"
+
+
+def rate(value: float) -> str:
+    """A rate given in bytes per second: ``10.5 GB/s``."""
+    return f"{nbytes(value)}/s"
+
+
+def percent(share: float) -> str:
+    """A share given as a fraction: ``93.1 %``."""
+    return f"{100 * share:.1f} %"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, no exponent."""
+    size = abs(value)
+    places = 2 if size < 9.995 else 1 if size < 99.95 else 0
+    return f"{value:.{places}f}"
+
+
+def printable(text: str) -> str:
+    """The text with everything that could command a terminal or break a file format replaced by ``?``."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
