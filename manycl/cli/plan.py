@@ -46,6 +46,10 @@ def run(args: argparse.Namespace) -> int:
     from manycl.run.simulate import plan_with
 
     options.writable({"--save": args.save, "--gantt": args.gantt})
+    if args.gantt:
+        from manycl.report.gantt import check_suffix
+
+        check_suffix(args.gantt)
     application = load_application(args.application, options.pairs(args.define, "-D"), kernel_folders=args.kernels)
     for warning in application.warnings:
         print(f"manycl: warning: {warning}", file=sys.stderr)

@@ -47,9 +47,7 @@ class KernelKey(NamedTuple):
 
 def kernel_key(launch: Launch) -> KernelKey:
     program = launch.program
-    return KernelKey(
-        program.source, program.options, launch.kernel.name, launch.global_size, launch.local_size
-    )
+    return KernelKey(program.source, program.options, launch.kernel.name, launch.global_size, launch.local_size)
 
 
 class _Series:

@@ -13,9 +13,7 @@ from manycl.trace import Event, HostEvent, KernelEvent, Trace, TransferEvent
 def with_events(plan: Plan, graph: Graph) -> Plan:
     """The plan with an event for every node beside the transfers that it holds already, sorted by start."""
     component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
-    events: list[TransferEvent | KernelEvent | HostEvent] = [
-        e for e in plan.events if isinstance(e, TransferEvent)
-    ]
+    events: list[TransferEvent | KernelEvent | HostEvent] = [e for e in plan.events if isinstance(e, TransferEvent)]
     for node, device, queue, start, end in plan.assignments:
         task = graph.nodes[node]
         if isinstance(task, Launch):

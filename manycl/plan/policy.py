@@ -84,9 +84,7 @@ class DynamicPolicy(Protocol):
 
     def resident(self, device: int) -> int: ...
 
-    def select(
-        self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float
-    ) -> Choice | None: ...
+    def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None: ...
 
 
 class KernelByKernel:
@@ -110,9 +108,7 @@ class KernelByKernel:
     def resident(self, device: int) -> int:
         return 1
 
-    def select(
-        self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float
-    ) -> Choice | None:
+    def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None:
         raise NotImplementedError
 
 
@@ -122,9 +118,7 @@ class _Function(KernelByKernel):
     def __init__(self, function: Select) -> None:
         self._function = function
 
-    def select(
-        self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float
-    ) -> Choice | None:
+    def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None:
         return self._function(frontier, devices, now)
 
 

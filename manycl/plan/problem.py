@@ -64,6 +64,5 @@ def queue_counts(machine: Machine, wanted: Mapping[str, int]) -> tuple[int, ...]
     """In-order queues per device: ``wanted`` by the device's name, the name of what it is a part of, or its kind; else
     the device's own number."""
     return tuple(
-        wanted.get(d.name, wanted.get(d.name.split(".")[0], wanted.get(d.kind, d.queues)))
-        for d in machine.devices
+        wanted.get(d.name, wanted.get(d.name.split(".")[0], wanted.get(d.kind, d.queues))) for d in machine.devices
     )

@@ -84,9 +84,7 @@ class Copy(NamedTuple):
 def isolated_writes(graph: Graph, component: Component) -> tuple[Copy, ...]:
     """Inputs that no kernel of the graph produces: they come from the host."""
     produced = {(e.after, e.buffer) for e in buffer_edges(graph, component)}
-    return tuple(
-        Copy(n, b) for n in sorted(component) for b in graph.nodes[n].reads if (n, b) not in produced
-    )
+    return tuple(Copy(n, b) for n in sorted(component) for b in graph.nodes[n].reads if (n, b) not in produced)
 
 
 def dependent_writes(graph: Graph, component: Component) -> tuple[Copy, ...]:
@@ -99,9 +97,7 @@ def dependent_writes(graph: Graph, component: Component) -> tuple[Copy, ...]:
 def isolated_reads(graph: Graph, component: Component) -> tuple[Copy, ...]:
     """Outputs that no kernel of the graph needs: results for the host."""
     consumed = {(e.before, e.buffer) for e in buffer_edges(graph, component)}
-    return tuple(
-        Copy(n, b) for n in sorted(component) for b in graph.nodes[n].writes if (n, b) not in consumed
-    )
+    return tuple(Copy(n, b) for n in sorted(component) for b in graph.nodes[n].writes if (n, b) not in consumed)
 
 
 def dependent_reads(graph: Graph, component: Component) -> tuple[Copy, ...]:

@@ -55,9 +55,7 @@ def edge_bytes(graph: Graph, before: int, after: int) -> int:
     """Bytes that the later node needs of what the earlier one writes."""
     later = graph.nodes[after]
     reads, writes = later.reads, later.writes
-    return sum(
-        graph.buffers[key].nbytes for key in graph.nodes[before].writes if key in reads or key in writes
-    )
+    return sum(graph.buffers[key].nbytes for key in graph.nodes[before].writes if key in reads or key in writes)
 
 
 class _MeanTransfer:
@@ -83,9 +81,7 @@ def priority_order(graph: Graph, levels: list[float]) -> list[int]:
         # a rank is never below a successor's, and edges go from low to high: sorting is enough (the sort is
         # stable)
         return sorted(range(len(levels)), key=levels.__getitem__, reverse=True)
-    keys = [
-        (1, -levels[i], i) if node.rank is None else (0, -node.rank, i) for i, node in enumerate(graph.nodes)
-    ]
+    keys = [(1, -levels[i], i) if node.rank is None else (0, -node.rank, i) for i, node in enumerate(graph.nodes)]
     missing = [len(before) for before in graph.predecessors]
     successors = graph.successors
     ready = [keys[i] for i, count in enumerate(missing) if count == 0]

@@ -53,9 +53,7 @@ class Transfers:
         self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
         self._size = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
         self._touched: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
-        self._at = {
-            key: dict.fromkeys(places, self._floor) for key, places in problem.valid.items() if places
-        }
+        self._at = {key: dict.fromkeys(places, self._floor) for key, places in problem.valid.items() if places}
         self._sendable = dict.fromkeys(self._at, self._floor)  # from when on the host's copy may be uploaded
         self._up = [self._floor] * len(self._memory)
         self._down = [self._floor] * len(self._memory)
@@ -245,9 +243,7 @@ class _Lanes:
         self._device = problem.machine.devices[device]
         self._shares: dict[tuple[tuple[int, ...], tuple[int, ...] | None], float] = {}
 
-    def fit(
-        self, node: int, before: tuple[int, ...], end: list[float], ready: float, took: float
-    ) -> tuple[int, float]:
+    def fit(self, node: int, before: tuple[int, ...], end: list[float], ready: float, took: float) -> tuple[int, float]:
         """The queue for a node that is ready at ``ready``, and when it can start there."""
         queue, latest = -1, -1.0
         for p in before:

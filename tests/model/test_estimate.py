@@ -23,9 +23,7 @@ FAST = Device("gpu0", "gpu", memory=1, compute_units=10, flops=1e12, bandwidth=1
 MACHINE = Machine((SLOW, FAST))
 
 
-def launch(
-    size: int, local: int | None = 64, reads: tuple[int, ...] = (), writes: tuple[int, ...] = ()
-) -> Launch:
+def launch(size: int, local: int | None = 64, reads: tuple[int, ...] = (), writes: tuple[int, ...] = ()) -> Launch:
     args = tuple(BufferArg(k) for k in (*reads, *writes))
     return Launch("k", PROGRAM, KERNEL, (size,), (local,) if local else None, args, reads, writes)
 
@@ -58,9 +56,7 @@ def test_few_work_items_cannot_use_the_whole_device() -> None:
 
 def test_slowdown_multiplies_the_guess() -> None:
     slowed = replace(SLOW, slowdown=4.0)
-    assert prior(launch(1 << 20), slowed, 0) - 1e-5 == pytest.approx(
-        4 * (prior(launch(1 << 20), SLOW, 0) - 1e-5)
-    )
+    assert prior(launch(1 << 20), slowed, 0) - 1e-5 == pytest.approx(4 * (prior(launch(1 << 20), SLOW, 0) - 1e-5))
 
 
 @pytest.mark.parametrize(
@@ -83,9 +79,7 @@ def test_a_measurement_replaces_the_guess() -> None:
     history.observe(kernel_key(launch(128)), "cpu0", 0.5)
     found = ModelEstimates(graph(launch(128), launch(256)), MACHINE, history)
     assert found.launch(0, 0) == 0.5
-    assert found.launch(1, 0) == pytest.approx(
-        prior(launch(256), SLOW, 0)
-    )  # another NDRange is another launch
+    assert found.launch(1, 0) == pytest.approx(prior(launch(256), SLOW, 0))  # another NDRange is another launch
 
 
 def test_the_first_run_only_counts_while_it_is_alone() -> None:

@@ -35,9 +35,7 @@ class Table:
     """Estimates from a table: ``seconds[node][device]``; a byte takes ``per_byte`` seconds, any transfer
     ``latency``."""
 
-    def __init__(
-        self, seconds: Sequence[Sequence[float]], latency: float = 0.0, per_byte: float = 0.0
-    ) -> None:
+    def __init__(self, seconds: Sequence[Sequence[float]], latency: float = 0.0, per_byte: float = 0.0) -> None:
         self.seconds = seconds
         self.latency = latency
         self.per_byte = per_byte
@@ -52,9 +50,7 @@ class Table:
 def machine(memories: Sequence[int] = (HOST, HOST), kinds: Sequence[str] = ()) -> Machine:
     names = itertools.count()
     kinds = kinds or ["cpu" if m == HOST else "gpu" for m in memories]
-    return Machine(
-        tuple(Device(f"{k}{next(names)}", k, memory=m) for k, m in zip(kinds, memories, strict=True))
-    )
+    return Machine(tuple(Device(f"{k}{next(names)}", k, memory=m) for k, m in zip(kinds, memories, strict=True)))
 
 
 def problem(

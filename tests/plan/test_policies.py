@@ -283,6 +283,22 @@ def test_clustering_weighs_what_runs_there_already(items: int, first: float, exp
     assert devices(plan_with("clustering", p)) == expected
 
 
+def test_clustering_gives_a_slow_device_what_would_wait_too_long() -> None:
+    # 1 s on the first, 3.5 s on the second: the fourth would have to wait for three
+    plan = plan_with("clustering", problem(independent(6), [1.0, 3.5]))
+    assert sorted(devices(plan)) == [0, 0, 0, 0, 0, 1]
+    assert plan.makespan == pytest.approx(5.0)
+
+
+def test_clustering_looks_past_components_that_prefer_a_busy_device() -> None:
+    builder = GraphBuilder()
+    for i in range(200):
+        builder.add(launch("k", (), (builder.buffer(4),), device="gpu" if i < 199 else "cpu"))
+    p = problem(builder.build(), [1.0, 1.0], machine((HOST, 1)))
+    plan = plan_with("clustering", p)
+    assert next(a.start for a in plan.assignments if a.node == 199) == 0.0
+
+
 def test_clustering_orders_components_by_the_rank_of_their_front() -> None:
     builder = GraphBuilder()
     buffers = [builder.buffer(4) for _ in range(2)]

@@ -23,11 +23,7 @@ def longest(p: Problem, node: int) -> float:
             continue
         later = p.graph.nodes[after]
         nbytes = sum(p.graph.buffers[k].nbytes for k in {*task.writes} & {*later.reads, *later.writes})
-        pairs = [
-            p.estimates.transfer(nbytes, a.memory, b.memory) if nbytes else 0.0
-            for a in devices
-            for b in devices
-        ]
+        pairs = [p.estimates.transfer(nbytes, a.memory, b.memory) if nbytes else 0.0 for a in devices for b in devices]
         best = max(best, sum(pairs) / len(pairs) + longest(p, after))
     return (sum(own) / len(own) if own else 0.0) + best
 

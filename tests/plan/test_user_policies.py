@@ -10,18 +10,11 @@ import pytest
 from plan_cases import chains, problem
 
 from manycl.errors import PolicyError
-from manycl.plan import policy as registry
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel, find, names, register
 from manycl.plan.problem import Problem
 from manycl.plan.verify import verify
 from manycl.run.simulate import plan_with, simulate
-
-
-@pytest.fixture(autouse=True)
-def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    names()
-    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
 
 
 def case() -> Problem:
@@ -50,9 +43,7 @@ def test_a_dynamic_class_with_queues_of_its_own() -> None:
         def queues(self, device: int) -> int:
             return 2
 
-        def select(
-            self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float
-        ) -> Choice | None:
+        def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None:
             free = [d for d in devices if d.free]
             return Choice(frontier[0].index, free[0].index) if free else None
 
@@ -86,9 +77,7 @@ def test_from_a_file(tmp_path: Path) -> None:
         "def first_free(frontier, devices, now):\n"
         "    return next((mc.Choice(frontier[0].index, d.index) for d in devices if d.free), None)\n"
     )
-    assert plan_with(f"{file}:first_free", case()).makespan == pytest.approx(
-        plan_with("eager", case()).makespan
-    )
+    assert plan_with(f"{file}:first_free", case()).makespan == pytest.approx(plan_with("eager", case()).makespan)
     with pytest.raises(PolicyError, match="no policy is called 'other'"):
         find(f"{file}:other")
     with pytest.raises(PolicyError, match="no such policy file"):

@@ -111,13 +111,9 @@ def test_transfers_go_by_the_host_and_overlap_with_kernels() -> None:
     builder.add(launch("b", (y,), (y,)))  # on the GPU: its upload runs beside a
     builder.add(launch("c", (x,), ()))  # on the CPU: x comes back
     where = frozenset({HOST})
-    trace = follow(
-        builder.build(), [CPU, GPU], [(1, 0), (1, 0), (0, 0)], [2.0, 1.0, 1.0], valid={x: where, y: where}
-    )
+    trace = follow(builder.build(), [CPU, GPU], [(1, 0), (1, 0), (0, 0)], [2.0, 1.0, 1.0], valid={x: where, y: where})
     moves = [
-        (e.name, e.source, e.target, e.nbytes, e.start, e.end)
-        for e in trace.events
-        if isinstance(e, TransferEvent)
+        (e.name, e.source, e.target, e.nbytes, e.start, e.end) for e in trace.events if isinstance(e, TransferEvent)
     ]
     assert moves == [
         ("x", "host", "gpu0", 1, 0, 1),

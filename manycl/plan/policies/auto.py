@@ -28,9 +28,7 @@ class Auto:
         rival = on_one_device(problem, table, order, problem.queues, below=best.makespan)
         if rival is not None:
             best, chosen = rival, "one device"
-        rival = on_one_device(
-            problem, table, range(len(order)), [1] * len(problem.queues), below=best.makespan
-        )
+        rival = on_one_device(problem, table, range(len(order)), [1] * len(problem.queues), below=best.makespan)
         if rival is not None:
             best, chosen = rival, "in_order"
         return Plan(

@@ -17,6 +17,9 @@ from manycl.model.occupancy import share
 from manycl.plan.policy import Choice, Component, DeviceState, register
 from manycl.plan.problem import Problem, matches
 
+LOOK_AHEAD = 64
+"""Components that are weighed at each question, of those that could start somewhere."""
+
 
 @register("clustering")
 class Clustering:
@@ -27,9 +30,9 @@ class Clustering:
     component has them all).
 
     The frontier is in order of the largest bottom-level rank of each component's FRONT. A component goes to
-    the device it prefers where it is predicted to end first, and if no place is free there, the next
-    component is looked at. Components that run on a device together are taken to slow each other down once
-    they would use more than all of it.
+    the device it prefers where it is predicted to end first; if no place is free there, it waits, and the
+    next component is looked at, which then has to wait behind it. Components that run on a device together
+    are taken to slow each other down once they would use more than all of it.
     """
 
     problem: Problem
@@ -39,12 +42,10 @@ class Clustering:
         devices = problem.machine.devices
         options = problem.options
         self._queues = [
-            _number("queues", options.get("queues", ""), d, q)
-            for d, q in zip(devices, problem.queues, strict=True)
+            _number("queues", options.get("queues", ""), d, q) for d, q in zip(devices, problem.queues, strict=True)
         ]
         self._resident = [
-            _number("resident", options.get("resident", ""), d, q)
-            for d, q in zip(devices, self._queues, strict=True)
+            _number("resident", options.get("resident", ""), d, q) for d, q in zip(devices, self._queues, strict=True)
         ]
         self._loads: dict[tuple[int, int], float] = {}
         self._members = self.components(problem.graph)
@@ -58,22 +59,32 @@ class Clustering:
     def resident(self, device: int) -> int:
         return self._resident[device]
 
-    def select(
-        self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float
-    ) -> Choice | None:
+    def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None:
         if all(d.free == 0 for d in devices):
             return None
+        ahead = [0.0] * len(devices)  # seconds of the components that wait for each device
+        looked_at = 0
         for component in frontier:
-            best = min(component.devices, key=lambda d: self._finish(component, devices[d], now))
-            if devices[best].free > 0:
-                return Choice(component.index, best)
+            if all(devices[d].free == 0 for d in component.devices):
+                best = min(component.devices, key=lambda d: devices[d].ready_at + ahead[d])
+            elif looked_at == LOOK_AHEAD:
+                continue
+            else:
+                looked_at += 1
+                best = min(component.devices, key=lambda d: self._finish(component, devices[d], now, ahead))
+                if devices[best].free > 0:
+                    return Choice(component.index, best)
+            part = max(self._load(component.index, best), 1.0 / self._resident[best])
+            ahead[best] += component.seconds[best] * min(1.0, part)
         return None
 
-    def _finish(self, component: Component, state: DeviceState, now: float) -> tuple[float, int, int]:
+    def _finish(
+        self, component: Component, state: DeviceState, now: float, ahead: Sequence[float]
+    ) -> tuple[float, int, int]:
         seconds = component.seconds[state.index]
         tie = (len(state.running), state.index)
         if state.free == 0:
-            return max(now, state.ready_at) + seconds, *tie
+            return max(now, state.ready_at) + ahead[state.index] + seconds, *tie
         load = self._load(component.index, state.index)
         load += sum(self._load(other, state.index) for other in state.running)
         return now + seconds * max(1.0, load), *tie

@@ -16,9 +16,7 @@ from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel, r
 class Heft(KernelByKernel):
     """Kernel by kernel, one queue a device; the first of devices that are equal."""
 
-    def select(
-        self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float
-    ) -> Choice | None:
+    def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None:
         first = frontier[0]
         best = min(first.devices, key=lambda d: max(now, devices[d].ready_at) + first.seconds[d])
         return Choice(first.index, best) if devices[best].free > 0 else None

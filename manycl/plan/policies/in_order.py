@@ -41,9 +41,7 @@ def on_one_device(
 
 def _least(table: Costs, device: int) -> float:
     """Seconds that one queue of the device is busy for certain: its kernels one after another."""
-    return sum(
-        row[device] for places, row in zip(table.allowed, table.seconds, strict=True) if device in places
-    )
+    return sum(row[device] for places, row in zip(table.allowed, table.seconds, strict=True) if device in places)
 
 
 @register("in_order")
