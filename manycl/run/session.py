@@ -233,6 +233,8 @@ class Session:
                 observe(kernel_key(launch), devices[device].name, seconds)
 
     def _collect(self) -> None:
+        if self._garbage:
+            self.backend.programs.unbind()
         while self._garbage:
             key = self._garbage.pop()
             self.directory.forget(key)

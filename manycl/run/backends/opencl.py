@@ -17,7 +17,7 @@ from typing import Any
 import pyopencl as cl
 
 from manycl.errors import ManyclError
-from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, LocalArg
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Machine
 from manycl.run.backend import Command, Done, Download, Failed, HostCall, Report, Run, Upload
 from manycl.run.backends.memory import Memory
@@ -218,19 +218,18 @@ class OpenCLBackend:
         assert isinstance(launch, Launch)
         kernel = self.programs.kernel(launch.program, launch.kernel.name, device)
         buffers = self.memory.buffers(device)
-        set_arg = kernel.set_arg
+        held = kernel.held
         for index, arg in enumerate(launch.args):
             if type(arg) is BufferArg:
-                buffer = buffers.get(arg.key)
-                set_arg(index, buffer if buffer is not None else self.memory.on_device(arg.key, device))
-            elif type(arg) is LocalArg:
-                set_arg(index, cl.LocalMemory(arg.nbytes))
-            else:
-                set_arg(index, arg)
+                buffer = buffers.get(arg.key) or self.memory.on_device(arg.key, device)
+                if held[index] is not buffer:
+                    kernel.set(index, buffer)
+            elif held[index] != arg:
+                kernel.set(index, arg)
         events = self._events
         event = _enqueue(
             driver.queues[queue],
-            kernel,
+            kernel.cl,
             launch.global_size,
             launch.local_size,
             launch.global_offset,

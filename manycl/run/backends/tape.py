@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyopencl as cl
 
-from manycl.graph.graph import Argument, BufferArg, Graph, Launch, LocalArg
+from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.run.backend import Command, Failed, Run
+from manycl.run.backends.programs import KernelObject
 from manycl.run.backends.record import OpenCLRecord
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ _enqueue = cl.enqueue_nd_range_kernel
 
 @dataclass(frozen=True)
 class Tape:
-    """``entries``: kernel, arguments, queue, sizes, offset, and the earlier entries it waits for. ``places``: (node,
-    device, queue) of each. ``needs``: (buffer, memory bit) that must be valid, or undefined, before. ``leaves``: where
+    """``entries``: kernel, the arguments that the entry before did not leave as they must be, queue, sizes, offset, and
+    the earlier entries it waits for. ``places``: (node, device, queue) of each. ``needs``: (buffer, memory bit) that must be valid, or undefined, before. ``leaves``: where
     written buffers are valid afterwards. ``version``: of the memory whose buffer objects it holds."""
 
     graph: Graph
@@ -46,6 +47,7 @@ def record(backend: OpenCLBackend, graph: Graph, commands: Sequence[Command]) ->
     index: dict[int, int] = {}
     needs: set[tuple[int, int]] = set()
     leaves: dict[int, int] = {}
+    held: dict[int, tuple[KernelObject, list[Any]]] = {}
     for command in commands:
         assert isinstance(command, Run)
         node, device, queue, after, _ = command
@@ -56,10 +58,15 @@ def record(backend: OpenCLBackend, graph: Graph, commands: Sequence[Command]) ->
         for key in launch.writes:
             leaves[key] = bit
         index[node] = len(entries)
+        kernel = backend.programs.kernel(launch.program, launch.kernel.name, device)
+        wanted = [backend.memory.on_device(a.key, device) if isinstance(a, BufferArg) else a for a in launch.args]
+        before = held.get(id(kernel), (kernel, [None] * len(wanted)))[1]
+        held[id(kernel)] = (kernel, wanted)
         entries.append(
             (
-                backend.programs.kernel(launch.program, launch.kernel.name, device),
-                tuple(bind(backend, a, device) for a in launch.args),
+                kernel.cl,
+                kernel.set,
+                tuple((i, w) for i, (w, b) in enumerate(zip(wanted, before, strict=True)) if not _same(w, b)),
                 backend.drivers[device].queues[queue],
                 launch.global_size,
                 launch.local_size,
@@ -71,11 +78,8 @@ def record(backend: OpenCLBackend, graph: Graph, commands: Sequence[Command]) ->
     return Tape(graph, tuple(entries), tuple(places), tuple(sorted(needs)), leaves, backend.memory.version)
 
 
-def bind(backend: OpenCLBackend, argument: Argument, device: int) -> Any:
-    """What ``set_arg`` takes for an argument on a device."""
-    if isinstance(argument, BufferArg):
-        return backend.memory.on_device(argument.key, device)
-    return cl.LocalMemory(argument.nbytes) if isinstance(argument, LocalArg) else argument
+def _same(value: Any, held: Any) -> bool:
+    return value is held if isinstance(value, cl.Buffer) or isinstance(held, cl.Buffer) else value == held
 
 
 def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
@@ -89,10 +93,9 @@ def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
     events: list[cl.Event] = []
     append = events.append
     try:
-        for kernel, args, queue, global_size, local_size, offset, after in tape.entries:
-            set_arg = kernel.set_arg
-            for number, arg in enumerate(args):
-                set_arg(number, arg)
+        for kernel, set_arg, args, queue, global_size, local_size, offset, after in tape.entries:
+            for index, value in args:
+                set_arg(index, value)
             append(
                 _enqueue(
                     queue,
