@@ -136,6 +136,8 @@ def test_auto_changes_the_device_only_for_more_than_a_handover(handover: float, 
     # the second kernel would end 0.1 s - handover sooner on the other device
     p = problem(chains(1, 2), [[1.0, 5.0], [1.0, 0.9]], handover=handover)
     assert devices(plan_with("auto", p)) == expected
+    mirrored = problem(chains(1, 2), [[5.0, 1.0], [0.9, 1.0]], handover=handover)
+    assert devices(plan_with("auto", mirrored)) == [1 - d for d in expected]
 
 
 def test_queues_of_a_device_share_its_throughput() -> None:
