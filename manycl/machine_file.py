@@ -227,7 +227,7 @@ class _Reader:
 
     def note(self, key: str, text: str) -> None:
         if key in self.notes:
-            raise self.error(key, "has two sources: a device's name reads like the key of another")
+            raise self.error(key, "has two sources: is it described twice?")
         self.notes[key] = text
 
     def error(self, where: str, problem: str) -> MachineError:

@@ -25,7 +25,10 @@ _SCALES = {
     "B/s": _powers(10, _DECIMAL, "B/s") | _powers(2, _BINARY, "B/s"),
     "FLOP/s": _powers(10, _DECIMAL, "FLOP/s"),
 }
-_QUANTITY = re.compile(r"(?P<number>\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?)\s*(?P<unit>[^\s\d]\S*)", re.ASCII)
+_QUANTITY = re.compile(
+    r"(?P<number>\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?)\s*(?P<unit>[A-Za-z\u00b5\u03bc]\S*)",
+    re.ASCII,
+)
 _BYTE_UNITS = ("TiB", "GiB", "MiB", "KiB", "B")
 
 

@@ -1,0 +1,111 @@
+"""``manycl devices``, in this process and from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manycl.cli import main
+from manycl.machine_file import load_machine
+from manycl.run.backends import platforms
+from manycl.run.backends.survey import Survey, survey
+
+MACHINES = Path(__file__).parents[2] / "machines"
+
+
+@pytest.fixture(autouse=True)
+def _all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MANYCL_DEVICES", raising=False)
+    monkeypatch.delenv("MANYCL_ZERO_COPY", raising=False)
+
+
+def record(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    assert main(["devices", "--json", *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    out = record(capsys)
+    assert [d["name"] for d in out["devices"]] == [r.device.name for r in survey().roots]
+    first = out["devices"][0]
+    assert (first["kind"], first["in_all"], first["why_not"]) == ("cpu", True, "")
+    assert first["shares_host_memory"] is True
+    assert first["clock"] == survey().roots[0].cl.max_clock_frequency * 1e6
+    assert out["selection"] == "all"
+    assert [d["name"] for d in out["machine"]["devices"]] == [d["name"] for d in out["devices"] if d["in_all"]]
+
+
+def test_a_selection_is_shown_with_its_slowdown(capsys: pytest.CaptureFixture[str]) -> None:
+    out = record(capsys, "--devices", "cpu/2#0,cpu/2#1@4")
+    assert [(d["name"], d["slowdown"]) for d in out["machine"]["devices"]] == [("cpu0.0", 1.0), ("cpu0.1", 4.0)]
+
+
+def test_the_environment_chooses_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_DEVICES", "cpu@3")
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    out = record(capsys)
+    assert out["machine"]["devices"][0]["slowdown"] == 3.0
+    assert [(x["source"], x["target"]) for x in out["machine"]["links"]] == [(0, 1), (1, 0)]
+
+
+def test_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "--devices", "cpu/2@2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["NAME", "KIND"]
+    assert any(line.startswith("cpu0 ") and line.endswith("shared       yes") for line in lines)
+    chosen = lines[lines.index("chosen by cpu/2@2:") + 2 :]
+    assert [line.split()[0] for line in chosen] == ["cpu0.0", "cpu0.1"]
+    assert all(line.endswith(" 2") for line in chosen)
+
+
+def test_save_writes_a_machine_file_of_the_chosen_devices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "here.toml"
+    out = record(capsys, "--devices", "cpu/2", "--save", str(path))
+    machine = load_machine(path)
+    assert [d.name for d in machine.devices] == ["cpu0.0", "cpu0.1"]
+    assert [d.flops for d in machine.devices] == [d["flops"] for d in out["machine"]["devices"]]
+
+
+@pytest.mark.parametrize("name", ["pyschedcl", "h200_x2", "cpu_pair"])
+def test_machine_files_are_shown(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(MACHINES / f"{name}.toml")
+    machine = load_machine(path)
+    out = record(capsys, "--machine", path)
+    assert [d["name"] for d in out["machine"]["devices"]] == [d.name for d in machine.devices]
+    assert main(["devices", "--machine", path]) == 0
+    text = capsys.readouterr().out
+    assert text.count("link ") == len(machine.links)
+    assert all(f"\n{d.name} " in text for d in machine.devices)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--devices", "gpu7"], "no such device"),
+        (["--devices", "cpu/"], "does not choose"),
+        (["--devices", ""], "no device is chosen"),
+        (["--machine", "absent.toml"], "absent.toml"),
+        (["--machine", "a.toml", "--devices", "cpu"], "--machine"),
+        (["--save", "no/such/folder/here.toml"], "no/such/folder"),
+    ],
+)
+def test_bad_input_is_one_message_and_status_2(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["devices", *words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("manycl: ")
+    assert message in captured.err
+
+
+def test_no_device_says_what_to_install(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platforms, "survey", lambda: Survey((), ("a note",)))
+    assert main(["devices"]) == 2
+    err = capsys.readouterr().err
+    assert "no OpenCL device" in err
+    assert "a note" in err
+    assert "pip install" in err

@@ -1,0 +1,361 @@
+"""Finding, choosing and opening devices: on the drivers that are here (PyPI's PoCL and Oclgrind), each case in a
+process of its own where the environment matters; and on invented platforms, where what is here is not enough.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyopencl as cl
+import pytest
+
+from manycl.run.backends import survey as survey_module
+
+ROOT = Path(__file__).parents[2]
+LIBRARIES = Path(cl.__file__).parent / ".libs"
+POCL = "Portable Computing Language"
+
+
+def python(code: str, tmp_path: Path, **environment: str | None) -> Any:
+    """What the code prints, as JSON, in a fresh process; None removes a variable."""
+    env = dict(os.environ, PYTHONPATH=str(ROOT), TMPDIR=str(tmp_path), POCL_CACHE_DIR=str(tmp_path / "cache"))
+    (tmp_path / "empty").mkdir(exist_ok=True)
+    env |= {"OCL_ICD_VENDORS": str(tmp_path / "empty"), "MANYCL_DEVICES": ""}
+    for name, value in environment.items():
+        if value is None:
+            env.pop(name, None)
+        else:
+            env[name] = value
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+OPEN = """
+import json, sys
+from manycl.errors import DeviceError
+from manycl.run.backends.platforms import open_devices
+out = {{}}
+for text in {selections!r}:
+    try:
+        machine, opened = open_devices(text)
+    except DeviceError as error:
+        out[str(text)] = str(error)
+        continue
+    assert tuple(o.device for o in opened) == machine.devices
+    assert all((o.cl == o.parent) == ("." not in o.device.name) for o in opened)
+    assert all(o.cl.max_compute_units == o.device.compute_units for o in opened)
+    out[str(text)] = [(d.name, d.platform, d.compute_units, d.memory, d.slowdown) for d in machine.devices]
+    out[str(text)].append([(x.source, x.target) for x in machine.links])
+print(json.dumps(out))
+"""
+RIGHT: dict[str, list[tuple[str, int, float]]] = {
+    "all": [("cpu0", 4, 1.0)],
+    "cpu": [("cpu0", 4, 1.0)],
+    "CPU0": [("cpu0", 4, 1.0)],
+    "pocl": [("cpu0", 4, 1.0)],
+    "Portable@2.5": [("cpu0", 4, 2.5)],
+    "pthread": [("cpu0", 4, 1.0)],
+    "cpu/2": [("cpu0.0", 2, 1.0), ("cpu0.1", 2, 1.0)],
+    "cpu/1": [("cpu0.0", 4, 1.0)],
+    "cpu/3": [("cpu0.0", 1, 1.0), ("cpu0.1", 1, 1.0), ("cpu0.2", 1, 1.0)],
+    "cpu/1+3": [("cpu0.0", 1, 1.0), ("cpu0.1", 3, 1.0)],
+    "cpu/1+1": [("cpu0.0", 1, 1.0), ("cpu0.1", 1, 1.0)],
+    "all/4#1-2": [("cpu0.1", 1, 1.0), ("cpu0.2", 1, 1.0)],
+    "cpu/2#1@4,cpu/2#0": [("cpu0.1", 2, 4.0), ("cpu0.0", 2, 1.0)],
+    "cpu0/1+3#1,oclgrind": [("cpu0.1", 3, 1.0), ("cpu1", 1, 1.0)],
+}
+WRONG: dict[str, str] = {
+    "gpu": "no such device",
+    "gpu0": "no such device",
+    "nonsense": "no such device",
+    "cpu,cpu0": "cpu0 is chosen twice",
+    "cpu/2#0,cpu/2": "cpu0.0 is chosen twice",
+    "cpu/2#0,cpu": "whole and divided",
+    "cpu,cpu/2#0": "whole and divided",
+    "cpu/2#0,cpu/1+1#1": "divided in two ways",
+    "cpu/2#2": "no part 2",
+    "cpu/5": "4 compute units, not 5",
+    "cpu/2+3": "4 compute units, not 5",
+    "cpu0.1": "cpu0/2#1",
+    "oclgrind/1": "cannot be divided",
+}
+
+
+def test_selections(tmp_path: Path) -> None:
+    texts = [*RIGHT, *WRONG]
+    out = python(OPEN.format(selections=texts), tmp_path, POCL_MAX_PTHREAD_COUNT="4")
+    for text, expected in RIGHT.items():
+        *devices, links = out[text]
+        assert [(n, u, s) for n, _, u, _, s in devices] == expected, text
+        assert all(m == 0 for _, p, _, m, _ in devices if p == POCL), "PoCL computes in the host's memory"
+        assert len(links) == 2 * len({m for *_, m, _ in devices if m})
+    for text, words in WRONG.items():
+        assert words in out[text], text
+        assert "cpu0: pthread" in out[text], "an error lists what is here"
+        assert "for example:" in out[text]
+
+
+def test_without_zero_copy_every_part_has_a_memory_and_links(tmp_path: Path) -> None:
+    environment = {"MANYCL_ZERO_COPY": "0", "POCL_MAX_PTHREAD_COUNT": "4", "MANYCL_DEVICES": "cpu/2"}
+    out = python(OPEN.format(selections=[None]), tmp_path, **environment)
+    *devices, links = out["None"]
+    assert [d[0] for d in devices] == ["cpu0.0", "cpu0.1"]
+    assert [d[3] for d in devices] == [1, 2]
+    assert links == [[0, 1], [1, 0], [0, 2], [2, 0]]
+
+
+SURVEY = """
+import json, os
+from manycl.run.backends.platforms import prepare, survey
+prepare(); prepare()
+found = survey()
+folder = os.environ.get("OCL_ICD_VENDORS", "")
+names = sorted(os.listdir(folder)) if folder else []
+print(json.dumps({
+    "devices": [(r.device.name, r.device.platform, r.why_not) for r in found.roots],
+    "notes": found.notes,
+    "folder": folder,
+    "icds": {n: open(os.path.join(folder, n)).read().strip() for n in names},
+}))
+"""
+
+
+def default_devices(tmp_path: Path) -> Any:
+    return python(SURVEY, tmp_path)["devices"]
+
+
+def test_the_drivers_of_pypi_are_found_without_any_icd_folder(tmp_path: Path) -> None:
+    assert default_devices(tmp_path) == [
+        ["cpu0", POCL, ""],
+        ["cpu1", "Oclgrind", "a simulator: only used when named"],
+    ]
+
+
+def test_a_driver_listed_twice_is_one_platform(tmp_path: Path) -> None:
+    (library,) = LIBRARIES.glob("libpocl*.so")
+    icds = tmp_path / "icds"
+    icds.mkdir()
+    (icds / "again.icd").write_text(f"{library}\n")
+    count = "import pyopencl as cl, json; print(json.dumps([p.name for p in cl.get_platforms()]))"
+    assert python(count, tmp_path, OCL_ICD_VENDORS=str(icds)).count(POCL) == 2, "the loader really shows it twice"
+    found = python(SURVEY, tmp_path, OCL_ICD_VENDORS=str(icds))
+    assert found["devices"] == default_devices(tmp_path)
+    assert found["folder"] == str(icds), "a user's own setting is left alone"
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Path:
+    """A system's folder of ICD files: one that names no library, one that is not text, one that names nothing."""
+    folder = tmp_path / "vendors"
+    folder.mkdir()
+    (folder / "other.icd").write_text("libnone-such.so.1\n")
+    (folder / "binary.icd").write_bytes(b"\xff\xfe\x00\n")
+    (folder / "blank.icd").write_text("")
+    return folder
+
+
+def test_broken_icd_files_are_harmless_and_nothing_is_set_without_need(tmp_path: Path, system: Path) -> None:
+    found = python(SURVEY, tmp_path, OCL_ICD_VENDORS=None, OPENCL_VENDOR_PATH=str(system), LD_LIBRARY_PATH=None)
+    assert found["devices"] == default_devices(tmp_path)
+    if shutil.which("nvidia-smi") is None:
+        assert found["folder"] == ""
+
+
+def test_nvidia_library_without_icd_file_is_added_beside_the_systems(tmp_path: Path, system: Path) -> None:
+    library = tmp_path / "lib" / "libnvidia-opencl.so.1"
+    library.parent.mkdir()
+    library.write_text("not really a library")
+    environment = {"OPENCL_VENDOR_PATH": str(system), "LD_LIBRARY_PATH": str(library.parent)}
+    found = python(SURVEY, tmp_path, OCL_ICD_VENDORS=None, **environment)
+    assert found["icds"]["nvidia-found.icd"] == str(library)
+    assert found["icds"]["other.icd"] == "libnone-such.so.1"
+    assert found["devices"] == default_devices(tmp_path)
+    assert not Path(found["folder"]).exists(), "removed at exit"
+
+    (system / "nvidia.icd").write_text("libnvidia-opencl.so.1\n")
+    again = python(SURVEY, tmp_path, OCL_ICD_VENDORS=None, **environment)
+    assert "nvidia-found.icd" not in again["icds"], "the system's own ICD file names it already"
+
+
+def test_intels_wheel_is_found_and_what_it_lacks_is_said(tmp_path: Path, system: Path) -> None:
+    site = tmp_path / "site"
+    info = site / "intel_opencl_rt-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: intel-opencl-rt\nVersion: 1.0\n")
+    (info / "RECORD").write_text("libintelocl.so,,\n")
+    (site / "libintelocl.so").write_text("a library that does not load")
+    environment = {"OPENCL_VENDOR_PATH": str(system), "PYTHONPATH": f"{ROOT}{os.pathsep}{site}"}
+    found = python(SURVEY, tmp_path, OCL_ICD_VENDORS=None, **environment)
+    assert found["icds"]["intel-found.icd"] == str(site / "libintelocl.so")
+    assert found["devices"] == default_devices(tmp_path)
+    assert any("intel-cmplr-lib-rt" in note for note in found["notes"])
+
+
+def test_pocl_without_ld_is_left_out_and_said(tmp_path: Path) -> None:
+    found = python(SURVEY, tmp_path, PATH=str(tmp_path / "empty"))
+    assert [d[1] for d in found["devices"]] == ["Oclgrind"]
+    assert any("ld" in n and "binutils" in n for n in found["notes"])
+    out = python(OPEN.format(selections=["all", "oclgrind"]), tmp_path, PATH=str(tmp_path / "empty"))
+    assert "binutils" in out["all"]
+    assert out["oclgrind"][0][0] == "cpu0"
+
+
+def test_probe_believes_memory_and_not_claims(tmp_path: Path) -> None:
+    code = """
+import json
+import pyopencl as cl
+from manycl.run.backends.platforms import shares_host_memory, survey
+device = survey().roots[0].cl
+true = shares_host_memory(device)
+real = cl.Buffer
+class Copying:  # a device that copies the host's memory when the buffer is made
+    def __new__(kind, context, flags, size=0, hostbuf=None):
+        if flags & cl.mem_flags.USE_HOST_PTR:
+            flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        return real(context, flags, size, hostbuf=hostbuf)
+cl.Buffer = Copying
+print(json.dumps([true, shares_host_memory(device)]))
+"""
+    assert python(code, tmp_path) == [True, False]
+
+
+# invented platforms
+
+
+class Fake(SimpleNamespace):
+    """A driver's object: asking for what is not given fails as a driver does."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise cl.LogicError(f"clGetDeviceInfo failed: {name}")
+
+
+def gpu(name: str, vendor: int = 0x10DE, **more: Any) -> Fake:
+    values: dict[str, Any] = {
+        "name": name,
+        "vendor": "NVIDIA Corporation" if vendor == 0x10DE else "Somebody",
+        "vendor_id": vendor,
+        "type": cl.device_type.GPU,
+        "driver_version": "1",
+        "max_clock_frequency": 1000,
+        "max_compute_units": 10,
+        "host_unified_memory": False,
+        "global_mem_size": 1 << 30,
+        "max_mem_alloc_size": 1 << 28,
+        "local_mem_size": 1 << 15,
+        "max_work_group_size": 1024,
+        "double_fp_config": 63,
+    }
+    return Fake(**(values | more))
+
+
+def at(bus: int, slot: int = 0, domain: int = 0) -> dict[str, int]:
+    return {"pci_bus_id_nv": bus, "pci_slot_id_nv": slot, "pci_domain_id_nv": domain}
+
+
+def cpu(name: str) -> Fake:
+    return gpu(name, 1, type=cl.device_type.CPU, host_unified_memory=True)
+
+
+def platform(name: str, version: str, *devices: Fake, error: bool = False) -> Fake:
+    def get_devices() -> list[Fake]:
+        if error:
+            raise cl.RuntimeError("clGetDeviceIDs failed: DEVICE_NOT_FOUND")
+        return list(devices)
+
+    return Fake(name=name, version=version, get_devices=get_devices)
+
+
+@pytest.fixture
+def look(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The survey of invented platforms."""
+
+    def of(*platforms: Fake, ld: bool = True) -> Any:
+        monkeypatch.setattr(cl, "get_platforms", lambda: list(platforms))
+        monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/ld" if ld else None)
+        monkeypatch.setattr(survey_module, "prepare", lambda: None)
+        monkeypatch.setattr(survey_module, "intel_library", lambda: "")
+        monkeypatch.setattr(survey_module, "pip_pocl", lambda: "PoCL 3.0")
+        return survey_module.survey.__wrapped__()
+
+    return of
+
+
+def default(found: Any) -> list[tuple[str, str, str]]:
+    return [(r.device.name, r.device.model, r.device.platform) for r in found.roots if not r.why_not]
+
+
+def test_no_platform_and_no_device(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert look().roots == ()
+    assert look(platform("Clover", "1"), platform("NVIDIA CUDA", "3.0", error=True)).roots == ()
+
+
+def test_all_has_a_gpu_once_and_by_its_vendors_driver(look: Callable[..., Any]) -> None:
+    found = look(
+        platform(POCL, "OpenCL 3.0 PoCL 5.0", cpu("pthread"), gpu("A", **at(1)), gpu("B", **at(2))),
+        platform("NVIDIA CUDA", "OpenCL 3.0 CUDA", gpu("NVIDIA A", **at(1)), gpu("NVIDIA B", **at(2))),
+    )
+    assert default(found) == [
+        ("cpu0", "pthread", POCL),
+        ("gpu0", "NVIDIA A", "NVIDIA CUDA"),
+        ("gpu1", "NVIDIA B", "NVIDIA CUDA"),
+    ]
+    assert [(r.device.name, r.why_not) for r in found.roots[3:]] == [
+        ("gpu2", "the device that NVIDIA CUDA already shows"),
+        ("gpu3", "the device that NVIDIA CUDA already shows"),
+    ]
+    assert [r.device.memory for r in found.roots] == [0, 1, 2, 3, 4]
+
+
+def test_different_gpus_of_different_platforms_are_all_there(look: Callable[..., Any]) -> None:
+    radeon = gpu("gfx1030", 0x1002, topology_amd=SimpleNamespace(bus=3, device=0, function=0))
+    found = look(platform("NVIDIA CUDA", "3", gpu("N", **at(1))), platform("AMD APP", "2", radeon))
+    assert [d[1] for d in default(found)] == ["gfx1030", "N"]
+
+
+def test_instances_of_one_divided_gpu_are_different_devices(look: Callable[..., Any]) -> None:
+    found = look(platform("NVIDIA CUDA", "3", gpu("H200 MIG", **at(1)), gpu("H200 MIG", **at(1))))
+    assert [d[0] for d in default(found)] == ["gpu0", "gpu1"]
+
+
+def test_a_gpu_whose_place_is_unknown_is_not_taken_twice(look: Callable[..., Any]) -> None:
+    found = look(platform("AMD APP", "2", gpu("gfx1030", 0x1002)), platform("rusticl", "3", gpu("Radeon", 0x1002)))
+    assert [d[1] for d in default(found)] == ["gfx1030"]
+    assert "perhaps the device that AMD APP" in found.roots[1].why_not
+
+
+def test_one_cpu_and_pypis_pocl_first(look: Callable[..., Any]) -> None:
+    found = look(
+        platform("Intel(R) OpenCL", "OpenCL 3.1", cpu("Xeon")),
+        platform(POCL, "OpenCL 3.0 PoCL 5.0", cpu("pthread-5")),
+        platform(POCL, "OpenCL 3.0 PoCL 3.0-rc2", cpu("pthread-3")),
+        platform("Oclgrind", "OpenCL 1.2", gpu("Oclgrind Simulator", 0x42, type=cl.device_type.ALL)),
+    )
+    assert default(found) == [("cpu0", "pthread-3", POCL)]
+    assert [r.device.model for r in found.roots[1:]] == ["pthread-5", "Xeon", "Oclgrind Simulator"]
+    assert [r.device.simulator for r in found.roots] == [False, False, False, True]
+
+
+def test_a_device_that_does_not_answer_is_left_out_and_said(look: Callable[..., Any]) -> None:
+    mute = Fake(name="mute", type=cl.device_type.GPU)
+    found = look(platform("Broken", "1", mute), Fake(), platform(POCL, "PoCL 3.0", cpu("pthread")))
+    assert [d[1] for d in default(found)] == ["pthread"]
+    assert any("Broken" in n for n in found.notes)
+
+
+def test_an_unknown_clock_does_not_make_a_device_useless(look: Callable[..., Any]) -> None:
+    (root,) = look(platform(POCL, "PoCL 3.0", gpu("c", type=cl.device_type.CPU, max_clock_frequency=0))).roots
+    assert (root.device.clock, root.device.flops) == (1e9, 2e10)
+
+
+def test_without_ld_only_pocls_cpu_devices_are_left_out(look: Callable[..., Any]) -> None:
+    found = look(platform(POCL, "PoCL 5.0", cpu("pthread"), gpu("A", **at(1))), ld=False)
+    assert [d[1] for d in default(found)] == ["A"]
