@@ -7,7 +7,7 @@ Times are seconds since the start of the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -88,6 +88,39 @@ _TYPES: dict[str, type[Any]] = {
 _TUPLES = {"global_size", "local_size", "nodes"}
 
 
+def _is_int(value: object) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
+def _is_text(value: object) -> bool:
+    return type(value) is str
+
+
+def _is_time(value: object) -> bool:
+    """Seconds within thirty years, so that no unit overflows; neither infinite nor NaN."""
+    return isinstance(value, int | float) and -1e9 < value < 1e9
+
+
+def _are_ints(value: object) -> bool:
+    return isinstance(value, tuple | list) and all(map(_is_int, value))
+
+
+_FIELDS: dict[str, Callable[[object], bool]] = {
+    **dict.fromkeys(("node", "queue", "component", "buffer", "nbytes"), _is_int),
+    **dict.fromkeys(("name", "device", "source", "target", "message"), _is_text),
+    **dict.fromkeys(("start", "end", "time"), _is_time),
+    **dict.fromkeys(("global_size", "nodes"), _are_ints),
+    "local_size": lambda value: value is None or _are_ints(value),
+}
+_HEADER: dict[str, Callable[[object], bool]] = {
+    **dict.fromkeys(("kind", "application", "policy"), _is_text),
+    "makespan": _is_time,
+    "devices": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "edges": lambda value: isinstance(value, list) and all(_are_ints(e) and len(e) == 2 for e in value),
+    "details": lambda value: isinstance(value, dict),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """``makespan`` in seconds. ``edges`` are (before, after) node pairs; ``devices`` all devices, also idle ones."""
@@ -133,7 +166,8 @@ class Trace:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ManyclError(f"{path}: cannot be read as a trace: {error}") from None
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ManyclError(f"{path}: cannot be read as a trace: {reason}") from None
         return cls.parse(text.splitlines(), str(path))
 
     @classmethod
@@ -145,16 +179,24 @@ class Trace:
                 continue
             try:
                 record = json.loads(line)
-                tag = record.pop("event")
+                if not isinstance(record, dict):
+                    raise ValueError("not a JSON object")
+                tag = record.pop("event", None)
                 if header is None:
                     if tag != "trace" or record.get("format") != FORMAT:
                         raise ValueError(f"not a trace of format {FORMAT}")
+                    if missing := sorted(_HEADER.keys() - record.keys()):
+                        raise ValueError(f"{missing[0]!r} is missing")
+                    _check({key: record[key] for key in _HEADER}, _HEADER)
                     header = record
                     continue
+                if tag not in _TYPES:
+                    raise ValueError(f"no event is called {tag!r}")
                 for key in _TUPLES & record.keys():
                     record[key] = tuple(record[key]) if record[key] is not None else None
                 events.append(_TYPES[tag](**record))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                _check(record, _FIELDS)
+            except (ValueError, TypeError, RecursionError) as error:
                 raise ManyclError(f"{path}:{number}: not a line of a trace: {error}") from None
         if header is None:
             raise ManyclError(f"{path}: empty, not a trace")
@@ -168,3 +210,9 @@ class Trace:
             edges=tuple((a, b) for a, b in header["edges"]),
             details=header["details"],
         )
+
+
+def _check(record: dict[str, Any], fields: dict[str, Callable[[object], bool]]) -> None:
+    for key, value in record.items():
+        if not fields[key](value):
+            raise ValueError(f"{key!r} cannot be {value!r:.60}")

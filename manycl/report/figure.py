@@ -14,7 +14,8 @@ from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace
 
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
 _MOST_LEGEND = 24
-_WIDTH, _ROW, _FRAME = 11.0, 0.30, 1.1  # inches: the figure, a row, title and axis
+_MOST_LETTERS = 40
+_WIDTH, _ROW, _FRAME = 11.0, 0.30, 1.2  # inches: the figure, a row, title and axis
 
 
 def picture(trace: Trace, kind: str) -> bytes:
@@ -55,7 +56,7 @@ def _figure(trace: Trace) -> Any:
     scale, unit = next(((s, u) for s, u in ((1.0, "s"), (1e3, "ms")) if end * s >= 1), (1e6, "us"))
     top, ticks = 0, []
     for lane in rows:
-        _draw(axes, lane, top, scale, style)
+        _draw(axes, lane, top, scale, style, (end - start) / 300)
         ticks.append(top + lane.rows / 2)
         top += lane.rows
         axes.axhline(top, color="#00000022", linewidth=0.6)
@@ -64,26 +65,27 @@ def _figure(trace: Trace) -> Any:
             axes.axvline(event.time * scale, color=FAILURE_COLOUR, linewidth=1.5)
     axes.set_xlim(start * scale, end * scale)
     axes.set_ylim(max(top, 1), 0)
-    axes.set_yticks(ticks, [lane.label for lane in rows])
+    axes.set_yticks(ticks, [_short(lane.label) for lane in rows])
     axes.set_xlabel(f"time [{unit}]")
     axes.grid(axis="x", color="#00000022", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set_title(_title(trace), loc="left")
+    axes.set_title(_title(trace), loc="left", parse_math=False)
     _legend(axes, trace, style)
-    for text in [axes.title, *axes.get_yticklabels()]:
+    for text in axes.get_yticklabels():
         text.set_parse_math(False)
     return figure
 
 
-def _draw(axes: Any, lane: Lane, top: int, scale: float, style: dict[str, Style]) -> None:
-    """One collection per row and look: drawing cost grows with looks, not with events."""
+def _draw(axes: Any, lane: Lane, top: int, scale: float, style: dict[str, Style], narrow: float) -> None:
+    """One collection per row and look; bars of less than ``narrow`` seconds are too small for a pattern."""
     looks: dict[tuple[int, str, str], list[tuple[float, float]]] = {}
     for bar, row in zip(lane.bars, lane.row_of, strict=True):
         if isinstance(bar, KernelEvent):
             look = style[bar.name]
-            key = (row, look.colour, _HATCHES[look.pattern % len(_HATCHES)])
+            plain = bar.end - bar.start < narrow
+            key = (row, look.colour, "" if plain else _HATCHES[look.pattern % len(_HATCHES)])
         else:
             key = (row, HOST_COLOUR if isinstance(bar, HostEvent) else TRANSFER_COLOUR, "")
         looks.setdefault(key, []).append((bar.start * scale, max(0.0, bar.end - bar.start) * scale))
@@ -97,13 +99,18 @@ def _draw(axes: Any, lane: Lane, top: int, scale: float, style: dict[str, Style]
 
 def _title(trace: Trace) -> str:
     summary = summarise(trace)
-    words = [trace.application or "application", f"{trace.kind}, policy {trace.policy}", seconds(summary.makespan)]
+    words = [summary.kind, f"policy {_short(summary.policy)}", seconds(summary.makespan)]
     used = [d for d in summary.devices if d.kernels]
     if len(used) <= 4:
-        words += [f"{d.name} {percent(d.share)} busy" for d in used]
+        words += [f"{_short(d.name)} {percent(d.share)} busy" for d in used]
     if summary.failures:
         words.append("FAILED")
-    return printable(" · ".join(words))
+    return f"{_short(summary.application or 'application')}\n{', '.join(words)}"
+
+
+def _short(name: str) -> str:
+    name = printable(name)
+    return name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 3]}..."
 
 
 def _legend(axes: Any, trace: Trace, style: dict[str, Style]) -> None:
@@ -123,4 +130,4 @@ def _legend(axes: Any, trace: Trace, style: dict[str, Style]) -> None:
     legend = axes.legend(handles, ["x"] * len(entries), loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
     for text, (name, _, _) in zip(legend.get_texts(), entries, strict=True):
         text.set_parse_math(False)
-        text.set_text(printable(name))
+        text.set_text(_short(name))

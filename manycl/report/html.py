@@ -12,10 +12,10 @@ from typing import Any
 from manycl.report import lanes as lanes_of
 from manycl.report.lanes import HOST_COLOUR, TRANSFER_COLOUR, Lane
 from manycl.report.summary import Summary, summarise
-from manycl.report.units import nbytes, percent, printable, rate, seconds
+from manycl.report.units import count, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
-_MOST_PATH = 60
+_MOST_PATH = 20
 
 
 def page(trace: Trace) -> str:
@@ -49,9 +49,9 @@ def _embed(data: Any) -> str:
 
 def _subtitle(summary: Summary) -> str:
     words = [f"{summary.kind}, policy {summary.policy}", f"makespan {seconds(summary.makespan)}"]
-    words.append(f"{summary.kernels} kernels")
+    words.append(count(summary.kernels, "kernel"))
     if summary.host_tasks:
-        words.append(f"{summary.host_tasks} host functions ({seconds(summary.host_seconds)})")
+        words.append(f"{count(summary.host_tasks, 'host function')} ({seconds(summary.host_seconds)})")
     return " · ".join(words)
 
 
@@ -97,8 +97,9 @@ def _path(summary: Summary) -> str:
     path = summary.path
     if not path.nodes:
         return ""
-    names = " → ".join(path.names[:_MOST_PATH]) + (" → ..." if len(path.names) > _MOST_PATH else "")
-    length = f"{seconds(path.seconds)}, {percent(path.share)} of the makespan, {len(path.nodes)} nodes"
+    runs = list(path.runs())
+    names = " → ".join(runs[:_MOST_PATH]) + (" → ..." if len(runs) > _MOST_PATH else "")
+    length = f"{seconds(path.seconds)}, {percent(path.share)} of the makespan, {count(len(path.nodes), 'node')}"
     return f"<p>Longest path ({length}): {_text(names)}</p>"
 
 

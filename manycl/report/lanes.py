@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -66,7 +67,13 @@ def lanes(trace: Trace) -> tuple[Lane, ...]:
 def styles(names: Iterable[str]) -> dict[str, Style]:
     """A style for every kernel name: the same set of names always gets the same styles, so that charts of one
     application under several policies can be compared."""
-    return {name: Style(COLOURS[i % len(COLOURS)], i // len(COLOURS)) for i, name in enumerate(sorted(set(names)))}
+    ordered = sorted(set(names), key=lambda name: (_natural(name), name))
+    return {name: Style(COLOURS[i % len(COLOURS)], i // len(COLOURS)) for i, name in enumerate(ordered)}
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Orders ``k2`` before ``k10``."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
 def extent(trace: Trace) -> tuple[float, float]:

@@ -141,8 +141,9 @@
       pen.fillStyle = theme("--line");
       pen.fillRect(Math.round(x), AXIS - 4, 1, height - AXIS + 4);
       pen.fillStyle = theme("--quiet");
-      const word_ = `${((n * step) / unit).toFixed(digits)} ${word}`;
-      if (x + pen.measureText(word_).width / 2 < width()) pen.fillText(word_, x, 11);
+      const words = `${((n * step) / unit).toFixed(digits)} ${word}`;
+      const half = pen.measureText(words).width / 2;
+      if (x + half < width()) pen.fillText(words, Math.max(x, labels + half + 2), 11);
     }
     pen.textAlign = "left";
   }
@@ -177,17 +178,22 @@
     if (lane.node) drawDependences(lane.node[i]);
   }
 
+  function fitted(words, room) {
+    if (pen.measureText(words).width <= room) return words;
+    let length = words.length;
+    while (length > 1 && pen.measureText(`${words.slice(0, length)}…`).width > room) length--;
+    return `${words.slice(0, length)}…`;
+  }
+
   function drawLabels() {
     pen.fillStyle = theme("--page");
     pen.fillRect(0, 0, labels, height);
-    pen.fillStyle = theme("--text");
     for (const lane of data.lanes) {
       const y = lane.top - GAP / 2;
-      pen.fillText(lane.label, 8, lane.top + (lane.rows * ROW) / 2, labels - 14);
-      pen.save();
+      pen.fillStyle = theme("--text");
+      pen.fillText(fitted(lane.label, labels - 14), 8, lane.top + (lane.rows * ROW) / 2);
       pen.fillStyle = lane.newGroup ? theme("--quiet") : theme("--line");
       pen.fillRect(0, Math.round(y), width(), 1);
-      pen.restore();
     }
   }
 

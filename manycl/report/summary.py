@@ -10,7 +10,7 @@ from typing import Any
 
 from manycl.report.intervals import union_length
 from manycl.report.path import longest_path
-from manycl.report.units import nbytes, percent, printable, rate, seconds
+from manycl.report.units import count, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 _MOST_DEVICES = 8
@@ -54,6 +54,12 @@ class PathSummary:
     names: tuple[str, ...]
     seconds: float
     share: float
+
+    def runs(self) -> Iterator[str]:
+        """The names, safe to show, with equal neighbours counted: ``scale x3``."""
+        for name, group in groupby(self.names):
+            times = len(list(group))
+            yield printable(name) + (f" x{times}" if times > 1 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,28 +150,28 @@ def _link(source: str, target: str, moved: list[TransferEvent]) -> LinkSummary:
 def _lines(summary: Summary) -> Iterator[str]:
     title = printable(summary.application) or "application"
     yield f"{title}: {summary.kind}, policy {printable(summary.policy) or 'unnamed'}"
-    counts = f"{summary.kernels} kernels"
+    counts = count(summary.kernels, "kernel")
     if summary.host_tasks:
-        counts += f", {summary.host_tasks} host tasks ({seconds(summary.host_seconds)})"
+        counts += f", {count(summary.host_tasks, 'host function')} ({seconds(summary.host_seconds)})"
     yield f"makespan {seconds(summary.makespan)}, {counts}"
     for failure in summary.failures[:_MOST_FAILURES]:
         yield _cut(f"FAILED: {printable(failure)}")
     if summary.devices:
         yield ""
-        yield from _table(("device", "kernels", "queues", "busy", "share", ""), map(_device_row, _shown(summary)))
+        yield from table(("device", "kernels", "queues", "busy", "share", ""), map(_device_row, _shown(summary)))
         if len(summary.devices) > _MOST_DEVICES:
             yield f"... and {len(summary.devices) - _MOST_DEVICES} less busy devices"
     if summary.links:
         yield ""
-        yield from _table(("link", "transfers", "bytes", "busy", "rate"), map(_link_row, summary.links[:_MOST_LINKS]))
+        yield from table(("link", "transfers", "bytes", "busy", "rate"), map(_link_row, summary.links[:_MOST_LINKS]))
         if len(summary.links) > _MOST_LINKS:
             rest = sum(link.nbytes for link in summary.links[_MOST_LINKS:])
             yield f"... and {len(summary.links) - _MOST_LINKS} more links, {nbytes(rest)}"
     if summary.path.nodes:
         yield ""
         path = summary.path
-        yield f"longest path {seconds(path.seconds)} ({percent(path.share)}), {len(path.nodes)} nodes:"
-        yield _cut(f"  {' -> '.join(_runs(path.names))}")
+        yield f"longest path {seconds(path.seconds)} ({percent(path.share)}), {count(len(path.nodes), 'node')}:"
+        yield _cut(f"  {' -> '.join(path.runs())}")
 
 
 def _shown(summary: Summary) -> tuple[DeviceSummary, ...]:
@@ -188,8 +194,8 @@ def _link_row(link: LinkSummary) -> tuple[str, ...]:
     return ends, str(link.transfers), nbytes(link.nbytes), seconds(link.busy), speed
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """First column and columns without a heading to the left, the others to the right."""
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Rows as aligned lines: first column and columns without a heading to the left, the others to the right."""
     cells = [head, *rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     for row in cells:
@@ -198,13 +204,6 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[s
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(words).rstrip()
-
-
-def _runs(names: Iterable[str]) -> Iterator[str]:
-    """Names with equal neighbours counted: ``scale x3``."""
-    for name, group in groupby(names):
-        count = len(list(group))
-        yield printable(name) + (f" x{count}" if count > 1 else "")
 
 
 def _cut(line: str) -> str:

@@ -35,6 +35,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def count(number: int, noun: str) -> str:
+    """``1 kernel``, ``2 kernels``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _digits(value: float) -> str:
     """Three significant digits, no exponent."""
     size = abs(value)
