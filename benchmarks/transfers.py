@@ -71,14 +71,14 @@ def main() -> None:
             if turn:  # the first turn allocates
                 rates[kind].append(rate)
     assert ordinary.get()[1:].tobytes() == data[1:].tobytes()
-    rate = {k: statistics.median(v) for k, v in rates.items()}
+    medians = {k: statistics.median(v) for k, v in rates.items()}
     common.report(
         args,
         {
-            "ordinary_share": rate["ordinary"] / rate["pinned"],
-            "allocated_share": rate["allocated"] / rate["pinned"],
-            "by_hand_share": rate["by_hand"] / rate["pinned"],
-            **{f"{k}_gb_per_s": v / 1e9 for k, v in rate.items()},
+            "ordinary_share": medians["ordinary"] / medians["pinned"],
+            "allocated_share": medians["allocated"] / medians["pinned"],
+            "by_hand_share": medians["by_hand"] / medians["pinned"],
+            **{f"{k}_gb_per_s": v / 1e9 for k, v in medians.items()},
             "bytes": NBYTES,
             "device": driver.device.model,
         },

@@ -31,7 +31,7 @@ class Device:
     local_memory: int = 32768  # bytes per work-group
     max_work_group: int = 1024  # work-items
     double: bool = True  # has double precision
-    queues: int = 1  # in-order queues that pay (1 on CPUs, 8 on GPUs)
+    queues: int = 1  # in-order queues that pay (1 on CPUs, 16 on GPUs)
     launch_overhead: float = 10e-6  # seconds from enqueueing to starting an idle device
     slowdown: float = 1.0  # experiment: every kernel takes this many times longer
     simulator: bool = False  # an interpreter such as Oclgrind: only used when asked for by name

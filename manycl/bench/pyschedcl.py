@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from manycl.front.load import load_application
 from manycl.front.runner import Runner
 from manycl.graph.graph import Launch
 from manycl.machine import Device, Machine
+from manycl.run.backends.platforms import open_devices
 from manycl.run.engine import Result
 
 SPECIFICATION = Path(__file__).with_name("transformer.json")
@@ -40,10 +41,10 @@ class Settings:
     queue_betas: Sequence[int] = (256,)
     betas: Sequence[int] = (64, 128, 256, 512)
     most_heads: int = 16
-    queues: Sequence[int] = (2, 3, 5, 8)
+    queues: Sequence[int] = (2, 3, 5, 8, 16)
     cpu_heads: Sequence[int] = (0, 1)
     repeats: int = 7
-    profile: bool = True
+    profile: bool = False
     cold: bool = False
 
 
@@ -113,6 +114,20 @@ def fast_and_slow(machine: Machine) -> tuple[Device, Device | None]:
     return fast, slow
 
 
+def charts(devices: str | None, settings: Settings) -> dict[str, Result]:
+    """A run of each policy at the largest beta with the devices' clocks on, for Gantt charts (Figure 13)."""
+    bench = Bench(devices, settings.most_heads, max(settings.betas), replace(settings, profile=True, repeats=1))
+    try:
+        _, _, clustering = bench.best_clustering()
+        shown = {"clustering": clustering, "eager": bench.measure("eager", None)[1]}
+        shown["heft"] = bench.measure("heft", None)[1]
+        for result in shown.values():
+            _ = result.trace  # read out while the devices are open
+    finally:
+        bench.close()
+    return shown
+
+
 def several_queues(devices: str | None, settings: Settings, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Experiment 1: the best configuration against one queue that is given everything ahead (in_order)."""
     rows = []
@@ -143,18 +158,15 @@ def several_queues(devices: str | None, settings: Settings, say: Callable[[str],
     return rows
 
 
-def against_others(
-    devices: str | None, settings: Settings, say: Callable[[str], None]
-) -> tuple[list[dict[str, Any]], dict[str, Result]]:
-    """Experiments 2 and 3, and the runs of the largest beta for their Gantt charts."""
+def against_others(devices: str | None, settings: Settings, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Experiments 2 and 3."""
     rows = []
-    shown: dict[str, Result] = {}
     for beta in settings.betas:
         bench = Bench(devices, settings.most_heads, beta, settings)
         try:
-            best, (queues, cpu_heads), shown["clustering"] = bench.best_clustering()
-            eager, shown["eager"] = bench.measure("eager", None)
-            heft, shown["heft"] = bench.measure("heft", None)
+            best, (queues, cpu_heads), _ = bench.best_clustering()
+            eager, _ = bench.measure("eager", None)
+            heft, _ = bench.measure("heft", None)
         finally:
             bench.close()
         paper = PAPER_MS.get(beta) if settings.most_heads == 16 else None
@@ -173,22 +185,20 @@ def against_others(
         }
         say(f"policies: beta={beta}: {row['over_eager']:.2f}x over eager, {row['over_heft']:.2f}x over heft")
         rows.append(row)
-    return rows, shown
+    return rows
 
 
 def geometric_mean(values: Sequence[float]) -> float:
     return statistics.geometric_mean(values) if values else float("nan")
 
 
-def run(
-    devices: str | None, settings: Settings, say: Callable[[str], None]
-) -> tuple[dict[str, Any], dict[str, Result]]:
-    """All three experiments: the figures as data, and runs to draw."""
+def run(devices: str | None, settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
+    """All three experiments: the figures as data."""
+    machine, _ = open_devices(devices)
     queues = several_queues(devices, settings, say)
-    policies, shown = against_others(devices, settings, say)
-    machine = next(iter(shown.values())).machine
+    policies = against_others(devices, settings, say)
     most = [r["queues_speedup"] for r in queues if r["heads"] == max(settings.heads)]
-    figures = {
+    return {
         "devices": [f"{d.name}: {d.model}" for d in machine.devices],
         "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in vars(settings).items()},
         "several_queues": queues,
@@ -201,7 +211,6 @@ def run(
             "over_heft_least": min(r["over_heft"] for r in policies),
         },
     }
-    return figures, shown
 
 
 def draw(figures: dict[str, Any], path: Path) -> None:

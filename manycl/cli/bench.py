@@ -28,9 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queue-betas", metavar="N,…", help="beta of experiment 1 (default 256)")
     parser.add_argument("--betas", metavar="N,…", help="beta of experiments 2 and 3 (default 64,128,256,512)")
     parser.add_argument("--most-heads", metavar="N", type=int, help="heads of experiments 2 and 3 (default 16)")
-    parser.add_argument("--queues", metavar="N,…", help="queues to try on the fast device (default 2,3,5,8)")
+    parser.add_argument("--queues", metavar="N,…", help="queues to try on the fast device (default 2,3,5,8,16)")
     parser.add_argument("--repeats", metavar="N", type=int, help="runs per figure (default 7)")
-    parser.add_argument("--no-profile", action="store_true", help="without device clocks (less overhead; no charts)")
+    parser.add_argument("--profile", action="store_true", help="measure with the devices' clocks on (more overhead)")
     parser.add_argument("--cold", action="store_true", help="every run starts with its inputs on the host")
     parser.add_argument("--quick", action="store_true", help="small sizes: a minute or so on two cores")
     parser.add_argument("--output", metavar="DIR", help="write JSON and figures there")
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from manycl.bench import pyschedcl
 
-    chosen: dict[str, Any] = {"profile": not args.no_profile, "cold": args.cold}
+    chosen: dict[str, Any] = {"profile": args.profile, "cold": args.cold}
     if args.quick:
         chosen |= {
             "heads": (1, 4),
@@ -65,17 +65,16 @@ def run(args: argparse.Namespace) -> int:
         raise ManyclError(f"beta {bad[0]}: expected 16, 32, 48, or a multiple of 64 (the kernels' work-groups)")
     settings = pyschedcl.Settings(**chosen)
     say = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr))
-    figures, shown = pyschedcl.run(args.devices, settings, say)
+    figures = pyschedcl.run(args.devices, settings, say)
     if args.output:
         folder = Path(args.output)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
         pyschedcl.draw(figures, folder / "figures.png")
-        if settings.profile:
-            from manycl.report.gantt import write_gantt
+        from manycl.report.gantt import write_gantt
 
-            for name, result in shown.items():
-                write_gantt(result.trace, folder / f"{name}.html")
+        for name, result in pyschedcl.charts(args.devices, settings).items():
+            write_gantt(result.trace, folder / f"{name}.html")
     if args.json:
         print(json.dumps(figures))
     else:

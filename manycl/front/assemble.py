@@ -217,9 +217,7 @@ def _bind(draft: Draft, consumer: int, edges: list[DraftEdge]) -> None:
         position = edge.target[1]
         argument = kernel.kernel.arguments[position]
         if position in bound:
-            raise edge.place.error(
-                f"argument {position} ({argument.name}) of kernel {kernel.id} has an edge already"
-            )
+            raise edge.place.error(f"argument {position} ({argument.name}) of kernel {kernel.id} has an edge already")
         bound.add(position)
         source = draft.kernels[edge.source[0]].args[edge.source[1]]
         if not isinstance(source, BufferArg) or argument.kind != "buffer":
@@ -236,17 +234,13 @@ def _bind(draft: Draft, consumer: int, edges: list[DraftEdge]) -> None:
     for position, value in enumerate(kernel.args):
         if value is None:
             name = kernel.kernel.arguments[position].name
-            raise kernel.place.at("args").error(
-                f"argument {position} ({name}) is null, and no edge leads to it"
-            )
+            raise kernel.place.at("args").error(f"argument {position} ({name}) is null, and no edge leads to it")
 
 
 def _check_replaced(draft: Draft, edge: DraftEdge, own: int, source: int) -> None:
     mine, theirs = draft.buffers[own], draft.buffers[source]
     if not edge.replace:
-        raise edge.place.error(
-            f"the edge joins two buffers, {theirs.name} and {mine.name}", hint="give null for one"
-        )
+        raise edge.place.error(f"the edge joins two buffers, {theirs.name} and {mine.name}", hint="give null for one")
     if mine.contents.nbytes > theirs.contents.nbytes:
         raise edge.place.error(
             f"{mine.name} has {mine.contents.nbytes} bytes, but {theirs.name}, where its data come from,"
@@ -265,13 +259,9 @@ def _warn_idle_edge(draft: Draft, edge: DraftEdge) -> None:
         draft.warn(kind, edge.place, f"kernel {target.id} never reads {name}; the edge only orders")
 
 
-def _add_launches(
-    draft: Draft, order: list[int], keys: dict[int, int], builder: GraphBuilder
-) -> list[Launch]:
+def _add_launches(draft: Draft, order: list[int], keys: dict[int, int], builder: GraphBuilder) -> list[Launch]:
     position = {kernel: node for node, kernel in enumerate(order)}
-    buffers = {
-        keys[i]: Buffer(keys[i], draft.buffers[i].contents.nbytes, draft.buffers[i].name) for i in keys
-    }
+    buffers = {keys[i]: Buffer(keys[i], draft.buffers[i].contents.nbytes, draft.buffers[i].name) for i in keys}
     dtypes = {keys[i]: draft.buffers[i].contents.dtype for i in keys}
     after: dict[int, set[int]] = {}
     for edge in draft.edges:

@@ -47,9 +47,7 @@ def array_type(type_name: str, shape: tuple[int, ...], place: Place) -> tuple[st
     return TYPES[base].dtype, full
 
 
-def random(
-    dtype: str, shape: tuple[int, ...], seed: int, bounds: dict[str, Number], place: Place
-) -> Contents:
+def random(dtype: str, shape: tuple[int, ...], seed: int, bounds: dict[str, Number], place: Place) -> Contents:
     """Uniform numbers: floats from [0, 1) and integers from 0 to 99 unless ``bounds`` say otherwise."""
     integer = np.dtype(dtype).kind != "f"
     low, high = bounds.get("low", 0), bounds.get("high", 100 if integer else 1)
@@ -98,9 +96,7 @@ def struct_bytes(argument: ArgumentFacts, types: list[str], values: list[Number]
     codes = []
     for index, (name, value) in enumerate(zip(types, values, strict=True)):
         if name not in TYPES:
-            raise place.at("types", index).error(
-                f"{name!r} is no scalar type of OpenCL C{suggest(name, TYPES)}"
-            )
+            raise place.at("types", index).error(f"{name!r} is no scalar type of OpenCL C{suggest(name, TYPES)}")
         _check_fits(TYPES[name].dtype, value, place.at("values", index))
         codes.append((f"f{index}", TYPES[name].dtype))
     return scalar_bytes(argument, np.array([tuple(values)], np.dtype(codes, align=True))[0])

@@ -70,9 +70,7 @@ _PYSCHEDCL_FUNCTIONS = {**FUNCTIONS, "partition_round": (lambda size, *_: size, 
 def _divide(a: Number, b: Number) -> Number:
     if isinstance(a, int) and isinstance(b, int):
         if a % b:
-            raise ExpressionError(
-                f"{a} / {b} is not a whole number: use // or ceil_div, or write {a}.0 / {b}"
-            )
+            raise ExpressionError(f"{a} / {b} is not a whole number: use // or ceil_div, or write {a}.0 / {b}")
         return a // b
     return a / b
 

@@ -34,17 +34,15 @@ def load_application(
         raise SpecificationError("not a possible file name", path=repr(str(path))) from None
     text = read_text(file)
     if file.suffix == ".graph":
-        from manycl.front import pyschedcl
+        from manycl.front.pyschedcl import read_graph
 
-        return pyschedcl.read_graph(text, file, parameters, folders)
+        return read_graph(text, file, parameters, folders)
     document = parse(text, str(file))
     place = Place(str(file), text)
-    if isinstance(document, list) or (
-        isinstance(document, dict) and "manycl" not in document and "src" in document
-    ):
-        from manycl.front import pyschedcl
+    if isinstance(document, list) or (isinstance(document, dict) and "manycl" not in document and "src" in document):
+        from manycl.front.pyschedcl import read_list
 
-        return pyschedcl.read_list(document, place, parameters, folders)
-    from manycl.front import specification
+        return read_list(document, place, parameters, folders)
+    from manycl.front.specification import read_specification
 
-    return specification.read_specification(document, place, parameters)
+    return read_specification(document, place, parameters)

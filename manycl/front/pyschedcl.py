@@ -27,9 +27,7 @@ def read_list(
 ) -> Application:
     """The array form: a list of kernel objects (or one alone)."""
     folder = Path(place.path).parent
-    reader = Reader(
-        place, Path(place.path).stem, parameters, [*kernel_folders, *_around(folder, "kernels", "src")]
-    )
+    reader = Reader(place, Path(place.path).stem, parameters, [*kernel_folders, *_around(folder, "kernels", "src")])
     nodes = document if isinstance(document, list) else [document]
     for index, info in enumerate(nodes):
         here = place.at(index) if isinstance(document, list) else place
@@ -40,17 +38,13 @@ def read_list(
     return reader.read()
 
 
-def read_graph(
-    text: str, path: Path, parameters: Mapping[str, str], kernel_folders: Sequence[Path]
-) -> Application:
+def read_graph(text: str, path: Path, parameters: Mapping[str, str], kernel_folders: Sequence[Path]) -> Application:
     """The graph form: ``dag.graph`` with a line per kernel and a line per edge, and information files in
     ``info/``.
     """
     folder = path.parent
     name = folder.resolve().name or path.stem
-    reader = Reader(
-        Place(str(path)), name, parameters, [*kernel_folders, *_around(folder, "kernels", "src", "info")]
-    )
+    reader = Reader(Place(str(path)), name, parameters, [*kernel_folders, *_around(folder, "kernels", "src", "info")])
     infos: dict[Path, tuple[dict[str, Any], Place]] = {}
     edges: list[Edge] = []
     section = 0
@@ -69,14 +63,10 @@ def read_graph(
     return reader.read(edges)
 
 
-def _graph_kernel(
-    line: str, place: Place, folder: Path, infos: dict[Path, tuple[dict[str, Any], Place]]
-) -> Kernel:
+def _graph_kernel(line: str, place: Place, folder: Path, infos: dict[Path, tuple[dict[str, Any], Place]]) -> Kernel:
     match = _NODE.match(line)
     if match is None:
-        raise place.error(
-            f"{line!r:.80} is not a kernel", hint="a kernel looks like '4 NAME.json {\"n\": 64}'"
-        )
+        raise place.error(f"{line!r:.80} is not a kernel", hint="a kernel looks like '4 NAME.json {\"n\": 64}'")
     identifier, name, symbols_text = match.groups()
     file = _find(name, _around(folder, "info"), place)
     if file not in infos:
@@ -115,6 +105,4 @@ def _find(name: str, folders: Sequence[Path], place: Place) -> Path:
                 return folder / name
         except (OSError, ValueError):
             break
-    raise place.error(
-        f"there is no file {name!r:.80}", hint=f"looked in {', '.join(str(f) for f in folders)}"
-    )
+    raise place.error(f"there is no file {name!r:.80}", hint=f"looked in {', '.join(str(f) for f in folders)}")

@@ -59,9 +59,7 @@ class Edge(NamedTuple):
 
 
 class Reader:
-    def __init__(
-        self, place: Place, name: str, parameters: Mapping[str, str], folders: Sequence[Path]
-    ) -> None:
+    def __init__(self, place: Place, name: str, parameters: Mapping[str, str], folders: Sequence[Path]) -> None:
         self.place = place
         self.files = KernelFiles(folders)
         self.draft = Draft(place, name)
@@ -137,9 +135,7 @@ class Reader:
     def sizes(self, value: Any, scope: Mapping[str, Number], place: Place) -> tuple[int, ...]:
         """One to three sizes: a number, a list, or an expression of either."""
         try:
-            items = (
-                split_list(value) if isinstance(value, str) else value if isinstance(value, list) else [value]
-            )
+            items = split_list(value) if isinstance(value, str) else value if isinstance(value, list) else [value]
         except ExpressionError as error:
             raise place.error(str(error)) from None
         sizes = tuple([self.integer(item, scope, place) for item in items])
@@ -166,9 +162,7 @@ class Reader:
             scope.setdefault("dataset", dataset)
         global_size = self.sizes(info["globalWorkSize"], scope, place.at("globalWorkSize"))
         scope.setdefault("dataset", global_size[0] if global_size else 0)
-        local_size = self.local_size(
-            info.get("localWorkSize"), scope, place.at("localWorkSize"), len(global_size)
-        )
+        local_size = self.local_size(info.get("localWorkSize"), scope, place.at("localWorkSize"), len(global_size))
         try:
             check_ndrange(facts, global_size, local_size)
         except LaunchError as error:
@@ -249,23 +243,17 @@ class Reader:
             )
         return position
 
-    def scalar(
-        self, facts: ArgumentFacts, entry: dict[str, Any], scope: Mapping[str, Number], place: Place
-    ) -> bytes:
+    def scalar(self, facts: ArgumentFacts, entry: dict[str, Any], scope: Mapping[str, Number], place: Place) -> bytes:
         value = entry.get("value")
         here = place.at("value")
         try:
-            items = (
-                split_list(value) if isinstance(value, str) else value if isinstance(value, list) else [value]
-            )
+            items = split_list(value) if isinstance(value, str) else value if isinstance(value, list) else [value]
             values = [self.number(item, scope, here) for item in items]
             return scalar_bytes(facts, values[0] if facts.lanes == 1 and len(values) == 1 else values)
         except (ExpressionError, LaunchError) as error:
             raise here.error(str(error)) from None
 
-    def local(
-        self, facts: ArgumentFacts, entry: dict[str, Any], scope: Mapping[str, Number], place: Place
-    ) -> LocalArg:
+    def local(self, facts: ArgumentFacts, entry: dict[str, Any], scope: Mapping[str, Number], place: Place) -> LocalArg:
         if facts.kind != "local":
             raise place.error(f"argument {facts.index} ({facts.name}) is no local memory but a {facts.kind}")
         items = self.integer(entry.get("size"), scope, place.at("size"))
@@ -285,9 +273,7 @@ class Reader:
             raise place.at("type").error(str(error)) from None
         if facts.base not in TYPES or TYPES[facts.base] == TYPES[base]:
             return declared
-        self.warn(
-            place.at("type"), f"{facts.name} is declared {declared}, but the kernel has {facts.element}"
-        )
+        self.warn(place.at("type"), f"{facts.name} is declared {declared}, but the kernel has {facts.element}")
         return facts.base + (str(lanes) if lanes > 1 else "")
 
     def buffer(
@@ -308,13 +294,9 @@ class Reader:
         declared = _DECLARED[group]
         wider = facts.reason and facts.direction == "both"  # the analysis could not tell
         if facts.direction != declared and not wider:
-            self.warn(
-                place, f"{facts.name} is declared in {group}, but in the kernel it is {facts.direction}"
-            )
+            self.warn(place, f"{facts.name} is declared in {group}, but in the kernel it is {facts.direction}")
         name = f"{kernel.id}.{facts.name or facts.index}"
-        contents = (
-            _initial(name, dtype, shape) if group != "outputBuffers" else Contents("zeros", dtype, shape)
-        )
+        contents = _initial(name, dtype, shape) if group != "outputBuffers" else Contents("zeros", dtype, shape)
         self.draft.buffers.append(DraftBuffer(name, contents, place, given=True))
         origin = entry.get("from")
         if origin is not None:
@@ -336,9 +318,7 @@ class Reader:
         for kernel, position, origin, place in self.origins:
             position_there = as_object(origin, place).get("pos")
             if isinstance(position_there, bool) or not isinstance(position_there, int):
-                raise place.at("pos").error(
-                    f"must be the position of an argument, not {show(position_there)}"
-                )
+                raise place.at("pos").error(f"must be the position of an argument, not {show(position_there)}")
             source = self.endpoint(str(origin.get("kernel")), position_there, place)
             self.draft.edges.append(DraftEdge(source, (kernel, position), place, True))
         for index, kernel_read in enumerate(self.kernels):
@@ -356,9 +336,7 @@ class Reader:
 
     def kernel_index(self, identifier: str, place: Place) -> int:
         if identifier not in self.ids:
-            raise place.error(
-                f"there is no kernel with the id {identifier!r:.60}{suggest(identifier, self.ids)}"
-            )
+            raise place.error(f"there is no kernel with the id {identifier!r:.60}{suggest(identifier, self.ids)}")
         return self.ids[identifier]
 
     def prefer_devices(self) -> None:

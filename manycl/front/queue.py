@@ -288,7 +288,7 @@ def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
 
 def _view(data: npt.NDArray[np.uint8], what: tuple[Any, Any, int], written: set[int]) -> AnyArray:
     shape, dtype, key = what
-    view = data.view(dtype).reshape(shape)
+    view: AnyArray = data.view(dtype).reshape(shape)
     if key not in written:
         view.flags.writeable = False
     return view

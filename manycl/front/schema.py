@@ -82,9 +82,7 @@ class _Compiler:
         """The check of ``#`` or ``#/$defs/NAME``; recursive definitions are entered when they are used."""
         if reference not in self.done:
             self.done[reference] = lambda value, where: self.done[reference](value, where)
-            node = (
-                self.schema if reference == "#" else self.schema["$defs"][reference.removeprefix("#/$defs/")]
-            )
+            node = self.schema if reference == "#" else self.schema["$defs"][reference.removeprefix("#/$defs/")]
             self.done[reference] = self.node(node)
         return self.done[reference]
 
@@ -209,9 +207,7 @@ class _Compiler:
         def run(value: Any, where: Where) -> None:
             for key, element in value.items():
                 if not pattern.search(key):
-                    raise ViolationError(
-                        (*where, key), "is not a name (letters, digits and _, no digit first)"
-                    )
+                    raise ViolationError((*where, key), "is not a name (letters, digits and _, no digit first)")
                 item(element, (*where, key))
 
         return run

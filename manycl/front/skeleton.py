@@ -118,9 +118,7 @@ class _Writer:
         direction = facts.direction + (f" ({facts.reason})" if facts.reason else "")
         node: dict[str, Any] = {"description": f"{direction} by {kernel.name}"}
         elements = self.parameter(kernel.name, _name(facts), "elements")
-        if facts.base in TYPES and facts.size == TYPES[facts.base].size * (
-            4 if facts.lanes == 3 else facts.lanes
-        ):
+        if facts.base in TYPES and facts.size == TYPES[facts.base].size * (4 if facts.lanes == 3 else facts.lanes):
             node["type"] = facts.element
             node["shape"] = elements
         else:

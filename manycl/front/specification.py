@@ -103,16 +103,12 @@ class _Reader:
                 self.buffers[name] = self.add_buffer(name, node, scope, place, "")
                 limit(len(self.draft.buffers), place)
 
-    def add_buffer(
-        self, name: str, node: dict[str, Any], scope: Scope, place: Place, default_type: str
-    ) -> int:
+    def add_buffer(self, name: str, node: dict[str, Any], scope: Scope, place: Place, default_type: str) -> int:
         made = self.read_contents(name, node, scope, place, default_type)
         self.draft.buffers.append(DraftBuffer(name, made, place, "init" in node))
         return len(self.draft.buffers) - 1
 
-    def read_contents(
-        self, name: str, node: dict[str, Any], scope: Scope, place: Place, default_type: str
-    ) -> Contents:
+    def read_contents(self, name: str, node: dict[str, Any], scope: Scope, place: Place, default_type: str) -> Contents:
         init = node.get("init", "zeros")
         init = {"kind": init} if isinstance(init, str) else init
         kind, here = init["kind"], place.at("init")
@@ -197,18 +193,14 @@ class _Reader:
                 global_size=global_size,
                 local_size=local_size,
                 args=self.read_args(kernel, key, fields),
-                offset=None
-                if offset is None
-                else self.read_offset(offset, scope, offset_place, len(global_size)),
+                offset=None if offset is None else self.read_offset(offset, scope, offset_place, len(global_size)),
                 device=self.read_device(fields),
                 rank=None if rank is None else float(number(rank, scope, rank_place)),
                 component="" if component is None else text(component, scope, component_place),
             )
         )
 
-    def read_ndrange(
-        self, kernel: KernelFacts, fields: Fields
-    ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    def read_ndrange(self, kernel: KernelFacts, fields: Fields) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         size, size_place = fields.get("global")
         local, local_place = fields.get("local")
         global_size = integers(size, fields.scope, size_place)
@@ -236,9 +228,7 @@ class _Reader:
             known = {a.name: a for a in kernel.arguments}
             for name in value:
                 if name not in known:
-                    raise place.at(name).error(
-                        f"kernel {kernel.name} has no such argument{suggest(name, known)}"
-                    )
+                    raise place.at(name).error(f"kernel {kernel.name} has no such argument{suggest(name, known)}")
             items = [(value.get(a.name, _ABSENT), place.at(a.name)) for a in kernel.arguments]
         else:
             items = [(v, place.at(i)) for i, v in enumerate(value)]
@@ -250,9 +240,7 @@ class _Reader:
         arguments = zip(kernel.arguments, items, strict=True)
         return [self.read_argument(facts, key, v, fields.scope, here) for facts, (v, here) in arguments]
 
-    def read_argument(
-        self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Place
-    ) -> DraftArgument:
+    def read_argument(self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Place) -> DraftArgument:
         label = f"argument {facts.index} ({facts.name})"
         try:
             if facts.kind == "scalar":
@@ -304,9 +292,7 @@ class _Reader:
             raise place.error(f"{label} is a buffer: give a buffer's name, not {show_value(value)}")
         name = text(value, scope, place)
         if name not in self.buffers:
-            raise place.error(
-                f"{label} is a buffer, and there is none called {name!r}{suggest(name, self.buffers)}"
-            )
+            raise place.error(f"{label} is a buffer, and there is none called {name!r}{suggest(name, self.buffers)}")
         return BufferArg(self.buffers[name])
 
     # Edges, components, and what is about the whole
@@ -324,9 +310,7 @@ class _Reader:
     def read_edge(self, value: str, scope: Scope, place: Place) -> None:
         match = _EDGE.match(text(value, scope, place))
         if match is None:
-            raise place.error(
-                f"{value!r:.80} is not an edge", hint="an edge looks like '0.2 -> 2.0' or 'q.C -> a.A'"
-            )
+            raise place.error(f"{value!r:.80} is not an edge", hint="an edge looks like '0.2 -> 2.0' or 'q.C -> a.A'")
         ends = []
         for identifier, argument in ((match[1], match[2]), (match[3], match[4])):
             kernel = self.kernel_index(identifier, place)
@@ -341,9 +325,7 @@ class _Reader:
 
     def kernel_index(self, identifier: str, place: Place) -> int:
         if identifier not in self.ids:
-            raise place.error(
-                f"there is no kernel with the id {identifier!r:.60}{suggest(identifier, self.ids)}"
-            )
+            raise place.error(f"there is no kernel with the id {identifier!r:.60}{suggest(identifier, self.ids)}")
         return self.ids[identifier]
 
     def read_components(self) -> None:

@@ -64,7 +64,9 @@ class GraphBuilder:
             readers[key] = []
         before.discard(index)
         if before and (max(before) >= index or min(before) < 0):
-            raise GraphError(f"node {index} ({node.name}) cannot come after nodes {sorted(before)}: not added before it")
+            raise GraphError(
+                f"node {index} ({node.name}) cannot come after nodes {sorted(before)}: not added before it"
+            )
         self._nodes.append(node)
         self._predecessors.append(tuple(sorted(before)) if len(before) > 1 else tuple(before))
         return index

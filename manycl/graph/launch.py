@@ -153,9 +153,7 @@ def _pack_one(argument: ArgumentFacts, value: Any) -> bytes:
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
         raise LaunchError(f"{_describe(argument)} is out of range: {value!r:.80} is not in {low}..{high}")
     if isinstance(value, (int, float)) and argument.base not in _INTEGERS:
-        raise LaunchError(
-            f"{_describe(argument)} is out of range: {value!r:.80} does not fit {argument.base}"
-        )
+        raise LaunchError(f"{_describe(argument)} is out of range: {value!r:.80} does not fit {argument.base}")
     wanted = "an integer" if argument.base in _INTEGERS else "a number"
     raise LaunchError(f"{_describe(argument)} needs {wanted}, got {value!r:.80}")
 
@@ -210,19 +208,13 @@ def _sizes(kernel: KernelFacts, which: str, value: Any) -> Sizes:
     try:
         size = (value.__index__(),) if hasattr(value, "__index__") else tuple([v.__index__() for v in value])
     except (TypeError, AttributeError):
-        raise LaunchError(
-            f"kernel {kernel.name}: {which} size {value!r:.80} is not made of integers"
-        ) from None
+        raise LaunchError(f"kernel {kernel.name}: {which} size {value!r:.80} is not made of integers") from None
     if not 1 <= len(size) <= 3:
-        raise LaunchError(
-            f"kernel {kernel.name}: {which} size {size!r:.80} has {len(size)} dimensions, not 1 to 3"
-        )
+        raise LaunchError(f"kernel {kernel.name}: {which} size {size!r:.80} has {len(size)} dimensions, not 1 to 3")
     items = 1
     for extent in size:
         if extent <= 0:
-            raise LaunchError(
-                f"kernel {kernel.name}: {which} size {size} must be positive in every dimension"
-            )
+            raise LaunchError(f"kernel {kernel.name}: {which} size {size} must be positive in every dimension")
         items *= extent
     if items > _MAX_ITEMS:
         raise LaunchError(f"kernel {kernel.name}: {which} size {size!r:.80} has too many work-items")
@@ -242,9 +234,7 @@ def check_element_type(argument: ArgumentFacts, dtype: str) -> None:
     if have == np.uint8 or have.kind not in "iufb":
         return
     if have.itemsize != want.itemsize or (have.kind == "f") != (want.kind == "f"):
-        raise LaunchError(
-            f"{_describe(argument)} points to {argument.element}, but the buffer holds {have.name}"
-        )
+        raise LaunchError(f"{_describe(argument)} points to {argument.element}, but the buffer holds {have.name}")
 
 
 def make_launch(
@@ -312,9 +302,7 @@ def find_kernel(program: ProgramFacts, name: str) -> KernelFacts:
     return kernel
 
 
-def _argument(
-    facts: ArgumentFacts, value: Any, buffers: Mapping[int, Buffer], dtypes: Mapping[int, str]
-) -> Argument:
+def _argument(facts: ArgumentFacts, value: Any, buffers: Mapping[int, Buffer], dtypes: Mapping[int, str]) -> Argument:
     if facts.kind not in _BUFFER_LIKE:
         raise LaunchError(f"{_describe(facts)} is of a kind ({facts.kind}) that manycl does not run yet")
     if isinstance(value, BufferArg):
@@ -327,8 +315,7 @@ def _argument(
             raise LaunchError(f"{_describe(facts)} takes a {_noun(facts)}, not local memory")
         if value.nbytes <= 0 or (facts.size and value.nbytes % facts.size):
             raise LaunchError(
-                f"{_describe(facts)}: {value.nbytes} bytes of local memory"
-                f" are not a positive number of {facts.element}"
+                f"{_describe(facts)}: {value.nbytes} bytes of local memory are not a positive number of {facts.element}"
             )
         return value
     if facts.kind != "scalar":

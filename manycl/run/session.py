@@ -20,7 +20,7 @@ from manycl.machine import HOST
 from manycl.model.estimate import History, ModelEstimates, kernel_key
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, find
-from manycl.plan.problem import Problem
+from manycl.plan.problem import Problem, queue_counts
 from manycl.run.backends.opencl import OpenCLBackend
 from manycl.run.backends.platforms import open_devices
 from manycl.run.backends.tape import Tape, play, record
@@ -123,12 +123,7 @@ class Session:
     ) -> Problem:
         """What a policy is asked for this graph in the session's present state. ``queues`` by device name or kind."""
         self._learn()
-        wanted = queues or {}
-        devices = self.machine.devices
-        per_device = tuple(
-            wanted.get(d.name, wanted.get(d.name.split(".")[0], wanted.get(d.kind, d.queues))) for d in devices
-        )
-        return self._problem(graph, per_device, options or {})
+        return self._problem(graph, queue_counts(self.machine, queues or {}), options or {})
 
     def run(
         self,

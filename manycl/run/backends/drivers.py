@@ -35,6 +35,8 @@ _NVIDIA_FOLDERS = (
 @cache
 def prepare() -> None:
     """Point the loader at every driver that is here. Idempotent; too late after the first platform query."""
+    # NVIDIA's driver has eight connections to a GPU unless it is asked for more when it starts; queues share them
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if "OCL_ICD_VENDORS" in os.environ:
         return
     system = _system_icds()

@@ -26,9 +26,10 @@ _enqueue = cl.enqueue_nd_range_kernel
 
 @dataclass(frozen=True)
 class Tape:
-    """``entries``: kernel, the arguments that the entry before did not leave as they must be, queue, sizes, offset, and
-    the earlier entries it waits for. ``places``: (node, device, queue) of each. ``needs``: (buffer, memory bit) that must be valid, or undefined, before. ``leaves``: where
-    written buffers are valid afterwards. ``version``: of the memory whose buffer objects it holds."""
+    """``entries``: kernel, the arguments that earlier entries do not leave as they must be, queue, sizes, offset, and
+    the entries it waits for. ``places``: (node, device, queue) of each. ``needs``: (buffer, memory bit) that must be
+    valid, or undefined, before. ``leaves``: where written buffers are valid afterwards. ``version``: of the memory
+    whose buffer objects it holds."""
 
     graph: Graph
     entries: tuple[tuple[Any, ...], ...]
@@ -42,8 +43,8 @@ def record(backend: OpenCLBackend, graph: Graph, commands: Sequence[Command]) ->
     """The tape of a run's commands, or None if it cannot be one."""
     if not all(isinstance(c, Run) and not backend.drivers[c.device].throttled for c in commands):
         return None
-    entries = []
-    places = []
+    entries: list[tuple[Any, ...]] = []
+    places: list[tuple[int, int, int]] = []
     index: dict[int, int] = {}
     needs: set[tuple[int, int]] = set()
     leaves: dict[int, int] = {}
