@@ -16,7 +16,7 @@ def policy() -> str:
 
 
 def debug() -> int:
-    """MANYCL_DEBUG: 0 silent; 1 runs; 2 + decisions; 3 + commands; 4 + events; 5 + analysis. Printed to stderr."""
+    """MANYCL_DEBUG: 0 silent; 1 runs; 2 + decisions; 3 + commands; 4 + reports, and invariants are asserted."""
     value = os.environ.get("MANYCL_DEBUG", "0")
     return int(value) if value.isdigit() else 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.assign import Follow
-from manycl.run.backend import Backend, Command, Failed, Record
+from manycl.run.backend import Backend, Command, Failed, Record, Run
 from manycl.run.coherence import Directory
 from manycl.run.state import RunState
 from manycl.trace import DecisionEvent, FailureEvent, Trace
@@ -80,24 +81,32 @@ def execute(
     if prepare is not None:
         prepare(state.queues)
     backend.begin(problem.graph, state.queues)
-    careful = flags.debug() >= 4
+    level = flags.debug()
+    if level:
+        _say(backend, f"run of {len(problem.graph)} nodes by {name or 'a plan'}, queues {state.queues}")
     try:
         first = state.start(backend.now())
+        _tell(level, state, backend, first)
         backend.perform(first)
         later = False
         while not state.finished:
             for report in backend.wait():
+                if level >= 4:
+                    _say(backend, str(report))
                 commands = state.handle(report)
                 if commands:
+                    _tell(level, state, backend, commands)
                     later = True
                     backend.perform(commands)
             if state.failed is not None:
                 break
-            if careful:
+            if level >= 4:
                 state.validate()
             if progress is not None:
                 progress(state.complete)
         seconds = backend.now()
+        if level:
+            _say(backend, f"{'failed' if state.failed else 'complete'}: {state.complete} nodes")
         record = backend.abort() if state.failed else backend.finish()
         if state.failed is None and record.failure is not None:
             state.fail(record.failure)
@@ -118,6 +127,23 @@ def execute(
     if state.failed is not None:
         raise _failure(state, state.failed, result, directory)
     return result
+
+
+def _say(backend: Backend, text: str) -> None:
+    print(f"manycl {backend.now() * 1e3:10.3f} ms: {text}", file=sys.stderr)
+
+
+def _tell(level: int, state: RunState, backend: Backend, commands: list[Command]) -> None:
+    """MANYCL_DEBUG=2: which node goes where; 3: every command."""
+    if level >= 3:
+        for command in commands:
+            _say(backend, str(command))
+    elif level == 2:
+        devices, nodes = backend.machine.devices, state.graph.nodes
+        for command in commands:
+            if isinstance(command, Run):
+                where = f"{devices[command.device].name} queue {command.queue}"
+                _say(backend, f"{nodes[command.token].name} (node {command.token}) on {where}")
 
 
 def _as_plan(state: RunState, name: str, machine: Machine) -> Plan:
