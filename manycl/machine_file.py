@@ -27,7 +27,7 @@ _DEVICE_KEYS = ("name", "kind", *_WORDS, "memory", *_COUNTS, *_QUANTITIES, *_BYT
 _LINK_KEYS = ("from", "to", "both_ways", "bandwidth", "latency")
 _KIND_VALUES: dict[str, dict[str, Any]] = {  # where a file does not say
     "cpu": {"queues": 1, "launch_overhead": 5e-6},
-    "gpu": {"queues": 8, "launch_overhead": 10e-6},
+    "gpu": {"queues": 16, "launch_overhead": 10e-6},
     "accelerator": {"queues": 1, "launch_overhead": 10e-6},
 }
 _MAY_BE_ZERO = ("launch_overhead", "latency", "local_memory")

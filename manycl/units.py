@@ -68,7 +68,7 @@ def format_quantity(value: float, unit: str) -> str:
     scales = [(n, s) for n, s in _SCALES[unit].items() if n.isascii() and "i" not in n.removesuffix(unit)]
     scales.sort(key=lambda pair: pair[1], reverse=True)
     exact = Fraction(value)
-    fitting = [(n, s) for n, s in scales if exact >= s] or [(unit, Fraction(1))]
+    fitting = [(n, s) for n, s in scales if exact >= s]
     for name, scale in (*fitting, (unit, Fraction(1))):
         for digits in (6, 12, 17):
             text = f"{float(exact / scale):.{digits}g} {name}"

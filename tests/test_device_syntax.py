@@ -69,7 +69,8 @@ def _items(draw: st.DrawFn) -> Item:
     sizes: list[int] = draw(st.lists(st.integers(1, 4096), max_size=4))
     division = tuple(sizes)
     parts = None
-    if division and draw(st.booleans()):
+    picked: bool = draw(st.booleans())
+    if division and picked:
         first: int = draw(st.integers(0, 10_000))
         parts = (first, first + draw(st.integers(0, 10_000)))
     return Item(draw(_selectors.filter(bool)), division, parts, draw(st.floats(1.0, 1e6)))

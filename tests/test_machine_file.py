@@ -72,7 +72,7 @@ def test_values_are_read_in_base_units() -> None:
         launch_overhead=5e-6,
     )
     assert (gpu.memory, gpu.clock, gpu.global_memory, gpu.max_allocation) == (1, 1.05e9, 4 * 10**9, 512 << 20)
-    assert (gpu.queues, gpu.launch_overhead, gpu.double) == (8, 12.5e-6, False)
+    assert (gpu.queues, gpu.launch_overhead, gpu.double) == (16, 12.5e-6, False)
     assert machine.links == (Link(0, 1, 6e9, 20e-6), Link(1, 0, 6e9, 20e-6))
     assert machine.notes == {"machine": "invented", "gpu0.clock": "a data sheet", "host->gpu0": "a guess"}
 

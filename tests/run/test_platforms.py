@@ -17,6 +17,7 @@ from typing import Any
 import pyopencl as cl
 import pytest
 
+from manycl.run.backends import platforms
 from manycl.run.backends import survey as survey_module
 
 ROOT = Path(__file__).parents[2]
@@ -199,6 +200,10 @@ def test_intels_wheel_is_found_and_what_it_lacks_is_said(tmp_path: Path, system:
     assert found["devices"] == default_devices(tmp_path)
     assert any("intel-cmplr-lib-rt" in note for note in found["notes"])
 
+    (system / "intel.icd").write_text("/opt/intel/libintelocl.so\n")
+    again = python(SURVEY, tmp_path, OCL_ICD_VENDORS=None, **environment)
+    assert "intel-found.icd" not in again["icds"], "the system's own ICD file names it already"
+
 
 def test_pocl_without_ld_is_left_out_and_said(tmp_path: Path) -> None:
     found = python(SURVEY, tmp_path, PATH=str(tmp_path / "empty"))
@@ -327,9 +332,9 @@ def test_instances_of_one_divided_gpu_are_different_devices(look: Callable[..., 
 
 
 def test_a_gpu_whose_place_is_unknown_is_not_taken_twice(look: Callable[..., Any]) -> None:
-    found = look(platform("AMD APP", "2", gpu("gfx1030", 0x1002)), platform("rusticl", "3", gpu("Radeon", 0x1002)))
-    assert [d[1] for d in default(found)] == ["gfx1030"]
-    assert "perhaps the device that AMD APP" in found.roots[1].why_not
+    found = look(platform(POCL, "5", gpu("Adreno", 0x5143)), platform("QUALCOMM", "3", gpu("QUALCOMM A", 0x5143)))
+    assert [d[1] for d in default(found)] == ["QUALCOMM A"]
+    assert "perhaps the device that QUALCOMM" in found.roots[1].why_not
 
 
 def test_one_cpu_and_pypis_pocl_first(look: Callable[..., Any]) -> None:
@@ -359,3 +364,36 @@ def test_an_unknown_clock_does_not_make_a_device_useless(look: Callable[..., Any
 def test_without_ld_only_pocls_cpu_devices_are_left_out(look: Callable[..., Any]) -> None:
     found = look(platform(POCL, "PoCL 5.0", cpu("pthread"), gpu("A", **at(1))), ld=False)
     assert [d[1] for d in default(found)] == ["A"]
+
+
+def choose(found: Any, selection: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(platforms, "survey", lambda: found)
+    monkeypatch.setattr(platforms, "shares_host_memory", lambda device: False)
+    machine, _ = platforms.open_devices(selection)
+    return [d.model for d in machine.devices]
+
+
+def test_part_of_a_name(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = look(
+        platform(POCL, "PoCL 3.0", cpu("pthread-Intel Xeon")),
+        platform("Intel(R) OpenCL", "3.1", cpu("Xeon")),
+        platform("Intel(R) OpenCL Graphics", "3.0", gpu("Arc", 0x8086)),
+        platform("Intel(R) FPGA Emulation Platform", "1.2", cpu("emulator")),
+    )
+    assert choose(found, "intel", monkeypatch) == ["Arc", "Xeon"], "platforms before models, no simulator"
+    assert choose(found, "xeon", monkeypatch) == ["pthread-Intel Xeon"], "one processor once"
+    assert choose(found, "fpga", monkeypatch) == ["emulator"], "a simulator by its name"
+    assert choose(found, "all", monkeypatch) == ["pthread-Intel Xeon", "Arc"]
+
+
+def test_a_device_is_divided_once_for_all_items(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def create_sub_devices(how: list[int]) -> list[Fake]:
+        calls.append(how)
+        return [Fake(max_compute_units=5), Fake(max_compute_units=5)]
+
+    divisible = cpu("ten units")
+    divisible.create_sub_devices = create_sub_devices
+    choose(look(platform(POCL, "PoCL 3.0", divisible)), "cpu/2#1@2,cpu/2#0", monkeypatch)
+    assert calls == [[cl.device_partition_property.EQUALLY, 5]]
