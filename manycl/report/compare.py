@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from manycl.report.summary import Summary, summarise, table
-from manycl.report.units import nbytes, percent, printable, seconds
+from manycl.report.words import nbytes, percent, printable, seconds
 from manycl.trace import Trace
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from manycl.report import lanes as lanes_of
 from manycl.report.lanes import FAILURE_COLOUR, HOST_COLOUR, TRANSFER_COLOUR, Lane, Style
 from manycl.report.summary import summarise
-from manycl.report.units import percent, printable, seconds
+from manycl.report.words import percent, printable, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace
 
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")

@@ -12,7 +12,7 @@ from typing import Any
 from manycl.report import lanes as lanes_of
 from manycl.report.lanes import HOST_COLOUR, TRANSFER_COLOUR, Lane
 from manycl.report.summary import Summary, summarise
-from manycl.report.units import count, nbytes, percent, printable, rate, seconds
+from manycl.report.words import count, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 _MOST_PATH = 20

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from manycl.report.units import printable
+from manycl.report.words import printable
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
 Bar = KernelEvent | TransferEvent | HostEvent

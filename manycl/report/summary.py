@@ -10,7 +10,7 @@ from typing import Any
 
 from manycl.report.intervals import union_length
 from manycl.report.path import longest_path
-from manycl.report.units import count, nbytes, percent, printable, rate, seconds
+from manycl.report.words import count, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 _MOST_DEVICES = 8

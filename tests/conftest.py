@@ -1,0 +1,43 @@
+"""One OpenCL world for all tests, whatever the machine has: PoCL and Oclgrind from PyPI, four CPU cores, no caches."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# The drivers read these when they are loaded, so they are set before any test module is imported. pytest-xdist's
+# workers inherit them from the controller, and share its folder.
+_FOLDER: Path | None = None
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _FOLDER = Path(tempfile.mkdtemp(prefix="manycl-tests-"))
+    (_FOLDER / "vendors").mkdir()
+    (_FOLDER / "pocl").mkdir()
+    for name in [n for n in os.environ if n.startswith("MANYCL_")]:
+        del os.environ[name]
+    os.environ.pop("PYOPENCL_COMPILER_OUTPUT", None)
+    os.environ |= {
+        "OCL_ICD_VENDORS": str(_FOLDER / "vendors"),  # empty: only the wheels' drivers
+        "POCL_CACHE_DIR": str(_FOLDER / "pocl"),  # a crashed build poisons PoCL's cache
+        "POCL_MAX_PTHREAD_COUNT": "4",  # four one-core sub-devices on any machine
+        "POCL_WORK_GROUP_SPECIALIZATION": "0",  # compile once per kernel, not once per size
+        "PYOPENCL_NO_CACHE": "1",
+    }
+
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # in pyproject.toml, this line would import pyopencl before the environment above is set
+    config.addinivalue_line("filterwarnings", "ignore::pyopencl.CompilerWarning")
+
+
+def pytest_unconfigure() -> None:
+    if _FOLDER is not None:
+        shutil.rmtree(_FOLDER, ignore_errors=True)
