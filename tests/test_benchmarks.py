@@ -1,0 +1,29 @@
+"""The benchmarks run, check their own results, and print the figures that are asked of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+KEYS = {
+    "dispatch": {"chain_us_per_kernel", "parallel_us_per_kernel", "prepared_extra_us_per_kernel"},
+    "two_devices": {"speedup"},
+    "load": {"import_s", "spec_1000_s"},
+    "transfers": {"skipped"},
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_prints_one_json_object(name: str) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--json", "--repeats", "1"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures.keys() >= KEYS[name] or figures.keys() >= {"ordinary_share", "allocated_share"}

@@ -1,0 +1,71 @@
+"""The README's examples do what it says: every Python block and every command line is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.S)
+PYTHON = [body for kind, body in BLOCKS if kind == "python"]
+# command lines of the shell blocks, without those that install (CI runs them as they are)
+COMMANDS = [
+    line.split("  #")[0].strip()
+    for kind, body in BLOCKS
+    if kind == "sh"
+    for line in body.splitlines()
+    if line.startswith("manycl ")
+]
+QUICK_START = next(re.search(r"\.venv/bin/manycl (run .*)", body) for kind, body in BLOCKS if kind == "sh")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A place to work in that has what the README's commands name."""
+    for name in ("examples", "machines"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(arguments, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_there_are_examples() -> None:
+    assert PYTHON
+    assert len(COMMANDS) >= 6
+    assert QUICK_START is not None
+
+
+@pytest.mark.parametrize("source", PYTHON)
+def test_python(source: str, folder: Path) -> None:
+    done = run([sys.executable, "-W", "error", "-c", source], folder)
+    assert "makespan" in done.stdout
+    assert (folder / "saxpy.html").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_command(line: str, folder: Path) -> None:
+    for part in line.split("&&"):
+        program, *words = part.split()
+        assert program == "manycl"
+        assert run([sys.executable, "-m", "manycl", *words], folder).stdout.strip()
+
+
+def test_quick_start(folder: Path) -> None:
+    assert QUICK_START is not None
+    done = run([sys.executable, "-m", "manycl", *QUICK_START[1].split()], folder)
+    assert "check against reference: equal" in done.stdout
+    assert "check against one device: identical" in done.stdout
+    assert "<html" in (folder / "run.html").read_text(encoding="utf-8")
