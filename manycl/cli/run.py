@@ -17,7 +17,7 @@ HELP = "run an application on every device, with the right answer and a picture 
 _EPILOG = """\
 examples:
   manycl run examples/transformer.json --check
-  manycl run examples/transformer.json -D H=8 -D B=256 --devices cpu/2 --policy clustering --gantt run.html
+  manycl run examples/transformer.json -D H=8 -D beta=256 --devices cpu/2 --policy clustering --gantt run.html
   manycl run app.json --policy my_policies.py:mine --trace run.jsonl
 exit status: 0 done (and checked), 1 a check failed, 2 bad input or a failed run
 """

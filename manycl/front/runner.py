@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from manycl import user_file
 from manycl.errors import ResultError
 from manycl.front.application import Application
 from manycl.front.arrays import AnyArray, as_bytes
@@ -124,7 +123,10 @@ class Runner:
     def _reference(self) -> dict[str, AnyArray]:
         assert self.application.reference is not None
         path, name = self.application.reference
-        function = _load_function(Path(path), name)
+        module = user_file.run(Path(path), "reference file", ResultError)
+        function = getattr(module, name, None)
+        if not callable(function):
+            raise ResultError(f"{path}: there is no function {name}")
         names = {key: b.name for key, b in self.application.graph.buffers.items()}
         inputs = {
             names[key]: contents.create()
@@ -171,16 +173,3 @@ def relative_error(result: AnyArray, expected: AnyArray) -> float:
         return float("inf")
     scale = float(np.max(np.abs(b), where=finite, initial=0.0)) or 1.0
     return float(np.max(np.abs(a - b), where=finite, initial=0.0)) / scale
-
-
-def _load_function(path: Path, name: str) -> Callable[[dict[str, AnyArray]], Mapping[str, Any]]:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ResultError(f"{path}: there is no such reference file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        function = getattr(module, name)
-    except Exception as error:
-        raise ResultError(f"{path}: {type(error).__name__}: {error}") from error
-    return function  # type: ignore[no-any-return]

@@ -14,12 +14,12 @@ A user registers either with :func:`register`: a class with one of these methods
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from manycl import user_file
 from manycl.errors import PolicyError
 from manycl.graph.graph import Graph
 from manycl.machine import Device
@@ -155,7 +155,7 @@ def find(name: str) -> Policy:
     _load_built_in()
     if ".py:" in name:
         path, _, name = name.rpartition(":")
-        _run_file(Path(path))
+        user_file.run(Path(path), "policy file", PolicyError)
     try:
         return _registry[name]()
     except KeyError:
@@ -163,17 +163,6 @@ def find(name: str) -> Policy:
             f"no policy is called {name!r}",
             hint=f"registered: {', '.join(sorted(_registry))}; your own: --policy FILE.py:NAME",
         ) from None
-
-
-def _run_file(path: Path) -> None:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise PolicyError(f"{path}: no such policy file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise PolicyError(f"{path}: {type(error).__name__}: {error}") from error
 
 
 def _load_built_in() -> None:
