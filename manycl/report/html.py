@@ -26,7 +26,7 @@ def page(trace: Trace) -> str:
     parts = {
         "title": _text(trace.application or "application"),
         "subtitle": _text(subtitle),
-        "failures": "".join(f'<p class="failure">FAILED: {_text(f)}</p>' for f in summary.failures),
+        "failures": "".join(map(_failure, summary.failures)),
         "tables": _devices(summary) + _links(summary),
         "path": _path(summary),
         "data": _embed(data),
@@ -53,6 +53,11 @@ def _subtitle(summary: Summary) -> str:
     if summary.host_tasks:
         words.append(f"{count(summary.host_tasks, 'host function')} ({seconds(summary.host_seconds)})")
     return " · ".join(words)
+
+
+def _failure(words: str) -> str:
+    lines = "\n".join(map(_text, words.splitlines()))
+    return f'<p class="failure">FAILED: {lines}</p>\n'
 
 
 def _devices(summary: Summary) -> str:

@@ -59,6 +59,8 @@ class Progress:
             console=Console(stderr=True),
             auto_refresh=False,
             transient=True,
+            redirect_stdout=False,  # what host functions print stays where it belongs
+            redirect_stderr=False,
         )
         with bar:
             task = bar.add_task("", total=self._total)

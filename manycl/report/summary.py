@@ -155,7 +155,7 @@ def _lines(summary: Summary) -> Iterator[str]:
         counts += f", {count(summary.host_tasks, 'host function')} ({seconds(summary.host_seconds)})"
     yield f"makespan {seconds(summary.makespan)}, {counts}"
     for failure in summary.failures[:_MOST_FAILURES]:
-        yield _cut(f"FAILED: {printable(failure)}")
+        yield _cut(printable(f"FAILED: {' '.join(failure.split())}"), 3 * _WIDTH)
     if summary.devices:
         yield ""
         yield from table(("device", "kernels", "queues", "busy", "share", ""), map(_device_row, _shown(summary)))
@@ -206,5 +206,5 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[st
         yield "  ".join(words).rstrip()
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 4]} ..."
+def _cut(line: str, width: int = _WIDTH) -> str:
+    return line if len(line) <= width else f"{line[: width - 4]} ..."

@@ -1,0 +1,63 @@
+"""Promises about the package as a whole: what is imported when, and what is shipped."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "manycl"
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CONTRACT = SETTINGS["tool"]["importlinter"]["contracts"][0]["layers"]
+HEAVY = {"numpy", "pyopencl", "clang", "matplotlib", "jsonschema", "rich", "pcpp"}
+
+
+def stage(module: str) -> str:
+    """``manycl.run.engine`` belongs to ``manycl.run``."""
+    return ".".join(module.split(".")[:2])
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_every_module_has_a_layer():
+    layers = {name.strip() for line in CONTRACT for name in line.split("|")}
+    homeless = {stage(name_of(p)) for p in modules()} - layers - {"manycl", "manycl.__main__"}
+    assert not homeless, "scripts/check says nothing about the imports of these: add them to pyproject.toml"
+
+
+@pytest.mark.parametrize("module", ["manycl", "manycl.cli"])
+def test_start_up_imports_nothing_heavy(module):
+    code = f"import sys, {module}; print(*sorted({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == []
+
+
+def test_only_flags_and_the_drivers_read_the_environment():
+    allowed = {"manycl.flags", "manycl.run.backends.drivers"}
+    readers = set()
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}:
+                readers.add(name_of(path))
+    assert readers <= allowed
+
+
+def test_every_data_file_is_shipped():
+    patterns = [p.removeprefix("**/") for p in SETTINGS["tool"]["setuptools"]["package-data"]["manycl"]]
+    data = [p for p in PACKAGE.rglob("*") if p.is_file() and p.suffix not in {".py", ".pyc"}]
+    assert data
+    assert not [p for p in data if not any(fnmatch.fnmatch(p.name, pattern) for pattern in patterns)]
