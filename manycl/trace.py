@@ -19,7 +19,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class KernelEvent:
-    """A launch ran on ``device`` (a name) in its in-order queue number ``queue``."""
+    """A launch ran on ``device`` (a name) in its in-order queue number ``queue``.
+
+    ``name`` is the node's; ``kernel`` the kernel function's, or empty where that is the same.
+    """
 
     event: ClassVar[str] = "kernel"
     node: int
@@ -31,6 +34,7 @@ class KernelEvent:
     global_size: tuple[int, ...]
     local_size: tuple[int, ...] | None
     component: int = -1
+    kernel: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ def _are_ints(value: object) -> bool:
 
 _FIELDS: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("node", "queue", "component", "buffer", "nbytes"), _is_int),
-    **dict.fromkeys(("name", "device", "source", "target", "message"), _is_text),
+    **dict.fromkeys(("name", "kernel", "device", "source", "target", "message"), _is_text),
     **dict.fromkeys(("start", "end", "time"), _is_time),
     **dict.fromkeys(("global_size", "nodes"), _are_ints),
     "local_size": lambda value: value is None or _are_ints(value),

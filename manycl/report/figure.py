@@ -48,7 +48,7 @@ def _figure(trace: Trace) -> Any:
     from matplotlib.figure import Figure
 
     rows = lanes_of.lanes(trace)
-    style = lanes_of.styles(e.name for e in trace.kernels())
+    style = lanes_of.styles(map(lanes_of.function, trace.kernels()))
     height = sum(lane.rows for lane in rows)
     figure = Figure(figsize=(_WIDTH, min(60.0, _FRAME + _ROW * max(height, 2))))
     axes = figure.add_subplot()
@@ -56,7 +56,7 @@ def _figure(trace: Trace) -> Any:
     scale, unit = next(((s, u) for s, u in ((1.0, "s"), (1e3, "ms")) if end * s >= 1), (1e6, "us"))
     top, ticks = 0, []
     for lane in rows:
-        _draw(axes, lane, top, scale, style, (end - start) / 300)
+        _draw(axes, lane, top, scale, style, (end - start) / 250)
         ticks.append(top + lane.rows / 2)
         top += lane.rows
         axes.axhline(top, color="#00000022", linewidth=0.6)
@@ -80,21 +80,20 @@ def _figure(trace: Trace) -> Any:
 
 def _draw(axes: Any, lane: Lane, top: int, scale: float, style: dict[str, Style], narrow: float) -> None:
     """One collection per row and look; bars of less than ``narrow`` seconds are too small for a pattern."""
-    looks: dict[tuple[int, str, str], list[tuple[float, float]]] = {}
+    looks: dict[tuple[int, str, str, bool], list[tuple[float, float]]] = {}
     for bar, row in zip(lane.bars, lane.row_of, strict=True):
+        wide = bar.end - bar.start >= narrow
         if isinstance(bar, KernelEvent):
-            look = style[bar.name]
-            plain = bar.end - bar.start < narrow
-            key = (row, look.colour, "" if plain else _HATCHES[look.pattern % len(_HATCHES)])
+            look = style[lanes_of.function(bar)]
+            key = (row, look.colour, _HATCHES[look.pattern % len(_HATCHES)] if wide else "", wide)
         else:
-            key = (row, HOST_COLOUR if isinstance(bar, HostEvent) else TRANSFER_COLOUR, "")
+            key = (row, HOST_COLOUR if isinstance(bar, HostEvent) else TRANSFER_COLOUR, "", wide)
         looks.setdefault(key, []).append((bar.start * scale, max(0.0, bar.end - bar.start) * scale))
-    for (row, colour, hatch), spans in looks.items():
-        # a white edge separates neighbours of one name; where there are very many it would hide them
-        edge = 0.4 if len(lane.bars) <= 400 else 0.0
-        axes.broken_barh(
-            spans, (top + row + 0.1, 0.8), facecolor=colour, hatch=hatch, edgecolor="white", linewidth=edge
-        )
+    for (row, colour, hatch, wide), spans in looks.items():
+        # a white edge separates neighbours of one name; a narrow bar would vanish in it, its own edge keeps it seen
+        edge = "white" if wide else colour
+        place = (top + row + 0.1, 0.8)
+        axes.broken_barh(spans, place, facecolor=colour, hatch=hatch, edgecolor=edge, linewidth=0.4)
 
 
 def _title(trace: Trace) -> str:
@@ -127,7 +126,15 @@ def _legend(axes: Any, trace: Trace, style: dict[str, Style]) -> None:
         return
     handles = [Patch(facecolor=colour, hatch=hatch, edgecolor="white") for _, colour, hatch in entries]
     # the names are set afterwards: as labels, those that begin with an underscore would be left out
-    legend = axes.legend(handles, ["x"] * len(entries), loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+    rows = max(6, int(axes.figure.get_figheight() / 0.22))
+    legend = axes.legend(
+        handles,
+        ["x"] * len(entries),
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1.0),
+        frameon=False,
+        ncols=-(-len(entries) // rows),
+    )
     for text, (name, _, _) in zip(legend.get_texts(), entries, strict=True):
         text.set_parse_math(False)
         text.set_text(_short(name))

@@ -121,7 +121,7 @@ class _Strings:
 def _data(trace: Trace, summary: Summary) -> dict[str, Any]:
     """What the script draws: times in nanoseconds, one array per field of a lane."""
     strings = _Strings()
-    style = lanes_of.styles(e.name for e in trace.kernels())
+    style = lanes_of.styles(map(lanes_of.function, trace.kernels()))
     number = {name: i for i, name in enumerate(style)}
     looks = [{"name": printable(n), "colour": s.colour, "pattern": s.pattern} for n, s in style.items()]
     looks.append({"name": "transfers", "colour": TRANSFER_COLOUR, "pattern": 0})
@@ -175,7 +175,8 @@ def _lane(lane: Lane, number: dict[str, int], strings: _Strings) -> dict[str, An
         return out | named | {"kind": "host", "look": look}
     return out | {
         "kind": "kernel",
-        "look": [number[b.name] for b in kernels],
+        "look": [number[lanes_of.function(b)] for b in kernels],
+        "name": [strings(b.name) for b in kernels],
         "node": [b.node for b in kernels],
         "component": [b.component for b in kernels],
         "sizes": [strings(_sizes(b)) for b in kernels],

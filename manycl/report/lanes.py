@@ -71,6 +71,11 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     return {name: Style(COLOURS[i % len(COLOURS)], i // len(COLOURS)) for i, name in enumerate(ordered)}
 
 
+def function(event: KernelEvent) -> str:
+    """The kernel function's name: what bars are coloured by."""
+    return event.kernel or event.name
+
+
 def _natural(name: str) -> list[tuple[int, str]]:
     """Orders ``k2`` before ``k10``."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]

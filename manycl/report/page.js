@@ -117,7 +117,7 @@
       fill(look, x0, row.y + 1, w > 3 ? w - 0.8 : w, ROW - 2);
       if (w > 26) {
         const room = w - 8;
-        const name = lane.name ? data.strings[lane.name[i]] : look.name;
+        const name = data.strings[lane.name[i]];
         if (pen.measureText(name).width <= room) {
           if (look.pattern) { pen.fillStyle = look.colour; pen.fillRect(x0 + 2, row.y + 2, pen.measureText(name).width + 4, ROW - 4); }
           pen.fillStyle = look.ink;
@@ -297,6 +297,7 @@
     const { lane } = row, look = data.looks[lane.look[i]], text = data.strings;
     const lines = [`${lane.label}, start ${time(lane.start[i])}, duration ${time(lane.length[i])}`];
     if (lane.kind === "kernel") {
+      if (look.name !== text[lane.name[i]]) lines.push(`kernel ${look.name}`);
       lines.push(text[lane.sizes[i]]);
       lines.push(`node ${lane.node[i]}` + (lane.component[i] >= 0 ? `, task component ${lane.component[i]}` : ""));
     } else if (lane.kind === "transfer") {
@@ -304,7 +305,7 @@
       lines.push(`${size(lane.bytes[i])}${speed}`);
     } else lines.push(`node ${lane.node[i]}`);
     if (lane.node && onPath.has(lane.node[i])) lines.push("on the longest path");
-    return [lane.name ? text[lane.name[i]] : look.name, ...lines];
+    return [text[lane.name[i]], ...lines];
   }
   function point(event) {
     const [x, y] = place(event);

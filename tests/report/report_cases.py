@@ -93,7 +93,8 @@ def traces(draw: st.DrawFn) -> Trace:
         name = draw(st.sampled_from("abc"))
         if draw(st.booleans()):
             device, queue = draw(st.sampled_from(DEVICES)), draw(st.integers(0, 2))
-            events.append(KernelEvent(node, name, device, queue, start, end, (1,), None))
+            kernel = draw(st.sampled_from(["", "f", "g"]))
+            events.append(KernelEvent(node, name, device, queue, start, end, (1,), None, kernel=kernel))
         else:
             events.append(HostEvent(node, name, start, end))
     for _ in range(draw(st.integers(0, 5))):

@@ -94,6 +94,18 @@ def test_the_page_says_what_ran_where():
     assert data["edges"] == [node for edge in trace.edges for node in edge]
 
 
+def test_colours_tell_functions_apart_and_bars_keep_their_own_names():
+    events = [
+        KernelEvent(0, "q0", "d", 0, 0.0, 1.0, (1,), None, kernel="gemm"),
+        KernelEvent(1, "q1", "d", 0, 1.0, 2.0, (1,), None, kernel="gemm"),
+        KernelEvent(2, "scale", "d", 0, 2.0, 3.0, (1,), None),
+    ]
+    data = drawn(Trace(tuple(events), ("d",), "p", 3.0))
+    (lane,) = data["lanes"]
+    assert [data["looks"][look]["name"] for look in lane["look"]] == ["gemm", "gemm", "scale"]
+    assert [data["strings"][name] for name in lane["name"]] == ["q0", "q1", "scale"]
+
+
 def test_nothing_in_a_trace_breaks_the_page():
     text = page(nasty())
     parsed = Page(text)

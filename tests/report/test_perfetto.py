@@ -56,13 +56,15 @@ def test_every_event_once_and_every_edge_a_flow_that_attaches(trace):
 
 def test_an_edge_joins_its_own_two_nodes():
     events = [
-        KernelEvent(0, "a", "d", 0, 0.0, 1.0, (1,), None),
+        KernelEvent(0, "a", "d", 0, 0.0, 1.0, (1,), None, kernel="gemm"),
         KernelEvent(1, "b", "d", 1, 1.0, 2.0, (1,), None),
         HostEvent(2, "c", 2.0, 3.0),
     ]
     drawn = list(trace_events(Trace(tuple(events), ("d",), "p", 3.0, edges=((0, 2), (0, 9)))))
     place = {e["name"]: (e["pid"], e["tid"]) for e in drawn if e["ph"] == "X"}
     flows = [(e["ph"], (e["pid"], e["tid"])) for e in drawn if e["ph"] in "sf"]
+    assert drawn[0]["args"]["name"] == "d"
+    assert [e["args"].get("kernel") for e in drawn if e["ph"] == "X"] == ["gemm", None, None]
     assert flows == [("s", place["a"]), ("f", place["c"])], "node 9 never ran: no flow"
 
 
