@@ -15,6 +15,7 @@ from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
 _MOST_LEGEND = 24
 _MOST_LETTERS = 40
+_MOST_EDGES = 400
 _WIDTH, _ROW, _FRAME = 11.0, 0.30, 1.2  # inches: the figure, a row, title and axis
 
 
@@ -90,10 +91,11 @@ def _draw(axes: Any, lane: Lane, top: int, scale: float, style: dict[str, Style]
             key = (row, HOST_COLOUR if isinstance(bar, HostEvent) else TRANSFER_COLOUR, "", wide)
         looks.setdefault(key, []).append((bar.start * scale, max(0.0, bar.end - bar.start) * scale))
     for (row, colour, hatch, wide), spans in looks.items():
-        # a white edge separates neighbours of one name; a narrow bar would vanish in it, its own edge keeps it seen
-        edge = "white" if wide else colour
+        # a white edge separates neighbours of one name; a narrow bar would vanish in it, and is kept visible by an
+        # edge of its own colour, unless there are so many that the edges would cover their neighbours
+        edge, line = ("white", 0.4) if wide else (colour, 0.4 if len(lane.bars) <= _MOST_EDGES else 0.0)
         place = (top + row + 0.1, 0.8)
-        axes.broken_barh(spans, place, facecolor=colour, hatch=hatch, edgecolor=edge, linewidth=0.4)
+        axes.broken_barh(spans, place, facecolor=colour, hatch=hatch, edgecolor=edge, linewidth=line)
 
 
 def _title(trace: Trace) -> str:
