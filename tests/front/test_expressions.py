@@ -26,9 +26,7 @@ LEAVES = st.sampled_from(["n", "m", "x", "big", "0", "1", "3", "2.5", "1e3"])
 TREES = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
-        st.tuples(inner, st.sampled_from(["+", "-", "*", "//", "%"]), inner).map(
-            lambda t: f"({t[0]} {t[1]} {t[2]})"
-        ),
+        st.tuples(inner, st.sampled_from(["+", "-", "*", "//", "%"]), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
         inner.map(lambda t: f"-{t}"),
         st.tuples(inner, inner).map(lambda t: f"min({t[0]}, {t[1]})"),
         st.tuples(inner, inner).map(lambda t: f"max({t[0]}, {t[1]})"),

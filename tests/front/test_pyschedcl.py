@@ -142,9 +142,7 @@ def test_the_list_form(tmp_path: Path) -> None:
     assert (left.min() >= 0, left.max() < 1, left.std() > 0.1) == (True, True, True)
     assert not by_name["7.sum"].create().any()
     assert {o.name for o in app.outputs} == {"8.sum", "9.data"}
-    assert (
-        load_list(tmp_path, twist(macros_values={"FACTOR": 1, "T": "float"})).graph.nodes[0].name == "twist#0"
-    )
+    assert load_list(tmp_path, twist(macros_values={"FACTOR": 1, "T": "float"})).graph.nodes[0].name == "twist#0"
 
 
 def test_the_kernel_decides(tmp_path: Path) -> None:

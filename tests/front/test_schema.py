@@ -37,9 +37,7 @@ RICH: dict[str, Any] = {
         {
             "repeat": {"i": [0, 1]},
             "component": "c{i}",
-            "kernels": [
-                {"id": "k{i}", "name": "copy", "global": ["n"], "args": ["r{i}", {"shape": "n"}, "n"]}
-            ],
+            "kernels": [{"id": "k{i}", "name": "copy", "global": ["n"], "args": ["r{i}", {"shape": "n"}, "n"]}],
         },
         {
             "id": "e",
@@ -68,8 +66,7 @@ WORDS = sorted({word for definition in SCHEMA["$defs"].values() for word in defi
 VALUES = st.recursive(
     SCALARS,
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=3), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=3), inner, max_size=3)
     ),
     max_leaves=6,
 )

@@ -60,9 +60,7 @@ def test_the_examples_sources(name: str, tmp_path: Path, capsys: pytest.CaptureF
 
 def test_what_cannot_be_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "k.cl"
-    path.write_text(
-        "__kernel void f(read_only image2d_t im, __global float *p) { p[0] = get_image_width(im); }\n"
-    )
+    path.write_text("__kernel void f(read_only image2d_t im, __global float *p) { p[0] = get_image_width(im); }\n")
     assert main(["spec", str(path)]) == 2
     assert "only kernels with images" in capsys.readouterr().err
     path.write_text(

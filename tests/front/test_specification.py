@@ -110,9 +110,7 @@ def test_repetition_groups_and_components(load: Any, specification: dict[str, An
             ],
         }
     ]
-    specification["outputs"] = [
-        {"buffer": "a{i}", "repeat": {"i": "steps"}, "name": "A{i}", "save": "out{i}.npy"}
-    ]
+    specification["outputs"] = [{"buffer": "a{i}", "repeat": {"i": "steps"}, "name": "A{i}", "save": "out{i}.npy"}]
     app = load(specification)
     assert [n.name for n in launches(app)][:4] == ["s0", "t0_2", "t0_64", "s1"]
     assert app.graph.components == ((0, 1, 2), (3, 4, 5), (6, 7, 8))
@@ -201,14 +199,10 @@ def test_contents_by_kind(load: Any, specification: dict[str, Any]) -> None:
         specification["buffers"]["x, y"] = node
         return load(specification).contents[0].create()  # type: ignore[no-any-return]
 
-    bounds = contents(
-        {"type": "float", "shape": "n", "init": {"kind": "random", "low": -3, "high": "-n / 32"}}
-    )
+    bounds = contents({"type": "float", "shape": "n", "init": {"kind": "random", "low": -3, "high": "-n / 32"}})
     assert bounds.min() >= -3
     assert bounds.max() < -2
-    assert np.array_equal(
-        contents({"type": "float", "shape": [8, 8], "init": "range"}), np.arange(64).reshape(8, 8)
-    )
+    assert np.array_equal(contents({"type": "float", "shape": [8, 8], "init": "range"}), np.arange(64).reshape(8, 8))
     assert contents({"type": "float4", "shape": 16, "init": "undefined"}).shape == (16, 4)
     assert contents({"type": "float3", "shape": 16}).shape == (16, 4)
 

@@ -26,9 +26,7 @@ def scalar(base: str, lanes: int = 1, size: int = 0, name: str = "x") -> Argumen
     return ArgumentFacts(1, name, "scalar", element, base, lanes, size, "private")
 
 
-def pointer(
-    index: int, name: str, *, reads: bool = False, writes: bool = False, kind: str = "buffer"
-) -> ArgumentFacts:
+def pointer(index: int, name: str, *, reads: bool = False, writes: bool = False, kind: str = "buffer") -> ArgumentFacts:
     space = "local" if kind == "local" else "global"
     return ArgumentFacts(index, name, kind, "float", "float", 1, 4, space, reads=reads, writes=writes)
 
@@ -103,9 +101,7 @@ def test_vectors_and_structs() -> None:
 
 
 def test_launch_reads_and_writes_what_the_kernel_does() -> None:
-    launch = make_launch(
-        PROGRAM, "scale", [16, 4], (4, 4), GOOD, buffers=BUFFERS, name="s0", device="gpu", rank=2.0
-    )
+    launch = make_launch(PROGRAM, "scale", [16, 4], (4, 4), GOOD, buffers=BUFFERS, name="s0", device="gpu", rank=2.0)
     assert (launch.reads, launch.writes) == ((1,), (0,))
     assert launch.args == (BufferArg(0), np.float32(2.5).tobytes(), BufferArg(1), LocalArg(16))
     assert (launch.global_size, launch.local_size, launch.name, launch.device) == (
@@ -114,9 +110,7 @@ def test_launch_reads_and_writes_what_the_kernel_does() -> None:
         "s0",
         "gpu",
     )
-    same = make_launch(
-        PROGRAM, "scale", 8, None, [BufferArg(1), 1, BufferArg(1), LocalArg(4)], buffers=BUFFERS
-    )
+    same = make_launch(PROGRAM, "scale", 8, None, [BufferArg(1), 1, BufferArg(1), LocalArg(4)], buffers=BUFFERS)
     assert (same.reads, same.writes, same.local_size) == ((1,), (1,), None)
 
 

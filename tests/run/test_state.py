@@ -152,9 +152,7 @@ def test_every_order_gives_the_sequential_result(data: Any, graph: Graph, where:
 
 @settings(max_examples=100)
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32))
-def test_a_failure_stops_the_run_and_says_what_is_lost(
-    data: Any, graph: Graph, where: Machine, seed: int
-) -> None:
+def test_a_failure_stops_the_run_and_says_what_is_lost(data: Any, graph: Graph, where: Machine, seed: int) -> None:
     directory, start, values = begin(graph, where, data.draw)
     victim = data.draw(st.integers(0, len(graph) - 1))
     plan = random_plan(data.draw, graph, where, queues=2)
