@@ -42,11 +42,14 @@ def run(args: argparse.Namespace) -> int:
     from manycl.errors import ManyclError
     from manycl.front.load import load_application
     from manycl.front.runner import Runner
+    from manycl.report.gantt import check_suffix
     from manycl.report.progress import Progress
     from manycl.report.summary import summarise
 
     if args.repeat < 1:
         raise ManyclError(f"--repeat {args.repeat}: expected at least 1")
+    if args.gantt:
+        check_suffix(args.gantt)
     options.writable({"--gantt": args.gantt, "--perfetto": args.perfetto, "--trace": args.trace})
     application = load_application(args.application, options.pairs(args.define, "-D"), kernel_folders=args.kernels)
     for warning in application.warnings:

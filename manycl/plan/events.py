@@ -28,6 +28,7 @@ def with_events(plan: Plan, graph: Graph) -> Plan:
                     task.global_size,
                     task.local_size,
                     component.get(node, -1),
+                    task.kernel.name,
                 )
             )
         else:

@@ -80,6 +80,7 @@ class OpenCLRecord:
                     launch.global_size,
                     launch.local_size,
                     component.get(node, -1),
+                    launch.kernel.name,
                 )
             )
         out.extend(self._transfer_events())

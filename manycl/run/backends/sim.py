@@ -244,6 +244,7 @@ class SimBackend:
                     launch.global_size,
                     launch.local_size,
                     self._component.get(command.token, -1),
+                    launch.kernel.name,
                 )
             )
             self.record.launches.append((command.token, command.device, end - start))
