@@ -6,6 +6,7 @@ or a link to a device that is not described is a MachineError that names the fil
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import tomllib
@@ -41,7 +42,7 @@ def load_machine(path: str | Path) -> Machine:
     """The machine that a file describes. Raises MachineError, naming file and key, for all that is wrong."""
     try:
         text = Path(path).read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that cannot be one
         raise MachineError(f"{path}: cannot be read: {error}") from None
     return parse_machine(text, str(path))
 
@@ -50,10 +51,7 @@ def parse_machine(text: str, path: str = "machine") -> Machine:
     """As :func:`load_machine`, from text. Memories are numbered in the order of the devices."""
     try:
         table = tomllib.loads(text)
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # TOMLDecodeError is a ValueError, so is a number of 5,000 digits
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError, so is a number of 5,000 digits
         raise MachineError(f"{path}: not TOML: {error or 'nested too deeply'}", hint="see docs/machines.md") from None
     return _Reader(path).machine(table)
 
@@ -208,7 +206,9 @@ class _Reader:
     def only(self, table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
         for key in table:
             if key not in known:
-                raise self.error(_join(where, key), f"is not a key; there are {', '.join(known)}")
+                close = difflib.get_close_matches(key, known, n=1)
+                guess = f" (did you mean {close[0]!r}?)" if close else ""
+                raise self.error(_join(where, key), f"is not a key{guess}; there are {', '.join(known)}")
 
     def source(self, table: Mapping[str, Any], subject: str, keys: tuple[str, ...]) -> None:
         """``source``: where all numbers of a table come from (a text), or where each comes from (a table)."""

@@ -99,7 +99,7 @@ def test_there_are_published_files() -> None:
         ('clock = "3.5 GHz"', 'clock = "0 GHz"', ["device cpu0.clock", "above zero"]),
         ('clock = "3.5 GHz"', 'clock = "-1 GHz"', ["device cpu0.clock"]),
         ('clock = "3.5 GHz"', 'clock = "1e999 GHz"', ["device cpu0.clock", "too large"]),
-        ('clock = "3.5 GHz"', 'clok = "3.5 GHz"', ["device cpu0.clok", "not a key"]),
+        ('clock = "3.5 GHz"', 'clok = "3.5 GHz"', ["device cpu0.clok", "not a key (did you mean 'clock'?)"]),
         ('memory = "host"', 'memory = "gpu0"', ["device cpu0.memory", "described before"]),
         ('memory = "host"', "memory = 0", ["device cpu0.memory"]),
         ('global_memory = "8 GiB"', 'global_memory = "0.3 B"', ["device cpu0.global_memory", "whole number"]),
@@ -156,6 +156,8 @@ def test_no_devices_missing_file_binary_file_and_deep_nesting(tmp_path: Path) ->
         parse_machine(GOOD + GOOD[GOOD.index("[[link]]") :])
     with pytest.raises(MachineError, match="cannot be read"):
         load_machine(tmp_path / "absent.toml")
+    with pytest.raises(MachineError, match="cannot be read"):
+        load_machine("a\0b")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(MachineError, match="cannot be read"):
         load_machine(tmp_path / "binary.toml")
