@@ -205,8 +205,11 @@ class Queue:
         """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
         if not len(self._builder):
             return
-        graph, self.hold = self.take(), {}
+        hold = self.hold  # arrays that only enqueued nodes still refer to must live until those have run
+        graph = self.take()
+        self.hold = {}
         self.keep(lambda: self.session.run(graph, self.policy, queues=self.queues, options=self.options))
+        hold.clear()
 
     def prepare(self) -> Prepared:
         """Take what is enqueued as a graph that can be run again and again, without planning it anew."""
