@@ -354,8 +354,9 @@ class _Reader:
                 buffer = text(node["buffer"], scope, place)
                 key = assembled.keys.get(self.buffers.get(buffer, -1))
                 if key is None:
-                    what = "is used by no kernel" if buffer in self.buffers else "does not exist"
-                    raise place.error(f"the buffer {buffer!r} {what}{suggest(buffer, self.buffers)}")
+                    known = buffer in self.buffers
+                    what = "is used by no kernel" if known else f"does not exist{suggest(buffer, self.buffers)}"
+                    raise place.error(f"the buffer {buffer!r} {what}")
                 name = text(node.get("name", buffer), scope, place)
                 if name in outputs:
                     raise place.error(f"there are two outputs called {name!r}")

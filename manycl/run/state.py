@@ -267,8 +267,10 @@ class RunState:
         """For messages: the device of a command, its node if it is one, and what it is in words."""
         if token < len(self.graph.nodes):
             task = self.graph.nodes[token]
-            kind = "kernel" if isinstance(task, Launch) else "host function"
-            return self._device[token], token, f"{kind} {task.name} (node {token})"
+            if isinstance(task, Launch):
+                alias = "" if task.name == task.kernel.name else f"{task.name}, "
+                return self._device[token], token, f"kernel {task.kernel.name} ({alias}node {token})"
+            return self._device[token], token, f"host function {task.name} (node {token})"
         return self._transfer_device[token], None, "a transfer"
 
     def unfinished_writes(self) -> set[int]:

@@ -157,7 +157,7 @@ def chain_of_three() -> Graph:
 
 @pytest.mark.parametrize("places", [[(0, 0)] * 3, [(0, 0), (1, 0), (0, 0)]])
 def test_a_failure_stops_the_run_and_tells_the_story(places: list[tuple[int, int]]) -> None:
-    with pytest.raises(RunFailure, match=r"kernel b \(node 1\) failed on cpu[01].*: out of paper") as caught:
+    with pytest.raises(RunFailure, match=r"kernel k \(b, node 1\) failed on cpu[01].*: out of paper") as caught:
         follow(chain_of_three(), [CPU, Device("cpu1", "cpu")], places, [1.0] * 3, fail={1: "out of paper"})
     trace = caught.value.trace
     failure = trace.events[-1]

@@ -159,7 +159,7 @@ def test_a_failure_stops_the_run_and_says_what_is_lost(data: Any, graph: Graph, 
     problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
     backend = ChaosBackend(where, seed, fail=[victim])
     backend.values = values
-    with pytest.raises(RunFailure, match=f"{graph.nodes[victim].name} "):
+    with pytest.raises(RunFailure, match=f"node {victim}\\)"):
         execute(problem, plan, backend, directory)
     final = expected(graph, start)
     for key in graph.nodes[victim].writes:
