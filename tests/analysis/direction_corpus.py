@@ -85,7 +85,7 @@ CASES: tuple[Case, ...] = (
     _case("designated", "wr", G, "holder h = {.n = 1, .p = a}; h.p[i] = b[i];", _HOLD),
     _case("pointer_to_pointer", "wr", G, "global int *p; global int **q = &p; *q = a; p[i] = b[i];"),
     _case("typeof_alias", "wr", "global int a[], global int *b", "__typeof__(a) p = a; p[i] = b[i];"),
-    _case("union_alias", "wr", G, "union { global int *p; global char *q; } u; u.p = a; *u.q = b[i];"),
+    _case("union_alias", "wr", G, "union { global int *p; global char *q; } u; u.p = a; u.q[i] = b[i];"),
     # casts
     _case("cast_vector", "wr", G, "((global int4 *)a)[i] = ((global int4 *)b)[i];"),
     _case("cast_char", "wr", G, "*(global char *)((global char *)a + i) = *((global uchar *)b + i);"),
