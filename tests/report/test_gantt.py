@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from matplotlib.image import imread
 from report_cases import NASTY, nasty, traces, transformer
 
 from manycl.errors import ManyclError
 from manycl.report.gantt import write_gantt
 from manycl.report.html import page
-from manycl.report.lanes import COLOURS, MOST_ROWS, lanes, styles
+from manycl.report.lanes import COLOURS, MOST_ROWS, TRANSFER_COLOUR, lanes, styles
 from manycl.report.words import printable
-from manycl.trace import DecisionEvent, FailureEvent, KernelEvent, Trace
+from manycl.trace import DecisionEvent, FailureEvent, KernelEvent, Trace, TransferEvent
 
 EMPTY = Trace((), (), "", 0.0)
 VOID = {"meta", "img", "br", "link", "input"}
@@ -183,6 +185,29 @@ def test_pictures_draw_all_kernels(tmp_path):
         write_gantt(Trace(rest, trace.devices, trace.policy, trace.makespan), tmp_path / "rest.svg")
         paths = [(tmp_path / f"{n}.svg").read_text(encoding="utf-8").count("<path") for n in ("all", "rest")]
         assert paths[0] > paths[1]
+
+
+def columns(trace: Trace, path: Path, colour: str) -> int:
+    """Columns of pixels that hold a colour, outside of the legend (the left 80 % of the picture)."""
+    write_gantt(trace, path)
+    pixels = imread(path)[..., :3]
+    wanted = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    found = (abs(pixels - wanted).max(axis=2) < 0.01).any(axis=0)
+    return int(found[: int(0.8 * len(found))].sum())
+
+
+@pytest.mark.parametrize("count", [40, 800])
+def test_bars_narrower_than_a_pixel_are_seen(tmp_path, count):
+    """However many there are: the figure is wide enough for a column of pixels each."""
+    events = tuple(TransferEvent(0, "b", "host", "d", 4, i / count, i / count + 1e-7) for i in range(count))
+    assert columns(Trace(events, ("d",), "p", 1.0), tmp_path / "a.png", TRANSFER_COLOUR) >= 0.8 * count
+
+
+def test_narrow_bars_hide_no_neighbour(tmp_path):
+    """A kernel of less than a pixel is widened only up to the start of the next one in its row."""
+    events = tuple(KernelEvent(i, "ab"[i % 2], "d", 0, i * 1e-4, (i + 1) * 1e-4, (1,), None) for i in range(2000))
+    trace = Trace(events, ("d",), "p", 1.0)
+    assert all(columns(trace, tmp_path / "a.png", colour) > 50 for colour in COLOURS[:2])
 
 
 def test_letters_that_the_font_does_not_have(tmp_path):
