@@ -15,7 +15,6 @@ from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
 _MOST_LEGEND = 24
 _MOST_LETTERS = 40
-_MOST_EDGES = 400
 _WIDTH, _ROW, _FRAME = 11.0, 0.30, 1.2  # inches: the figure, a row, title and axis
 
 
@@ -63,7 +62,8 @@ def _figure(trace: Trace) -> Any:
         axes.axhline(top, color="#00000022", linewidth=0.6)
     for event in trace.events:
         if isinstance(event, FailureEvent):
-            axes.axvline(event.time * scale, color=FAILURE_COLOUR, linewidth=1.5)
+            when = min(max(start, event.time), end)  # at the edge of the chart it must not be cut in half
+            axes.axvline(when * scale, color=FAILURE_COLOUR, linewidth=1.5, clip_on=False)
     axes.set_xlim(start * scale, end * scale)
     axes.set_ylim(max(top, 1), 0)
     axes.set_yticks(ticks, [_short(lane.label) for lane in rows])
@@ -82,20 +82,37 @@ def _figure(trace: Trace) -> Any:
 def _draw(axes: Any, lane: Lane, top: int, scale: float, style: dict[str, Style], narrow: float) -> None:
     """One collection per row and look; bars of less than ``narrow`` seconds are too small for a pattern."""
     looks: dict[tuple[int, str, str, bool], list[tuple[float, float]]] = {}
-    for bar, row in zip(lane.bars, lane.row_of, strict=True):
+    for bar, row, length in zip(lane.bars, lane.row_of, _lengths(lane, narrow / 4), strict=True):
         wide = bar.end - bar.start >= narrow
         if isinstance(bar, KernelEvent):
             look = style[lanes_of.function(bar)]
             key = (row, look.colour, _HATCHES[look.pattern % len(_HATCHES)] if wide else "", wide)
         else:
             key = (row, HOST_COLOUR if isinstance(bar, HostEvent) else TRANSFER_COLOUR, "", wide)
-        looks.setdefault(key, []).append((bar.start * scale, max(0.0, bar.end - bar.start) * scale))
+        looks.setdefault(key, []).append((bar.start * scale, length * scale))
     for (row, colour, hatch, wide), spans in looks.items():
-        # a white edge separates neighbours of one name; a narrow bar would vanish in it, and is kept visible by an
-        # edge of its own colour, unless there are so many that the edges would cover their neighbours
-        edge, line = ("white", 0.4) if wide else (colour, 0.4 if len(lane.bars) <= _MOST_EDGES else 0.0)
+        # a white edge separates neighbours of one name; a narrow bar would vanish in it
+        edge, line = ("white", 0.4) if wide else (colour, 0.0)
         place = (top + row + 0.1, 0.8)
         axes.broken_barh(spans, place, facecolor=colour, hatch=hatch, edgecolor=edge, linewidth=line)
+
+
+def _lengths(lane: Lane, least: float) -> list[float]:
+    """Seconds to draw for every bar: its own, but at least ``least`` (about a pixel, or it would vanish) where
+    that covers nothing of the next bar in its row."""
+    lengths: list[float] = []
+    last: dict[int, int] = {}  # row to the latest bar in it
+    for i, (bar, row) in enumerate(zip(lane.bars, lane.row_of, strict=True)):
+        if (before := last.get(row)) is not None:
+            room = bar.start - lane.bars[before].start
+            lengths[before] = max(min(lengths[before], room), _own(lane.bars[before]))
+        lengths.append(max(least, _own(bar)))
+        last[row] = i
+    return lengths
+
+
+def _own(bar: lanes_of.Bar) -> float:
+    return max(0.0, bar.end - bar.start)
 
 
 def _title(trace: Trace) -> str:

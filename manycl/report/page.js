@@ -12,7 +12,7 @@
   const onPath = new Set(data.path);
   const whole = [data.start, data.end + 0.01 * (data.end - data.start)];
   let view = [...whole];
-  let pathOnly = false, hover = null, drag = null, labels = 0, pending = false;
+  let pathOnly = false, hover = null, drag = null, labels = 0, across = 1, pending = false;
 
   // --- what is where: events of a row in order of start, with the latest end so far, for binary search
   const rows = [];
@@ -79,7 +79,7 @@
 
   // --- drawing
   const theme = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const width = () => canvas.clientWidth;
+  const width = () => across;  // the canvas's own is slow to ask for: it is asked once per drawing
   const scale = () => (width() - labels - PAD) / (view[1] - view[0]);
   const xOf = (t) => labels + (t - view[0]) * scale();
   const tOf = (x) => view[0] + (x - labels) / scale();
@@ -199,6 +199,7 @@
 
   function draw() {
     pending = false;
+    across = canvas.clientWidth;
     const ratio = window.devicePixelRatio || 1;
     canvas.style.height = `${height}px`;
     if (canvas.width !== Math.round(width() * ratio) || canvas.height !== Math.round(height * ratio)) {

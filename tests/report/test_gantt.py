@@ -15,7 +15,7 @@ from report_cases import NASTY, nasty, traces, transformer
 from manycl.errors import ManyclError
 from manycl.report.gantt import write_gantt
 from manycl.report.html import page
-from manycl.report.lanes import COLOURS, MOST_ROWS, TRANSFER_COLOUR, lanes, styles
+from manycl.report.lanes import COLOURS, FAILURE_COLOUR, MOST_ROWS, TRANSFER_COLOUR, lanes, styles
 from manycl.report.words import printable
 from manycl.trace import DecisionEvent, FailureEvent, KernelEvent, Trace, TransferEvent
 
@@ -208,6 +208,16 @@ def test_narrow_bars_hide_no_neighbour(tmp_path):
     events = tuple(KernelEvent(i, "ab"[i % 2], "d", 0, i * 1e-4, (i + 1) * 1e-4, (1,), None) for i in range(2000))
     trace = Trace(events, ("d",), "p", 1.0)
     assert all(columns(trace, tmp_path / "a.png", colour) > 50 for colour in COLOURS[:2])
+
+
+@pytest.mark.parametrize("time", [-1e6, 1.0, 1e6])
+def test_a_failure_is_seen_whenever_it_was_and_does_not_stretch_the_picture(tmp_path, time):
+    trace = Trace((FailureEvent(time, 0, "k", "d", "out of resources"),), ("d",), "p", 1.0)
+    write_gantt(trace, tmp_path / "a.png")
+    pixels = imread(tmp_path / "a.png")[..., :3]
+    red = [int(FAILURE_COLOUR[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    assert (abs(pixels - red).max(axis=2) < 0.01).any()
+    assert pixels.shape[1] < 2000
 
 
 def test_letters_that_the_font_does_not_have(tmp_path):
