@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from manycl.report.intervals import quotient
 from manycl.report.summary import Summary, summarise, table
 from manycl.report.words import nbytes, percent, printable, seconds
 from manycl.trace import Trace
@@ -31,7 +32,7 @@ class Comparison:
 def compare(first: Trace, second: Trace) -> Comparison:
     """Compare a trace with another one, of the same application or not."""
     one, other = summarise(first), summarise(second)
-    return Comparison(one, other, one.makespan / other.makespan if other.makespan > 0 else None)
+    return Comparison(one, other, quotient(one.makespan, other.makespan))
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from manycl.report.intervals import union_length
+from manycl.report.intervals import quotient, union_length
 from manycl.report.path import longest_path
 from manycl.report.words import count, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
@@ -132,7 +132,7 @@ def _duration(event: KernelEvent | TransferEvent | HostEvent) -> float:
 
 
 def _share(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else 0.0
+    return quotient(part, whole) or 0.0
 
 
 def _device(name: str, ran: list[KernelEvent], makespan: float) -> DeviceSummary:
@@ -144,7 +144,7 @@ def _device(name: str, ran: list[KernelEvent], makespan: float) -> DeviceSummary
 def _link(source: str, target: str, moved: list[TransferEvent]) -> LinkSummary:
     total = sum(e.nbytes for e in moved)
     busy = union_length((e.start, e.end) for e in moved)
-    return LinkSummary(source, target, len(moved), total, busy, total / busy if busy > 0 else None)
+    return LinkSummary(source, target, len(moved), total, busy, quotient(total, busy))
 
 
 def _lines(summary: Summary) -> Iterator[str]:

@@ -72,7 +72,7 @@ def test_sums_and_shares(trace):
         own = [t for t in trace.transfers() if (t.source, t.target) == (link.source, link.target)]
         assert max(t.end - t.start for t in own) - 1e-9 <= link.busy <= sum(t.end - t.start for t in own) + 1e-9
         assert link.rate is None or link.rate * link.busy == pytest.approx(link.nbytes)
-    assert json.loads(json.dumps(summary.to_dict()))["makespan"] == trace.makespan
+    assert json.loads(json.dumps(summary.to_dict(), allow_nan=False))["makespan"] == trace.makespan
 
 
 @given(traces())
@@ -112,6 +112,21 @@ def test_a_long_chain_needs_no_recursion():
 def test_union_length_counts_covered_units(intervals):
     covered = {unit for start, end in intervals for unit in range(start, end)}
     assert union_length(intervals) == len(covered)
+
+
+@pytest.mark.parametrize("instant", [0.0, 5e-324, 1.1125369292536007e-308])
+def test_what_took_next_to_no_time_has_no_rate(instant):
+    """A quotient that is no finite number is left out: ``Infinity`` is not JSON."""
+    events = (TransferEvent(0, "b", "host", "gpu0", 2, 0.0, instant), HostEvent(0, "f", 0.0, 2.0))
+    trace = Trace(events, ("gpu0",), "p", instant)
+    summary = summarise(trace)
+    assert summary.links[0].rate is None
+    assert summary.path.share == 0.0
+    comparison = compare(Trace((), (), "p", 2.0), trace)
+    assert comparison.speedup is None
+    json.dumps(comparison.to_dict(), allow_nan=False)
+    assert comparison.text()
+    assert summary.text()
 
 
 def test_busy_counts_overlapping_queues_once_and_only_within_the_run():
