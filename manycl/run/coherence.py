@@ -28,6 +28,10 @@ class Directory:
         """A transfer made the contents valid in one more memory."""
         self.valid[key] |= 1 << memory
 
+    def drop(self, key: int, memory: int) -> None:
+        """A transfer that was counted upon may never have ended: the memory does not hold the contents."""
+        self.valid[key] &= ~(1 << memory)
+
     def lose(self, key: int, reason: str) -> None:
         """A failed run leaves the contents unknown; asking for them raises with ``reason``."""
         self.valid.pop(key, None)

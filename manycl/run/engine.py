@@ -152,6 +152,9 @@ def _as_plan(state: RunState, name: str, machine: Machine) -> Plan:
 
 
 def _lose(state: RunState, directory: Directory, reason: str) -> None:
+    """After a failure: forget copies that may never have arrived, and what unfinished nodes were to write."""
+    for key, memory in state.unfinished_copies():
+        directory.drop(key, memory)
     for key in state.unfinished_writes():
         directory.lose(key, reason)
 

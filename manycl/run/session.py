@@ -113,6 +113,7 @@ class Session:
 
     def borrow(self, key: int, data: npt.NDArray[np.uint8]) -> None:
         """The contents are the caller's own bytes, read in place."""
+        self._check_open()
         self.memory.borrow(key, data)
         self.directory.define(key, HOST)
 
@@ -238,6 +239,11 @@ class Session:
     def _check_open(self) -> None:
         if self._closed:
             raise DeviceError("the session is closed", hint="make a new Queue")
+        if self.backend.in_host_function():
+            raise RunError(
+                "a host function asked for an array, or for a run, of the devices whose run it is part of",
+                hint="give the array to the function as an argument of Queue.call",
+            )
 
 
 @atexit.register

@@ -282,6 +282,15 @@ class RunState:
             for key in task.writes
         }
 
+    def unfinished_copies(self) -> list[tuple[int, int]]:
+        """(buffer, memory) that the directory counts as valid for a transfer that is not known to have ended."""
+        return [
+            (key, memory)
+            for key, tokens in self._arriving.items()
+            for memory, token in tokens.items()
+            if token not in self._transfer_done
+        ]
+
     def validate(self) -> None:
         """Assert the invariants; used by tests and at debug level 4."""
         for n in range(len(self.graph.nodes)):

@@ -33,6 +33,32 @@ SWITCH_INTERVAL = 1e-4  # seconds; the default of 5 ms delays every report while
 CALIBRATE_EVERY = 2.0  # seconds; device clocks drift against the host's
 
 
+class _Responsive:
+    """The interpreter's switch interval, shared by all runs of the process: short while any run is under way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: set[object] = set()
+        self._interval = 0.0
+
+    def enter(self, run: object) -> None:
+        with self._lock:
+            if not self._runs:
+                self._interval = sys.getswitchinterval()
+                sys.setswitchinterval(SWITCH_INTERVAL)
+            self._runs.add(run)
+
+    def leave(self, run: object) -> None:
+        with self._lock:
+            if run in self._runs:
+                self._runs.remove(run)
+                if not self._runs:
+                    sys.setswitchinterval(self._interval)
+
+
+_responsive = _Responsive()
+
+
 class Driver:
     """One opened device: its context, queues, waiting thread and clock offset."""
 
@@ -75,7 +101,8 @@ class Driver:
     def offset(self) -> float:
         """Seconds to add to the device's profiling clock to get the host's ``perf_counter``.
 
-        A marker's ``queued`` time lies between two readings of the host's clock; the narrowest of a few is kept.
+        A marker's ``queued`` time lies between two readings of the host's clock (Intel's driver leaves it at 0: then
+        its ``submit`` time, and the second reading comes after the marker is complete). The narrowest of a few is kept.
         """
         now = time.perf_counter()
         if not self.profile or now - self._calibrated < CALIBRATE_EVERY:
@@ -86,10 +113,16 @@ class Driver:
             event = cl.enqueue_marker(self.queues[0])
             after = time.perf_counter()
             event.wait()
-            queued = event.get_profiling_info(cl.profiling_info.QUEUED) * 1e-9
+            try:
+                stamp = event.get_profiling_info(cl.profiling_info.QUEUED)
+                if not stamp:
+                    stamp = event.get_profiling_info(cl.profiling_info.SUBMIT)
+                    after = time.perf_counter()
+            except cl.Error:
+                break  # a driver without times for markers: its clock is taken for the host's
             if after - before < best:
                 best = after - before
-                self._offset = (before + after) / 2 - queued
+                self._offset = (before + after) / 2 - stamp * 1e-9
         self._calibrated = time.perf_counter()
         return self._offset
 
@@ -116,7 +149,6 @@ class OpenCLBackend:
         self._inbox: SimpleQueue[Report] = SimpleQueue()
         self._host_jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._host_thread: threading.Thread | None = None
-        self._interval = sys.getswitchinterval()
 
     # the seam
 
@@ -129,8 +161,7 @@ class OpenCLBackend:
         self._events: dict[int, cl.Event] = {}
         self._inbox = SimpleQueue()
         self._stopping = False
-        self._interval = sys.getswitchinterval()
-        sys.setswitchinterval(SWITCH_INTERVAL)
+        _responsive.enter(self)
         self._begin = time.perf_counter()
         self.record = OpenCLRecord(graph, self.machine, self._begin, profiled=self.profile)
         self.record.offsets = offsets
@@ -172,14 +203,14 @@ class OpenCLBackend:
 
     def finish(self) -> OpenCLRecord:
         self._drain()
-        sys.setswitchinterval(self._interval)
+        _responsive.leave(self)
         self.record.find_failure(self.now())
         return self.record
 
     def abort(self) -> OpenCLRecord:
         self._stopping = True
         self._drain()
-        sys.setswitchinterval(self._interval)
+        _responsive.leave(self)
         return self.record
 
     def fetch(self, key: int, memory: int) -> None:
@@ -192,6 +223,10 @@ class OpenCLBackend:
             cl.enqueue_copy(driver.downloads, target, buffer, is_blocking=True)
         else:
             driver.stager.download(buffer, target, []).result()
+
+    def in_host_function(self) -> bool:
+        """Whether the caller is a host function of the run that is under way."""
+        return threading.current_thread() is self._host_thread
 
     def close(self) -> None:
         """Stop the threads and wait for the devices. The back end cannot be used afterwards."""
@@ -248,7 +283,7 @@ class OpenCLBackend:
             event.wait()
             seconds = (event.get_profiling_info(_END) - event.get_profiling_info(_START)) * 1e-9
             time.sleep(seconds * (driver.device.slowdown - 1.0))
-        except (cl.Error, ManyclError) as error:
+        except Exception as error:
             self._stopping = True  # a later command must not report that all before it is complete
             self._inbox.put(Failed(command.token, self.now(), str(error)))
             return
@@ -319,7 +354,7 @@ class OpenCLBackend:
         start = self.now()
         try:
             task.function(*(self.memory.host(a.key) if isinstance(a, BufferArg) else a for a in task.args))
-        except Exception as error:
+        except BaseException as error:  # also SystemExit: a thread that ends without a word would be waited for forever
             self._stopping = True
             self._inbox.put(Failed(node, self.now(), f"{type(error).__name__}: {error}"))
             return
@@ -350,6 +385,9 @@ class OpenCLBackend:
             waits.append(idle)
         for idle in waits:
             idle.wait()
+        for driver in self.drivers:
+            if driver.stager is not None:
+                driver.stager.settle()
         self.settle()
 
     def settle(self) -> None:

@@ -45,6 +45,10 @@ class Stager:
         """Copy the buffer to ``target`` once ``after`` is complete; as ``upload``."""
         return self._order.submit(self._transfer, buffer, target, after, _pull)
 
+    def settle(self) -> None:
+        """Wait until no transfer is under way and the callbacks of all futures have been called."""
+        self._order.submit(int).result()
+
     def close(self) -> None:
         self._order.shutdown()
         self._copiers.shutdown()
