@@ -33,13 +33,13 @@ class OpenCLRecord:
         self._times: list[tuple[int, int, int, float, float]] | None = None
 
     def find_failure(self, now: float) -> None:
-        """Look at every launch's final status: also at those that nobody waited for."""
+        """Look at every launch's final status: also at those that nobody waited for. Of several failures, the node that
+        comes first in the graph counts: all that may depend on one of them comes after it."""
         if self.failure is None:
-            for node, _, _, event in self.kernels:
-                status = event.get_info(_STATUS)
-                if status < 0:
-                    self.failure = Failed(node, now, f"the driver ended it with status {status}")
-                    return
+            failed = [(n, s) for n, _, _, event in self.kernels if (s := event.get_info(_STATUS)) < 0]
+            if failed:
+                node, status = min(failed)
+                self.failure = Failed(node, now, f"the driver ended it with status {status}")
 
     def times(self) -> list[tuple[int, int, int, float, float]]:
         """(node, device, queue, start, end) of every launch that completed; seconds since the run began."""

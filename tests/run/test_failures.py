@@ -1,0 +1,265 @@
+"""After a failure: nothing hangs, nothing is left running, and what counts as valid is valid."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_state import Unit, begin, graphs, machines, random_plan
+
+import manycl as mc
+from manycl.errors import DeviceError, ResultError, RunError
+from manycl.graph.graph import Graph
+from manycl.machine import Machine
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.backends import memory, opencl, staging
+from manycl.run.backends.chaos import ChaosBackend, result_of, touched
+from manycl.run.engine import RunFailure, execute
+
+N = 64
+TOO_LARGE = 1 << 16  # work-items in one work-group
+PROGRAM = mc.Program(
+    "__kernel void inc(__global int *x, int by) { x[get_global_id(0)] += by; }\n"
+    "__kernel void copy(__global const int *a, __global int *b) { b[get_global_id(0)] = a[get_global_id(0)]; }"
+)
+
+
+@settings(max_examples=200)
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32), st.booleans())
+def test_what_counts_as_valid_is_valid_after_a_failure(
+    data: Any, graph: Graph, where: Machine, seed: int, interrupted: bool
+) -> None:
+    """Every buffer that is not lost holds the result of one of its writers, the same in all its memories, and that of
+    the last writer that the run counts as complete or a later one."""
+    directory, start, values = begin(graph, where, data.draw)
+    victim = data.draw(st.integers(0, len(graph) - 1))
+    plan = random_plan(data.draw, graph, where, queues=2)
+    backend = ChaosBackend(where, seed, fail=[] if interrupted else [victim])
+    backend.values = values
+    complete: list[int] = []
+
+    def interrupt(count: int) -> None:
+        complete.append(count)
+        if interrupted and count > victim // 2:
+            raise KeyboardInterrupt
+
+    problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
+    with pytest.raises((RunFailure, KeyboardInterrupt)):
+        execute(problem, plan, backend, directory, progress=interrupt)
+    versions = {key: [value] for key, value in start.items()}
+    current: dict[int, object] = dict(start)
+    for n, node in enumerate(graph.nodes):
+        seen = {k: current.get(k) for k in touched(graph, n)}
+        for key in node.writes:
+            current[key] = result_of(n, key, seen)
+            versions.setdefault(key, []).append(current[key])
+    for key, mask in directory.valid.items():
+        assert mask > 0, "valid nowhere, and nobody says that it is lost"
+        held = [backend.values[m].get(key) for m in range(where.memories) if mask >> m & 1]
+        assert len(set(held)) == 1, f"buffer {key} differs between the memories {mask:b} where it counts as valid"
+        assert held[0] in versions[key], f"buffer {key} holds what nobody ever wrote to it"
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
+    """One device with memory of its own."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with mc.Queue("cpu/2#0") as queue:
+        yield queue
+
+
+def test_an_upload_behind_a_refused_launch_is_done_in_the_next_run(own: mc.Queue) -> None:
+    x = own.zeros(TOO_LARGE, np.int32)
+    y, z = own.zeros(N, np.int32), own.zeros(N, np.int32)
+    PROGRAM.copy(own, (N,), (16,), y, z)
+    own.finish()
+    y.set(np.full(N, 7, np.int32))  # the device's copy is stale now
+    PROGRAM.inc(own, (TOO_LARGE,), (TOO_LARGE,), x, 1)
+    PROGRAM.copy(own, (N,), (16,), y, z)
+    with pytest.raises(RunError, match="kernel inc"):
+        own.finish()
+    w = own.empty(N, np.int32)
+    PROGRAM.copy(own, (N,), (16,), y, w)
+    assert (w.get() == 7).all()
+    assert (y.get() == 7).all()
+    with pytest.raises(ResultError, match="unknown"):
+        x.get()
+
+
+@pytest.mark.parametrize("devices", ["cpu/2", "cpu/2@2"])
+@pytest.mark.parametrize("what", [SystemExit, KeyboardInterrupt, MemoryError])
+def test_whatever_a_host_function_raises_ends_the_run(devices: str, what: type[BaseException]) -> None:
+    def stop(_: Any) -> None:
+        raise what("enough")
+
+    with mc.Queue(devices, policy="eager") as queue:
+        x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+        PROGRAM.inc(queue, (N,), (16,), x, 1)
+        queue.call(stop, y, name="stop")
+        with pytest.raises(RunError, match=rf"host function stop \(node 1\) failed on host: {what.__name__}: enough"):
+            queue.finish()
+        y.set(np.zeros(N, np.int32))
+        queue.call(lambda data: data.fill(4), y)
+        PROGRAM.inc(queue, (N,), (16,), y, 1)
+        assert (y.get() == 5).all()
+
+
+def by_get(x: mc.Array) -> object:
+    return x.get()
+
+
+def by_set(x: mc.Array) -> object:
+    return x.set(np.zeros(N, np.int32))
+
+
+def by_borrowing(x: mc.Array) -> object:
+    return x.set(np.zeros(N, np.int32), copy=False)
+
+
+def by_running(x: mc.Array) -> object:
+    PROGRAM.inc(x.queue, (N,), (16,), x, 1)
+    return x.queue.finish()
+
+
+@pytest.mark.parametrize("how", [by_get, by_set, by_borrowing, by_running])
+def test_a_host_function_that_turns_to_its_own_queue_is_told_so(how: Callable[[mc.Array], object]) -> None:
+    with mc.Queue("cpu/2") as queue:
+        x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+        queue.call(lambda _: how(x), y, name="turn")
+        with pytest.raises(RunError, match=r"turn.*a host function asked for an array"):
+            queue.finish()
+        queue.take()  # what the function enqueued
+        assert (x.get() == 0).all()
+
+
+def test_a_host_function_may_not_change_what_it_only_reads() -> None:
+    with mc.Queue("cpu/2") as queue:
+        x = queue.zeros(N, np.int32)
+        queue.call(lambda data: data.fill(1), x, writes=[], name="fill")
+        with pytest.raises(RunError, match=r"fill.*read-only"):
+            queue.finish()
+        assert (x.get() == 0).all()
+
+
+def test_a_run_that_the_user_interrupts(own: mc.Queue) -> None:
+    x, y = own.zeros(N, np.int32), own.array(np.arange(N, dtype=np.int32))
+    for _ in range(30):
+        PROGRAM.inc(own, (N,), (16,), x, 1)
+    graph = own.take()
+
+    def interrupt(count: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        own.session.run(graph, progress=interrupt)
+    x.set(np.zeros(N, np.int32))
+    PROGRAM.copy(own, (N,), (16,), y, x)
+    PROGRAM.inc(own, (N,), (16,), x, 1)
+    assert (x.get() == np.arange(N) + 1).all()
+
+
+def test_a_failed_queue_in_a_with_block_releases_its_devices() -> None:
+    with pytest.raises(RunError), mc.Queue("cpu/2") as queue:
+        queue.call(lambda: 1 / 0, name="divide")
+    with pytest.raises(DeviceError, match="closed"):
+        queue.zeros(1)
+
+
+class FakeEvent:
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def get_info(self, _: object) -> int:
+        return self.status
+
+
+def test_the_first_of_several_silent_failures_decides_what_is_lost() -> None:
+    """Queues interleave: the launch that was enqueued first need not be the one with the lowest number."""
+    graph, machine = Graph((), {}, ()), Machine(())
+    record = opencl.OpenCLRecord(graph, machine, 0.0)
+    for node, status in ((5, -5), (2, 0), (3, -14), (7, -5)):
+        record.kernels.append((node, 0, 0, FakeEvent(status)))
+    record.find_failure(1.0)
+    assert record.failure is not None
+    assert record.failure.token == 3
+
+
+# staged transfers: pageable memory of at least STAGE_FROM bytes
+
+
+@pytest.fixture
+def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
+    """Two devices with memories of their own that move every buffer through many small pinned chunks."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setattr(opencl, "STAGE_FROM", 1)
+    monkeypatch.setattr(memory, "PIN_FROM", 1 << 40)
+    monkeypatch.setattr(staging, "CHUNK", 1000)
+    with mc.Queue("cpu/2") as queue:
+        yield queue
+
+
+def round_robin(queue: mc.Queue, graph: Graph) -> Plan:
+    """Every node on another device than the one before."""
+    count = len(queue.devices)
+    return Plan(tuple(Assignment(n, n % count, 0, 0.0, 0.0) for n in range(len(graph))), "", queue.devices, 0.0)
+
+
+def test_staged_transfers_move_every_byte(staged: mc.Queue) -> None:
+    big = 5001
+    data = np.random.default_rng(1).integers(0, 1 << 30, big, dtype=np.int32)
+    x, y = staged.array(data, copy=False), staged.empty(big, np.int32)
+    PROGRAM.copy(staged, (big,), (1,), x, y)
+    for _ in range(4):
+        PROGRAM.inc(staged, (big,), (1,), y, 1)
+    hold, graph = dict(staged.hold), staged.take()
+    result = staged.session.run(graph, round_robin(staged, graph))
+    moved = [e for e in result.trace.events if e.event == "transfer"]
+    assert {e.nbytes for e in moved} == {4 * big}
+    assert len(moved) >= 8  # x up, and y down and up between each two
+    assert (y.get() == data + 4).all()
+    assert len(hold) == 2
+
+
+def test_staged_transfers_end_with_the_run_that_failed(staged: mc.Queue) -> None:
+    big = 5001
+
+    def fail() -> None:
+        raise ValueError("no more")
+
+    x = staged.zeros(big, np.int32)
+    for turn in range(10):
+        for _ in range(3):
+            PROGRAM.inc(staged, (big,), (1,), x, 1)
+        staged.call(fail)
+        graph = staged.take()
+        assignments = [Assignment(n, n % 2, 0, 0.0, 0.0) for n in range(3)] + [Assignment(3, -1, 0, 0.0, 0.0)]
+        with pytest.raises(RunError, match="no more"):
+            staged.session.run(graph, Plan(tuple(assignments), "", staged.devices, 0.0))
+        x.set(np.full(big, turn, np.int32))
+        PROGRAM.inc(staged, (big,), (1,), x, 1)
+        assert (x.get() == turn + 1).all()
+
+
+def test_runs_at_once_leave_the_interpreter_as_it_was() -> None:
+    before = sys.getswitchinterval()
+
+    def work() -> None:
+        with mc.Queue("cpu/2") as queue:
+            x = queue.zeros(N, np.int32)
+            for _ in range(20):
+                PROGRAM.inc(queue, (N,), (16,), x, 1)
+                queue.finish()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(timeout=120)
+    assert sys.getswitchinterval() == before
