@@ -31,9 +31,16 @@ class Array:
         self.queue = queue
         self.shape = shape
         self.dtype = dtype
+        if dtype.hasobject:
+            raise LaunchError("an array of Python objects cannot go to a device")
+        if not dtype.isnative:
+            raise LaunchError(
+                f"an array of type {dtype} has its bytes in another order than the devices",
+                hint="convert it: contents.astype(contents.dtype.newbyteorder('='))",
+            )
         nbytes = dtype.itemsize
         for extent in shape:
-            nbytes *= extent
+            nbytes *= max(extent, 0)
         if nbytes <= 0:
             raise LaunchError(f"an array of shape {shape} has no elements; OpenCL buffers need at least one")
         self.buffer: Buffer = queue.session.new_buffer(nbytes, name)
@@ -52,9 +59,24 @@ class Array:
     def name(self) -> str:
         return self.buffer.name
 
+    def use(self, queue: Queue) -> None:
+        """The array is about to be enqueued on a queue of the same session: what other queues have enqueued with it
+        runs first, and from now on it is this queue's. Raises LaunchError while the array is mapped."""
+        before = self.queue
+        if self.buffer.key in before.mapped:
+            raise LaunchError("the array is mapped; leave its `with` block first")
+        if before is not queue:
+            if before.session is not queue.session:
+                raise LaunchError("the array belongs to another queue's devices")
+            if self.buffer.key in before.hold:
+                before.finish()
+            self.queue = queue
+
     def get(self, out: AnyArray | None = None) -> AnyArray:
         """The contents as a NumPy array of this shape and type: a new one, or ``out`` (C-contiguous, same shape and
         type, else ResultError). Runs what is enqueued; raises what that raises."""
+        if out is not None and not isinstance(out, np.ndarray):
+            raise ResultError(f"out must be a NumPy array, not {type(out).__name__}")
         if out is not None and (out.shape != self.shape or out.dtype != self.dtype or not out.flags.c_contiguous):
             raise ResultError(
                 f"out has shape {out.shape} and type {out.dtype}; this array is {self.shape} {self.dtype}"
@@ -68,15 +90,15 @@ class Array:
         return out
 
     def set(self, contents: npt.ArrayLike, *, copy: bool = True) -> None:
-        """Replace the contents (same shape; the type is converted if that loses nothing).
+        """Replace the contents (same shape; integers must fit the type, floating-point numbers are rounded to it).
 
         With ``copy=False`` the memory of ``contents`` (same type, C-contiguous) is read in place when a device needs
-        it: do not change it before the queue is finished.
+        it: do not change it until the array has got other contents. It is never written to. Raises ResultError.
         """
         data = np.asarray(contents)
         if data.shape != self.shape:
             raise ResultError(f"contents have shape {data.shape}; this array is {self.shape}")
-        if not np.can_cast(data.dtype, self.dtype, "same_kind"):
+        if not _fits(data, self.dtype):
             raise ResultError(f"contents of type {data.dtype} do not fit an array of {self.dtype}")
         self.queue.finish()
         if copy:
@@ -93,6 +115,7 @@ class Array:
         with a.map() as host:
             host[:] = data
         """
+        self.use(self.queue)
         self.queue.finish()
         self.queue.session.host(self.buffer.key)
         view = self._view(self.queue.session.overwrite(self.buffer.key))
@@ -115,13 +138,21 @@ class Array:
         return data.view(self.dtype).reshape(self.shape)
 
 
+def _fits(data: AnyArray, dtype: np.dtype[Any]) -> bool:
+    """Whether conversion to a type loses no more than rounding does."""
+    if data.dtype.kind in "iu" and dtype.kind in "iu" and data.size:
+        limits = np.iinfo(dtype)
+        return bool(limits.min <= int(data.min()) and int(data.max()) <= limits.max)
+    return np.can_cast(data.dtype, dtype, "same_kind")
+
+
 def _copy(target: AnyArray, source: AnyArray) -> None:
     if source.dtype == target.dtype and source.flags.c_contiguous and target.flags.c_contiguous:
         from manycl.run.backends.memory import copy_bytes
 
         copy_bytes(as_bytes(target), as_bytes(source))
     else:
-        np.copyto(target, source, casting="same_kind")
+        np.copyto(target, source, casting="unsafe")  # checked by the caller
 
 
 def as_bytes(array: AnyArray) -> npt.NDArray[np.uint8]:

@@ -108,7 +108,10 @@ class Kernel:
         preference (``cpu``, ``gpu``, a device's name), ``rank`` the place on the frontier (higher first). Raises
         LaunchError for what cannot be right.
         """
-        sizes = self._ndranges.get((global_size, local_size)) if type(global_size) is tuple else None
+        try:
+            sizes = self._ndranges.get((global_size, local_size))
+        except TypeError:  # lists are not hashable
+            sizes = None
         if sizes is None or g_times_l:
             sizes = self._check_sizes(global_size, local_size, g_times_l)
         facts = self._arguments
@@ -140,7 +143,7 @@ class Kernel:
                 tuple(bound),
                 tuple(reads),
                 tuple(writes),
-                tuple(global_offset) if global_offset is not None else None,
+                self._check_offset(global_offset, sizes[0]) if global_offset is not None else None,
                 device,
                 rank,
             ),
@@ -158,9 +161,21 @@ class Kernel:
             self._ndranges[global_size, local_size] = sizes
         return sizes
 
+    def _check_offset(self, offset: Sequence[int], size: Sizes) -> Sizes:
+        try:
+            checked = tuple(o.__index__() for o in offset)
+        except (TypeError, AttributeError):
+            checked = ()
+        if len(checked) != len(size) or min(checked) < 0:
+            raise LaunchError(f"kernel {self.name}: global offset {offset!r:.80} does not fit the global size {size}")
+        return checked
+
     def _array(self, fact: ArgumentFacts, array: Array, queue: Queue) -> int:
-        if array.queue.session is not queue.session:
-            raise LaunchError(f"{self._where(fact)}: the array belongs to another queue's devices")
+        if array.queue is not queue or array.buffer.key in queue.mapped:
+            try:
+                array.use(queue)
+            except LaunchError as error:
+                raise LaunchError(f"{self._where(fact)}: {error.message}") from None
         if (fact.index, array.dtype) not in self._fits:
             if fact.kind != "buffer":
                 raise LaunchError(f"{self._where(fact)} is no buffer, but an array was given")
@@ -172,8 +187,6 @@ class Kernel:
                     hint="make the array with the type the kernel declares",
                 ) from None
             self._fits.add((fact.index, array.dtype))
-        if array.buffer.key in queue.mapped:
-            raise LaunchError(f"{self._where(fact)}: the array is mapped; leave its `with` block first")
         return array.buffer.key
 
     def _value(self, fact: ArgumentFacts, value: Any) -> Argument:

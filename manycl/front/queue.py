@@ -96,9 +96,11 @@ class Queue:
         return self
 
     def __exit__(self, kind: object, *exc: object) -> None:
-        if kind is None:
-            self.finish()
-        self.session.close()
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            self.session.close()
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -110,12 +112,10 @@ class Queue:
     def array(self, contents: npt.ArrayLike, *, copy: bool = True, name: str = "") -> Array:
         """An array with the contents, shape and type of a NumPy array (or anything that becomes one).
 
-        With ``copy=False`` the memory of ``contents`` is read in place when a device needs it: do not change it before
-        the queue is finished. It is never written to.
+        With ``copy=False`` the memory of ``contents`` is read in place when a device needs it: do not change it until
+        the array has got other contents. It is never written to.
         """
-        data: AnyArray = np.ascontiguousarray(np.asarray(contents))
-        if data.dtype.hasobject:
-            raise LaunchError("an array of Python objects cannot go to a device")
+        data: AnyArray = np.asarray(contents, order="C")
         array = Array(self, data.shape, data.dtype, name)
         if copy:
             from manycl.run.backends.memory import copy_bytes
@@ -139,6 +139,9 @@ class Queue:
 
     def add(self, node: Node, wait_for: Sequence[Event] | None = None) -> Event:
         """Append a node (kernels and ``call`` do this)."""
+        for event in wait_for or ():
+            if event.queue is not self:
+                event.wait()  # graphs of different queues know nothing of one another
         after = [e.node for e in wait_for if e.queue is self and e.batch == self.batch] if wait_for else ()
         index = self._builder.add(node, after)
         if self._component is not None:
@@ -159,13 +162,16 @@ class Queue:
         Arrays named in ``writes`` may be changed, the others are read-only; without ``writes`` every array counts as
         read and written. The return value is ignored.
         """
+        task_name = name or getattr(function, "__name__", "host function")
         arrays = {a.buffer.key: a for a in args if isinstance(a, Array)}
         written = set(arrays) if writes is None else {a.buffer.key for a in writes}
         if not written <= set(arrays):
-            raise LaunchError(f"{name or function.__name__}: an array in writes is not among the arguments")
+            raise LaunchError(f"{task_name}: an array in writes is not among the arguments")
         for key, array in arrays.items():
-            if array.queue.session is not self.session:
-                raise LaunchError(f"{name or function.__name__}: an array belongs to another queue's devices")
+            try:
+                array.use(self)
+            except LaunchError as error:
+                raise LaunchError(f"{task_name}: {error.message}") from None
             self.hold[key] = array
         shapes = [(a.shape, a.dtype, a.buffer.key) if isinstance(a, Array) else None for a in args]
 
@@ -173,7 +179,7 @@ class Queue:
             function(*(_view(v, s, written) if s else v for v, s in zip(values, shapes, strict=True)))
 
         task = HostTask(
-            name or getattr(function, "__name__", "host function"),
+            task_name,
             called,
             tuple(a.argument if isinstance(a, Array) else a for a in args),
             tuple(arrays),
@@ -227,9 +233,10 @@ class Queue:
         if self._components:
             inside = {n for c in self._components for n in c}
             rest = [(n,) for n in range(len(builder)) if n not in inside]
-            components = (*(tuple(c) for c in self._components if c), *rest)
-        self._components = []
-        self._component = None
+            components = (*(tuple(c) for c in self._components if c), *rest) if inside else ()
+        # the rest of a component that a result was asked for in is a component of the next graph
+        self._components = [] if self._component is None else [[]]
+        self._component = None if self._component is None else 0
         self.batch += 1
         return builder.build(components)
 
@@ -276,8 +283,12 @@ class Prepared:
         return self._prepared.plan
 
     def run(self) -> Result:
-        """Run the graph on the arrays' present contents. What is enqueued on the queue runs first."""
+        """Run the graph on the arrays' present contents. What is enqueued on the queue, or on another one with these
+        arrays, runs first. Raises what a run raises, and LaunchError while one of the arrays is mapped."""
         self.queue.finish()
+        for key, array in self._arrays.items():
+            if array.queue is not self.queue or key in self.queue.mapped:
+                array.use(self.queue)
         return self.queue.keep(self._prepared.run)
 
 
@@ -286,7 +297,7 @@ def _showable(trace: Trace) -> RunTrace:
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(s) for s in shape)
+    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(s.__index__() for s in shape)
 
 
 def _view(data: npt.NDArray[np.uint8], what: tuple[Any, Any, int], written: set[int]) -> AnyArray:
