@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -297,7 +298,7 @@ def _showable(trace: Trace) -> RunTrace:
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(s.__index__() for s in shape)
+    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(operator.index(s) for s in shape)
 
 
 def _view(data: npt.NDArray[np.uint8], what: tuple[Any, Any, int], written: set[int]) -> AnyArray:
