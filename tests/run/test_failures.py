@@ -19,6 +19,7 @@ from manycl.graph.graph import Graph
 from manycl.machine import Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.run.backend import Failed, Run
 from manycl.run.backends import memory, opencl, staging
 from manycl.run.backends.chaos import ChaosBackend, result_of, touched
 from manycl.run.engine import RunFailure, execute
@@ -263,3 +264,19 @@ def test_runs_at_once_leave_the_interpreter_as_it_was() -> None:
     for t in threads:
         t.join(timeout=120)
     assert sys.getswitchinterval() == before
+
+
+def test_commands_behind_a_refused_one_are_not_enqueued(own: mc.Queue) -> None:
+    """The engine may hear of other things first, and send commands that wait for what was never enqueued."""
+    x = own.zeros(TOO_LARGE, np.int32)
+    PROGRAM.inc(own, (TOO_LARGE,), (TOO_LARGE,), x, 1)
+    PROGRAM.inc(own, (N,), (16,), x, 1)
+    PROGRAM.inc(own, (N,), (16,), x, 1)
+    backend, graph = own.session.backend, own.take()
+    backend.begin(graph, (2,))
+    backend.perform([Run(0, 0, 0, (), True), Run(1, 0, 0, (), True)])
+    backend.perform([Run(2, 0, 1, (1,), True)])
+    (report,) = backend.wait()
+    assert isinstance(report, Failed)
+    assert report.token == 0
+    assert list(backend.abort().durations()) == []

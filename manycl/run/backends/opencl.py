@@ -173,6 +173,8 @@ class OpenCLBackend:
         touched: set[tuple[int, int]] = set()
         uploads: set[int] = set()
         for command in commands:
+            if self._stopping:
+                break  # what later commands rely on may never have been enqueued; the failure is on its way
             try:
                 if type(command) is Run:
                     self._run(command)
@@ -186,8 +188,8 @@ class OpenCLBackend:
                     assert isinstance(command, HostCall)
                     self._call(command)
             except (cl.Error, ManyclError) as error:
+                self._stopping = True
                 self._inbox.put(Failed(command.token, self.now(), str(error)))
-                break
         for device in uploads:  # before the queues that wait for them
             self.drivers[device].uploads.flush()
         for device, queue in touched:
