@@ -17,6 +17,6 @@ def run(path: Path, what: str, error: type[ManyclError]) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as reason:
+    except (Exception, SystemExit) as reason:
         raise error(f"{path}: {type(reason).__name__}: {reason}") from reason
     return module

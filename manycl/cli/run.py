@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     application = load_application(args.application, options.pairs(args.define, "-D"), kernel_folders=args.kernels)
     for warning in application.warnings:
         print(f"manycl: warning: {warning}", file=sys.stderr)
+    _check_targets(args, application)
     with Runner(application, args.devices) as runner:
         seconds = []
         for turn in range(args.repeat):
@@ -85,6 +87,53 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(c.passed for c in checks) else 1
 
 
+def _targets(args: argparse.Namespace, application: Any) -> list[tuple[str, Path]]:
+    """Every file that a successful run writes: what asks for it, and its path."""
+    named = (("--trace", args.trace), ("--gantt", args.gantt), ("--perfetto", args.perfetto))
+    files = [(option, Path(path)) for option, path in named if path]
+    files += [(f"output {o.name}", Path(o.path)) for o in application.outputs if o.path]
+    if args.save:
+        files += [(f"--save, output {o.name}", Path(args.save) / f"{o.name}.npy") for o in application.outputs]
+    return files
+
+
+def _check_targets(args: argparse.Namespace, application: Any) -> None:
+    """Fail before the work where a file cannot be written, so that never only some of the files are."""
+    from manycl.errors import ManyclError
+
+    asked: dict[Path, str] = {}
+    for what, path in _targets(args, application):
+        place = path.absolute()
+        if what.startswith("--save"):
+            if place.parent != Path(args.save).absolute():
+                raise ManyclError(f"{what}: its name is no file name")
+            folder = next(p for p in place.parents if p.exists())  # what is missing below it will be made
+        else:
+            folder = place.parent
+        if not folder.is_dir():
+            raise ManyclError(f"{what} {path}: {folder} is no folder")
+        if place.is_dir():
+            raise ManyclError(f"{what} {path}: this is a folder")
+        if not os.access(place if place.exists() else folder, os.W_OK):
+            raise ManyclError(f"{what} {path}: no permission to write there")
+        first = asked.setdefault(place.resolve(), what)
+        if first != what:
+            raise ManyclError(f"{first} and {what} would write the same file {path}")
+
+
+def _queue_counts(words: list[str], machine: Any) -> dict[str, int]:
+    """``--queues``; a name that no device has is a mistake, a kind that is not here is not."""
+    from manycl.errors import DeviceError
+
+    names = [d.name for d in machine.devices]
+    known = {"cpu", "gpu", "accelerator", *names, *(n.partition(".")[0] for n in names)}
+    counts = options.queue_counts(words)
+    for name in counts:
+        if name not in known:
+            raise DeviceError(f"--queues {name}: there is no such device; here are {', '.join(names)}")
+    return counts
+
+
 def _one(runner: Any, args: argparse.Namespace, progress: Any) -> Any:
     """One run; a failed one still leaves its trace and chart behind."""
     from manycl.run.engine import RunFailure
@@ -92,7 +141,7 @@ def _one(runner: Any, args: argparse.Namespace, progress: Any) -> Any:
     try:
         return runner.run(
             args.policy or flags.policy(),
-            queues=options.queue_counts(args.queues),
+            queues=_queue_counts(args.queues, runner.session.machine),
             options=options.pairs(args.option, "--option"),
             progress=progress.update,
         )

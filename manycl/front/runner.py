@@ -135,9 +135,13 @@ class Runner:
         }
         try:
             found = function(inputs)
-            return {str(k): np.asarray(v) for k, v in found.items()}
-        except Exception as error:
+            arrays = {str(k): np.asarray(v) for k, v in found.items()}
+        except (Exception, SystemExit) as error:
             raise ResultError(f"{path}: {name} failed: {type(error).__name__}: {error}") from error
+        for key, array in arrays.items():
+            if array.dtype.kind not in "biuf":
+                raise ResultError(f"{path}: {name} returned {key} as {array.dtype}, not as numbers")
+        return arrays
 
 
 def _against(what: str, outputs: Mapping[str, AnyArray], expected: Mapping[str, AnyArray], tolerance: float) -> Check:
