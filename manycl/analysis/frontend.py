@@ -298,6 +298,7 @@ class _Lowering:
         functions: dict[int, Function] = {}
         variables: dict[int, Node] = {}
         declared: set[int] = set()
+        prototypes: list[Node] = []
         for cursor in self.children(self.tu.cursor):
             location = cursor.location
             if location.file is None or location.file.name != _FILE:
@@ -308,11 +309,14 @@ class _Lowering:
                 if cursor.is_definition():
                     function = self.function(cursor)
                     functions[function.ref] = function
+                else:
+                    prototypes.append(self.node(cursor))
             elif kind == "VAR_DECL":
                 node = self.node(cursor)
                 variables[node.ref] = node
         text, lines = self.text, self.expanded.lines
-        return Unit(text, lines, functions, frozenset(declared), variables, warnings)
+        found = tuple(prototypes)
+        return Unit(text, lines, functions, frozenset(declared), variables, warnings, found, self.version)
 
     def reference(self, cursor: Any) -> int:
         """A small number for a declaration, the same for all its redeclarations."""

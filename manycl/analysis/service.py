@@ -11,10 +11,12 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from manycl.analysis import worker
 from manycl.analysis.facts import ProgramFacts
 from manycl.analysis.options import read_options
+from manycl.analysis.rewrite import SubKernel
 from manycl.errors import Diagnostic, SourceError
 
 TIME_LIMIT = 20.0  # seconds for one source
@@ -35,16 +37,12 @@ def parse_program(source: str, *, path: str = "<source>", options: Sequence[str]
     input.
     """
     given = tuple(options)
-    settings = read_options(given)
-    _check_text(source, path)
-    folder = os.path.dirname(os.path.abspath(path)) if not path.startswith("<") else None
-    absolute = (*given, *(f"-I{include}" for include in settings.folders))
-    key = (source, path, folder, absolute)
+    key = _request(source, path, given)
     with _lock:
         if key in _programs:
             _programs.move_to_end(key)
             return _programs[key]
-    answer = _ask((source, path, folder, absolute))
+    answer = _ask(key)
     program = ProgramFacts(source, given, answer.kernels, path, answer.warnings)
     if "include" not in source:  # an included file may change
         with _lock:
@@ -52,6 +50,32 @@ def parse_program(source: str, *, path: str = "<source>", options: Sequence[str]
             if len(_programs) > _CACHED:
                 _programs.popitem(last=False)
     return program
+
+
+def sub_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
+    """How to run ranges of the work-groups of a launch of ``kernel``, or why that cannot be done.
+
+    Raises KeyError for a kernel that the program does not have, :class:`SourceError` where a file that it includes
+    has changed and no longer compiles.
+    """
+    result = _question(program, "sub_kernel", kernel)
+    assert isinstance(result, SubKernel)
+    return result if result.edited else replace(result, options=program.options)
+
+
+def _question(program: ProgramFacts, what: str, kernel: str) -> object:
+    if kernel not in program.kernels:
+        raise KeyError(kernel)
+    request = _request(program.source, program.path, program.options)
+    return _ask(worker.Question(request, what, kernel)).result
+
+
+def _request(source: str, path: str, options: tuple[str, ...]) -> worker.Request:
+    """What the worker is asked; raises :class:`SourceError` for options and text that are none."""
+    settings = read_options(options)
+    _check_text(source, path)
+    folder = os.path.dirname(os.path.abspath(path)) if not path.startswith("<") else None
+    return source, path, folder, (*options, *(f"-I{include}" for include in settings.folders))
 
 
 def _check_text(source: str, path: str) -> None:
@@ -65,8 +89,8 @@ def _check_text(source: str, path: str) -> None:
         raise SourceError(f"{path} is not valid text", (Diagnostic(path, line, 0, "error", words),))
 
 
-def _ask(request: worker.Request) -> worker.Answer:
-    path = request[1]
+def _ask(request: worker.Request | worker.Question) -> worker.Answer:
+    path = request.request[1] if isinstance(request, worker.Question) else request[1]
     with _asking:
         try:
             reply = _worker().ask(request)
@@ -93,7 +117,7 @@ class _Worker:
             stderr=subprocess.DEVNULL,
         )
 
-    def ask(self, request: worker.Request) -> worker.Answer:
+    def ask(self, request: worker.Request | worker.Question) -> worker.Answer:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         late = threading.Event()

@@ -80,7 +80,8 @@ class Function:
 class Unit:
     """A whole program. ``text`` is the expanded source in UTF-8; ``lines`` gives for each of its lines the
     file and the 1-based line it came from. ``declared`` holds the functions that the program itself declares
-    (also without a body); ``variables`` are those of program scope."""
+    (also without a body); ``variables`` are those of program scope, ``prototypes`` its declarations without a
+    body. ``version`` is the language version it was read as (``CL1.2``)."""
 
     text: bytes
     lines: tuple[tuple[str, int], ...]
@@ -88,6 +89,8 @@ class Unit:
     declared: frozenset[int]
     variables: dict[int, Node]
     warnings: tuple[str, ...] = ()
+    prototypes: tuple[Node, ...] = ()
+    version: str = ""
     _starts: list[int] = field(default_factory=list)
 
     def place(self, offset: int) -> tuple[str, int]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from manycl.analysis.facts import KernelFacts
+from manycl.analysis.tree import Unit
 from manycl.errors import Diagnostic, SourceError
 
 MEMORY = 4 << 30  # bytes of address space
@@ -38,6 +39,16 @@ class Answer:
     message: str = ""
     diagnostics: tuple[Diagnostic, ...] = ()
     hint: str = ""
+    result: object = None  # of a :class:`Question`
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """More about a source than its facts: ``what`` is ``sub_kernel`` or ``merge_kernel``, of ``kernel``."""
+
+    request: Request
+    what: str
+    kernel: str
 
 
 def send(stream: IO[bytes], message: object) -> None:
@@ -58,14 +69,17 @@ def receive(stream: IO[bytes]) -> object:
     return pickle.loads(data)
 
 
-def answer(request: Request) -> Answer:
+def answer(request: Request | Question) -> Answer:
     """Analyse one source; every failure becomes an answer."""
     from manycl.analysis import frontend, kernels
     from manycl.analysis.options import read_options
 
-    source, path, folder, options = request
+    question = request if isinstance(request, Question) else None
+    source, path, folder, options = request.request if isinstance(request, Question) else request
     try:
         unit = frontend.load(source, path, folder, read_options(options))
+        if question is not None:
+            return Answer(result=_result(question, unit))
         return Answer(kernels.kernel_facts(unit), unit.warnings + kernels.shared_variables(unit))
     except SourceError as error:
         message = error.message.split("\n", 1)[0]
@@ -75,6 +89,13 @@ def answer(request: Request) -> Answer:
     except MemoryError:
         hint = "do its macros grow without bound?"
         return Answer(message=f"{path}: the source needs too much memory to be analysed", hint=hint)
+
+
+def _result(question: Question, unit: Unit) -> object:
+    from manycl.analysis import rewrite
+
+    source, _, _, options = question.request
+    return rewrite.sub_kernel(unit, question.kernel, source, options)
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:

@@ -1,0 +1,363 @@
+"""Sub-kernels: OpenCL C text that runs any contiguous range of the work-groups of a launch as part of the whole.
+
+MKMD (section 2.2, figure 2b) lets every work-group start and the unwanted ones return at once. Here only the wanted
+groups are launched, with a global offset: ``get_global_id`` and everything local is then right by itself. What the
+device would report of the smaller launch instead of the whole one (group ids, numbers of groups, global sizes,
+offsets and linear ids) is passed in hidden parameters, through every function that asks for it. The edits work on
+byte extents of the expanded source, so a program that asks for none of these stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from manycl.analysis.tree import Function, Node, Unit
+
+#: hidden parameters in their order, each an ulong4 whose components are dimensions 0 to 2 (the last is unused)
+QUANTITIES = ("first_group", "num_groups", "global_size", "global_offset")
+_NEUTRAL = {"first_group": 0, "num_groups": 1, "global_size": 1, "global_offset": 0}
+
+_QUERIES: dict[str, tuple[str, ...]] = {
+    "get_group_id": ("first_group",),
+    "get_num_groups": ("num_groups",),
+    "get_global_size": ("global_size",),
+    "get_global_offset": ("global_offset",),
+    "get_global_linear_id": ("global_size", "global_offset"),
+}
+_PICK = "ulong @pick(uint d, ulong4 v, ulong other) { return d == 0 ? v.s0 : d == 1 ? v.s1 : d == 2 ? v.s2 : other; }"
+_HELPERS = {
+    "get_group_id": "size_t @get_group_id(uint d, ulong4 f) { return get_group_id(d) + (size_t)@pick(d, f, 0); }",
+    "get_num_groups": "size_t @get_num_groups(uint d, ulong4 n) { return (size_t)@pick(d, n, 1); }",
+    "get_global_size": "size_t @get_global_size(uint d, ulong4 s) { return (size_t)@pick(d, s, 1); }",
+    "get_global_offset": "size_t @get_global_offset(uint d, ulong4 o) { return (size_t)@pick(d, o, 0); }",
+    "get_global_linear_id": (
+        "size_t @get_global_linear_id(ulong4 s, ulong4 o) { return (size_t)(((get_global_id(2) - o.s2) * s.s1"
+        " + (get_global_id(1) - o.s1)) * s.s0 + (get_global_id(0) - o.s0)); }"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SubKernel:
+    """How to run ranges of work-groups of ``kernel``.
+
+    Build ``source`` with ``options``, set the kernel's own arguments, then one argument per name in ``hidden``
+    behind them, with the values that :meth:`arguments` gives. ``source`` and ``options`` are the program's own where
+    nothing had to be edited (``edited`` is false). ``reason`` says why ranges cannot be run (``source`` is then
+    empty). ``hidden`` names quantities of :data:`QUANTITIES`.
+    """
+
+    kernel: str
+    source: str
+    options: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+    edited: bool = False
+    reason: str = ""
+
+    def arguments(
+        self,
+        global_size: Sequence[int],
+        local_size: Sequence[int],
+        global_offset: Sequence[int],
+        first_group: Sequence[int],
+        groups: Sequence[int],
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[bytes, ...]]:
+        """The launch of ``groups`` work-groups from ``first_group`` on, per dimension, of the launch given by the
+        first three: its global size, its global offset and the bytes of each hidden argument. Its local size is
+        that of the whole launch.
+
+        A last group that the local size does not fill belongs to the range that ends with it. Raises ValueError for
+        sizes of different lengths and ranges that are empty or outside of the launch.
+        """
+        counts = {len(global_size), len(local_size), len(global_offset), len(first_group), len(groups)}
+        if len(counts) != 1 or not counts <= {1, 2, 3}:
+            raise ValueError("the sizes of a launch have one to three dimensions, all the same number")
+        if min(local_size) < 1 or min(global_size) < 1 or min(global_offset) < 0:
+            raise ValueError("sizes must be positive, offsets not negative")
+        all_groups = [-(-size // local) for size, local in zip(global_size, local_size, strict=True)]
+        for first, count, whole in zip(first_group, groups, all_groups, strict=True):
+            if first < 0 or count < 1 or first + count > whole:
+                raise ValueError(f"groups {first} to {first + count - 1} are no range of {whole} groups")
+        starts = [first * local for first, local in zip(first_group, local_size, strict=True)]
+        sizes = tuple(
+            min(count * local, whole - start)
+            for count, local, whole, start in zip(groups, local_size, global_size, starts, strict=True)
+        )
+        offsets = tuple(offset + start for offset, start in zip(global_offset, starts, strict=True))
+        values = {
+            "first_group": first_group,
+            "num_groups": all_groups,
+            "global_size": global_size,
+            "global_offset": global_offset,
+        }
+        return sizes, offsets, tuple(_pack(values[name], _NEUTRAL[name]) for name in self.hidden)
+
+
+def _pack(values: Sequence[int], neutral: int) -> bytes:
+    return struct.pack("=4Q", *[*values, neutral, neutral, neutral][:3], neutral)
+
+
+def sub_kernel(unit: Unit, kernel: str, source: str, options: Sequence[str]) -> SubKernel:
+    """The sub-kernel of a kernel of ``unit``, which was read from ``source`` with build ``options``. Never raises for
+    a program that was read; KeyError for a kernel that it does not have."""
+    given = tuple(options)
+    root = next((f for f in unit.functions.values() if f.is_kernel and f.name == kernel), None)
+    if root is None:
+        raise KeyError(kernel)
+    plan = _Plan(unit)
+    if reason := plan.problems.get(root.ref):
+        return SubKernel(kernel, "", given, reason=reason)
+    needs = plan.needs[root.ref]
+    if not needs:
+        return SubKernel(kernel, source, given)
+    hidden = tuple(name for name in QUANTITIES if name in needs)
+    return SubKernel(kernel, plan.text(), remaining_options(given, unit.version), hidden, True)
+
+
+def remaining_options(options: Sequence[str], version: str) -> tuple[str, ...]:
+    """The build options that still count for the expanded source: all but macros and include folders. A language
+    version that was not asked for, other than the default 1.2, is added."""
+    kept: list[str] = []
+    pending = list(reversed(options))
+    while pending:
+        option = pending.pop().strip()
+        if option[:2] in ("-D", "-U", "-I"):
+            if len(option) == 2 and pending:
+                pending.pop()
+            continue
+        kept.append(option)
+    if version not in ("", "CL1.2") and not any(option.startswith("-cl-std=") for option in kept):
+        kept.append(f"-cl-std={version}")
+    return tuple(kept)
+
+
+@dataclass(slots=True)
+class _Use:
+    """A reference to a query or to a function of the program: ``call`` is None when it is not called there."""
+
+    function: int  # of whom; 0 for a variable of program scope
+    callee: Node
+    call: Node | None
+    in_block: bool
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What must be edited: which quantities each function needs, and which cannot be given them (with reason)."""
+
+    unit: Unit
+    needs: dict[int, set[str]] = field(default_factory=dict)
+    problems: dict[int, str] = field(default_factory=dict)
+    uses: list[_Use] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.needs = {ref: set() for ref in self.unit.functions}
+        for function in self.unit.functions.values():
+            self.uses.extend(_uses(function.body, function.ref))
+        for variable in self.unit.variables.values():
+            self.uses.extend(_uses(variable, 0))
+        self._spread_needs()
+        self._find_problems()
+
+    def is_query(self, node: Node) -> bool:
+        return node.name in _QUERIES and node.type.kind == "function" and node.ref not in self.unit.declared
+
+    def needed_by(self, use: _Use) -> set[str]:
+        if self.is_query(use.callee):
+            return set(_QUERIES[use.callee.name])
+        return self.needs.get(use.callee.ref, set())
+
+    def _spread_needs(self) -> None:
+        growing = True
+        while growing:
+            growing = False
+            for use in self.uses:
+                missing = self.needed_by(use) - self.needs.get(use.function, set()) if use.function else set()
+                if missing:
+                    self.needs[use.function] |= missing
+                    growing = True
+
+    def _find_problems(self) -> None:
+        outside = ""
+        for use in self.uses:
+            reason = self._problem_of_use(use)
+            if reason and use.function:
+                self.problems.setdefault(use.function, reason)
+            elif reason:
+                outside = reason
+        for ref, function in self.unit.functions.items():
+            if not self.needs[ref]:
+                continue
+            for start, end, place in self._signatures(function):
+                if outside:
+                    self.problems.setdefault(ref, outside)
+                elif self._end_of_parameters(function, start, end) is None:
+                    reason = f"the parameters of {function.name} in {self.where(place)} cannot be extended"
+                    self.problems.setdefault(ref, reason)
+        growing = True
+        while growing:
+            growing = False
+            for use in self.uses:
+                reason = self.problems.get(use.callee.ref, "")
+                if use.function and reason and use.function not in self.problems:
+                    self.problems[use.function] = reason
+                    growing = True
+
+    def _problem_of_use(self, use: _Use) -> str:
+        name, here = use.callee.name, self.where(use.callee.start)
+        declared_only = use.callee.ref in self.unit.declared and use.callee.ref not in self.unit.functions
+        if name in _QUERIES and declared_only:
+            return f"{here} uses a declaration of {name} of the program's own"
+        if not self.needed_by(use):
+            return ""
+        if use.in_block:
+            return f"{here} asks for {name} in a block"
+        if use.call is None:
+            return f"{here} takes {name} as a value"
+        if not use.function:
+            return f"{here} calls {name} outside of functions"
+        if self.unit.words(use.callee) != name or self.unit.text[use.call.end - 1 : use.call.end] != b")":
+            return f"the call of {name} in {here} is hidden by a macro"
+        return ""
+
+    def where(self, offset: int) -> str:
+        path, line = self.unit.place(offset)
+        return f"line {line}" if path == self.unit.lines[0][0] else f"{path}:{line}"
+
+    def _signatures(self, function: Function) -> Iterator[tuple[int, int, int]]:
+        """(start, end, start again) of the text that declares a function: definition and all prototypes."""
+        yield function.start, function.body.start, function.start
+        for node in self._prototypes():
+            if node.ref == function.ref:
+                yield node.start, node.end, node.start
+
+    def _prototypes(self) -> Iterator[Node]:
+        yield from self.unit.prototypes
+        for function in self.unit.functions.values():
+            yield from (node for node in function.body.walk() if node.kind == "FUNCTION_DECL")
+
+    def _end_of_parameters(self, function: Function, start: int, end: int) -> tuple[int, int] | None:
+        """Offsets of the parentheses around a function's parameters, or None where they are not to be found."""
+        text = _without_strings(self.unit.text[start:end])
+        found = []
+        for match in re.finditer(rb"(?<![\w$])" + re.escape(function.name.encode()) + rb"(?![\w$])[\s)]*\(", text):
+            opening = match.end() - 1
+            closing = _closing(text, opening)
+            if closing is not None and _count(text[opening + 1 : closing]) == len(function.parameters):
+                found.append((start + opening, start + closing))
+        return found[0] if len(found) == 1 else None
+
+    def text(self) -> str:
+        """The program with all edits made, the definitions of the queries' replacements in front."""
+        prefix = _unused_prefix(self.unit.text)
+        edits: list[tuple[int, int, str]] = []
+        queries: set[str] = set()
+        for function in self.unit.functions.values():
+            needs = self._names(self.needs[function.ref], prefix)
+            if function.ref in self.problems:  # of other kernels: declared, but not defined
+                blank = re.sub(rb"[^\n]", b"", self.unit.text[function.body.start : function.body.end])
+                edits.append((function.body.start, function.body.end, ";" + blank.decode()))
+            elif needs:
+                declared = ", ".join(f"ulong4 {name}" for name in needs)
+                for start, end, _ in self._signatures(function):
+                    place = self._end_of_parameters(function, start, end)
+                    assert place is not None
+                    edits.append(self._appended(*place, declared))
+        for use in self.uses:
+            needs = self._names(self.needed_by(use), prefix)
+            if not needs or use.function in self.problems or use.call is None:
+                continue
+            if self.is_query(use.callee):
+                queries.add(use.callee.name)
+                edits.append((use.callee.start, use.callee.end, prefix + use.callee.name))
+            edits.append(self._appended(use.callee.end, use.call.end - 1, ", ".join(needs)))
+        blanked = [(start, end) for start, end, words in edits if words.startswith(";")]
+        edits = [e for e in edits if not any(s <= e[0] < t and e[:2] != (s, t) for s, t in blanked)]
+        return _prelude(queries, prefix) + apply_edits(self.unit.text, edits).decode("utf-8", "replace")
+
+    @staticmethod
+    def _names(quantities: set[str], prefix: str) -> list[str]:
+        return [prefix + name for name in QUANTITIES if name in quantities]
+
+    def _appended(self, opening: int, closing: int, words: str) -> tuple[int, int, str]:
+        """The edit that appends to a list in parentheses; ``opening`` may lie before the parenthesis."""
+        inner = self.unit.text[opening:closing].strip()
+        inner = inner.removeprefix(b"(").strip()
+        if inner == b"void":
+            start = self.unit.text.index(b"void", opening)
+            return start, start + 4, words
+        return closing, closing, f", {words}" if inner else words
+
+
+def _uses(root: Node, function: int) -> Iterator[_Use]:
+    """Every reference to a function below a node."""
+    pending: list[tuple[Node, bool]] = [(root, False)]
+    called: set[int] = set()
+    while pending:
+        node, in_block = pending.pop()
+        in_block = in_block or node.kind == "BLOCK_EXPR"
+        if node.kind == "CALL_EXPR" and node.children:
+            callee = node.children[0]
+            while callee.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and callee.children:
+                callee = callee.children[0]
+            if callee.kind == "DECL_REF_EXPR":
+                called.add(id(callee))
+                yield _Use(function, callee, node, in_block)
+        if node.kind == "DECL_REF_EXPR" and node.type.kind == "function" and id(node) not in called:
+            yield _Use(function, node, None, in_block)
+        pending.extend((child, in_block) for child in node.children)
+
+
+def _without_strings(text: bytes) -> bytes:
+    """The text with the contents of string and character constants blanked, of the same length."""
+    return re.sub(rb'"(\\.|[^"\\])*"|' + rb"'(\\.|[^'\\])*'", lambda m: b" " * len(m.group()), text, flags=re.DOTALL)
+
+
+def _closing(text: bytes, opening: int) -> int | None:
+    depth = 0
+    for position in range(opening, len(text)):
+        depth += {b"(": 1, b")": -1}.get(text[position : position + 1], 0)
+        if depth == 0:
+            return position
+    return None
+
+
+def _count(inner: bytes) -> int:
+    """How many parameters a list declares; -1 for a list that also takes others."""
+    if inner.strip() in (b"", b"void"):
+        return 0
+    if b"..." in inner:
+        return -1
+    depth, commas = 0, 0
+    for position in range(len(inner)):
+        depth += {b"(": 1, b"[": 1, b"{": 1, b")": -1, b"]": -1, b"}": -1}.get(inner[position : position + 1], 0)
+        commas += depth == 0 and inner[position : position + 1] == b","
+    return commas + 1
+
+
+def _unused_prefix(text: bytes) -> str:
+    """A prefix that no name of the program has."""
+    prefix, number = "manycl_", 1
+    while prefix.encode() in text:
+        number += 1
+        prefix = f"manycl{number}_"
+    return prefix
+
+
+def _prelude(queries: set[str], prefix: str) -> str:
+    helpers = [_HELPERS[name] for name in _QUERIES if name in queries]
+    if any("@pick" in helper for helper in helpers):
+        helpers.insert(0, _PICK)
+    return "\n".join(helpers).replace("@", prefix) + "\n#line 1\n"
+
+
+def apply_edits(text: bytes, edits: Sequence[tuple[int, int, str]]) -> bytes:
+    """Replace the extents, which must not overlap, by the words; edits at one place apply in the order given."""
+    parts, position = [], 0
+    for start, end, words in sorted(edits, key=lambda edit: edit[:2]):
+        parts += [text[position:start], words.encode()]
+        position = end
+    return b"".join((*parts, text[position:]))
