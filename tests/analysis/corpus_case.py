@@ -59,7 +59,7 @@ class Same:
     index: int
 
 
-Argument = Buffer | Local | Same | np.generic
+Argument = Buffer | Local | Same | np.generic | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def launch(
         elif isinstance(a, float):
             ready.append(np.float32(a))
         else:
-            assert isinstance(a, Buffer | Local | Same | np.generic), a
+            assert isinstance(a, Buffer | Local | Same | np.generic | np.ndarray), a
             ready.append(a)
     return Launch(_sizes(global_size), _sizes(local_size), tuple(ready), _sizes(offset))
 

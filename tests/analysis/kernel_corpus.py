@@ -1,6 +1,8 @@
 """The project's own corpus of OpenCL kernels: sources in ``corpus/*.cl``, launches and expectations beside them."""
 
 import corpus_access
+import corpus_control
+import corpus_vectors
 
-CASES = (*corpus_access.CASES,)
+CASES = (*corpus_access.CASES, *corpus_control.CASES, *corpus_vectors.CASES)
 BY_NAME = {case.name: case for case in CASES}
