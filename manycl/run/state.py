@@ -17,9 +17,7 @@ from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.assign import Assigned, Assigner, assigner
 from manycl.run.backend import (
-    DOWNLOAD_QUEUE,
     HOST_DEVICE,
-    UPLOAD_QUEUE,
     Command,
     Download,
     Failed,
@@ -198,7 +196,7 @@ class RunState:
         if mask & HOST_BIT:
             if not self._arrived(key, HOST, HOST_DEVICE, after):
                 return False
-            token = self._new_transfer(key, memory, device, UPLOAD_QUEUE)
+            token = self._new_transfer(key, memory, device)
             commands.append(Upload(token, key, device, (), False))
             after.append(token)
             return True
@@ -206,7 +204,7 @@ class RunState:
         owner = self._owner[source]
         writer = self._writer.get(key)
         pending = [writer] if writer is not None and not self.done[writer] else []
-        token = self._new_transfer(key, HOST, owner, DOWNLOAD_QUEUE)
+        token = self._new_transfer(key, HOST, owner)
         commands.append(Download(token, key, owner, pending, True))
         return False
 
@@ -220,40 +218,39 @@ class RunState:
         after.append(token)
         return True
 
-    def _new_transfer(self, key: int, memory: int, device: int, queue: int) -> int:
+    def _new_transfer(self, key: int, memory: int, device: int) -> int:
         token = self._next_token
         self._next_token += 1
         self.directory.copied(key, memory)
         self._arriving.setdefault(key, {})[memory] = token
         self._transfer_device[token] = device
-        self._push(token, device, queue)
         return token
 
-    def _push(self, token: int, device: int, queue: int) -> None:
+    def _push(self, node: int, device: int, queue: int) -> None:
         place = (device, queue)
         line = self._issued.get(place)
         if line is None:
             line = self._issued[place] = deque()
-        line.append(token)
-        self._place[token] = place
+        line.append(node)
+        self._place[node] = place
 
     def _mark_done(self, token: int) -> list[int]:
-        """A command is complete, and with it all that its queue held before it; the nodes among them."""
+        """The nodes that are complete now: one, and with it all that its queue held before it.
+
+        Transfers count one by one: staged and direct ones of a device may overtake each other.
+        """
+        if token >= len(self.graph.nodes):
+            self._transfer_done.add(token)
+            return []
         if token not in self._place:
             return []  # complete already, through a later command of its queue
         line = self._issued[self._place[token]]
         nodes: list[int] = []
-        count = len(self.graph.nodes)
-        while True:
+        while not nodes or nodes[-1] != token:
             first = line.popleft()
             del self._place[first]
-            if first < count:
-                self.done[first] = 1
-                nodes.append(first)
-            else:
-                self._transfer_done.add(first)
-            if first == token:
-                break
+            self.done[first] = 1
+            nodes.append(first)
         self.complete += len(nodes)
         return nodes
 
@@ -274,13 +271,17 @@ class RunState:
         return self._transfer_device[token], None, "a transfer"
 
     def unfinished_writes(self) -> set[int]:
-        """Buffers whose contents a failure leaves unknown: written by a launch that was issued but not complete."""
-        return {
-            key
-            for n, task in enumerate(self.graph.nodes)
-            if not self.done[n] and self._device[n] != _NOT_ISSUED
-            for key in task.writes
-        }
+        """Buffers whose contents a failure leaves unknown: written by a node that was issued but is not complete, or
+        that comes after the one that failed (a driver may run it all the same)."""
+        failed = self.failed.token if self.failed is not None else len(self.graph.nodes)
+        after = {failed}
+        keys: set[int] = set()
+        for n, task in enumerate(self.graph.nodes):
+            if n > failed and not after.isdisjoint(self._predecessors[n]):
+                after.add(n)
+            if self._device[n] != _NOT_ISSUED and (n in after or not self.done[n]):
+                keys.update(task.writes)
+        return keys
 
     def unfinished_copies(self) -> list[tuple[int, int]]:
         """(buffer, memory) that the directory counts as valid for a transfer that is not known to have ended."""
@@ -300,6 +301,6 @@ class RunState:
                 for p in self._predecessors[n]:
                     assert self._device[p] != _NOT_ISSUED, f"node {n} issued before its predecessor {p}"
         for place, line in self._issued.items():
-            for token in line:
-                assert self._place[token] == place, f"token {token} is in two queues"
+            for node in line:
+                assert self._place[node] == place, f"node {node} is in two queues"
         assert self.complete == sum(self.done), "the count of complete nodes is wrong"

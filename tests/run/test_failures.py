@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,18 +12,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_state import Unit, begin, graphs, machines, random_plan
+from test_state import Unit, begin, graphs, launch, machine, machines, random_plan
 
 import manycl as mc
 from manycl.errors import DeviceError, ResultError, RunError
+from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph
 from manycl.machine import Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import Failed, Run
+from manycl.run.backend import Done, Download, Failed, Run, Upload
 from manycl.run.backends import memory, opencl, staging
 from manycl.run.backends.chaos import ChaosBackend, result_of, touched
+from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, execute
+from manycl.run.state import RunState
 
 N = 64
 TOO_LARGE = 1 << 16  # work-items in one work-group
@@ -183,8 +187,7 @@ class FakeEvent:
 
 def test_the_first_of_several_silent_failures_decides_what_is_lost() -> None:
     """Queues interleave: the launch that was enqueued first need not be the one with the lowest number."""
-    graph, machine = Graph((), {}, ()), Machine(())
-    record = opencl.OpenCLRecord(graph, machine, 0.0)
+    record = opencl.OpenCLRecord(Graph((), {}, ()), Machine(()), 0.0)
     for node, status in ((5, -5), (2, 0), (3, -14), (7, -5)):
         record.kernels.append((node, 0, 0, FakeEvent(status)))
     record.find_failure(1.0)
@@ -280,3 +283,50 @@ def test_commands_behind_a_refused_one_are_not_enqueued(own: mc.Queue) -> None:
     assert isinstance(report, Failed)
     assert report.token == 0
     assert list(backend.abort().durations()) == []
+
+
+# what looks complete, and is not
+
+
+def test_a_download_is_complete_when_it_is_reported_itself() -> None:
+    """A direct download may overtake a staged one of the same device."""
+    builder = GraphBuilder()
+    a, b = builder.buffer(4), builder.buffer(4)
+    for reads, writes in (((), (a,)), ((), (b,)), ((a,), ()), ((b,), ())):
+        builder.add(launch("k", reads, writes))
+    graph = builder.build()
+    where = machine([1, 2])
+    places = [(0, 0), (0, 0), (1, 0), (1, 1)]
+    plan = Plan(tuple(Assignment(n, *p, 0.0, 0.0) for n, p in enumerate(places)), "", ("d0", "d1"), 0.0)
+    state = RunState(Problem(graph, where, Unit(), (1, 2)), plan, Directory())
+    assert [c.token for c in state.start(0.0)] == [0, 1]
+    downloads = state.handle(Done(1, 1.0))
+    assert {(type(c), getattr(c, "buffer", None)) for c in downloads} == {(Download, a), (Download, b)}
+    token = {c.buffer: c.token for c in downloads if isinstance(c, Download)}
+    second = state.handle(Done(token[b], 2.0))
+    assert [type(c) for c in second] == [Upload, Run]
+    assert second[-1].token == 3
+    first = state.handle(Done(token[a], 3.0))
+    assert [type(c) for c in first] == [Upload, Run]
+    assert first[-1].token == 2
+
+
+def test_slowed_devices_wait_for_the_host_copy_that_one_of_them_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is driven by a thread of its own, and both need the same borrowed array at once."""
+    copy_bytes = memory.copy_bytes
+
+    def slowly(target: Any, source: Any) -> None:
+        time.sleep(0.05)
+        copy_bytes(target, source)
+
+    with mc.Queue("cpu/2#0@1.01,cpu/2#1@1.01") as queue:
+        x = queue.array(np.full(N, 3, np.int32), copy=False)
+        outs = [queue.zeros(N, np.int32) for _ in range(2)]
+        for out in outs:
+            PROGRAM.copy(queue, (N,), (16,), x, out)
+        hold, graph = dict(queue.hold), queue.take()
+        with monkeypatch.context() as patch:
+            patch.setattr(memory, "copy_bytes", slowly)
+            queue.session.run(graph, round_robin(queue, graph))
+        assert all((out.get() == 3).all() for out in outs)
+        assert len(hold) == 3

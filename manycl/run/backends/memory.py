@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from os import cpu_count
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -53,9 +54,14 @@ def aligned(nbytes: int) -> Bytes:
 
 
 class Memory:
-    """All copies of all buffers of a session. Sizes in bytes; keys are the session's buffer keys."""
+    """All copies of all buffers of a session. Sizes in bytes; keys are the session's buffer keys.
+
+    Host functions and slowed devices ask for copies from threads of their own. ``queues``: one of each device, which
+    nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue at once).
+    """
 
     def __init__(self, machine: Machine, contexts: Sequence[cl.Context], queues: Sequence[cl.CommandQueue]) -> None:
+        self._lock = Lock()  # of what `host` makes
         self._machine = machine
         self._contexts = contexts
         self.version = 0  # counts up when a buffer object that somebody may hold stops being the right one
@@ -90,12 +96,16 @@ class Memory:
     def host(self, key: int) -> Bytes:
         """The host's copy, as bytes."""
         data = self._host.get(key)
-        if data is None:
-            data = self._host[key] = self._allocate(key)
-        if self._borrowed:
-            source = self._borrowed.pop(key, None)
+        if data is not None and key not in self._borrowed:
+            return data
+        with self._lock:
+            data = self._host.get(key)
+            if data is None:
+                data = self._host[key] = self._allocate(key)
+            source = self._borrowed.get(key)
             if source is not None:
                 copy_bytes(data, source)
+                del self._borrowed[key]  # only now: whoever finds nothing here takes the copy for complete
         return data
 
     def replace(self, key: int) -> Bytes:

@@ -73,7 +73,7 @@ class Driver:
         own = opened.device.memory != HOST
         self.uploads = self.new_queue() if own else self.queues[0]
         self.downloads = self.new_queue() if own else self.queues[0]
-        self.stager = Stager(self.context, self.uploads) if own else None
+        self.stager = Stager(self.context, self.new_queue()) if own else None
         self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.thread: threading.Thread | None = None
         self._offset = 0.0
@@ -144,7 +144,7 @@ class OpenCLBackend:
         self.profile = profile
         self.drivers = [Driver(o, profile) for o in opened]
         contexts = [d.context for d in self.drivers]
-        self.memory = Memory(machine, contexts, [d.queues[0] for d in self.drivers])
+        self.memory = Memory(machine, contexts, [d.new_queue() if d.stager else d.queues[0] for d in self.drivers])
         self.programs = Programs(machine, contexts, [d.cl for d in self.drivers])
         self._inbox: SimpleQueue[Report] = SimpleQueue()
         self._host_jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()

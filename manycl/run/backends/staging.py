@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from os import cpu_count
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -63,13 +64,18 @@ class Stager:
                 self._slots.append([chunk for _, chunk in pins])
         begin = time.perf_counter()
         starts = iter(range(0, len(data), CHUNK))  # shared: each worker takes the next chunk there is
-        futures = [self._copiers.submit(move, self._queue, buffer, data, starts, slots) for slots in self._slots]
+        enqueueing = Lock()  # PoCL 3.0 crashes when several threads enqueue on one queue at once
+        futures = [
+            self._copiers.submit(move, self._queue, enqueueing, buffer, data, starts, slots) for slots in self._slots
+        ]
         for future in futures:
             future.result()
         return begin, time.perf_counter()
 
 
-def _push(queue: cl.CommandQueue, buffer: cl.Buffer, data: Bytes, starts: Iterator[int], slots: list[Bytes]) -> None:
+def _push(
+    queue: cl.CommandQueue, enqueueing: Lock, buffer: cl.Buffer, data: Bytes, starts: Iterator[int], slots: list[Bytes]
+) -> None:
     """One worker of an upload."""
     busy: list[Any] = [None] * len(slots)
     turn = 0
@@ -79,15 +85,18 @@ def _push(queue: cl.CommandQueue, buffer: cl.Buffer, data: Bytes, starts: Iterat
         if busy[turn] is not None:
             busy[turn].wait()
         np.copyto(chunk, part)
-        busy[turn] = cl.enqueue_copy(queue, buffer, chunk, dst_offset=start, is_blocking=False)
-        queue.flush()
+        with enqueueing:
+            busy[turn] = cl.enqueue_copy(queue, buffer, chunk, dst_offset=start, is_blocking=False)
+            queue.flush()
         turn = (turn + 1) % len(slots)
     for event in busy:
         if event is not None:
             event.wait()
 
 
-def _pull(queue: cl.CommandQueue, buffer: cl.Buffer, data: Bytes, starts: Iterator[int], slots: list[Bytes]) -> None:
+def _pull(
+    queue: cl.CommandQueue, enqueueing: Lock, buffer: cl.Buffer, data: Bytes, starts: Iterator[int], slots: list[Bytes]
+) -> None:
     """One worker of a download: a chunk is on its way while the one before is copied out."""
     coming: list[tuple[int, Bytes, Any]] = []
 
@@ -101,8 +110,9 @@ def _pull(queue: cl.CommandQueue, buffer: cl.Buffer, data: Bytes, starts: Iterat
         if len(coming) == len(slots):
             take()
         chunk = slots[turn][: min(CHUNK, len(data) - start)]
-        event = cl.enqueue_copy(queue, chunk, buffer, src_offset=start, is_blocking=False)
-        queue.flush()
+        with enqueueing:
+            event = cl.enqueue_copy(queue, chunk, buffer, src_offset=start, is_blocking=False)
+            queue.flush()
         coming.append((start, chunk, event))
         turn = (turn + 1) % len(slots)
     while coming:
