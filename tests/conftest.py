@@ -42,3 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure() -> None:
     if _FOLDER is not None:
         shutil.rmtree(_FOLDER, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def own_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy that a test registers is gone after it."""
+    from manycl.plan import policy
+
+    policy.names()  # the built-in ones are registered
+    monkeypatch.setattr(policy, "_registry", dict(policy._registry))

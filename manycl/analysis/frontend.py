@@ -37,6 +37,7 @@ def _library() -> Any:
         ("clang_EvalResult_getKind", [ctypes.c_void_p], ctypes.c_int),
         ("clang_EvalResult_getAsLongLong", [ctypes.c_void_p], ctypes.c_longlong),
         ("clang_EvalResult_dispose", [ctypes.c_void_p], None),
+        ("clang_getFileLocation", [cindex.SourceLocation, *[ctypes.c_void_p] * 4], None),
     ):
         function = getattr(library, name)
         function.argtypes = arguments
@@ -328,9 +329,14 @@ class _Lowering:
         start, end = extent.begin_int_data - self.origin, extent.end_int_data - self.origin
         if 0 <= start <= end <= len(self.text):
             return start, end
-        extent = cursor.extent  # inside a macro of the OpenCL header
-        start, end = extent.start.offset, extent.end.offset
+        start, end = self.offset(extent.start), self.offset(extent.end)  # inside a macro of the OpenCL header
         return (start, end) if 0 <= start <= end <= len(self.text) else (0, 0)
+
+    def offset(self, location: cindex.SourceLocation) -> int:
+        """Where a location lies in the source: that of a macro's argument, not of the macro."""
+        offset = ctypes.c_uint()
+        self.lib.clang_getFileLocation(location, None, None, None, ctypes.byref(offset))
+        return offset.value
 
     def type(self, cursor: Any) -> CType:
         type_ = self.lib.clang_getCursorType(cursor)

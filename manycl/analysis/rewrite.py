@@ -27,12 +27,16 @@ _QUERIES: dict[str, tuple[str, ...]] = {
     "get_global_offset": ("global_offset",),
     "get_global_linear_id": ("global_size", "global_offset"),
 }
-_PICK = "ulong @pick(uint d, ulong4 v, ulong other) { return d == 0 ? v.s0 : d == 1 ? v.s1 : d == 2 ? v.s2 : other; }"
+_PICK = "ulong @pick(uint d, ulong4 v) { return d == 0 ? v.s0 : d == 1 ? v.s1 : v.s2; }"
+# beyond three dimensions devices answer differently (1 in the standard, 0 in some): theirs is kept
 _HELPERS = {
-    "get_group_id": "size_t @get_group_id(uint d, ulong4 f) { return get_group_id(d) + (size_t)@pick(d, f, 0); }",
-    "get_num_groups": "size_t @get_num_groups(uint d, ulong4 n) { return (size_t)@pick(d, n, 1); }",
-    "get_global_size": "size_t @get_global_size(uint d, ulong4 s) { return (size_t)@pick(d, s, 1); }",
-    "get_global_offset": "size_t @get_global_offset(uint d, ulong4 o) { return (size_t)@pick(d, o, 0); }",
+    "get_group_id": (
+        "size_t @get_group_id(uint d, ulong4 v) { return get_group_id(d) + (d < 3 ? (size_t)@pick(d, v) : 0); }"
+    ),
+    **{
+        name: f"size_t @{name}(uint d, ulong4 v) {{ return d < 3 ? (size_t)@pick(d, v) : {name}(d); }}"
+        for name in ("get_num_groups", "get_global_size", "get_global_offset")
+    },
     "get_global_linear_id": (
         "size_t @get_global_linear_id(ulong4 s, ulong4 o) { return (size_t)(((get_global_id(2) - o.s2) * s.s1"
         " + (get_global_id(1) - o.s1)) * s.s0 + (get_global_id(0) - o.s0)); }"

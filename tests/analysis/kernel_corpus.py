@@ -2,7 +2,15 @@
 
 import corpus_access
 import corpus_control
+import corpus_groups
+import corpus_published
 import corpus_vectors
 
-CASES = (*corpus_access.CASES, *corpus_control.CASES, *corpus_vectors.CASES)
+CASES = (
+    *corpus_access.CASES,
+    *corpus_control.CASES,
+    *corpus_vectors.CASES,
+    *corpus_groups.CASES,
+    *corpus_published.CASES,
+)
 BY_NAME = {case.name: case for case in CASES}

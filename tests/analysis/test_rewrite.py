@@ -1,0 +1,188 @@
+"""Sub-kernels: a launch put together from any ranges of its work-groups gives the bits of the whole launch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import rewrite_corpus as corpus
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from manycl.analysis import parse_program
+from manycl.analysis.rewrite import SubKernel
+from manycl.analysis.service import sub_kernel
+
+cl = pytest.importorskip("pyopencl")
+
+OCLGRIND, POCL = "Oclgrind", "Portable"
+LAUNCHES = {  # global size, local size, offset
+    1: ((12,), (3,), (5,)),
+    2: ((8, 6), (2, 3), (3, 7)),
+    3: ((6, 4, 4), (2, 2, 1), (0, 9, 2)),
+}
+Ranges = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]  # (first group, groups)
+
+
+@functools.cache
+def device(name: str) -> Any:
+    for platform in cl.get_platforms():
+        if name in platform.name:
+            for found in platform.get_devices():
+                context = cl.Context([found])
+                return found, context, cl.CommandQueue(context)
+    pytest.skip(f"no {name} here")
+
+
+@functools.cache
+def built(name: str, source: str, options: tuple[str, ...]) -> Any:
+    found, context, _ = device(name)
+    return cl.Program(context, source).build(["-w", *options], devices=[found])
+
+
+@functools.cache
+def function(name: str, source: str, options: tuple[str, ...], kernel: str) -> Any:
+    return cl.Kernel(built(name, source, options), kernel)
+
+
+@functools.cache
+def edited(kernel: str) -> tuple[str, tuple[str, ...], SubKernel]:
+    """The kernel's program, its build options and its sub-kernel."""
+    source, options = (corpus.ASKING_NEW, ("-cl-std=CL3.0",)) if kernel in corpus.NEW else (corpus.ASKING, ())
+    return source, options, sub_kernel(parse_program(source, options=options), kernel)
+
+
+def inputs() -> np.ndarray:
+    return np.random.default_rng(7).integers(0, 1000, corpus.SLOTS).astype(np.int32)
+
+
+class Buffers:
+    """Output full of sentinels, and input."""
+
+    def __init__(self, name: str) -> None:
+        _, context, self.queue = device(name)
+        flags = cl.mem_flags.COPY_HOST_PTR
+        self.out = cl.Buffer(context, flags, hostbuf=np.full(corpus.SLOTS, 0xABCDEF0123, np.uint64))
+        self.input = cl.Buffer(context, flags, hostbuf=inputs())
+
+    def result(self) -> np.ndarray:
+        found = np.empty(corpus.SLOTS, np.uint64)
+        cl.enqueue_copy(self.queue, found, self.out)
+        self.out.release()
+        self.input.release()
+        return found
+
+
+@functools.cache
+def whole(name: str, kernel: str, dimensions: int) -> np.ndarray:
+    """What the unchanged kernel's whole launch writes."""
+    source, options, _ = edited(kernel)
+    buffers = Buffers(name)
+    original = function(name, source, options, kernel)
+    size, local, offset = LAUNCHES[dimensions]
+    cl.enqueue_nd_range_kernel(_set(original, buffers), *_range(buffers, original, size, local, offset))
+    return buffers.result()
+
+
+def _set(kernel: Any, buffers: Buffers, hidden: Sequence[bytes] = ()) -> Any:
+    for index, value in enumerate((buffers.out, buffers.input, *hidden)):
+        kernel.set_arg(index, np.frombuffer(value, np.uint8) if isinstance(value, bytes) else value)
+    return buffers.queue
+
+
+def _range(buffers: Buffers, kernel: Any, size: Any, local: Any, offset: Any) -> tuple[Any, ...]:
+    return kernel, size, local, offset
+
+
+def pieces(name: str, kernel: str, dimensions: int, ranges: Ranges) -> np.ndarray:
+    """What the ranges write, one after another."""
+    _, _, sub = edited(kernel)
+    assert not sub.reason
+    rewritten = function(name, sub.source, sub.options, kernel)
+    buffers = Buffers(name)
+    size, local, offset = LAUNCHES[dimensions]
+    for first, groups in ranges:
+        part, start, hidden = sub.arguments(size, local, offset, first, groups)
+        assert len(hidden) == len(sub.hidden)
+        cl.enqueue_nd_range_kernel(_set(rewritten, buffers, hidden), rewritten, part, local, start)
+    return buffers.result()
+
+
+def grid(dimensions: int) -> tuple[int, ...]:
+    size, local, _ = LAUNCHES[dimensions]
+    return tuple(s // n for s, n in zip(size, local, strict=True))
+
+
+def one_by_one(dimensions: int) -> Ranges:
+    return [(tuple(index), (1,) * dimensions) for index in np.ndindex(grid(dimensions))][::-1]
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> tuple[int, Ranges]:
+    """A number of dimensions, and its groups cut into ranges, in any order."""
+    dimensions = draw(st.integers(1, 3))
+    parts = [((0,) * dimensions, grid(dimensions))]
+    for _ in range(draw(st.integers(0, 5))):
+        first, groups = parts.pop(draw(st.integers(0, len(parts) - 1)))
+        d = draw(st.integers(0, dimensions - 1))
+        cut = draw(st.integers(0, groups[d]))
+        for at, count in ((0, cut), (cut, groups[d] - cut)):
+            if count:
+                begin = (*first[:d], first[d] + at, *first[d + 1 :])
+                parts.append((begin, (*groups[:d], count, *groups[d + 1 :])))
+    return dimensions, draw(st.permutations(parts))
+
+
+def check(name: str, kernel: str, dimensions: int, ranges: Ranges) -> None:
+    found, expected = pieces(name, kernel, dimensions, ranges), whole(name, kernel, dimensions)
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kernel", [*corpus.OLD, *corpus.PLAIN])
+def test_whole_and_single_groups_on_oclgrind(kernel: str) -> None:
+    for dimensions in (1, 2, 3):
+        check(OCLGRIND, kernel, dimensions, [((0,) * dimensions, grid(dimensions))])
+    check(OCLGRIND, kernel, 2, one_by_one(2))
+
+
+@pytest.mark.parametrize("kernel", [*corpus.OLD[::3], *corpus.NEW])
+def test_whole_and_single_groups_on_pocl(kernel: str) -> None:
+    for dimensions in (1, 2, 3):
+        check(POCL, kernel, dimensions, [((0,) * dimensions, grid(dimensions))])
+        check(POCL, kernel, dimensions, one_by_one(dimensions))
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from([*corpus.OLD, *corpus.PLAIN]), partitions())
+def test_any_partition_on_oclgrind(kernel: str, partition: tuple[int, Ranges]) -> None:
+    check(OCLGRIND, kernel, *partition)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from([*corpus.OLD[::3], *corpus.NEW]), partitions())
+def test_any_partition_on_pocl(kernel: str, partition: tuple[int, Ranges]) -> None:
+    check(POCL, kernel, *partition)
+
+
+def test_the_whole_launch_is_not_what_ranges_give_without_the_rewriting() -> None:
+    """The other side: with the original kernel and an offset alone, most of these kernels go wrong."""
+    wrong = 0
+    for kernel in corpus.OLD:
+        source, options, sub = edited(kernel)
+        buffers = Buffers(OCLGRIND)
+        original = function(OCLGRIND, source, options, kernel)
+        size, local, offset = LAUNCHES[2]
+        for first, groups in one_by_one(2):
+            part, start, _ = sub.arguments(size, local, offset, first, groups)
+            cl.enqueue_nd_range_kernel(_set(original, buffers), original, part, local, start)
+        wrong += not np.array_equal(buffers.result(), whole(OCLGRIND, kernel, 2))
+    assert wrong >= len(corpus.OLD) - 8
+
+
+@pytest.mark.parametrize("kernel", corpus.PLAIN)
+def test_kernels_that_ask_for_nothing_stay_as_they_are(kernel: str) -> None:
+    source, options, sub = edited(kernel)
+    assert (sub.source, sub.options, sub.hidden, sub.edited) == (source, options, (), False)
