@@ -9,8 +9,8 @@ import numpy as np
 
 from manycl.analysis.facts import ArgumentFacts
 from manycl.errors import LaunchError
+from manycl.expressions import Number, suggest
 from manycl.front.application import Contents
-from manycl.front.expressions import Number, suggest
 from manycl.front.json_lines import Place
 from manycl.graph.launch import TYPES, scalar_bytes, split_type, stored_lanes
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from manycl.errors import SpecificationError
+from manycl.expressions import Number
 from manycl.front.application import Application
-from manycl.front.expressions import Number
 from manycl.front.json_lines import Place, parse, read_text
 from manycl.front.pyschedcl_kernels import Edge, Kernel, Reader, as_object
 from manycl.front.schema import show

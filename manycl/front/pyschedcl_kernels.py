@@ -14,10 +14,7 @@ from typing import Any, NamedTuple
 
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.errors import LaunchError
-from manycl.front.application import Application, Contents
-from manycl.front.assemble import Draft, DraftArgument, DraftBuffer, DraftEdge, DraftKernel, assemble
-from manycl.front.contents import array_type
-from manycl.front.expressions import (
+from manycl.expressions import (
     IDENTIFIER,
     ExpressionError,
     Number,
@@ -27,6 +24,9 @@ from manycl.front.expressions import (
     split_list,
     suggest,
 )
+from manycl.front.application import Application, Contents
+from manycl.front.assemble import Draft, DraftArgument, DraftBuffer, DraftEdge, DraftKernel, assemble
+from manycl.front.contents import array_type
 from manycl.front.json_lines import Place
 from manycl.front.kernel_files import KernelFiles
 from manycl.front.schema import show

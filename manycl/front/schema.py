@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from manycl.front.expressions import suggest
+from manycl.expressions import suggest
 from manycl.front.json_lines import Place, Where
 
 SCHEMA_PATH = Path(__file__).with_name("specification.schema.json")

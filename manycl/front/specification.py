@@ -11,6 +11,7 @@ from typing import Any
 
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.errors import LaunchError
+from manycl.expressions import suggest
 from manycl.front import contents
 from manycl.front.application import Application, Contents, Output
 from manycl.front.assemble import (
@@ -24,7 +25,6 @@ from manycl.front.assemble import (
     output,
 )
 from manycl.front.contents import struct_bytes
-from manycl.front.expressions import suggest
 from manycl.front.json_lines import Place
 from manycl.front.kernel_files import KernelFiles
 from manycl.front.schema import check

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from manycl.front.expressions import ExpressionError, Number, evaluate, evaluate_integer, expand, suggest
+from manycl.expressions import ExpressionError, Number, evaluate, evaluate_integer, expand, suggest
 from manycl.front.json_lines import Place
 
 MAX_REPEAT = 100_000

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from manycl.front.expressions import FUNCTIONS
+from manycl.expressions import FUNCTIONS
 from manycl.front.load import load_application
 from manycl.front.schema import SCHEMA_PATH
 

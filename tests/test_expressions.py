@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.front.expressions import (
+from manycl.expressions import (
     ExpressionError,
     evaluate,
     evaluate_integer,

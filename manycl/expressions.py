@@ -122,7 +122,8 @@ _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
 
 
 @lru_cache(maxsize=4096)
-def _parse(text: str) -> ast.expr:
+def parse(text: str) -> ast.expr:
+    """The syntax tree of an expression; what it may hold is for the caller to say. Raises ExpressionError."""
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"an expression of {len(text)} characters is too long (at most {MAX_LENGTH})")
     if not text.strip():
@@ -132,7 +133,7 @@ def _parse(text: str) -> ast.expr:
             warnings.simplefilter("error")
             return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError, Warning):
-        raise ExpressionError(f"{_show(text)} is not an arithmetic expression") from None
+        raise ExpressionError(f"{show(text)} is not an arithmetic expression") from None
 
 
 def evaluate(value: str | Number, scope: Mapping[str, Number], *, pyschedcl: bool = False) -> Number:
@@ -145,16 +146,16 @@ def evaluate(value: str | Number, scope: Mapping[str, Number], *, pyschedcl: boo
         if known is not None:
             return known
         try:
-            return _check(_evaluate(_parse(value), scope, pyschedcl))
+            return _check(_evaluate(parse(value), scope, pyschedcl))
         except ExpressionError as error:
-            plain = IDENTIFIER.match(value) or str(error).startswith(("an ", _show(value)))
-            raise ExpressionError(str(error) if plain else f"{error} (in {_show(value)})") from None
+            plain = IDENTIFIER.match(value) or str(error).startswith(("an ", show(value)))
+            raise ExpressionError(str(error) if plain else f"{error} (in {show(value)})") from None
         except RecursionError:
-            raise ExpressionError(f"{_show(value)} is nested too deeply") from None
+            raise ExpressionError(f"{show(value)} is nested too deeply") from None
         except ZeroDivisionError:
-            raise ExpressionError(f"division by zero in {_show(value)}") from None
+            raise ExpressionError(f"division by zero in {show(value)}") from None
         except (OverflowError, ValueError, TypeError):
-            raise ExpressionError(f"{_show(value)} has no finite value") from None
+            raise ExpressionError(f"{show(value)} has no finite value") from None
     return _check(value)
 
 
@@ -163,20 +164,20 @@ def evaluate_integer(value: str | Number, scope: Mapping[str, Number], *, pysche
     result = evaluate(value, scope, pyschedcl=pyschedcl)
     if isinstance(result, float):
         if not result.is_integer():
-            raise ExpressionError(f"{_show(str(value))} is {result}, which is not a whole number")
+            raise ExpressionError(f"{show(str(value))} is {result}, which is not a whole number")
         return int(result)
     return result
 
 
 def names(text: str) -> set[str]:
     """The symbols that an expression uses, functions not included. Raises ExpressionError."""
-    called = {id(n.func) for n in ast.walk(_parse(text)) if isinstance(n, ast.Call)}
-    return {n.id for n in ast.walk(_parse(text)) if isinstance(n, ast.Name) and id(n) not in called}
+    called = {id(n.func) for n in ast.walk(parse(text)) if isinstance(n, ast.Call)}
+    return {n.id for n in ast.walk(parse(text)) if isinstance(n, ast.Name) and id(n) not in called}
 
 
 def split_list(text: str) -> list[str]:
     """``"[n, m + 1]"`` -> ``["n", "m + 1"]``; another expression is a list of one. Raises ExpressionError."""
-    node = _parse(text)
+    node = parse(text)
     return [ast.unparse(e) for e in node.elts] if isinstance(node, (ast.List, ast.Tuple)) else [text]
 
 
@@ -196,7 +197,7 @@ def suggest(word: str, known: Any) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def _show(text: str) -> str:
+def show(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
@@ -237,7 +238,7 @@ def _evaluate(node: ast.expr, scope: Mapping[str, Number], python2: bool) -> Num
             return _evaluate(body if _evaluate(test, scope, python2) else other, scope, python2)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
             return _call(name, args, scope, python2)
-    raise ExpressionError(f"{_show(ast.unparse(node))} is not allowed in an expression")
+    raise ExpressionError(f"{show(ast.unparse(node))} is not allowed in an expression")
 
 
 def _logical(op: ast.boolop, values: list[ast.expr], scope: Mapping[str, Number], python2: bool) -> Number:
