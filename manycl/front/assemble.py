@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import GraphError, LaunchError
 from manycl.front.application import Contents, Output
 from manycl.front.json_lines import Place
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, LocalArg
+from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, LocalArg, Version
 from manycl.graph.launch import make_launch
 
 SHOWN_WARNINGS = 20
@@ -50,6 +51,8 @@ class DraftKernel:
     device: str = ""
     rank: float | None = None
     component: str = ""
+    annotations: tuple[Annotation, ...] = ()
+    versions: tuple[Version, ...] = ()  # the alternatives to the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +287,8 @@ def _add_launches(draft: Draft, order: list[int], keys: dict[int, int], builder:
                 device=k.device,
                 rank=k.rank,
                 global_offset=k.offset,
+                annotations=k.annotations,
+                versions=k.versions,
             )
         except LaunchError as error:
             raise k.place.error(error.message, error.hint) from None

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manycl.analysis import parse_program
+from manycl.analysis.annotations import Annotation, annotation, merge
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
 from manycl.front.arrays import Array
-from manycl.graph.graph import Argument, Launch, LocalArg
+from manycl.graph.graph import Argument, Launch, LocalArg, Version
 from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
+from manycl.graph.versions import KINDS, all_versions, check_same_arguments
 
 if TYPE_CHECKING:
     from manycl.front.queue import Event, Queue
 
 Sizes = tuple[int, ...]
+NDRange = tuple[Sizes, Sizes | None]
+Bounds = tuple[str | int, str | int]
 
 
 class LocalMemory:
@@ -61,6 +65,18 @@ class Program:
             kernel = self._kernels[name] = Kernel(self.facts, find_kernel(self.facts, name))
         return kernel
 
+    def annotate(
+        self,
+        kernel: str,
+        argument: str | int,
+        *,
+        values: Bounds | None = None,
+        distinct: bool = False,
+        within: Bounds | Mapping[str, Bounds] | None = None,
+    ) -> None:
+        """As :meth:`Kernel.annotate`, for the kernel of that name."""
+        self.kernel(kernel).annotate(argument, values=values, distinct=distinct, within=within)
+
     def __getattr__(self, name: str) -> Kernel:
         if name.startswith("_") or "facts" not in self.__dict__:
             raise AttributeError(name)
@@ -82,13 +98,56 @@ class Kernel:
         self.program = program
         self.facts = facts
         self._arguments = facts.arguments
-        self._ndranges: dict[Any, tuple[Sizes, Sizes | None]] = {}
+        self.annotations: tuple[Annotation, ...] = ()
+        self._versions: list[tuple[Kernel, tuple[str, ...], Callable[..., Any] | None]] = []
+        self._ndranges: dict[Any, NDRange] = {}
         self._scalars: dict[tuple[int, type, Any], bytes] = {}
         self._fits: set[tuple[int, Any]] = set()
 
     @property
     def name(self) -> str:
         return self.facts.name
+
+    def add_version(
+        self,
+        other: Kernel,
+        kinds: str | Sequence[str] = (),
+        *,
+        ndrange: Callable[[Sizes, Sizes | None], tuple[Sequence[int], Sequence[int] | None]] | None = None,
+    ) -> None:
+        """Declare that ``other`` does the same as this kernel, so that either may run when this one is called.
+
+        ``kinds``: the kinds of device it is for (``cpu``, ``gpu``, ``accelerator``), which then run it rather than this
+        kernel; without any, it only runs where this kernel cannot be built. ``ndrange`` turns the global and local size
+        of a call into its own: ``lambda size, local: (size, (16, 16))``. It runs with the same arguments; raises
+        LaunchError unless the two have the same arguments and directions.
+        """
+        wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+        for kind in wanted:
+            if kind not in KINDS:
+                raise LaunchError(
+                    f"kernel {self.name}: {kind!r} is no kind of device", hint=f"kinds: {', '.join(KINDS)}"
+                )
+        check_same_arguments(self.program, self.facts, other.program, other.facts)
+        self._versions.append((other, wanted, ndrange))
+
+    def annotate(
+        self,
+        argument: str | int,
+        *,
+        values: Bounds | None = None,
+        distinct: bool = False,
+        within: Bounds | Mapping[str, Bounds] | None = None,
+    ) -> None:
+        """Promise what the analysis cannot prove of a buffer argument, for all later calls. It is trusted, not checked.
+
+        ``values=("0", "n")``: every element read from this index array lies in [0, n). ``distinct=True``: no two of its
+        elements are equal. ``within=("gid0 * n", "gid0 * n + n")``: a work-item touches only these elements of the
+        argument; ``{"reads": …, "writes": …}`` to say it of one direction. The bounds' symbols are those of
+        :mod:`manycl.analysis.annotations`. Saying something again replaces it. Raises AnnotationError.
+        """
+        new = annotation(self.facts, argument, values=values, distinct=distinct, within=within)
+        self.annotations = merge(self.annotations, [new])
 
     def __call__(
         self,
@@ -133,6 +192,7 @@ class Kernel:
                     writes.append(key)
             else:
                 bound.append(self._value(fact, value))
+        offset = self._check_offset(global_offset, sizes[0]) if global_offset is not None else None
         return queue.add(
             Launch(
                 self.facts.name,
@@ -143,16 +203,16 @@ class Kernel:
                 tuple(bound),
                 tuple(reads),
                 tuple(writes),
-                self._check_offset(global_offset, sizes[0]) if global_offset is not None else None,
+                offset,
                 device,
                 rank,
+                self.annotations,
+                self._all_versions(sizes, offset) if self._versions else (),
             ),
             wait_for,
         )
 
-    def _check_sizes(
-        self, global_size: Sequence[int], local_size: Sequence[int] | None, g_times_l: bool
-    ) -> tuple[Sizes, Sizes | None]:
+    def _check_sizes(self, global_size: Sequence[int], local_size: Sequence[int] | None, g_times_l: bool) -> NDRange:
         size: Any = global_size
         if g_times_l and local_size is not None:
             size = tuple(g * w for g, w in zip(global_size, local_size, strict=True))
@@ -160,6 +220,13 @@ class Kernel:
         if type(global_size) is tuple and not g_times_l and (local_size is None or type(local_size) is tuple):
             self._ndranges[global_size, local_size] = sizes
         return sizes
+
+    def _all_versions(self, sizes: NDRange, offset: Sizes | None) -> tuple[Version, ...]:
+        others = []
+        for kernel, kinds, ndrange in self._versions:
+            size, local = check_ndrange(kernel.facts, *(ndrange(*sizes) if ndrange else sizes))
+            others.append(Version(kernel.program, kernel.facts, size, local, kinds, kernel.annotations))
+        return all_versions(Version(self.program, self.facts, *sizes, annotations=self.annotations), others, offset)
 
     def _check_offset(self, offset: Sequence[int], size: Sizes) -> Sizes:
         try:

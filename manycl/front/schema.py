@@ -150,7 +150,9 @@ class _Compiler:
         return self.k_minimum_length(node, "minLength", "must not be empty")
 
     def k_minItems(self, node: dict[str, Any]) -> Check:  # noqa: N802
-        return self.k_minimum_length(node, "minItems", "must not be an empty list")
+        least = node["minItems"]
+        words = "must not be an empty list" if least == 1 else f"must have at least {least} items"
+        return self.k_minimum_length(node, "minItems", words)
 
     def k_minProperties(self, node: dict[str, Any]) -> Check:  # noqa: N802
         return self.k_minimum_length(node, "minProperties", "must not be an empty object")

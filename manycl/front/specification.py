@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from manycl.analysis.facts import ArgumentFacts, KernelFacts
+from manycl.analysis.annotations import Annotation, AnnotationError, annotation, merge
+from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
 from manycl.expressions import suggest
 from manycl.front import contents
@@ -25,30 +25,16 @@ from manycl.front.assemble import (
     output,
 )
 from manycl.front.contents import struct_bytes
+from manycl.front.fields import Fields, inherit, kernels
 from manycl.front.json_lines import Place
 from manycl.front.kernel_files import KernelFiles
 from manycl.front.schema import check
 from manycl.front.symbols import Scope, integer, integers, limit, number, read_parameters, repetitions, text
-from manycl.graph.graph import BufferArg, LocalArg
+from manycl.graph.graph import BufferArg, LocalArg, Version
 from manycl.graph.launch import check_ndrange, scalar_bytes
+from manycl.graph.versions import check_same_arguments
 
 _EDGE = re.compile(r"\s*(\S+)\.(\w+)\s*->\s*(\S+)\.(\w+)\s*\Z")
-_GROUP_FIELDS = ("source", "options", "macros", "global", "local", "offset", "device", "rank", "component")
-
-
-@dataclass(frozen=True)
-class Fields:
-    """A kernel's fields with the places they come from (its own, or a group's), and the symbols that hold
-    there.
-    """
-
-    scope: Scope
-    place: Place
-    values: dict[str, tuple[Any, Place]] = field(default_factory=dict)
-    options: tuple[str, ...] = ()
-
-    def get(self, key: str) -> tuple[Any, Place]:
-        return self.values.get(key, (None, self.place))
 
 
 def read_specification(document: Any, place: Place, parameters: Mapping[str, str]) -> Application:
@@ -71,7 +57,8 @@ class _Reader:
     def read(self) -> Application:
         for key, node in self.document.get("buffers", {}).items():
             self.read_buffers(key, node, self.place.at("buffers", key))
-        for fields in self.kernels(self.document, self.place, Fields(self.scope, self.place)):
+        whole = inherit(self.document, self.place, Fields(self.scope, self.place), ("source",))
+        for fields in kernels(self.document, self.place, whole):
             self.read_kernel(fields)
         if not self.draft.kernels:
             raise self.place.at("kernels").error("there are no kernels (every repetition is empty)")
@@ -134,51 +121,16 @@ class _Reader:
 
     # Kernels
 
-    def kernels(self, node: dict[str, Any], place: Place, group: Fields) -> Iterator[Fields]:
-        """Every kernel of a list, groups and repetitions expanded."""
-        outer = self.inherit(node, place, group)
-        for index, entry in enumerate(node["kernels"]):
-            here = place.at("kernels", index)
-            for scope in repetitions(entry, outer.scope, here):
-                inside = Fields(scope, here, outer.values, outer.options)
-                if "kernels" in entry:
-                    for name in ("id", "name", "args"):
-                        if name in entry:
-                            raise here.at(name).error("a group of kernels has no such field")
-                    yield from self.kernels(entry, here, inside)
-                else:
-                    for name in ("name", "global", "args"):
-                        if name not in entry and name not in outer.values:
-                            raise here.error(f"the field {name!r} is missing")
-                    yield self.inherit(entry, here, inside)
-
-    def inherit(self, node: dict[str, Any], place: Place, outer: Fields) -> Fields:
-        values = dict(outer.values)
-        keys = ("source",) if node is self.document else (*_GROUP_FIELDS, "id", "name", "args")
-        values.update((key, (node[key], place.at(key))) for key in keys if key in node)
-        options = list(outer.options)
-        for index, option in enumerate(node.get("options", ())):
-            options.append(text(option, outer.scope, place.at("options", index)))
-        for name, value in node.get("macros", {}).items():
-            options.append(f"-D{name}={number(value, outer.scope, place.at('macros', name))}")
-        return Fields(outer.scope, place, values, tuple(options))
-
     def read_kernel(self, fields: Fields) -> None:
         scope, place = fields.scope, fields.place
         index = len(self.draft.kernels)
         limit(index + 1, place)
         identifier, id_place = fields.get("id")
-        name, name_place = fields.get("name")
-        source, source_place = fields.get("source")
-        if source is None:
-            raise place.error("the field 'source' is missing (here, in a group, or for the whole file)")
-        name = text(name, scope, name_place)
         key = str(index) if identifier is None else text(str(identifier), scope, id_place)
         if key in self.ids:
             raise id_place.error(f"there are two kernels with the id {key!r}")
         self.ids[key] = index
-        source = text(source, scope, source_place)
-        program, kernel = self.programs.kernel(source, name, fields.options, source_place, name_place)
+        program, kernel = self.read_program(fields)
         offset, offset_place = fields.get("offset")
         rank, rank_place = fields.get("rank")
         component, component_place = fields.get("component")
@@ -186,7 +138,7 @@ class _Reader:
         self.draft.kernels.append(
             DraftKernel(
                 id=key,
-                name=name if identifier is None else key,
+                name=kernel.name if identifier is None else key,
                 place=place,
                 program=program,
                 kernel=kernel,
@@ -197,8 +149,45 @@ class _Reader:
                 device=self.read_device(fields),
                 rank=None if rank is None else float(number(rank, scope, rank_place)),
                 component="" if component is None else text(component, scope, component_place),
+                annotations=self.read_annotations(kernel, scope, *fields.get("annotations")),
+                versions=tuple(self.read_versions(program, kernel, fields)),
             )
         )
+
+    def read_program(self, fields: Fields) -> tuple[ProgramFacts, KernelFacts]:
+        name, name_place = fields.get("name")
+        source, source_place = fields.get("source")
+        if source is None:
+            raise fields.place.error("the field 'source' is missing (here, in a group, or for the whole file)")
+        name, source = text(name, fields.scope, name_place), text(source, fields.scope, source_place)
+        return self.programs.kernel(source, name, fields.options, source_place, name_place)
+
+    def read_versions(self, program: ProgramFacts, kernel: KernelFacts, own: Fields) -> Iterator[Version]:
+        nodes, place = own.get("versions")
+        for index, node in enumerate(nodes or ()):
+            here = place.at(index)
+            fields = inherit(node, here, own)
+            if "global" in node and "local" not in node:
+                fields.values.pop("local", None)  # an NDRange of its own
+            version_program, version = self.read_program(fields)
+            try:
+                check_same_arguments(program, kernel, version_program, version)
+            except LaunchError as error:
+                raise here.error(error.message) from None
+            size, local = self.read_ndrange(version, fields)
+            kinds = node.get("for", ())
+            kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+            promised = self.read_annotations(version, own.scope, node.get("annotations"), here.at("annotations"))
+            yield Version(version_program, version, size, local, kinds, promised)
+
+    def read_annotations(self, kernel: KernelFacts, scope: Scope, nodes: Any, place: Place) -> tuple[Annotation, ...]:
+        found: list[Annotation] = []
+        for name, node in (nodes or {}).items():
+            try:
+                found.append(annotation(kernel, name, **node, symbols=scope))
+            except AnnotationError as error:
+                raise place.at(name, *error.field).error(error.message, error.hint) from None
+        return merge((), found)
 
     def read_ndrange(self, kernel: KernelFacts, fields: Fields) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         size, size_place = fields.get("global")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 
 
@@ -37,13 +38,27 @@ Argument = BufferArg | LocalArg | bytes
 """A launch's argument: a buffer, local memory, or a scalar (or struct) as the bytes the kernel receives."""
 
 
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One implementation of a step, with an NDRange of its own. ``kinds``: the device kinds it is for (none: any)."""
+
+    program: ProgramFacts
+    kernel: KernelFacts
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...] | None
+    kinds: tuple[str, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+
+
 @dataclass(slots=True, eq=False)
 class Launch:
     """One kernel launch. ``reads`` and ``writes`` are buffer keys (one in both: read and written).
 
     ``device`` is a preference: ``""`` any, a kind (``cpu``, ``gpu``), or a device's name. ``rank`` orders the frontier
-    before everything else (higher first). Sizes are in work-items, as for clEnqueueNDRangeKernel. Treat as frozen
-    (plain slots because ten thousand of them are made per run).
+    before everything else (higher first). Sizes are in work-items, as for clEnqueueNDRangeKernel. ``annotations`` are
+    the user's promises about the arguments. ``versions``, where there are several, are all implementations, the
+    launch's own kernel first: any of them may run, with the same arguments (:mod:`manycl.graph.versions`). Treat as
+    frozen (plain slots because ten thousand of them are made per run).
     """
 
     name: str
@@ -57,6 +72,8 @@ class Launch:
     global_offset: tuple[int, ...] | None = None
     device: str = ""
     rank: float | None = None
+    annotations: tuple[Annotation, ...] = ()
+    versions: tuple[Version, ...] = ()
 
     @property
     def work_items(self) -> int:

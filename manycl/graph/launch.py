@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
-from manycl.graph.graph import Argument, Buffer, BufferArg, Launch, LocalArg
+from manycl.graph.graph import Argument, Buffer, BufferArg, Launch, LocalArg, Version
+from manycl.graph.versions import all_versions
 
 Sizes = tuple[int, ...]
 
@@ -251,13 +253,15 @@ def make_launch(
     rank: float | None = None,
     global_offset: tuple[int, ...] | None = None,
     max_work_group: int | None = None,
+    annotations: tuple[Annotation, ...] = (),
+    versions: Sequence[Version] = (),
 ) -> Launch:
     """A checked launch. ``args`` are BufferArg, LocalArg or values for scalars, one per parameter of the
     kernel.
 
     ``buffers`` are the buffers by key; ``dtypes`` the NumPy types of those whose element type is to be
-    checked. What the launch reads and writes is what the analysis found, whatever anyone declared. Raises
-    LaunchError.
+    checked. What the launch reads and writes is what the analysis found, whatever anyone declared.
+    ``versions`` are the alternatives to the kernel. Raises LaunchError.
     """
     kernel = find_kernel(program, kernel_name)
     where = f"kernel {kernel.name}" if name in ("", kernel.name) else f"kernel {kernel.name} ({name})"
@@ -278,6 +282,9 @@ def make_launch(
                 reads.append(value.key)
             if facts.writes and value.key not in writes:
                 writes.append(value.key)
+    own = Version(program, kernel, size, local, annotations=annotations)
+    for version in versions:
+        check_ndrange(version.kernel, version.global_size, version.local_size, max_work_group=max_work_group)
     return Launch(
         name=name or kernel.name,
         program=program,
@@ -290,6 +297,8 @@ def make_launch(
         global_offset=global_offset,
         device=device,
         rank=rank,
+        annotations=annotations,
+        versions=all_versions(own, versions, global_offset) if versions else (),
     )
 
 

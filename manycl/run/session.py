@@ -210,11 +210,15 @@ class Session:
         """Programs and kernels exist on the devices before time starts."""
         if self._built is not None and self._built[0] is graph and self._built[1] == devices:
             return
-        kernels = {(id(n.program), n.kernel.name): n for n in graph.nodes if isinstance(n, Launch)}
+        launches = [n for n in graph.nodes if isinstance(n, Launch)]
+        kernels = {(id(n.program), n.kernel.name): n for n in launches if not n.versions}
+        several = [n for n in launches if n.versions]
         self.backend.programs.build([n.program for n in kernels.values()], devices)
         for device in devices:
             for launch in kernels.values():
                 self.backend.programs.kernel(launch.program, launch.kernel.name, device)
+            for launch in several:
+                self.backend.programs.version(launch, device)
         self._built = (graph, devices)
 
     def _learn(self) -> None:

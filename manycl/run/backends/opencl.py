@@ -17,7 +17,7 @@ from typing import Any
 import pyopencl as cl
 
 from manycl.errors import ManyclError
-from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
 from manycl.machine import HOST, Machine
 from manycl.run.backend import Command, Done, Download, Failed, HostCall, Report, Run, Upload
 from manycl.run.backends.memory import Memory
@@ -253,7 +253,10 @@ class OpenCLBackend:
         node, device, queue, after, _ = command
         launch = self._graph.nodes[node]
         assert isinstance(launch, Launch)
-        kernel = self.programs.kernel(launch.program, launch.kernel.name, device)
+        chosen: Launch | Version = launch
+        if launch.versions:
+            chosen = self.record.versions[node] = self.programs.version(launch, device)
+        kernel = self.programs.kernel(chosen.program, chosen.kernel.name, device)
         buffers = self.memory.buffers(device)
         held = kernel.held
         for index, arg in enumerate(launch.args):
@@ -267,8 +270,8 @@ class OpenCLBackend:
         event = _enqueue(
             driver.queues[queue],
             kernel.cl,
-            launch.global_size,
-            launch.local_size,
+            chosen.global_size,
+            chosen.local_size,
             launch.global_offset,
             [events[t] for t in after] if after else None,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,8 @@ import pyopencl as cl
 
 from manycl.analysis.facts import ProgramFacts
 from manycl.errors import Diagnostic, SourceError
-from manycl.graph.graph import LocalArg
+from manycl.graph.graph import Launch, LocalArg, Version
+from manycl.graph.versions import preferred
 from manycl.machine import Machine
 
 _Key = tuple[str, tuple[str, ...], str]
@@ -57,6 +59,7 @@ class Programs:
         self._built: list[dict[_Key, cl.Program]] = [{} for _ in devices]
         self._kernels: list[dict[tuple[int, str], KernelObject]] = [{} for _ in devices]
         self._alive: dict[int, ProgramFacts] = {}  # keeps the id of every program that _kernels is keyed by
+        self._chosen: list[dict[tuple[Any, ...], int]] = [{} for _ in devices]
 
     def build(self, programs: Iterable[ProgramFacts], devices: Iterable[int]) -> None:
         """Build what is not built yet, several at once (building releases the GIL)."""
@@ -88,6 +91,47 @@ class Programs:
                 ) from None
             found = self._kernels[device][key] = KernelObject(kernel, len(program.kernels[name].arguments))
         return found
+
+    def version(self, launch: Launch, device: int) -> Version:
+        """Which of a launch's versions a device runs: of those that it can, the first in order of preference.
+
+        The ones before it, which do not build there or whose work-groups are too large, are warned about, once. Raises
+        SourceError where none is left.
+        """
+        versions = launch.versions
+        key = tuple((id(v.program), v.kernel.name, v.kinds, v.local_size) for v in versions)
+        chosen = self._chosen[device].get(key)
+        if chosen is None:
+            chosen = self._chosen[device][key] = self._choose(launch, device)
+            self._alive.update((id(v.program), v.program) for v in versions)
+        return versions[chosen]
+
+    def _choose(self, launch: Launch, device: int) -> int:
+        name, kind = self._machine.devices[device].name, self._machine.devices[device].kind
+        faults: list[str] = []
+        diagnostics: list[Diagnostic] = []
+        for index in preferred(launch.versions, kind):
+            version = launch.versions[index]
+            words = f"kernel {version.kernel.name} ({version.program.path}:{version.kernel.line})"
+            try:
+                fault = self._too_large(version, device)
+            except SourceError as error:
+                fault = error.message.partition("\n")[0]
+                diagnostics += error.diagnostics
+            if not fault:
+                for fault in faults:
+                    warnings.warn(fault, RuntimeWarning, stacklevel=2)
+                return index
+            faults.append(f"a version of {launch.name} is left out on {name}: {words}: {fault}")
+        raise SourceError("\n".join([f"no version of {launch.name} can run on {name}", *faults]), tuple(diagnostics))
+
+    def _too_large(self, version: Version, device: int) -> str:
+        """Build a version; what is wrong with its work-groups on the device, or nothing."""
+        kernel = self.kernel(version.program, version.kernel.name, device).cl
+        most = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, self._devices[device])
+        if version.local_size is None or math.prod(version.local_size) <= most:
+            return ""
+        return f"its work-groups {version.local_size} have more than {most} work-items"
 
     def unbind(self) -> None:
         """Let go of the buffers that arguments are set to."""

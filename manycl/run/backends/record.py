@@ -7,7 +7,7 @@ from typing import Any
 
 import pyopencl as cl
 
-from manycl.graph.graph import Graph, Launch
+from manycl.graph.graph import Graph, Launch, Version
 from manycl.machine import Machine
 from manycl.run.backend import Failed
 from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
@@ -26,6 +26,7 @@ class OpenCLRecord:
         self.machine = machine
         self.begin = begin
         self.kernels: list[tuple[int, int, int, cl.Event]] = []  # node, device, queue, event
+        self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
         self.transfers: list[tuple[int, int, bool, Any]] = []  # buffer, device, is upload, event or Future
         self.hosts: list[tuple[int, float, float]] = []
         self.offsets: list[float] = []
@@ -69,6 +70,7 @@ class OpenCLRecord:
         for node, device, queue, start, end in self.times():
             launch = graph.nodes[node]
             assert isinstance(launch, Launch)
+            ran = self.versions.get(node, launch)
             out.append(
                 KernelEvent(
                     node,
@@ -77,10 +79,10 @@ class OpenCLRecord:
                     queue,
                     start,
                     end,
-                    launch.global_size,
-                    launch.local_size,
+                    ran.global_size,
+                    ran.local_size,
                     component.get(node, -1),
-                    launch.kernel.name,
+                    ran.kernel.name,
                 )
             )
         out.extend(self._transfer_events())

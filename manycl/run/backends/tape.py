@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyopencl as cl
 
-from manycl.graph.graph import BufferArg, Graph, Launch
+from manycl.graph.graph import BufferArg, Graph, Launch, Version
 from manycl.run.backend import Command, Failed, Run
 from manycl.run.backends.programs import KernelObject
 from manycl.run.backends.record import OpenCLRecord
@@ -29,7 +29,8 @@ class Tape:
     """``entries``: kernel, the arguments that earlier entries do not leave as they must be, queue, sizes, offset, and
     the entries it waits for. ``places``: (node, device, queue) of each. ``needs``: (buffer, memory bit) that must be
     valid, or undefined, before. ``leaves``: where written buffers are valid afterwards. ``version``: of the memory
-    whose buffer objects it holds."""
+    whose buffer objects it holds. ``versions``: which one runs, of nodes that have several versions of their kernel.
+    """
 
     graph: Graph
     entries: tuple[tuple[Any, ...], ...]
@@ -37,6 +38,7 @@ class Tape:
     needs: tuple[tuple[int, int], ...]
     leaves: dict[int, int]
     version: int
+    versions: dict[int, Version]
 
 
 def record(backend: OpenCLBackend, graph: Graph, commands: Sequence[Command]) -> Tape | None:
@@ -49,6 +51,7 @@ def record(backend: OpenCLBackend, graph: Graph, commands: Sequence[Command]) ->
     needs: set[tuple[int, int]] = set()
     leaves: dict[int, int] = {}
     held: dict[int, tuple[KernelObject, list[Any]]] = {}
+    versions: dict[int, Version] = {}
     for command in commands:
         assert isinstance(command, Run)
         node, device, queue, after, _ = command
@@ -59,7 +62,10 @@ def record(backend: OpenCLBackend, graph: Graph, commands: Sequence[Command]) ->
         for key in launch.writes:
             leaves[key] = bit
         index[node] = len(entries)
-        kernel = backend.programs.kernel(launch.program, launch.kernel.name, device)
+        chosen: Launch | Version = launch
+        if launch.versions:
+            chosen = versions[node] = backend.programs.version(launch, device)
+        kernel = backend.programs.kernel(chosen.program, chosen.kernel.name, device)
         wanted = [backend.memory.on_device(a.key, device) if isinstance(a, BufferArg) else a for a in launch.args]
         before = held.get(id(kernel), (kernel, [None] * len(wanted)))[1]
         held[id(kernel)] = (kernel, wanted)
@@ -69,14 +75,15 @@ def record(backend: OpenCLBackend, graph: Graph, commands: Sequence[Command]) ->
                 kernel.set,
                 tuple((i, w) for i, (w, b) in enumerate(zip(wanted, before, strict=True)) if not _same(w, b)),
                 backend.drivers[device].queues[queue],
-                launch.global_size,
-                launch.local_size,
+                chosen.global_size,
+                chosen.local_size,
                 launch.global_offset,
                 tuple(index[t] for t in after),
             )
         )
         places.append((node, device, queue))
-    return Tape(graph, tuple(entries), tuple(places), tuple(sorted(needs)), leaves, backend.memory.version)
+    needed = tuple(sorted(needs))
+    return Tape(graph, tuple(entries), tuple(places), needed, leaves, backend.memory.version, versions)
 
 
 def _same(value: Any, held: Any) -> bool:
@@ -91,6 +98,7 @@ def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
     begin = time.perf_counter()
     result = OpenCLRecord(tape.graph, backend.machine, begin, profiled=backend.profile)
     result.offsets = offsets
+    result.versions = tape.versions
     events: list[cl.Event] = []
     append = events.append
     try:
