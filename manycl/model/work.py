@@ -1,0 +1,92 @@
+"""What a model is asked and what it answers: the work of a launch, and an estimate of its time that says how good it
+is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+_NONE: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work of a launch or of a range of its work-groups.
+
+    ``f`` is the product of the trip counts of the kernel's loops, so that ``work_items * f`` is MKMD's cost function
+    (Section 4, Eq. 1); 1 where nothing is known of them. ``operations`` are totals over the range by kind (empty:
+    not counted), ``global_bytes`` what is read from and written to global memory.
+    """
+
+    work_items: int
+    work_groups: int
+    f: float = 1.0
+    operations: Mapping[str, float] = field(default_factory=lambda: _NONE)
+    global_bytes: float = 0.0
+
+    @property
+    def cost(self) -> float:
+        """MKMD's T f."""
+        return self.work_items * self.f
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A predicted time in seconds, between ``low`` and ``high`` nine times out of ten as far as anybody knows.
+
+    ``source`` says which model it is from; ``error_percent`` how far off that model has been for this kernel and
+    device (None: never compared); ``samples`` how many measurements it rests on.
+    """
+
+    seconds: float
+    low: float
+    high: float
+    source: str
+    error_percent: float | None = None
+    samples: int = 0
+
+    @property
+    def spread(self) -> float:
+        """How wide the bar is: the factor between its ends (1: certain)."""
+        return self.high / self.low if self.low > 0 else math.inf
+
+    def times(self, factor: float) -> Estimate:
+        """The same estimate for a device that takes ``factor`` times as long."""
+        if factor == 1.0:
+            return self
+        ends = (self.seconds * factor, self.low * factor, self.high * factor)
+        return Estimate(*ends, self.source, self.error_percent, self.samples)
+
+
+NOTHING = Estimate(0.0, 0.0, 0.0, "nothing to do", 0.0)
+
+
+def beyond(value: float, least: float, most: float) -> float:
+    """How many times a value lies outside of a range of positive numbers: 1 inside, 2 at twice the most or half the
+    least."""
+    if value > most:
+        return value / most if most > 0 else math.inf
+    if value < least:
+        return least / value if value > 0 else math.inf
+    return 1.0
+
+
+FLOOR = 0.02
+"""No model is trusted to be better than this fraction: what fits five points exactly is luck, not knowledge."""
+
+
+def around(seconds: float, error: float, distance: float, source: str, samples: int, unsure: float) -> Estimate:
+    """An estimate of a model whose mean relative error is ``error`` (fraction; ``unsure`` where it is not known),
+    ``distance`` times outside of its data (:func:`beyond`).
+
+    Inside, the bar has the width that nine of ten errors keep to where the mean of their sizes is ``error`` and they
+    are normal: 2.06 times the mean. Outside it grows with the distance, and the source says so.
+    """
+    known = error if math.isfinite(error) else unsure
+    reach = (1.0 + 2.06 * max(known, FLOOR)) * distance
+    if distance > 1.0:
+        source = f"{source}, extrapolated"
+    percent = 100.0 * error if math.isfinite(error) else None
+    return Estimate(seconds, seconds / reach, seconds * reach, source, percent, samples)
