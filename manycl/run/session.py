@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl import flags
-from manycl.errors import DeviceError, GraphError, RunError
+from manycl.errors import DeviceError, GraphError, RunError, SourceError
 from manycl.graph.graph import Buffer, Graph, Launch
 from manycl.machine import HOST
 from manycl.model.estimate import History, ModelEstimates, kernel_key
@@ -218,7 +219,8 @@ class Session:
             for launch in kernels.values():
                 self.backend.programs.kernel(launch.program, launch.kernel.name, device)
             for launch in several:
-                self.backend.programs.version(launch, device)
+                with suppress(SourceError):  # where no version can run matters only when the launch is sent there
+                    self.backend.programs.version(launch, device)
         self._built = (graph, devices)
 
     def _learn(self) -> None:

@@ -45,6 +45,11 @@ RICH: dict[str, Any] = {
             "global": "n",
             "offset": [0],
             "args": [None, {"shape": "n", "type": "float"}, "n"],
+            "versions": [
+                {"for": "gpu", "macros": {"WIDE": "n / 2"}, "local": 8},
+                {"for": ["cpu", "gpu"], "name": "copy", "annotations": {"dst": {"within": [0, "n"]}}},
+            ],
+            "annotations": {"src": {"within": {"reads": ["gid0", "gid0 + 1"]}}},
         },
     ],
     "edges": ["k0.1 -> e.0", {"repeat": {"i": 2}, "edges": ["k{i}.1 -> e.0"][:0]}],

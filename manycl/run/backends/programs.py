@@ -59,7 +59,7 @@ class Programs:
         self._built: list[dict[_Key, cl.Program]] = [{} for _ in devices]
         self._kernels: list[dict[tuple[int, str], KernelObject]] = [{} for _ in devices]
         self._alive: dict[int, ProgramFacts] = {}  # keeps the id of every program that _kernels is keyed by
-        self._chosen: list[dict[tuple[Any, ...], int]] = [{} for _ in devices]
+        self._chosen: list[dict[tuple[Any, ...], int | SourceError]] = [{} for _ in devices]
 
     def build(self, programs: Iterable[ProgramFacts], devices: Iterable[int]) -> None:
         """Build what is not built yet, several at once (building releases the GIL)."""
@@ -102,8 +102,14 @@ class Programs:
         key = tuple((id(v.program), v.kernel.name, v.kinds, v.local_size) for v in versions)
         chosen = self._chosen[device].get(key)
         if chosen is None:
-            chosen = self._chosen[device][key] = self._choose(launch, device)
             self._alive.update((id(v.program), v.program) for v in versions)
+            try:
+                chosen = self._choose(launch, device)
+            except SourceError as error:
+                chosen = error
+            self._chosen[device][key] = chosen
+        if isinstance(chosen, SourceError):
+            raise chosen
         return versions[chosen]
 
     def _choose(self, launch: Launch, device: int) -> int:
