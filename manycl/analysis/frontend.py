@@ -149,6 +149,7 @@ _MAY_BE_ARRAYS = {
     *("DECL_REF_EXPR", "MEMBER_REF_EXPR", "ARRAY_SUBSCRIPT_EXPR", "UNARY_OPERATOR", "VAR_DECL", "FIELD_DECL"),
     *("STRING_LITERAL", "COMPOUND_LITERAL_EXPR", "INIT_LIST_EXPR", "TYPE_REF", "TYPEDEF_DECL", "MEMBER_REF"),
 }
+_CONSTANTS = {"INTEGER_LITERAL", "CHARACTER_LITERAL", "CXX_BOOL_LITERAL_EXPR", "CXX_UNARY_EXPR"}
 _ATOMIC = re.compile(r"_Atomic\((.*)\)")
 
 
@@ -353,7 +354,13 @@ class _Lowering:
             target = self.lib.clang_getCursorReferenced(cursor)
             if target.data[0]:
                 node.ref = self.reference(target)
-                decays = self.kinds.get(target._kind_id) == "PARM_DECL"
+                target_kind = self.kinds.get(target._kind_id)
+                decays = target_kind == "PARM_DECL"
+                if target_kind == "ENUM_CONSTANT_DECL":
+                    node.value = self.lib.clang_getEnumConstantDeclValue(target)
+                elif target_kind == "FIELD_DECL" and not self.lib.clang_Cursor_isBitField(target):
+                    bits = self.lib.clang_Cursor_getOffsetOfField(target)
+                    node.value = bits // 8 if bits >= 0 else None
         elif kind in ("VAR_DECL", "PARM_DECL", "FUNCTION_DECL", "FIELD_DECL"):
             node.name = cursor.spelling
             node.ref = self.reference(cursor)
@@ -361,7 +368,7 @@ class _Lowering:
             node.op = cursor.spelling
         elif kind == "UNARY_OPERATOR":
             node.op = _UNARY.get(self.lib.clang_getCursorUnaryOperatorKind(cursor), "?")
-        elif kind == "INTEGER_LITERAL":
+        elif kind in _CONSTANTS:
             node.value = self.evaluate(cursor)
         node.children = tuple(self.node(child) for child in self.children(cursor))
         if kind == "PAREN_EXPR" and node.children:

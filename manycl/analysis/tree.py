@@ -38,7 +38,8 @@ class CType:
 @dataclass(slots=True, eq=False)
 class Node:
     """One node. ``kind`` is libclang's cursor kind; ``ref`` the declaration a reference means (0: none);
-    ``op`` the operator as written; ``value`` that of an integer literal."""
+    ``op`` the operator as written; ``value`` that of an integer, character or bool literal, a ``sizeof`` or an
+    enumerator, and for a member of a record its offset in bytes (None for bit fields)."""
 
     kind: str
     type: CType

@@ -17,7 +17,7 @@ def vector(kind: str, *values: float) -> np.ndarray:
 
 CASES = (
     case("float4_copy", "y", launch(16, 4, out(64), f32(64))),
-    case("float3_copy", "y", launch(16, 4, out(64), f32(64))),
+    case("float3_copy", "y", launch(16, 4, Buffer("f4", 64, whole=True, granule=16), f32(64))),
     case("float8_scale", "y", launch(8, 2, f32(64), 3.0), idempotent=False),
     case("write_x_w", "y", launch(16, 4, out(64), f32(16)), writes="the first and last of every four"),
     case("write_lo", "y", launch(16, 4, out(64), f32(32))),

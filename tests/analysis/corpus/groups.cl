@@ -46,7 +46,7 @@ kernel void scan_group(global int *d, global int *sums, global const int *s, loc
     if (l == n - 1) sums[get_group_id(0)] = t[l];
 }
 kernel void scan_add_sums(global int *d, global const int *sums) {
-    int v = 0;
+    int v = 1;
     for (int g = 0; g < (int)get_group_id(0); g++) v += sums[g];
     d[get_global_id(0)] += v;
 }

@@ -1,0 +1,304 @@
+"""Closed forms: what an iteration of a loop changes, as a function of a counter, and how often the loop runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from manycl.analysis import expr as x
+from manycl.analysis.expr import Expr
+from manycl.analysis.paths import Env, Path, State
+from manycl.analysis.statements import Statements
+from manycl.analysis.tree import CType
+from manycl.analysis.values import OPAQUE, Cell, Memory, Pointer, Vector, integer
+
+
+@dataclass(slots=True)
+class Found:
+    """What one silent iteration did, from ``start`` on (with symbols for what changes)."""
+
+    start: Env
+    condition: Expr
+    end: State | None
+    breaks: list[State]
+    returned: bool
+    base: Path
+    first_unknown: int
+    lossy: bool
+    after: bool  # the condition is tested behind the body
+
+
+@dataclass(slots=True)
+class Form:
+    """The closed form of a loop. ``steps``: cells that grow by so much per iteration; ``settled``: cells that hold a
+    value from the second iteration on; ``lost``: cells of which only bounds are known."""
+
+    steps: dict[int, Expr] = field(default_factory=dict)
+    settled: dict[int, Cell] = field(default_factory=dict)
+    lost: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+    trips: Expr | None = None  # times that the body is begun
+    whole: Expr | None = None  # times that the condition alone allows
+    exact: bool = True
+    reason: str = ""
+    improvable: bool = False  # running every iteration would tell more
+
+
+class ClosedForms(Statements):
+    """Finding closed forms."""
+
+    def form(self, line: int, found: Found, changed: set[int]) -> Form:
+        form = Form()
+        symbols = {cell: found.start[cell] for cell in changed}
+        names = {v.key for v in symbols.values() if isinstance(v, Expr)}
+        names |= {
+            name
+            for v in symbols.values()
+            if isinstance(v, Pointer)
+            for t in v.targets
+            for name in t.offset.variables()
+            if name.startswith("@")
+        }
+        for cell in changed:
+            self.classify(cell, found, names, form)
+        self.find_trips(line, found, names, form)
+        self.check_wrapping(form)
+        if found.returned:
+            form.exact, form.reason = False, f"a return in the loop of line {line}"
+            form.improvable = True
+        form.improvable = form.improvable or found.lossy
+        return form
+
+    def invariant(self, value: Expr, names: set[str], found: Found) -> bool:
+        """Whether an expression has the same value in every iteration."""
+        for name, variable in value.variables().items():
+            if name in names:
+                return False
+            if variable.unknown and int(name[1:]) > found.first_unknown:
+                origin = self.origins[name]
+                same = origin.argument in self.read_only and origin.offset is not None
+                if not same or not self.invariant(origin.offset, names, found):  # type: ignore[arg-type]
+                    return False
+        return True
+
+    def classify(self, cell: int, found: Found, names: set[str], form: Form) -> None:
+        start = found.start[cell]
+        if found.end is None:  # the body never comes to its end
+            form.lost[cell] = None
+            return
+        end = found.end.env.get(cell, OPAQUE)
+        type_ = self.types[cell]
+        if end is start:
+            form.steps[cell] = x.ZERO
+            return
+        step = self.growth(start, end)
+        if step is not None and self.invariant(step, names, found):
+            form.steps[cell] = step
+            return
+        if isinstance(end, Expr):
+            if self.invariant(end, names, found):
+                form.settled[cell] = end
+                return
+            form.lost[cell] = self.bounds(start, end, self.env[cell])
+            data = any(v.unknown and int(n[1:]) > found.first_unknown for n, v in end.variables().items())
+            form.improvable = form.improvable or not data
+            return
+        form.lost[cell] = None
+        if isinstance(end, Pointer):
+            form.improvable = True
+        elif isinstance(end, Memory):
+            form.improvable = form.improvable or _holds_integers(type_)
+        elif isinstance(end, Vector):
+            form.improvable = form.improvable or integer(type_) is not None
+
+    @staticmethod
+    def growth(start: Cell, end: Cell) -> Expr | None:
+        if isinstance(start, Expr) and isinstance(end, Expr):
+            inner = end.args[0] if end.op == "wrap" else end
+            return x.subtract(inner, start)
+        if isinstance(start, Pointer) and isinstance(end, Pointer) and len(start.targets) == len(end.targets):
+            steps = set()
+            for one, other in zip(start.targets, end.targets, strict=True):
+                if one.base != other.base or one.condition != other.condition:
+                    return None
+                steps.add(x.subtract(other.offset, one.offset))
+            return steps.pop() if len(steps) == 1 else None
+        return None
+
+    @staticmethod
+    def bounds(start: Cell, end: Expr, before: Cell) -> tuple[int, int] | None:
+        """Within which a variable stays that is halved or doubled."""
+        inner = end.args[0] if end.op == "wrap" else end
+        if not isinstance(start, Expr) or not isinstance(before, Expr) or before.low < 0:
+            return None
+        if inner.op in ("fdiv", "tdiv") and inner.args[0] == start and inner.args[1].low >= 1:
+            return 0, before.high
+        return None
+
+    def find_trips(self, line: int, found: Found, names: set[str], form: Form) -> None:
+        """How often the body runs: as long as every part of the condition holds."""
+        counter = x.var("@k", 0, x.INFINITE)
+        limits: list[Expr] = []
+        guards: list[Expr] = []
+        for part in _parts_of(found.condition):
+            limit = self.limit(part, found, names, form, counter)
+            if self.invariant(part, names, found):
+                guards.append(part)  # holds always or never
+            elif limit is None:
+                form.exact = False
+                form.reason = form.reason or f"the condition of the loop in line {line}"
+                form.improvable = True
+            else:
+                limits.append(limit)
+        trips = _least(limits)
+        if guards and trips is not None:
+            trips = x.select(x.both(*guards), trips, x.ZERO)
+        if trips is not None and found.after:
+            trips = x.add(trips, x.ONE)
+        form.whole = trips
+        outs: list[Expr] = []
+        for state in found.breaks:
+            out = self.break_limit(state, found, names, form, counter)
+            if out is None:
+                form.exact = False
+                form.reason = f"a break in the loop of line {line}"
+                form.improvable = form.improvable or not self.on_data(state, found)
+            else:
+                outs.append(out)
+        if outs and trips is None and not limits and found.condition == x.ONE:
+            form.whole = None
+        form.trips = _least([*([trips] if trips is not None else []), *(x.add(out, x.ONE) for out in outs)])
+        if form.trips is None:
+            form.exact = False
+            form.reason = form.reason or f"the loop in line {line} has no bound that is found"
+
+    def on_data(self, state: State, found: Found) -> bool:
+        conditions = state.path.conditions(found.base)
+        return any(v.unknown and int(n[1:]) > found.first_unknown for c in conditions for n, v in c.variables().items())
+
+    def break_limit(self, state: State, found: Found, names: set[str], form: Form, counter: Expr) -> Expr | None:
+        """The first iteration in which the loop is left here; None if that is not known."""
+        if len(found.breaks) > 1:
+            return None
+        conditions = state.path.conditions(found.base)
+        for part in _parts_of(found.condition):
+            if part in conditions:
+                conditions.remove(part)
+        if not conditions:
+            return x.ZERO
+        if len(conditions) != 1:
+            return None
+        return self.limit(x.negate(conditions[0]), found, names, form, counter)
+
+    def limit(self, part: Expr, found: Found, names: set[str], form: Form, counter: Expr) -> Expr | None:
+        """The number of iterations from the first on for which a condition holds, if it then never holds again."""
+        values: dict[str, Expr] = {}
+        for name in part.variables():
+            if name not in names:
+                continue
+            cell = int(name.split("'")[0][1:])
+            start, step, before = found.start[cell], form.steps.get(cell), self.env[cell]
+            if step is None:
+                return None
+            if isinstance(before, Expr):
+                values[name] = x.add(before, x.mul(step, counter))
+            elif isinstance(start, Pointer):
+                values[name] = x.mul(step, counter)
+            else:
+                return None
+        try:
+            there = x.substitute(part, values)
+        except ZeroDivisionError:
+            return None
+        if not self.invariant(there, names, found):
+            return None
+        if counter.key not in there.variables():
+            return None
+        if there.op == "lt":
+            return _countdown(x.subtract(there.args[1], there.args[0]), counter)
+        if there.op == "not" and there.args[0].op == "eq":
+            return _until_equal(there.args[0], counter)
+        return None
+
+    def check_wrapping(self, form: Form) -> None:
+        """An unsigned or narrow counter must not come around; otherwise it is lost."""
+        if not self.concrete:
+            return
+        for cell, step in list(form.steps.items()):
+            width, before = integer(self.types[cell]), self.env[cell]
+            if width is None or step == x.ZERO or not isinstance(before, Expr) or self.types[cell].kind == "vector":
+                continue
+            if width[1] and width[0] >= 32:
+                continue  # overflow is undefined
+            last = None if form.trips is None else x.add(before, x.mul(step, form.trips))
+            low, high = x.type_range(*width)
+            if last is None or last.low < low or last.high > high:
+                del form.steps[cell]
+                form.lost[cell] = None
+                form.exact, form.improvable = False, True
+                form.reason = "a counter that may overflow"
+
+
+def _least(limits: list[Expr]) -> Expr | None:
+    result: Expr | None = None
+    for limit in limits:
+        result = limit if result is None else x.minimum(result, limit)
+    return result
+
+
+def _parts_of(condition: Expr) -> list[Expr]:
+    if condition.op == "and":
+        return list(condition.args)
+    return [] if condition == x.ONE else [condition]
+
+
+def _slope(gap: Expr, counter: Expr) -> tuple[Expr, Expr] | None:
+    """(what a linear expression is at 0, by how much it changes per step); None if it is not linear."""
+    start = x.substitute(gap, {counter.key: x.ZERO})
+    terms = zip(gap.args, gap.terms, strict=True) if gap.op == "sum" else [(gap, 1)]
+    slope: Expr = x.ZERO
+    for atom, factor in terms:
+        if atom == counter:
+            slope = x.add(slope, x.const(factor))
+        elif counter.key in atom.variables():
+            rest = [a for a in atom.args if a != counter] if atom.op == "mul" else None
+            if rest is None or len(rest) != len(atom.args) - 1 or any(counter.key in a.variables() for a in rest):
+                return None
+            product = x.const(factor)
+            for part in rest:
+                product = x.mul(product, part)
+            slope = x.add(slope, product)
+    return start, slope
+
+
+def _countdown(gap: Expr, counter: Expr) -> Expr | None:
+    """For how many steps a shrinking number is positive."""
+    found = _slope(gap, counter)
+    if found is None:
+        return None
+    start, slope = found
+    down = x.scale(slope, -1)
+    if down.low <= 0:
+        return None
+    rounds = x.divide(x.add(start, down, x.const(-1)), down, floor=True) if down.low > 0 else None
+    return None if rounds is None else x.maximum(rounds, x.ZERO)
+
+
+def _until_equal(equality: Expr, counter: Expr) -> Expr | None:
+    """For how many steps two numbers differ that meet exactly and, before, only approach each other."""
+    gap = x.subtract(equality.args[1], equality.args[0])
+    found = _slope(gap, counter)
+    if found is None or found[1].op != "const" or found[1].value == 0:
+        return None
+    start, slope = found
+    if slope.value > 0:
+        start, slope = x.scale(start, -1), x.scale(slope, -1)
+    down = -slope.value
+    if start.low < 0 or x.divisor(start) % down:
+        return None
+    return x.divide(start, x.const(down), floor=True)
+
+
+def _holds_integers(type_: CType) -> bool:
+    leaf: CType | None = type_
+    while leaf is not None and leaf.kind == "array":
+        leaf = leaf.target
+    return leaf is None or (leaf.kind not in ("float",) and leaf.base not in ("float", "double", "half"))

@@ -1,0 +1,379 @@
+"""Immutable integer expressions and conditions, with the interval each lies in.
+
+Values are mathematical integers; what a C type does to them is said by ``wrap``. Conditions are expressions that are
+0 or 1. A variable is an id of the NDRange, a scalar argument, a loop counter, or *unknown*: a value that the
+analysis cannot follow, of which only the interval holds. Two expressions are equal if they print alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import gcd
+
+INFINITE = 1 << 130
+LONGEST = 4000  # characters of an expression; longer ones become unknown
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expr:
+    """``op`` is const, var, sum (``terms`` times ``args``, plus ``value``), mul, fdiv, fmod (floor), tdiv, tmod
+    (as in C), min, max, select, wrap (``value`` bits, negative: signed), lt, le, eq, and, or, not."""
+
+    op: str
+    args: tuple[Expr, ...]
+    value: int
+    terms: tuple[int, ...]
+    key: str
+    low: int
+    high: int
+    unknown: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expr) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __str__(self) -> str:
+        return self.key
+
+    def variables(self) -> dict[str, Expr]:
+        """All variables in it by name, in order of first occurrence."""
+        found: dict[str, Expr] = {}
+        seen: set[int] = set()
+        stack = [self]
+        while stack:
+            expr = stack.pop()
+            if id(expr) in seen:
+                continue
+            seen.add(id(expr))
+            if expr.op == "var":
+                found.setdefault(expr.key, expr)
+            stack.extend(reversed(expr.args))
+        return found
+
+
+def _limit(value: int) -> int:
+    return max(-INFINITE, min(INFINITE, value))
+
+
+def _make(
+    op: str, args: tuple[Expr, ...], key: str, low: int, high: int, value: int = 0, terms: tuple[int, ...] = ()
+) -> Expr:
+    return Expr(op, args, value, terms, key, _limit(low), _limit(high), any(a.unknown for a in args))
+
+
+def const(value: int) -> Expr:
+    return Expr("const", (), value, (), str(value), value, value)
+
+
+ZERO, ONE = const(0), const(1)
+
+
+def var(name: str, low: int = -INFINITE, high: int = INFINITE, *, unknown: bool = False) -> Expr:
+    if low == high and not unknown:
+        return const(low)
+    return Expr("var", (), 0, (), name, low, high, unknown)
+
+
+def _linear(expr: Expr) -> tuple[dict[Expr, int], int]:
+    if expr.op == "const":
+        return {}, expr.value
+    if expr.op == "sum":
+        return dict(zip(expr.args, expr.terms, strict=True)), expr.value
+    return {expr: 1}, 0
+
+
+def _sum(terms: Mapping[Expr, int], constant: int) -> Expr:
+    kept = sorted(((a, f) for a, f in terms.items() if f), key=lambda pair: pair[0].key)
+    if not kept:
+        return const(constant)
+    if len(kept) == 1 and kept[0][1] == 1 and not constant:
+        return kept[0][0]
+    low = high = constant
+    words = []
+    for atom, factor in kept:
+        ends = sorted((atom.low * factor, atom.high * factor))
+        low, high = low + ends[0], high + ends[1]
+        words.append(atom.key if factor == 1 else f"{factor}*{atom.key}")
+    if constant:
+        words.append(str(constant))
+    key = "(" + " + ".join(words).replace("+ -", "- ") + ")"
+    return _make("sum", tuple(a for a, _ in kept), key, low, high, constant, tuple(f for _, f in kept))
+
+
+def add(*parts: Expr) -> Expr:
+    total: dict[Expr, int] = {}
+    constant = 0
+    for part in parts:
+        terms, number = _linear(part)
+        constant += number
+        for atom, factor in terms.items():
+            total[atom] = total.get(atom, 0) + factor
+    return _sum(total, constant)
+
+
+def scale(expr: Expr, factor: int) -> Expr:
+    terms, constant = _linear(expr)
+    return _sum({a: f * factor for a, f in terms.items()}, constant * factor)
+
+
+def subtract(left: Expr, right: Expr) -> Expr:
+    return add(left, scale(right, -1))
+
+
+def mul(left: Expr, right: Expr) -> Expr:
+    if left.op == "const":
+        return scale(right, left.value)
+    if right.op == "const":
+        return scale(left, right.value)
+    if left.op == "sum" and len(left.args) <= 6:
+        terms, constant = _linear(left)
+        return add(scale(right, constant), *(scale(mul(a, right), f) for a, f in terms.items()))
+    if right.op == "sum" and len(right.args) <= 6:
+        return mul(right, left)
+    factors = sorted(
+        [f for side in (left, right) for f in (side.args if side.op == "mul" else (side,))], key=lambda f: f.key
+    )
+    low, high = _product(left, right)
+    return _make("mul", tuple(factors), "*".join(f.key for f in factors), low, high)
+
+
+def _product(left: Expr, right: Expr) -> tuple[int, int]:
+    ends = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
+    return min(ends), max(ends)
+
+
+def divide(left: Expr, right: Expr, *, floor: bool = False) -> Expr | None:
+    """Quotient as in C, or rounded down; None where it is undefined."""
+    if right.op != "const":
+        if right.low <= 0 and (floor or right.high >= 0):
+            return None
+        if left.low >= 0 and right.low > 0:
+            return _make("fdiv", (left, right), f"({left} / {right})", 0, left.high)
+        bound = max(abs(left.low), abs(left.high))
+        return _make("tdiv", (left, right), f"({left} / {right})", -bound, bound)
+    by = right.value
+    if by == 0 or (by < 0 and floor):
+        return None
+    terms, constant = _linear(left)
+    if all(f % by == 0 for f in terms.values()) and constant % by == 0:
+        return _sum({a: f // by for a, f in terms.items()}, constant // by)
+    if by > 0 and (floor or left.low >= 0):
+        return _make("fdiv", (left, right), f"({left} / {right})", left.low // by, left.high // by)
+    bound = max(abs(left.low), abs(left.high)) // abs(by)
+    if left.op == "const":
+        return const((abs(left.value) // abs(by)) * (1 if (left.value < 0) == (by < 0) else -1))
+    return _make("tdiv", (left, right), f"({left} / {right})", -bound, bound)
+
+
+def remainder(left: Expr, right: Expr, *, floor: bool = False) -> Expr | None:
+    """Remainder as in C, or the non-negative one of a positive divisor."""
+    if right.op == "const" and right.value > 0 and (floor or left.low >= 0):
+        by = right.value
+        if left.low >= 0 and left.high < by:
+            return left
+        if left.op == "const":
+            return const(left.value % by)
+        return _make("fmod", (left, right), f"({left} % {right})", 0, by - 1)
+    if floor:
+        return None
+    quotient = divide(left, right)
+    return None if quotient is None else subtract(left, mul(quotient, right))
+
+
+def minimum(left: Expr, right: Expr) -> Expr:
+    if left.high <= right.low or left == right:
+        return left
+    if right.high <= left.low:
+        return right
+    return _make("min", (left, right), f"min({left}, {right})", min(left.low, right.low), min(left.high, right.high))
+
+
+def maximum(left: Expr, right: Expr) -> Expr:
+    if left.low >= right.high or left == right:
+        return left
+    if right.low >= left.high:
+        return right
+    return _make("max", (left, right), f"max({left}, {right})", max(left.low, right.low), max(left.high, right.high))
+
+
+def select(condition: Expr, yes: Expr, no: Expr) -> Expr:
+    if condition.op == "const":
+        return yes if condition.value else no
+    if yes == no:
+        return yes
+    low, high = min(yes.low, no.low), max(yes.high, no.high)
+    return _make("select", (condition, yes, no), f"({condition} ? {yes} : {no})", low, high)
+
+
+def wrap(expr: Expr, bits: int, signed: bool) -> Expr:
+    """The value after conversion to an integer type (two's complement)."""
+    low, high = type_range(bits, signed)
+    if low <= expr.low and expr.high <= high:
+        return expr
+    if expr.op == "const":
+        return const((expr.value - low) % (1 << bits) + low)
+    name = f"{'' if signed else 'u'}int{bits}"
+    return _make("wrap", (expr,), f"{name}({expr})", low, high, -bits if signed else bits)
+
+
+def type_range(bits: int, signed: bool) -> tuple[int, int]:
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+
+
+def less(left: Expr, right: Expr) -> Expr:
+    if left.high < right.low:
+        return ONE
+    if left.low >= right.high:
+        return ZERO
+    gap = subtract(right, left)
+    if gap.low > 0 or gap.high <= 0:
+        return ONE if gap.low > 0 else ZERO
+    return _make("lt", (left, right), f"({left} < {right})", 0, 1)
+
+
+def equal(left: Expr, right: Expr) -> Expr:
+    gap = subtract(right, left)
+    if gap.op == "const":
+        return ONE if gap.value == 0 else ZERO
+    if gap.low > 0 or gap.high < 0:
+        return ZERO
+    return _make("eq", (left, right), f"({left} == {right})", 0, 1)
+
+
+_CONDITIONS = ("lt", "eq", "and", "or", "not")
+
+
+def truth(expr: Expr) -> Expr:
+    """The condition that an expression is not 0."""
+    if expr.op in _CONDITIONS or expr in (ZERO, ONE):
+        return expr
+    if expr.op == "select":
+        return select(expr.args[0], truth(expr.args[1]), truth(expr.args[2]))
+    return negate(equal(expr, ZERO))
+
+
+def negate(condition: Expr) -> Expr:
+    if condition.op == "const":
+        return ONE if condition.value == 0 else ZERO
+    if condition.op == "not":
+        return condition.args[0]
+    if condition.op == "lt":
+        return less(condition.args[1], add(condition.args[0], ONE))
+    return _make("not", (condition,), f"!{condition}", 0, 1)
+
+
+def both(*conditions: Expr) -> Expr:
+    parts: dict[Expr, None] = {}
+    for condition in conditions:
+        for part in condition.args if condition.op == "and" else (condition,):
+            if part.op == "const":
+                if part.value == 0:
+                    return ZERO
+                continue
+            if negate(part) in parts:
+                return ZERO
+            parts[part] = None
+    return _joined("and", tuple(parts), ONE)
+
+
+def either(*conditions: Expr) -> Expr:
+    parts: dict[Expr, None] = {}
+    for condition in conditions:
+        for part in condition.args if condition.op == "or" else (condition,):
+            if part.op == "const":
+                if part.value:
+                    return ONE
+                continue
+            if negate(part) in parts:
+                return ONE
+            parts[part] = None
+    return _joined("or", tuple(parts), ZERO)
+
+
+def _joined(op: str, parts: tuple[Expr, ...], empty: Expr) -> Expr:
+    if not parts:
+        return empty
+    if len(parts) == 1:
+        return parts[0]
+    sign = " && " if op == "and" else " || "
+    return _make(op, parts, "(" + sign.join(p.key for p in parts) + ")", 0, 1)
+
+
+def divisor(expr: Expr) -> int:
+    """A number that divides the value, whatever the variables are (0 for the constant 0)."""
+    if expr.op == "const":
+        return abs(expr.value)
+    if expr.op == "sum":
+        return gcd(expr.value, *(f * divisor(a) for a, f in zip(expr.args, expr.terms, strict=True)))
+    if expr.op in ("min", "max"):
+        return gcd(*(divisor(a) for a in expr.args))
+    if expr.op == "select":
+        return gcd(divisor(expr.args[1]), divisor(expr.args[2]))
+    if expr.op == "mul":
+        product = 1
+        for factor in expr.args:
+            product *= divisor(factor)
+        return product
+    if expr.op == "wrap":
+        return gcd(1 << abs(expr.value), divisor(expr.args[0]))
+    return 1
+
+
+def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    """The expression with variables replaced, simplified again."""
+    memo: dict[str, Expr] = {}
+
+    def go(e: Expr) -> Expr:
+        if e.key not in memo:
+            memo[e.key] = _rebuild(e, values, go)
+        return memo[e.key]
+
+    return go(expr)
+
+
+def _rebuild(e: Expr, values: Mapping[str, Expr], go: Callable[[Expr], Expr]) -> Expr:
+    if e.op == "var":
+        return values.get(e.key, e)
+    if e.op == "const":
+        return e
+    args = tuple(go(a) for a in e.args)
+    if e.op == "sum":
+        return add(const(e.value), *(scale(a, f) for a, f in zip(args, e.terms, strict=True)))
+    if e.op == "mul":
+        product = args[0]
+        for factor in args[1:]:
+            product = mul(product, factor)
+        return product
+    if e.op == "wrap":
+        return wrap(args[0], abs(e.value), e.value < 0)
+    if e.op == "fdiv":
+        found = divide(args[0], args[1], floor=True)
+    elif e.op == "tdiv":
+        found = divide(args[0], args[1])
+    elif e.op == "fmod":
+        found = remainder(args[0], args[1], floor=True)
+    else:
+        found = _PLAIN[e.op](*args)
+    if found is None:
+        raise ZeroDivisionError(e.key)
+    return found
+
+
+_PLAIN: dict[str, Callable[..., Expr]] = {
+    "min": minimum,
+    "max": maximum,
+    "select": select,
+    "lt": less,
+    "eq": equal,
+    "and": both,
+    "or": either,
+    "not": negate,
+}
+
+
+def mentions(expr: Expr, names: Iterable[str]) -> bool:
+    wanted = set(names)
+    return any(name in wanted for name in expr.variables())

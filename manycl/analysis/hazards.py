@@ -1,0 +1,221 @@
+"""Hazards: along which dimensions the work-groups of a launch may run apart, and why not otherwise.
+
+Groups may run anywhere and in any order if no two write the same element and none reads what another writes. Both
+are proved on the relations of :mod:`manycl.analysis.regions`, which contain everything that can happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import islpy as isl
+
+from manycl.analysis.regions import Regions, Relation, TooComplexError, limited
+
+#: integer atomics that may be done in any order on copies, and merged: the operation that merges them
+MERGEABLE = {
+    "add": "add",
+    "sub": "add",
+    "inc": "add",
+    "dec": "add",
+    "min": "min",
+    "max": "max",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+}
+_REPEATABLE = ("min", "max", "and", "or")  # doing them twice is doing them once
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Whether the groups of a launch may run apart along ``dimension``: if there are no ``reasons``.
+
+    ``merges``: buffer arguments (index) that groups change only by atomic operations, which are then done on copies and
+    merged by the operation given. Empty: nothing needs to be merged.
+    """
+
+    dimension: int
+    reasons: tuple[str, ...] = ()
+    merges: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def splittable(self) -> bool:
+        """Without any merging."""
+        return not self.reasons and not self.merges
+
+    @property
+    def mergeable(self) -> bool:
+        """If atomics are merged."""
+        return not self.reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Whether running the launch twice gives what running it once gives: if there are no ``reasons``."""
+
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def idempotent(self) -> bool:
+        return not self.reasons
+
+
+def split(regions: Regions, dimension: int) -> Split:
+    """The verdict for one dimension of the launch."""
+    if regions.summary.failure:
+        return Split(dimension, (regions.summary.failure,))
+    reasons = list(regions.summary.hazards)
+    merges: dict[int, str] = {}
+    for sharers in _memories(regions):
+        writes = [r for i in sharers for r in regions.relations(i, "write")]
+        if not writes:
+            continue
+        reads = [r for i in sharers for r in regions.relations(i, "read")]
+        operation = _merged_by(writes, reads)
+        found = _conflict(regions, dimension, writes, reads)
+        if not found:
+            continue
+        if operation and len(sharers) == 1 and not regions.buffers[sharers[0]].base.startswith("atomic_float"):
+            merges[sharers[0]] = operation
+        else:
+            reasons.append(found)
+    return Split(dimension, tuple(reasons), merges)
+
+
+def repeat(regions: Regions) -> Repeat:
+    """The verdict on running the whole launch again."""
+    if regions.summary.failure:
+        return Repeat((regions.summary.failure,))
+    reasons = list(regions.summary.hazards)
+    for sharers in _memories(regions):
+        writes = [r for i in sharers for r in regions.relations(i, "write")]
+        reads = [r for i in sharers for r in regions.relations(i, "read")]
+        plain = [r for r in reads if not _repeatable(r)]
+        for write in writes:
+            for read in plain:
+                try:
+                    apart = limited(_apart, write, read)
+                except TooComplexError:
+                    apart = False
+                if not apart:
+                    name = regions.buffers[read.argument].name
+                    what = f"{_doing(read, 'reads')} what {_doing(write, 'writes')}"
+                    if read.access is write.access and read.access is not None:
+                        what = f"line {read.access.line} changes what it reads"
+                    reasons.append(f"{name}: {what}")
+                    break
+            else:
+                continue
+            break
+    return Repeat(tuple(reasons))
+
+
+def _apart(write: Relation, read: Relation) -> bool:
+    return bool(write.map.range().is_disjoint(read.map.range()))
+
+
+def _repeatable(relation: Relation) -> bool:
+    access = relation.access
+    return access is not None and access.kind == "atomic" and access.operation in _REPEATABLE and not access.used
+
+
+def _memories(regions: Regions) -> Iterator[list[int]]:
+    """The buffer arguments, grouped by the memory behind them."""
+    seen: set[int] = set()
+    for index in regions.buffers:
+        root = regions.memory(index)
+        if root not in seen:
+            seen.add(root)
+            yield regions.sharers(root)
+
+
+def _merged_by(writes: Sequence[Relation], reads: Sequence[Relation]) -> str:
+    """The operation that merges copies on which groups did only atomic operations, or nothing."""
+    operations = set()
+    for relation in (*writes, *reads):
+        access = relation.access
+        if access is None or access.kind != "atomic" or access.used or access.operation not in MERGEABLE:
+            return ""
+        operations.add(MERGEABLE[access.operation])
+    return operations.pop() if len(operations) == 1 else ""
+
+
+def _conflict(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> str:
+    """Why groups may not run apart on one memory, or nothing."""
+    if regions.launch.groups(dimension) == 1:
+        return ""
+    try:
+        if limited(_independent, regions, dimension, writes, reads):
+            return ""
+    except TooComplexError:
+        return f"{regions.buffers[writes[0].argument].name}: it takes too long to prove that groups write apart"
+    return limited_words(regions, dimension, writes, reads)
+
+
+def _united(regions: Regions, dimension: int, relations: Sequence[Relation]) -> Any:
+    total = None
+    for relation in relations:
+        along = regions.along(relation, dimension)
+        total = along if total is None else total.union(along)
+    return total
+
+
+def _independent(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> bool:
+    written = _united(regions, dimension, writes)
+    if not written.is_injective():
+        return False
+    read = _united(regions, dimension, reads)
+    return read is None or _own(written, read)
+
+
+def _own(written: Any, read: Any) -> bool:
+    """Whether every group reads only what no other writes."""
+    meets = read.apply_range(written.reverse())
+    return bool(meets.is_subset(isl.Map.identity(meets.get_space())))
+
+
+def limited_words(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> str:
+    """The pair of accesses that stands in the way, in words."""
+    name = regions.buffers[writes[0].argument].name
+    for place, write in enumerate(writes):
+        along = regions.along(write, dimension)
+        for other in writes[place:]:
+            try:
+                apart = limited(_own, along, regions.along(other, dimension))
+            except TooComplexError:
+                apart = False
+            if not apart:
+                what = _doing(write, "writes")
+                if other is write:
+                    return f"{name}: {what} elements that other groups write too{_because(write)}"
+                return f"{name}: {what} elements that {_doing(other, 'writes')} of other groups{_because(write, other)}"
+    for write in writes:
+        along = regions.along(write, dimension)
+        for read in reads:
+            try:
+                apart = limited(_own, along, regions.along(read, dimension))
+            except TooComplexError:
+                apart = False
+            if not apart:
+                what = f"{_doing(read, 'reads')} elements that {_doing(write, 'writes')} of other groups"
+                return f"{name}: {what}{_because(write, read)}"
+    return f"{name}: groups write or read each other's elements"
+
+
+def _doing(relation: Relation, verb: str) -> str:
+    access = relation.access
+    if access is None:
+        return f"the kernel may {verb.rstrip('s')}"
+    if access.kind == "atomic" and access.operation != "unknown":
+        return f"atomic {access.operation} in line {access.line} {verb}"
+    return f"line {access.line} {verb}"
+
+
+def _because(*relations: Relation) -> str:
+    for relation in relations:
+        if not relation.exact and relation.reason:
+            return f" (as far as is known: {relation.reason})"
+    return ""

@@ -1,0 +1,234 @@
+"""``interpret``: one abstract run of a kernel, for any launch (symbolic) or for a given one (concrete)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from manycl.analysis import expr as x
+from manycl.analysis.abstract import TIME_LIMIT, Frame, Unanalysable
+from manycl.analysis.expr import Expr
+from manycl.analysis.facts import KernelFacts
+from manycl.analysis.loops import Loops
+from manycl.analysis.summary import Summary
+from manycl.analysis.tree import CType, Function, Unit
+from manycl.analysis.values import EMPTY, OPAQUE, Cell, Memory, Vector, at, integer, lane_type
+
+LARGEST = (1 << 31) - 1  # work-items per dimension that the symbolic form assumes at most
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A launch as far as the analysis asks: sizes in work-items (outermost dimension last), the bytes of scalar
+    arguments by index, the bytes of memory behind each buffer argument, and which arguments share memory.
+
+    ``values``: bounds (low, below) that the elements of an index array are known to keep.
+    """
+
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    offset: tuple[int, ...] = ()
+    scalars: Mapping[int, bytes] = field(default_factory=dict)
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    same: Mapping[int, int] = field(default_factory=dict)  # argument -> earlier one with the same buffer
+    values: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+    def groups(self, dimension: int) -> int:
+        if dimension >= len(self.global_size):
+            return 1
+        return -(-self.global_size[dimension] // self.local_size[dimension])
+
+    def start(self, dimension: int) -> int:
+        return self.offset[dimension] if dimension < len(self.offset) else 0
+
+
+class _Run(Loops):
+    def __init__(self, unit: Unit, facts: KernelFacts, launch: Launch | None, time_limit: float) -> None:
+        super().__init__(unit, concrete=launch is not None, time_limit=time_limit)
+        self.facts = facts
+        self.launch = launch
+        self.tables: dict[int, Cell] = {}
+        self.discarded: set[int] = set()
+        self.assigned_refs: dict[int, frozenset[int]] = {}
+        self.cached_ids: dict[tuple[str, int], Expr | None] = {}
+        shared = set(launch.same) | set(launch.same.values()) if launch else set()
+        self.read_only = frozenset(
+            a.index for a in facts.arguments if a.kind == "buffer" and not a.writes and a.index not in shared
+        )
+        self.dimensions = len(launch.global_size) if launch else 3
+
+    def element_bounds(self, argument: int, bits: int, signed: bool) -> tuple[int, int]:
+        low, high = x.type_range(bits, signed)
+        if self.launch is not None and argument in self.launch.values:
+            least, below = self.launch.values[argument]
+            return max(low, least), min(high, max(below - 1, least))
+        return low, high
+
+    # -- queries of the NDRange
+
+    def ids(self, name: str, dimension: int) -> Expr | None:
+        key = name, dimension
+        if key not in self.cached_ids:
+            self.cached_ids[key] = (
+                self.symbolic(name, dimension) if self.launch is None else self.known(name, dimension)
+            )
+        return self.cached_ids[key]
+
+    def symbolic(self, name: str, d: int) -> Expr | None:
+        if name == "get_work_dim":
+            return x.var("work_dim", 1, 3)
+        if d > 2 or d < 0:
+            return x.ZERO if name in ("get_global_id", "get_local_id", "get_group_id", "get_global_offset") else x.ONE
+        short = {
+            "get_global_id": (f"gid{d}", 0),
+            "get_local_id": (f"lid{d}", 0),
+            "get_group_id": (f"grp{d}", 0),
+            "get_global_offset": (f"goff{d}", 0),
+            "get_global_size": (f"gsz{d}", 1),
+            "get_local_size": (f"lsz{d}", 1),
+            "get_enqueued_local_size": (f"lsz{d}", 1),
+            "get_num_groups": (f"ngrp{d}", 1),
+            "get_global_linear_id": ("glin", 0),
+            "get_local_linear_id": ("llin", 0),
+        }.get(name)
+        return None if short is None else x.var(short[0], short[1], LARGEST)
+
+    def known(self, name: str, d: int) -> Expr | None:
+        launch = self.launch
+        assert launch is not None
+        if name == "get_work_dim":
+            return x.const(self.dimensions)
+        if name == "get_global_linear_id":
+            return self.linear(
+                [x.subtract(self.global_id(i), x.const(launch.start(i))) for i in range(3)], launch.global_size
+            )
+        if name == "get_local_linear_id":
+            return self.linear([self.local_id(i) for i in range(3)], launch.local_size)
+        if d >= self.dimensions or d < 0:
+            if name in ("get_global_id", "get_local_id", "get_group_id", "get_global_offset"):
+                return x.ZERO if d < 3 else self.fresh(0, 1)
+            return x.ONE if d < 3 else self.fresh(0, 1)
+        size, local = launch.global_size[d], launch.local_size[d]
+        if name == "get_global_id":
+            return self.global_id(d)
+        if name == "get_local_id":
+            return self.local_id(d)
+        if name == "get_group_id":
+            return self.group_id(d)
+        if name == "get_local_size":
+            rest = size % local
+            if rest == 0:
+                return x.const(local)
+            return x.select(x.equal(self.group_id(d), x.const(launch.groups(d) - 1)), x.const(rest), x.const(local))
+        return {
+            "get_global_offset": x.const(launch.start(d)),
+            "get_global_size": x.const(size),
+            "get_enqueued_local_size": x.const(local),
+            "get_num_groups": x.const(launch.groups(d)),
+        }.get(name)
+
+    def group_id(self, d: int) -> Expr:
+        assert self.launch is not None
+        return x.var(f"grp{d}", 0, self.launch.groups(d) - 1)
+
+    def local_id(self, d: int) -> Expr:
+        assert self.launch is not None
+        if d >= self.dimensions:
+            return x.ZERO
+        return x.var(f"lid{d}", 0, min(self.launch.local_size[d], self.launch.global_size[d]) - 1)
+
+    def global_id(self, d: int) -> Expr:
+        launch = self.launch
+        assert launch is not None
+        if d >= self.dimensions:
+            return x.ZERO
+        inner = x.add(x.scale(self.group_id(d), launch.local_size[d]), self.local_id(d))
+        return x.add(inner, x.const(launch.start(d)))
+
+    @staticmethod
+    def linear(ids: list[Expr], sizes: Sequence[int]) -> Expr:
+        wide = [*sizes, 1, 1]
+        return x.add(ids[0], x.scale(x.add(ids[1], x.scale(ids[2], wide[1])), wide[0]))
+
+    # -- the kernel
+
+    def run(self, function: Function) -> None:
+        self.frames.append(Frame(function.ref))
+        for index, node in enumerate(function.parameters):
+            self.declare(node.ref, node.type, self.argument(index, node.name, node.type))
+        if self.launch is not None:
+            self.cut_last_group()
+        self.execute(function.body)
+
+    def cut_last_group(self) -> None:
+        """A local size that does not divide the global one leaves the last group short."""
+        assert self.launch is not None
+        for d in range(self.dimensions):
+            if self.launch.global_size[d] % self.launch.local_size[d] and self.path is not None:
+                end = x.const(self.launch.global_size[d] + self.launch.start(d))
+                self.path = self.path.where(x.less(self.global_id(d), end))
+
+    def argument(self, index: int, name: str, type_: CType) -> Cell:
+        if type_.kind == "pointer":
+            space = type_.target.address_space if type_.target is not None else ""
+            if space in ("global", "constant"):
+                return at(("arg", index))
+            return at(("local", -index - 1)) if space == "local" else self.fresh_of(type_)
+        data = self.launch.scalars.get(index) if self.launch is not None else None
+        if type_.kind in ("record", "union"):
+            return Memory({}, data) if data is not None else EMPTY
+        width = integer(type_)
+        if type_.kind in ("image", "sampler", "pipe", "opaque", "other", "float") or width is None:
+            return OPAQUE if type_.kind == "float" else self.fresh_of(type_)
+        if type_.kind == "vector":
+            lane = lane_type(type_)
+            return Vector(
+                tuple(
+                    self.scalar_argument(
+                        None if data is None else data[i * lane.size : (i + 1) * lane.size], f"{name}.s{i:x}", lane
+                    )
+                    for i in range(type_.lanes)
+                )
+            )
+        return self.scalar_argument(data, name, type_)
+
+    def scalar_argument(self, data: bytes | None, name: str, type_: CType) -> Expr:
+        bits, signed = integer(type_) or (32, True)
+        if data is None:
+            low, high = x.type_range(bits, signed)
+            taken = name in self.names or name[:3] in ("gid", "lid", "grp")
+            return x.var(self.name(f"{name}_" if taken else name), low, high)
+        kind = {1: "b", 2: "h", 4: "i", 8: "q"}[type_.size]
+        (value,) = struct.unpack("<" + (kind if signed else kind.upper()), data[: type_.size])
+        return x.const(value)
+
+
+def interpret(
+    unit: Unit, facts: KernelFacts, launch: Launch | None = None, *, time_limit: float = TIME_LIMIT
+) -> Summary:
+    """Run kernel ``facts.name`` of ``unit`` abstractly. Never raises: what cannot be followed is the summary's
+    ``failure``."""
+    function = next(f for f in unit.functions.values() if f.is_kernel and f.name == facts.name)
+    run = _Run(unit, facts, launch, time_limit)
+    failure = ""
+    try:
+        run.run(function)
+    except Unanalysable as found:
+        failure = str(found)
+    except RecursionError:
+        failure = "it is nested too deeply"
+    if failure:
+        return Summary(facts.name, failure=failure, steps=run.steps)
+    return Summary(
+        facts.name,
+        tuple(run.accesses),
+        run.origins,
+        run.places(),
+        tuple(run.all_loops),
+        frozenset(run.images_read),
+        frozenset(run.images_written),
+        tuple(run.hazards),
+        run.barriers,
+        steps=run.steps,
+    )

@@ -1,0 +1,416 @@
+"""Loops: a counter and closed forms where that is right, unrolled where only that is exact, widened otherwise.
+
+A loop's body is run once silently with symbols for what it changes. What grows by the same amount in every iteration
+becomes ``start + step * k`` for a counter ``k``; the condition then says for which ``k`` the body runs, provided that
+it cannot become true again. In a launch, loops that need more than this are run iteration by iteration, up to a
+limit. Everything else that changes is unknown in the loop and behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from manycl.analysis import expr as x
+from manycl.analysis.abstract import Exits, Unanalysable
+from manycl.analysis.closed_form import ClosedForms, Form, Found
+from manycl.analysis.expr import Expr
+from manycl.analysis.paths import Env, State, meet
+from manycl.analysis.summary import Loop
+from manycl.analysis.tree import Node
+from manycl.analysis.values import EMPTY, LOST, OPAQUE, Cell, Memory, Pointer, Target, integer
+
+MOST_UNROLLED = 64  # iterations
+MOST_TRIAL_STEPS = 40_000
+_ROUNDS = 6  # of finding out what a loop changes
+
+
+@dataclass(slots=True)
+class Parts:
+    """A loop: its condition (None: always true) is tested before the body unless ``after``."""
+
+    condition: Node | None
+    body: Node
+    step: Node | None
+    after: bool
+    line: int
+    name: str = ""
+
+
+class _TooLongError(Exception):
+    """A loop cannot be run to its end within the limits."""
+
+
+class Loops(ClosedForms):
+    """Loops, run abstractly."""
+
+    def loop(self, node: Node) -> None:
+        parts = self.parts(node)
+        if self.path is None:
+            return
+        if parts.after is False and parts.condition is not None and self.never(parts.condition):
+            self.condition(parts.condition)
+            return
+        changed = self.assigned_cells(node)
+        found, changed = self.discover(parts, changed)
+        form = self.form(parts.line, found, changed)
+        if self.concrete and form.improvable and self.unrolled(parts):
+            return
+        self.close(parts, form, changed)
+
+    def never(self, condition: Node) -> bool:
+        """Whether the condition is false at once."""
+        self.silent += 1
+        path, env = self.path, self.env
+        self.env = dict(env)
+        try:
+            return self.condition(condition) == x.ZERO
+        finally:
+            self.path, self.env = path, env
+            self.silent -= 1
+
+    # -- syntax
+
+    def parts(self, node: Node) -> Parts:
+        line = self.line(node.start)
+        children = node.children
+        if node.kind == "WHILE_STMT":
+            return Parts(children[0], children[-1], None, False, line)
+        if node.kind == "DO_STMT":
+            return Parts(children[-1], children[0], None, True, line)
+        first, second = self.semicolons(node)
+        init = next((c for c in children[:-1] if c.start < first), None)
+        condition = next((c for c in children[:-1] if first <= c.start < second), None)
+        step = next((c for c in children[:-1] if second <= c.start), None)
+        if init is not None:
+            self.execute(init)
+        name = ""
+        if init is not None and init.children and (init.kind == "DECL_STMT" or init.op == "="):
+            name = init.children[0].name
+        return Parts(condition, children[-1], step, False, line, name)
+
+    def semicolons(self, node: Node) -> tuple[int, int]:
+        """Where the two semicolons of a ``for`` are."""
+        text, found, depth = self.unit.text, [], 0
+        position = text.index(b"(", node.start)
+        while position < node.end:
+            letter = text[position : position + 1]
+            if letter in (b"(", b"[", b"{"):
+                depth += 1
+            elif letter in (b")", b"]", b"}"):
+                depth -= 1
+                if depth == 0:
+                    break
+            elif letter in (b"'", b'"'):
+                position += 1
+                while text[position : position + 1] not in (letter, b""):
+                    position += 2 if text[position : position + 1] == b"\\" else 1
+            elif letter == b";" and depth == 1:
+                found.append(position)
+            position += 1
+        if len(found) != 2:
+            raise Unanalysable(f"the head of a loop that is not understood, line {self.line(node.start)}")
+        return found[0], found[1]
+
+    def assigned_cells(self, node: Node) -> set[int]:
+        """Variables of the function that are assigned by name somewhere in a loop."""
+        refs = self.assigned_refs.get(id(node))
+        if refs is None:
+            refs = self.assigned_refs[id(node)] = _assigned(node)
+        return {cell for ref in refs if (cell := self.cell(ref)) is not None and cell in self.env}
+
+    assigned_refs: dict[int, frozenset[int]]
+
+    # -- finding out what it does
+
+    def discover(self, parts: Parts, changed: set[int]) -> tuple[Found, set[int]]:
+        for _ in range(_ROUNDS):
+            found = self.one_iteration(parts, changed)
+            more: set[int] = set()
+            ends = [*([found.end] if found.end is not None else []), *found.breaks]
+            for cell in found.start:
+                if cell not in changed and any(end.env.get(cell) is not found.start[cell] for end in ends):
+                    more.add(cell)
+            if not more:
+                return found, changed
+            changed = changed | more
+        raise Unanalysable(f"what the loop in line {parts.line} changes is not found out")
+
+    def one_iteration(self, parts: Parts, changed: set[int]) -> Found:
+        assert self.path is not None
+        path, env, loops = self.path, self.env, self.loops
+        returns = len(self.frames[-1].returns)
+        names, lossy = dict(self.names), self.lossy
+        first = self.names.get("?", 0)
+        self.silent += 1
+        self.discovering += 1
+        start = dict(env)
+        for cell in changed:
+            start[cell] = self.symbol(cell, env[cell])
+        self.env = dict(start)
+        self.exits.append(Exits(continues=[]))
+        condition = x.ONE
+        if not parts.after and parts.condition is not None:
+            condition = self.condition(parts.condition)
+            self.path = self.path.where(condition) if self.path is not None else None
+        self.execute(parts.body)
+        self.meet_continues()
+        if parts.after and parts.condition is not None and self.path is not None:
+            condition = self.condition(parts.condition)
+        if parts.step is not None and self.path is not None:
+            self.value(parts.step)
+        end = State(self.path, self.env) if self.path is not None else None
+        breaks = self.exits.pop().breaks
+        returned = len(self.frames[-1].returns) > returns
+        del self.frames[-1].returns[returns:]
+        self.silent -= 1
+        self.discovering -= 1
+        base = path
+        self.path, self.env, self.loops = path, env, loops
+        self.names = names | {"?": self.names.get("?", 0)}
+        lost = self.lossy != lossy
+        return Found(start, condition, end, breaks, returned, base, first, lost, parts.after)
+
+    def meet_continues(self) -> None:
+        states = list(self.exits[-1].continues or [])
+        self.exits[-1].continues = []
+        if self.path is not None:
+            states.append(State(self.path, self.env))
+        self.continue_from(states)
+
+    def symbol(self, cell: int, value: Cell) -> Cell:
+        """What stands for a variable at the start of any iteration."""
+        type_ = self.types[cell]
+        if isinstance(value, Memory):
+            return EMPTY
+        if isinstance(value, Pointer):
+            offset = x.var(self.name(f"@{cell}"), -(1 << 62), 1 << 62)
+            return Pointer(tuple(Target(t.condition, t.base, x.add(t.offset, offset)) for t in value.targets))
+        width = integer(type_)
+        if width is not None and type_.kind != "vector":
+            return x.var(self.name(f"@{cell}"), *x.type_range(*width))
+        return self.fresh_of(type_)
+
+    # -- running it
+
+    def close(self, parts: Parts, form: Form, changed: set[int]) -> None:
+        """Run the body once for all iterations, then go on behind the loop."""
+        assert self.path is not None
+        path, env, loops = self.path, self.env, self.loops
+        returns = len(self.frames[-1].returns)
+        highest = x.INFINITE if form.trips is None else form.trips.high
+        breaks: list[State] = []
+        head: Env = dict(env)
+        if highest > 0:
+            plain = all(s == x.ONE and env[c] == x.ZERO for c, s in form.steps.items() if s != x.ZERO)
+            name = self.name(parts.name if parts.name and plain else f"{parts.name or 'k'}#")
+            counter = x.var(name, 0, highest - 1 if highest < x.INFINITE else x.INFINITE)
+            loop = Loop(name, form.trips, form.exact, parts.line, form.reason)
+            if counter.op == "var":
+                self.loops = (*loops, loop)
+                if not self.silent:
+                    self.all_loops.append(loop)
+            head = self.head(form, env, counter)
+            breaks = self.iterate(parts, form, counter, head)
+        self.loops = loops
+        returned = len(self.frames[-1].returns) > returns
+        self.path, self.env = path, self.behind(form, env, head, breaks)
+        if returned:
+            self.unsure_return(returns, changed, parts)
+        if self.path is not None and not parts.after and parts.condition is not None:
+            self.condition(parts.condition)
+
+    def iterate(self, parts: Parts, form: Form, counter: Expr, head: Env) -> list[State]:
+        self.env = dict(head)
+        if form.trips is not None and self.path is not None:
+            self.path = self.path.where(x.less(counter, form.trips))
+        self.exits.append(Exits(continues=[]))
+        if not parts.after and parts.condition is not None and self.path is not None:
+            condition = self.condition(parts.condition)
+            if not form.exact and self.path is not None:
+                self.path = self.path.where(condition)
+        self.execute(parts.body)
+        self.meet_continues()
+        if parts.after and parts.condition is not None and self.path is not None:
+            self.condition(parts.condition)
+        if parts.step is not None and self.path is not None:
+            self.value(parts.step)
+        return self.exits.pop().breaks
+
+    def head(self, form: Form, env: Env, counter: Expr) -> Env:
+        head = dict(env)
+        for cell, step in form.steps.items():
+            head[cell] = _grown(env[cell], x.mul(step, counter))
+        for cell, value in form.settled.items():
+            head[cell] = meet(x.equal(counter, x.ZERO), env[cell], value)
+        for cell, bounds in form.lost.items():
+            head[cell] = self.lost(cell, env[cell], bounds)
+        return head
+
+    def lost(self, cell: int, before: Cell, bounds: tuple[int, int] | None) -> Cell:
+        if isinstance(before, Memory):
+            return EMPTY
+        if isinstance(before, Pointer):
+            bases = {t.base for t in before.targets}
+            if len(bases) == 1:
+                where = self.fresh(-(1 << 62), 1 << 62, f"a pointer changed in a loop, line {self.line()}")
+                return (
+                    LOST
+                    if bases == {("unknown", 0)}
+                    else Pointer(tuple(Target(x.ONE, base, where) for base in bases))
+                    if self.keeps_base(cell)
+                    else LOST
+                )
+            return LOST
+        if bounds is not None:
+            return self.fresh(*bounds, f"a variable changed in a loop, line {self.line()}")
+        return self.fresh_of(self.types[cell], f"a variable changed in a loop, line {self.line()}")
+
+    def keeps_base(self, cell: int) -> bool:
+        return False
+
+    def behind(self, form: Form, env: Env, head: Env, breaks: list[State]) -> Env:
+        """What variables hold behind the loop."""
+        result = dict(env)
+        known = form.exact and form.trips is not None
+        times: Expr | None = None
+        if known and not breaks:
+            times = form.trips
+        elif known and form.trips is not None:  # the iteration that is left is not completed
+            whole = x.subtract(form.trips, x.ONE)
+            times = whole if form.whole is None else x.minimum(form.whole, whole)
+        for cell, step in form.steps.items():
+            untouched = all(state.env.get(cell) == head.get(cell) for state in breaks)
+            if step == x.ZERO and untouched:
+                continue
+            if times is not None and untouched:
+                result[cell] = _grown(env[cell], x.mul(step, x.maximum(times, x.ZERO)))
+            else:
+                most = form.trips.high if form.trips is not None else x.INFINITE
+                some = self.fresh(0, max(most, 0), f"how often a loop runs, line {self.line()}")
+                result[cell] = _grown(env[cell], x.mul(step, some)) if untouched else self.lost(cell, env[cell], None)
+        for cell, value in form.settled.items():
+            if times is not None and not breaks:
+                result[cell] = meet(x.less(x.ZERO, times), value, env[cell])
+            else:
+                result[cell] = self.lost(cell, env[cell], None)
+        for cell, bounds in form.lost.items():
+            result[cell] = self.lost(cell, env[cell], bounds)
+        return result
+
+    def unsure_return(self, returns: int, changed: set[int], parts: Parts) -> None:
+        """Some iteration may have returned: then nothing behind the loop runs."""
+        assert self.path is not None
+        states = self.frames[-1].returns[returns:]
+        del self.frames[-1].returns[returns:]
+        gone = self.fresh(0, 1, f"whether the loop in line {parts.line} returns")
+        path = self.path.where(gone)
+        assert path is not None
+        env = dict(self.env)
+        for cell in changed:
+            env[cell] = self.lost(cell, env[cell], None)
+        value: Cell = OPAQUE
+        type_ = self.unit.functions[self.frames[-1].function].result
+        if type_.kind != "void" and states:
+            value = self.unknown_of(type_)
+        self.frames[-1].returns.append((State(path, env), value))
+        self.path = self.path.where(x.negate(gone))
+
+    # -- iteration by iteration
+
+    def unrolled(self, parts: Parts) -> bool:
+        """Run every iteration; false, and nothing has happened, if there are too many."""
+        if not self.silent:
+            path, env, loops, steps = self.path, self.env, self.loops, self.steps
+            returns, depth = len(self.frames[-1].returns), len(self.exits)
+            frames, names = len(self.frames), dict(self.names)
+            self.silent += 1
+            self.env = dict(env)
+            try:
+                self.run_all(parts, self.steps + MOST_TRIAL_STEPS)
+            except _TooLongError:
+                return False
+            finally:
+                self.silent -= 1
+                self.path, self.env, self.loops, self.steps = path, env, loops, steps
+                del self.frames[-1].returns[returns:]
+                del self.exits[depth:], self.frames[frames:]
+                self.names = names | {"?": self.names.get("?", 0)}
+        else:
+            path, env, loops = self.path, self.env, self.loops
+            returns, depth, frames = len(self.frames[-1].returns), len(self.exits), len(self.frames)
+            self.env = dict(env)
+            try:
+                self.run_all(parts, self.steps + MOST_TRIAL_STEPS)
+                return True
+            except _TooLongError:
+                self.path, self.env, self.loops = path, env, loops
+                del self.exits[depth:], self.frames[frames:]
+                del self.frames[-1].returns[returns:]
+                return False
+        self.run_all(parts, x.INFINITE)
+        return True
+
+    def run_all(self, parts: Parts, most_steps: int) -> None:
+        ends: list[State] = []
+        for _ in range(MOST_UNROLLED + 1):
+            if not parts.after and parts.condition is not None:
+                self.test(parts.condition, ends)
+            if self.dead():
+                break
+            self.exits.append(Exits(continues=[]))
+            self.execute(parts.body)
+            self.meet_continues()
+            ends.extend(self.exits.pop().breaks)
+            if self.dead():
+                break
+            if parts.after and parts.condition is not None:
+                self.test(parts.condition, ends)
+            if self.dead():
+                break
+            if parts.step is not None:
+                self.value(parts.step)
+            if self.steps > most_steps:
+                raise _TooLongError
+        else:
+            raise _TooLongError
+        self.continue_from(ends)
+
+    def test(self, condition: Node, ends: list[State]) -> None:
+        holds = self.condition(condition)
+        if self.path is None:
+            return
+        over = self.path.where(x.negate(holds))
+        if over is not None:
+            ends.append(State(over, dict(self.env)))
+        self.path = self.path.where(holds)
+
+
+def _grown(value: Cell, amount: Expr) -> Cell:
+    if isinstance(value, Expr):
+        return x.add(value, amount)
+    if isinstance(value, Pointer):
+        return value.moved(amount)
+    return value
+
+
+def _assigned(node: Node) -> frozenset[int]:
+    found = set()
+    for each in node.walk():
+        assigns = each.kind == "COMPOUND_ASSIGNMENT_OPERATOR" or (each.kind == "BINARY_OPERATOR" and each.op == "=")
+        steps = each.kind == "UNARY_OPERATOR" and ("++" in each.op or "--" in each.op)
+        target = each.children[0] if assigns or steps else None
+        while target is not None:
+            if target.kind == "DECL_REF_EXPR":
+                found.add(target.ref)
+                break
+            through = target.kind in ("PAREN_EXPR", "UNEXPOSED_EXPR", "MEMBER_REF_EXPR", "ARRAY_SUBSCRIPT_EXPR")
+            if (
+                not through
+                or not target.children
+                or (target.children[0].type.kind == "pointer" and target.kind == "MEMBER_REF_EXPR")
+            ):
+                break
+            target = target.children[0]
+            if target.type.kind == "pointer" and target.kind != "UNEXPOSED_EXPR":
+                break
+    return frozenset(found)

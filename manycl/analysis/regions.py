@@ -1,0 +1,378 @@
+"""Regions: which bytes of each argument a range of work-groups of one launch reads and writes.
+
+Every access of the interpreted kernel becomes a relation from work-groups to elements. What the analysis could not
+follow makes a relation larger, never smaller; it is then not *exact*, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import gcd
+from typing import Any
+
+import islpy as isl
+import numpy as np
+
+from manycl.analysis import expr as x
+from manycl.analysis.affine import Builder
+from manycl.analysis.expr import Expr
+from manycl.analysis.facts import KernelFacts
+from manycl.analysis.interpret import Launch
+from manycl.analysis.shapes import Box, boxes
+from manycl.analysis.summary import Access, Origin, Summary
+
+MOST_OPERATIONS = 2_000_000  # of isl, for one step
+_IN, _OUT, _SET = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
+_GROUPS = ("grp0", "grp1", "grp2")
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Bytes of one argument. ``exact``: all of these and no others (else at most these, for ``reason``).
+
+    ``boxes`` cover the region; if ``tight``, they are disjoint and just it. ``elements`` is the set itself, in units
+    of ``unit`` bytes (an isl set, None for nothing).
+    """
+
+    argument: int
+    kind: str  # "read" or "write"
+    unit: int
+    boxes: tuple[Box, ...]
+    tight: bool
+    exact: bool
+    reason: str = ""
+    elements: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def shape(self) -> str:
+        """``nothing``, ``interval``, ``rectangle``, ``slices`` or ``several``."""
+        if not self.boxes:
+            return "nothing"
+        return self.boxes[0].kind if len(self.boxes) == 1 else "several"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the region; of its boxes where those are larger."""
+        return sum(box.nbytes for box in self.boxes)
+
+    def mask(self, nbytes: int) -> np.ndarray:
+        """A bool for each of ``nbytes`` bytes: whether it belongs to the region."""
+        result = np.zeros(nbytes, bool)
+        if self.tight:
+            for box in self.boxes:
+                for start in box.starts():
+                    result[max(start, 0) : max(start + box.width, 0)] = True
+            return result
+        units = np.zeros(-(-nbytes // self.unit), bool)
+
+        def add(point: Any) -> None:
+            place = point.get_coordinate_val(_SET, 0).to_python()
+            if 0 <= place < len(units):
+                units[place] = True
+
+        if self.elements is not None:
+            self.elements.foreach_point(add)
+        return np.repeat(units, self.unit)[:nbytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """``groups -> elements`` of one access (``access`` None: widened by the facts, of everything)."""
+
+    argument: int
+    kind: str
+    map: Any
+    exact: bool
+    reason: str
+    access: Access | None
+    outside: Any = None  # elements beyond the memory that it certainly touches
+
+
+class TooComplexError(Exception):
+    """isl needs more operations than it is given."""
+
+
+def limited(function: Any, *arguments: Any) -> Any:
+    """Call something of isl, with bounded effort. Raises :class:`TooComplexError`."""
+    context = isl.DEFAULT_CONTEXT
+    context.reset_operations()
+    context.set_max_operations(MOST_OPERATIONS)
+    try:
+        return function(*arguments)
+    except isl.Error as error:
+        words = "" if "operations" in str(error) else f" (isl: {str(error)[:80]})"
+        raise TooComplexError(words) from None
+    finally:
+        context.set_max_operations(0)
+
+
+class Regions:
+    """The regions of one launch, computed when asked for and then kept."""
+
+    def __init__(self, facts: KernelFacts, summary: Summary, launch: Launch) -> None:
+        self.facts = facts
+        self.summary = summary
+        self.launch = launch
+        self.dimensions = len(launch.global_size)
+        self.buffers = {a.index: a for a in facts.arguments if a.kind == "buffer"}
+        self.units: dict[int, int] = {}
+        self._relations: dict[tuple[int, str], tuple[Relation, ...]] = {}
+        self._regions: dict[tuple[int, str, int, int, int], Region] = {}
+        self._unions: dict[tuple[int, str, int], Any] = {}
+        self._by_argument: dict[int, list[Access]] = {index: [] for index in self.buffers}
+        for access in summary.accesses:
+            if access.argument in self._by_argument:
+                self._by_argument[access.argument].append(access)
+        self.lost = {kind: self._lost(kind) for kind in ("read", "write")}
+        for index in self.buffers:
+            self.units[index] = self._unit(self.memory(index))
+
+    def memory(self, argument: int) -> int:
+        """The first argument that has the same memory."""
+        return self.launch.same.get(argument, argument)
+
+    def sharers(self, argument: int) -> list[int]:
+        root = self.memory(argument)
+        return [index for index in self.buffers if self.memory(index) == root]
+
+    def _lost(self, kind: str) -> str:
+        """Why any buffer that may be read (or written) at all may be so everywhere."""
+        if self.summary.failure:
+            return self.summary.failure
+        for access in self.summary.accesses:
+            if access.argument < 0 and access.kind in (kind, "atomic"):
+                return f"a pointer that was lost, line {access.line}"
+        return ""
+
+    def _unit(self, root: int) -> int:
+        found = 0
+        for index in self.sharers(root):
+            for access in self._by_argument[index]:
+                found = gcd(found, access.size, x.divisor(access.offset))
+        nbytes = self.launch.sizes.get(root, 0)
+        return max(gcd(found, nbytes), 1) if found else max(gcd(nbytes, self.buffers[root].size or 1), 1)
+
+    def widened(self, argument: int, kind: str) -> str:
+        """Why an argument counts as read (or written) everywhere, or nothing."""
+        facts = self.buffers[argument]
+        allowed = facts.reads if kind == "read" else facts.writes
+        if not allowed:
+            return ""
+        return self.lost[kind] or facts.reason
+
+    # -- relations
+
+    def relations(self, argument: int, kind: str) -> tuple[Relation, ...]:
+        """All that reads (or writes) an argument; an atomic operation does both."""
+        key = argument, kind
+        if key not in self._relations:
+            self._relations[key] = tuple(self._relate(argument, kind))
+        return self._relations[key]
+
+    def _relate(self, argument: int, kind: str) -> list[Relation]:
+        reason = self.widened(argument, kind)
+        if reason:
+            return [Relation(argument, kind, self._everything(argument), False, reason, None)]
+        found = []
+        for access in self._by_argument[argument]:
+            if access.kind not in (kind, "atomic"):
+                continue
+            if access.operation == "unknown":
+                why = _reasons([access.offset], self.summary.origins) or "unknown"
+                found.append(Relation(argument, kind, self._everything(argument), False, why, access))
+                continue
+            try:
+                found.append(limited(self._relation, access, kind))
+            except TooComplexError as error:
+                why = f"the access in line {access.line} is too complex{error}"
+                found.append(Relation(argument, kind, self._everything(argument), False, why, access))
+        return found
+
+    def _count(self, argument: int) -> int:
+        """Units of an argument's memory."""
+        return -(-self.launch.sizes.get(self.memory(argument), 0) // self.units[argument])
+
+    def _everything(self, argument: int) -> Any:
+        groups = isl.BasicSet.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 3))
+        for d in range(3):
+            groups = groups.lower_bound_val(_SET, d, isl.Val(0))
+            groups = groups.upper_bound_val(_SET, d, isl.Val(self.launch.groups(d) - 1))
+        return isl.Map.from_basic_map(isl.BasicMap.from_domain_and_range(groups, _units(0, self._count(argument) - 1)))
+
+    def _relation(self, access: Access, kind: str) -> Relation:
+        unit = self.units[access.argument]
+        conditions, dropped = _relevant(access)
+        groups = [x.var(name, 0, self.launch.groups(d) - 1) for d, name in enumerate(_GROUPS)]
+        groups = [g if g.op == "var" else Expr("var", (), 0, (), _GROUPS[d], 0, 0) for d, g in enumerate(groups)]
+        inexact_loops = [loop for loop in access.loops if not loop.exact]
+        start = _quotient(access.offset, unit)
+        builder = Builder(groups, [start, *conditions])
+        domain = builder.where(conditions)
+        exact = builder.exact and not dropped and not inexact_loops
+        aff = builder.aff(start)
+        lengths = access.size // unit
+        if aff is not None:
+            relation = isl.Map.from_aff(aff).intersect_domain(domain)
+        else:
+            relation = isl.Map.from_pw_aff(builder.pwaff(start)).intersect_domain(domain)
+        inputs = len(builder.atoms)
+        relation = relation.project_out(_IN, 3, inputs - 3)
+        if lengths > 1:
+            relation = relation.apply_range(_run(lengths))
+        reason = "" if exact else _reasons([access.offset, access.condition], self.summary.origins)
+        if not exact and not reason:
+            reason = inexact_loops[0].reason if inexact_loops else f"a subscript that is not affine, line {access.line}"
+        inside, outside = self._clipped(relation, access, exact)
+        return Relation(access.argument, kind, inside.coalesce(), exact, reason, access, outside)
+
+    def _clipped(self, relation: Any, access: Access, exact: bool) -> tuple[Any, Any]:
+        """What lies in the memory, and what provably lies outside."""
+        nbytes = self.launch.sizes.get(self.memory(access.argument), 0)
+        if access.offset.low >= 0 and access.offset.high + access.size <= nbytes:
+            return relation, None
+        valid = isl.Set.from_basic_set(_units(0, self._count(access.argument) - 1))
+        outside = None
+        if exact and not relation.range().is_subset(valid):
+            outside = relation.range().subtract(valid)
+        return relation.intersect_range(valid), outside
+
+    def union(self, argument: int, kind: str, dimension: int) -> Any:
+        """``group along the dimension -> elements`` of everything that reads (or writes) an argument."""
+        key = argument, kind, dimension
+        if key not in self._unions:
+            space = isl.Space.alloc(isl.DEFAULT_CONTEXT, 0, 1, 1)
+            total = isl.Map.empty(space)
+            for relation in self.relations(argument, kind):
+                total = total.union(self.along(relation, dimension))
+            self._unions[key] = total
+        return self._unions[key]
+
+    @staticmethod
+    def along(relation: Relation, dimension: int) -> Any:
+        """A relation with only the groups' numbers along one dimension left."""
+        found = relation.map
+        if dimension < 2:
+            found = found.project_out(_IN, dimension + 1, 2 - dimension)
+        return found.project_out(_IN, 0, dimension) if dimension else found
+
+    # -- regions
+
+    def region(self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None) -> Region:
+        """The bytes of a buffer argument that work-groups [first, first + count) along a dimension read or write
+        (``kind``), everything without a count. Groups of all numbers along the other dimensions belong to it.
+
+        Raises ValueError for a range outside of the launch, KeyError for an argument that is no buffer.
+        """
+        groups = self.launch.groups(dimension)
+        count = groups - first if count is None else count
+        key = argument, kind, dimension, first, count
+        found = self._regions.get(key)
+        if found is None:
+            if kind not in ("read", "write"):
+                raise ValueError(f"a region is read or written, not {kind}")
+            if first < 0 or count < 1 or first + count > groups or not 0 <= dimension < 3:
+                raise ValueError(f"groups {first} to {first + count - 1} are no range of {groups} groups")
+            found = self._regions[key] = self._region(argument, kind, dimension, first, count)
+        return found
+
+    def _region(self, argument: int, kind: str, dimension: int, first: int, count: int) -> Region:
+        unit = self.units[argument]
+        relations = self.relations(argument, kind)
+        exact = all(relation.exact for relation in relations)
+        reason = next((relation.reason for relation in relations if not relation.exact), "")
+        try:
+            found: Region = limited(self._exact_region, argument, kind, dimension, first, count, exact, reason)
+            return found
+        except TooComplexError as error:
+            size = self.launch.sizes.get(self.memory(argument), 0)
+            whole = (Box(0, size),) if size else ()
+            return Region(argument, kind, unit, whole, True, False, f"the region is too complex{error}")
+
+    def _exact_region(
+        self, argument: int, kind: str, dimension: int, first: int, count: int, exact: bool, reason: str
+    ) -> Region:
+        unit = self.units[argument]
+        relation = self.union(argument, kind, dimension)
+        if first or count < self.launch.groups(dimension):
+            relation = relation.intersect_domain(isl.Set.from_basic_set(_units(first, first + count - 1)))
+        elements = relation.range().coalesce()
+        found, tight = boxes(elements)
+        size = self.launch.sizes.get(self.memory(argument), 0)
+        scaled = tuple(_cut(box.scaled(unit), size) for box in found)
+        return Region(argument, kind, unit, scaled, tight, exact, reason, elements)
+
+    def out_of_bounds(self) -> list[str]:
+        """Accesses that certainly leave their memory, in words."""
+        found: dict[str, None] = {}
+        for index, facts in self.buffers.items():
+            for kind in ("read", "write"):
+                for relation in self.relations(index, kind):
+                    if relation.outside is None or relation.access is None:
+                        continue
+                    low = relation.outside.dim_min_val(0)
+                    high = relation.outside.dim_max_val(0)
+                    unit, size = self.units[index], self.launch.sizes.get(self.memory(index), 0)
+                    ends = [v.to_python() * unit if v.is_int() else None for v in (low, high)]
+                    words = "reads" if kind == "read" else "writes"
+                    found[
+                        f"line {relation.access.line} {words} {facts.name} outside of its {size} bytes"
+                        f" (at bytes {ends[0]} to {ends[1]})"
+                    ] = None
+        return list(found)
+
+
+def _units(low: int, high: int) -> Any:
+    whole = isl.BasicSet.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 1))
+    return whole.lower_bound_val(_SET, 0, isl.Val(low)).upper_bound_val(_SET, 0, isl.Val(high))
+
+
+def _run(length: int) -> Any:
+    """``{ [e] -> [f] : e <= f < e + length }``"""
+    return isl.Map(f"{{ [e] -> [f] : e <= f < e + {length} }}")
+
+
+def _cut(box: Box, size: int) -> Box:
+    """The last unit of a memory may be shorter than the others."""
+    if box.kind == "interval" and box.end > size > box.offset:
+        return Box(box.offset, size - box.offset)
+    return box
+
+
+def _quotient(offset: Expr, unit: int) -> Expr:
+    if unit == 1:
+        return offset
+    found = x.divide(offset, x.const(unit), floor=True)
+    assert found is not None
+    return found
+
+
+def _relevant(access: Access) -> tuple[list[Expr], bool]:
+    """The conditions of an access without those on unknown values that have no part in its offset."""
+    parts = list(access.condition.args) if access.condition.op == "and" else [access.condition]
+    parts = [p for p in parts if p != x.ONE]
+    shared = {name for name, v in access.offset.variables().items() if v.unknown}
+    kept = [p for p in parts if not p.unknown]
+    open_parts = [p for p in parts if p.unknown]
+    growing = True
+    while growing and open_parts:
+        growing = False
+        for part in list(open_parts):
+            names = {name for name, v in part.variables().items() if v.unknown}
+            if names & shared:
+                shared |= names
+                kept.append(part)
+                open_parts.remove(part)
+                growing = True
+    return kept, bool(open_parts)
+
+
+def _reasons(expressions: Sequence[Expr], origins: Any) -> str:
+    words: dict[str, None] = {}
+    for expression in expressions:
+        for name, variable in expression.variables().items():
+            if variable.unknown:
+                origin: Origin | None = origins.get(name)
+                if origin is not None:
+                    words[origin.reason] = None
+    return "; ".join(list(words)[:3])

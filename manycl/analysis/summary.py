@@ -1,0 +1,85 @@
+"""What one abstract run of a kernel found: every access to memory, its conditions and loops, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from manycl.analysis.expr import Expr
+
+#: variables of the NDRange, in this order per dimension: work-group, work-item in it; symbolically the global id
+GROUP, LOCAL, GLOBAL = "grp", "lid", "gid"
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A counter that runs from 0 on. It takes the values below ``trips`` (None: unknown, then any) or, where it is
+    not ``exact``, at most those. ``name`` is the counter's in all expressions."""
+
+    name: str
+    trips: Expr | None
+    exact: bool
+    line: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """``size`` bytes from byte ``offset`` on of the memory behind argument ``argument``, for all values of the ids and
+    of the ``loops``' counters that fulfil ``condition``.
+
+    ``kind``: ``read``, ``write`` or ``atomic`` (reads and writes; ``operation`` names it, ``used`` says whether the old
+    value is used). ``argument`` -1: some memory that the analysis lost. ``line`` is in the user's file.
+    """
+
+    argument: int
+    kind: str
+    offset: Expr
+    size: int
+    condition: Expr
+    loops: tuple[Loop, ...]
+    line: int
+    path: str = ""
+    operation: str = ""
+    used: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an unknown value comes from: ``reason`` in words; if it is an element of argument ``argument`` (else -1),
+    the byte ``offset``, its ``size`` and whether it is signed."""
+
+    reason: str
+    argument: int = -1
+    offset: Expr | None = None
+    size: int = 0
+    signed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Operations counted together: they happen for all ids and counters of ``loops`` that fulfil ``condition``."""
+
+    condition: Expr
+    loops: tuple[Loop, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One kernel, symbolic or for one launch (``ndrange`` given).
+
+    ``failure`` says why nothing is known; accesses and counts are then empty. ``arguments_written`` and so on are not
+    here: they are the facts' (:mod:`manycl.analysis.facts`). ``counts`` has, per place, operations by kind.
+    """
+
+    kernel: str
+    accesses: tuple[Access, ...] = ()
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    counts: tuple[tuple[Place, Mapping[str, int]], ...] = ()
+    loops: tuple[Loop, ...] = ()
+    images_read: frozenset[int] = frozenset()
+    images_written: frozenset[int] = frozenset()
+    hazards: tuple[str, ...] = ()  # why groups may not run apart, beside accesses to arguments
+    barriers: int = 0
+    failure: str = ""
+    steps: int = 0

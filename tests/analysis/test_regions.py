@@ -1,0 +1,104 @@
+"""Regions and hazards of every corpus kernel against what the kernels really do, range by range."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import truth
+from corpus_case import Buffer, Case, Same
+from corpus_case import Launch as CaseLaunch
+from kernel_corpus import CASES
+
+from manycl.analysis import frontend, kernels
+from manycl.analysis.hazards import repeat, split
+from manycl.analysis.interpret import Launch, interpret
+from manycl.analysis.options import read_options
+from manycl.analysis.regions import Regions
+
+LAUNCHES = [(case, ndrange) for case in CASES for ndrange in case.launches]
+IDS = [f"{case.name}-{case.launches.index(ndrange)}" for case, ndrange in LAUNCHES]
+
+
+@functools.cache
+def _program(source: str, options: tuple[str, ...]):
+    unit = frontend.load(source, "<source>", None, read_options(options))
+    return unit, kernels.kernel_facts(unit)
+
+
+def launch_of(ndrange: CaseLaunch) -> Launch:
+    scalars, sizes, same = {}, {}, {}
+    for index, argument in enumerate(ndrange.arguments):
+        if isinstance(argument, Buffer):
+            sizes[index] = argument.nbytes
+        elif isinstance(argument, Same):
+            same[index], sizes[index] = argument.index, ndrange.buffers[argument.index].nbytes
+        elif isinstance(argument, np.generic | np.ndarray):
+            scalars[index] = np.asarray(argument).tobytes()
+    return Launch(ndrange.global_size, ndrange.local_size, ndrange.offset, scalars, sizes, same)
+
+
+def regions_of(case: Case, ndrange: CaseLaunch) -> Regions:
+    unit, facts = _program(case.source, case.options)
+    launch = launch_of(ndrange)
+    return Regions(facts[case.name], interpret(unit, facts[case.name], launch), launch)
+
+
+def ranges(groups: int) -> Iterator[tuple[int, int]]:
+    """A few ranges of work-groups: the first, the last, a middle part, all but one."""
+    found = {(0, 1), (groups - 1, 1), (groups // 3, max(1, groups // 3)), (0, groups)}
+    return iter(sorted(found))
+
+
+def masks(regions: Regions, ndrange: CaseLaunch, kind: str, dimension: int, first: int, count: int):
+    """Per buffer a bool per byte, of all arguments that share it."""
+    found = {i: np.zeros(b.nbytes, bool) for i, b in ndrange.buffers.items()}
+    exact = dict.fromkeys(found, True)
+    for index in regions.buffers:
+        root = regions.memory(index)
+        region = regions.region(index, kind, dimension, first, count)
+        found[root] |= region.mask(ndrange.buffers[root].nbytes)
+        exact[root] &= region.exact
+    return found, exact
+
+
+def check_launch(case: Case, ndrange: CaseLaunch, name: str = truth.OCLGRIND) -> None:
+    regions = regions_of(case, ndrange)
+    for dimension in range(len(ndrange.global_size)):
+        for first, count in ranges(ndrange.groups[dimension]):
+            predicted, exact = masks(regions, ndrange, "write", dimension, first, count)
+            happened = truth.written(case, ndrange, dimension, first, count, name)
+            for index, mask in happened.items():
+                where = f"argument {index}, dimension {dimension}, groups [{first}, {first + count})"
+                assert not (mask & ~predicted[index]).any(), f"written outside of the region: {where}"
+                if exact[index]:
+                    whole = truth.rounded(ndrange, index, mask)
+                    said = truth.rounded(ndrange, index, predicted[index])
+                    assert (said == whole).all(), f"said to be exact, but larger: {where}"
+            reads, _ = masks(regions, ndrange, "read", dimension, first, count)
+            leaks = truth.reads_leak(case, ndrange, dimension, first, count, reads, name)
+            assert not leaks, f"arguments {leaks} are read elsewhere: {dimension} [{first}, {first + count})"
+
+
+@pytest.mark.parametrize(("case", "ndrange"), LAUNCHES, ids=IDS)
+def test_regions_contain_what_happens(case: Case, ndrange: CaseLaunch) -> None:
+    check_launch(case, ndrange)
+
+
+@pytest.mark.parametrize(("case", "ndrange"), LAUNCHES, ids=IDS)
+def test_hazards(case: Case, ndrange: CaseLaunch) -> None:
+    """Nothing is called splittable or repeatable that a person found not to be; a reason goes with every no."""
+    regions = regions_of(case, ndrange)
+    for dimension, expected in enumerate(case.split):
+        verdict = split(regions, dimension)
+        assert expected or not verdict.splittable, f"dimension {dimension}"
+        assert verdict.splittable == (not verdict.reasons and not verdict.merges)
+    verdict = repeat(regions)
+    assert case.idempotent or not verdict.idempotent
+    for index in regions.buffers:
+        for kind in ("read", "write"):
+            region = regions.region(index, kind)
+            assert region.exact or region.reason
+            assert "isl:" not in region.reason
