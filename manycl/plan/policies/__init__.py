@@ -3,4 +3,4 @@
 
 def load() -> None:
     """Register them all (idempotent)."""
-    from manycl.plan.policies import auto, clustering, eager, heft, in_order  # noqa: F401
+    from manycl.plan.policies import auto, clustering, cpop, eager, heft, in_order, peft, portfolio  # noqa: F401

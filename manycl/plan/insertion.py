@@ -1,0 +1,174 @@
+"""List scheduling with insertion: one kernel at a time on every device, also into the gaps that are left there.
+
+What ``cpop``, ``peft`` and ``portfolio`` share. Two models of transfers (option ``contention``): the engine's, where
+data go by the host on one upload and one download queue a device (``plan/timeline.py``), and the literature's
+(``plan/delays.py``), where transfers never meet.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from manycl.errors import PolicyError
+from manycl.graph.graph import Graph
+from manycl.plan.costs import Costs, costs
+from manycl.plan.delays import Delays, delays
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.timeline import Move, Schedule, Transfers
+from manycl.trace import TransferEvent
+
+
+class Fit(NamedTuple):
+    """Where a node would run: seconds, and the transfers it needs."""
+
+    device: int
+    start: float
+    end: float
+    moves: list[Move]
+
+
+class Gaps:
+    """One device's tasks, sorted, and the room between them."""
+
+    __slots__ = ("ends", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[float] = []
+        self.ends: list[float] = []
+
+    def first(self, ready: float, seconds: float) -> float:
+        """The earliest start from ``ready`` on with so much room."""
+        starts, ends = self.starts, self.ends
+        start = ready
+        for i in range(bisect_right(ends, ready), len(starts)):
+            if start + seconds <= starts[i]:
+                return start
+            if ends[i] > start:
+                start = ends[i]
+        return start
+
+    def take(self, start: float, end: float) -> None:
+        i = bisect_left(self.ends, end)
+        # a task that takes no time goes before one that starts where it ends
+        while i < len(self.starts) and (self.starts[i], self.ends[i]) < (start, end):
+            i += 1
+        self.starts.insert(i, start)
+        self.ends.insert(i, end)
+
+
+class Board:
+    """A partial schedule that grows node by node, predecessors first."""
+
+    def __init__(self, problem: Problem, view: Delays, contention: bool, moves: bool) -> None:
+        self._problem = problem
+        self._view = view
+        self._transfers = Transfers(problem) if contention and moves else None
+        self._contention = contention
+        self._gaps = [Gaps() for _ in range(len(problem.machine.devices) + 1)]
+        self.where = [ON_HOST] * len(view.before)
+        self.end = [problem.not_before] * len(view.before)
+        self.start = list(self.end)
+
+    def fit(self, node: int, device: int) -> Fit:
+        """The earliest place for a node on a device (``ON_HOST``: the host)."""
+        view, end, where = self._view, self.end, self.where
+        moves: list[Move] = []
+        if not self._contention:
+            ready = view.earliest[node][device]
+            for p, matrix in view.before[node]:
+                arrived = end[p] + matrix[where[p]][device]
+                if arrived > ready:
+                    ready = arrived
+        else:
+            ready, handover = self._problem.not_before, self._problem.handover
+            for p in self._problem.graph.predecessors[node]:
+                arrived = end[p] if where[p] == device != ON_HOST else end[p] + handover
+                if arrived > ready:
+                    ready = arrived
+            if self._transfers is not None:
+                arrived, moves = self._transfers.need(node, device)
+                if arrived > ready:
+                    ready = arrived
+        seconds = view.seconds[node][device]
+        start = self._gaps[device].first(ready, seconds)
+        return Fit(device, start, start + seconds, moves)
+
+    def take(self, node: int, fit: Fit) -> None:
+        device, start, end, moves = fit
+        self._gaps[device].take(start, end)
+        self.where[node], self.start[node], self.end[node] = device, start, end
+        if self._transfers is not None:
+            self._transfers.commit(node, device, end, moves)
+
+    def schedule(self) -> Schedule:
+        """What has been placed, in the order of dispatch."""
+        members = [Assignment(n, d, 0, self.start[n], self.end[n]) for n, d in enumerate(self.where)]
+        members.sort(key=lambda a: (a.start, a.end, a.node))
+        makespan = max(self.end, default=self._problem.not_before)
+        events: tuple[TransferEvent, ...] = self._transfers.events() if self._transfers is not None else ()
+        return Schedule(members, makespan, events)
+
+
+class Setting(NamedTuple):
+    """A problem looked up once. ``contention``: transfers share queues, as the engine's do."""
+
+    problem: Problem
+    table: Costs
+    view: Delays
+    contention: bool
+
+    def board(self) -> Board:
+        return Board(self.problem, self.view, self.contention, self.table.moves)
+
+    def plan(self, policy: str, found: Schedule, **details: object) -> Plan:
+        return Plan(
+            assignments=tuple(found.assignments),
+            policy=policy,
+            devices=tuple(d.name for d in self.problem.machine.devices),
+            makespan=found.makespan,
+            events=found.transfers,
+            details={"contention": self.contention, **details},
+        )
+
+
+def setting(problem: Problem, policy: str, options: Sequence[str] = ()) -> Setting:
+    """The problem as the policies with insertion see it. ``options``: those it takes beside ``contention``.
+
+    Raises PolicyError for an option that is none."""
+    for name in problem.options:
+        if name not in ("contention", *options):
+            known = ", ".join(("contention", *options))
+            raise PolicyError(f"policy {policy} has no option {name}", hint=f"there are {known}")
+    value = problem.options.get("contention", "yes")
+    if value not in ("yes", "no"):
+        raise PolicyError(f"option contention={value}: expected yes or no")
+    table = costs(problem)
+    return Setting(problem, table, delays(problem, table), value == "yes")
+
+
+def earliest_finish(board: Board, view: Delays, node: int) -> Fit:
+    """HEFT's choice: the device where the node ends first, the first of equals."""
+    return min((board.fit(node, d) for d in view.places[node]), key=lambda fit: fit.end)
+
+
+def ready_order(graph: Graph, priority: Sequence[float]) -> list[int]:
+    """A topological order: of the nodes that wait for nothing, the one with the highest priority first; a rank of the
+    user's own comes before all others."""
+    keys = [(1, -priority[i], i) if task.rank is None else (0, -task.rank, i) for i, task in enumerate(graph.nodes)]
+    missing = [len(before) for before in graph.predecessors]
+    successors = graph.successors
+    ready = [keys[i] for i, count in enumerate(missing) if count == 0]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        node = heapq.heappop(ready)[2]
+        order.append(node)
+        for s in successors[node]:
+            missing[s] -= 1
+            if missing[s] == 0:
+                heapq.heappush(ready, keys[s])
+    return order

@@ -1,0 +1,153 @@
+"""Improving a schedule of whole kernels: take a few out, put them back where they end first, keep what is better.
+
+Iterated greedy search (R. Ruiz and T. Stuetzle, "A simple and effective iterated greedy algorithm for the permutation
+flowshop scheduling problem", EJOR 177(3), 2007) on the two things that make a schedule: the order in which nodes are
+placed, and the devices of those that stay where they are. The same seed always gives the same schedule.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from manycl.plan.delays import after
+from manycl.plan.insertion import Board, Gaps, Setting, earliest_finish
+from manycl.plan.timeline import Schedule
+
+FREE = -2
+"""In a list of devices: the node may go where it ends first."""
+
+_STEPS_WITHOUT_GAIN = 400
+_TEMPERATURE = 0.01  # a schedule that is longer by this part of the makespan is accepted one time in e
+
+
+class Layout:
+    """A schedule as it is searched: nodes in the order of placement, devices and times by node, seconds."""
+
+    __slots__ = ("end", "makespan", "order", "start", "where")
+
+    def __init__(self, order: list[int], where: list[int], start: list[float], end: list[float]) -> None:
+        self.order, self.where, self.start, self.end = order, where, start, end
+        self.makespan = max(end, default=0.0)
+
+
+def layout(found: Schedule) -> Layout:
+    """A schedule in this form; its order of dispatch is the order of placement."""
+    members = sorted(found.assignments)
+    order = [a.node for a in found.assignments]
+    return Layout(order, [a.device for a in members], [a.start for a in members], [a.end for a in members])
+
+
+class Search:
+    """Looks for a shorter schedule. ``effort``: the most nodes to place in all."""
+
+    def __init__(self, given: Setting, effort: int, seed: int) -> None:
+        self._given = given
+        self._effort = effort
+        self._random = random.Random(seed)
+        self._before = [[p for p, _ in edges] for edges in given.view.before]
+        self._after = [[s for s, _ in edges] for edges in after(given.view)]
+        self.placed = 0
+
+    def decode(self, order: list[int], where: Sequence[int]) -> Layout:
+        """Place nodes in this order, on these devices; ``FREE``: where it ends first."""
+        self.placed += len(order)
+        if self._given.contention:
+            board = self.board(order, where)
+            return Layout(order, board.where, board.start, board.end)
+        return self._decode_free(order, where)
+
+    def board(self, order: Sequence[int], where: Sequence[int]) -> Board:
+        """The same with its transfers."""
+        view, board = self._given.view, self._given.board()
+        for node in order:
+            device = where[node]
+            fit = earliest_finish(board, view, node) if device == FREE else board.fit(node, device)
+            board.take(node, fit)
+        return board
+
+    def _decode_free(self, order: list[int], where: Sequence[int]) -> Layout:
+        """``decode`` where transfers never meet; the inner loop of everything here."""
+        view = self._given.view
+        before, seconds, earliest, places = view.before, view.seconds, view.earliest, view.places
+        count = len(before)
+        start, end, at = [0.0] * count, [0.0] * count, list(where)
+        gaps = [Gaps() for _ in range(len(self._given.problem.machine.devices) + 1)]
+        for node in order:
+            edges, row, first = before[node], seconds[node], earliest[node]
+            best_end = float("inf")
+            best_start, best = 0.0, where[node]
+            for d in places[node] if best == FREE else (best,):
+                ready = first[d]
+                for p, matrix in edges:
+                    arrived = end[p] + matrix[at[p]][d]
+                    if arrived > ready:
+                        ready = arrived
+                if ready + row[d] < best_end:
+                    found = gaps[d].first(ready, row[d])
+                    if found + row[d] < best_end:
+                        best_start, best_end, best = found, found + row[d], d
+            start[node], end[node], at[node] = best_start, best_end, best
+            gaps[best].take(best_start, best_end)
+        return Layout(order, at, start, end)
+
+    def improve(self, given: Layout, bound: float) -> Layout:
+        """The shortest found; never longer than what was given. Ends at ``bound``, below which nothing can be."""
+        best = current = given
+        idle = 0
+        while self.placed < self._effort and idle < _STEPS_WITHOUT_GAIN and best.makespan > bound * (1 + 1e-12):
+            found = self.decode(*self._changed(current))
+            excess = (found.makespan - current.makespan) / max(current.makespan, 1e-300)
+            if excess <= 0 or self._random.random() < 2.718281828 ** (-excess / _TEMPERATURE):
+                current = found
+            idle += 1
+            if found.makespan < best.makespan * (1 - 1e-12):
+                best, idle = found, 0
+        return best
+
+    def _changed(self, current: Layout) -> tuple[list[int], list[int]]:
+        """An order and devices beside those of a schedule: by start, one node moved, some devices free."""
+        rng = self._random
+        order = sorted(range(len(current.start)), key=lambda n: (current.start[n], current.end[n], n))
+        where = list(current.where)
+        pool = self._critical(current) if rng.random() < 0.7 else order
+        for _ in range(rng.randint(1, 3)):
+            node = rng.choice(pool)
+            where[node] = FREE if rng.random() < 0.6 else rng.choice(self._given.view.places[node])
+            self._move(order, rng.choice(pool))
+        if rng.random() < 0.2:
+            # a whole stretch of time goes where it ends first
+            width = rng.randint(2, max(2, len(order) // 4))
+            first = rng.randrange(len(order))
+            for node in order[first : first + width]:
+                where[node] = FREE
+        return order, where
+
+    def _move(self, order: list[int], node: int) -> None:
+        """Another place in the order, between the last node it waits for and the first that waits for it."""
+        position = order.index(node)
+        before, following = set(self._before[node]), set(self._after[node])
+        low = high = position
+        while low > 0 and order[low - 1] not in before:
+            low -= 1
+        while high + 1 < len(order) and order[high + 1] not in following:
+            high += 1
+        order.insert(self._random.randint(low, high), order.pop(position))
+
+    def _critical(self, current: Layout) -> list[int]:
+        """Nodes that end the schedule, and what each of them waited for."""
+        start, end, where = current.start, current.end, current.where
+        starts: dict[tuple[int, float], int] = {(where[n], end[n]): n for n in current.order}
+        matrices = self._given.view.before
+        node = max(range(len(end)), key=end.__getitem__)
+        path = [node]
+        while True:
+            found = starts.get((where[node], start[node]), node)
+            if found == node or found in path:
+                edges = matrices[node]
+                if not edges:
+                    return path
+                at = where[node]
+                found = max(edges, key=lambda e: end[e[0]] + e[1][where[e[0]]][at])[0]
+            path.append(found)
+            node = found

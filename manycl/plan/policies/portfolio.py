@@ -1,0 +1,75 @@
+"""``portfolio``: the best of several list schedulers, then improved by local search.
+
+HEFT with insertion on three ranks, CPOP, PEFT and every device alone; see ``plan/local_search.py`` for the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from manycl.errors import PolicyError
+from manycl.plan.delays import lower_bound, mean_seconds, upward_ranks
+from manycl.plan.insertion import Setting, earliest_finish, ready_order, setting
+from manycl.plan.local_search import FREE, Search, layout
+from manycl.plan.plan import Plan
+from manycl.plan.policies import cpop, peft
+from manycl.plan.policy import register
+from manycl.plan.problem import Problem
+from manycl.plan.timeline import Schedule
+
+EFFORT = 60_000
+"""Nodes that the search may place, where no option says otherwise: half a second or less."""
+
+
+def heft(given: Setting, ranks: list[float]) -> Schedule:
+    """HEFT's processor selection with insertion (Topcuoglu, Hariri and Wu 2002, Section 5.1)."""
+    board = given.board()
+    for node in ready_order(given.problem.graph, ranks):
+        board.take(node, earliest_finish(board, given.view, node))
+    return board.schedule()
+
+
+def members(given: Setting) -> Iterator[tuple[str, Callable[[], Schedule]]]:
+    """The portfolio: names, and how each is made."""
+    yield "heft", lambda: heft(given, upward_ranks(given.view))
+    yield "peft", lambda: peft.schedule(given)
+    yield "cpop", lambda: cpop.schedule(given)
+    yield "longest first", lambda: heft(given, mean_seconds(given.view))
+    for device, described in enumerate(given.problem.machine.devices):
+        yield described.name, lambda device=device: _alone(given, device)  # type: ignore[misc]
+
+
+def _alone(given: Setting, device: int) -> Schedule:
+    """Everything that may on one device, the rest where it ends first."""
+    where = [device if device in places else FREE for places in given.view.places]
+    order = ready_order(given.problem.graph, upward_ranks(given.view))
+    return Search(given, 0, 0).board(order, where).schedule()
+
+
+def schedule(given: Setting, effort: int = EFFORT, seed: int = 0) -> tuple[Schedule, dict[str, object]]:
+    """The best that was found, and how: the member it began with, its makespan, the bound, the nodes placed."""
+    made = [(name, make()) for name, make in members(given)]
+    name, first = min(made, key=lambda pair: pair[1].makespan)
+    bound = lower_bound(given.view, range(len(given.problem.machine.devices)))
+    search = Search(given, effort, seed)
+    best = search.improve(layout(first), bound) if first.assignments else layout(first)
+    found = first if best.makespan >= first.makespan else search.board(best.order, best.where).schedule()
+    return found, {"member": name, "member_makespan": first.makespan, "bound": bound, "placed": search.placed}
+
+
+@register("portfolio")
+class Portfolio:
+    """Several list schedulers and local search; options ``contention``, ``effort``, ``seed``."""
+
+    def plan(self, problem: Problem) -> Plan:
+        given = setting(problem, "portfolio", ("effort", "seed"))
+        effort, seed = _count(problem, "effort", EFFORT), _count(problem, "seed", 0)
+        found, details = schedule(given, effort, seed)
+        return given.plan("portfolio", found, **details)
+
+
+def _count(problem: Problem, option: str, default: int) -> int:
+    value = problem.options.get(option, str(default))
+    if not value.isdecimal() or len(value) > 12:
+        raise PolicyError(f"option {option}={value}: expected a whole number")
+    return int(value)

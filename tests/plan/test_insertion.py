@@ -1,0 +1,174 @@
+"""CPOP, PEFT and the portfolio: the examples of their papers, valid plans on random problems, gaps that are filled."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from classic_graphs import ARABNEJAD, ARABNEJAD_EDGES, TOPCUOGLU, TOPCUOGLU_EDGES, classic
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_cases import chains, launch, machine, problem, problems
+
+from manycl.errors import PolicyError
+from manycl.graph.dependences import GraphBuilder
+from manycl.machine import HOST
+from manycl.plan.delays import delays, downward_ranks, lower_bound, upward_ranks
+from manycl.plan.insertion import Gaps, setting
+from manycl.plan.policies import portfolio
+from manycl.plan.policies.cpop import critical_path, path_device
+from manycl.plan.policies.peft import optimistic_costs
+from manycl.plan.problem import Problem
+from manycl.plan.verify import verify
+from manycl.run.simulate import plan_with, simulate
+
+NO = {"contention": "no"}
+NAMES = ("cpop", "peft", "portfolio")
+
+
+def test_ranks_of_the_papers_example() -> None:
+    view = delays(classic(TOPCUOGLU, TOPCUOGLU_EDGES))
+    up = [108, 77, 80, 80, 69, 63.333, 42.667, 35.667, 44.333, 14.667]
+    down = [0, 31, 25, 22, 24, 27, 62.333, 66.667, 63.667, 93.333]
+    assert upward_ranks(view) == pytest.approx(up, abs=1e-3)
+    assert downward_ranks(view) == pytest.approx(down, abs=1e-3)
+
+
+def test_heft_and_cpop_of_the_papers_example() -> None:
+    p = classic(TOPCUOGLU, TOPCUOGLU_EDGES, NO)
+    known = setting(p, "heft")
+    assert portfolio.heft(known, upward_ranks(known.view)).makespan == 80
+    assert plan_with("cpop", p).makespan == 86
+
+
+def test_the_critical_path_of_the_papers_example() -> None:
+    view = delays(classic(TOPCUOGLU, TOPCUOGLU_EDGES))
+    path = critical_path(view, [u + d for u, d in zip(upward_ranks(view), downward_ranks(view), strict=True)])
+    assert path == [0, 1, 8, 9]
+    assert path_device(view, path) == 1
+
+
+def test_peft_of_its_papers_example() -> None:
+    p = classic(ARABNEJAD, ARABNEJAD_EDGES, NO)
+    table = optimistic_costs(delays(p))
+    assert table[0][:3] == [64, 68, 86]
+    assert table[9] == [0, 0, 0, 0]
+    known = setting(p, "heft")
+    assert portfolio.heft(known, upward_ranks(known.view)).makespan == 133
+    assert plan_with("peft", p).makespan == 122
+
+
+@pytest.mark.parametrize(
+    ("seconds", "edges", "least"), [(TOPCUOGLU, TOPCUOGLU_EDGES, 73), (ARABNEJAD, ARABNEJAD_EDGES, 113)]
+)
+def test_the_portfolio_does_better_than_both_papers(
+    seconds: Sequence[Sequence[float]], edges: dict[tuple[int, int], int], least: float
+) -> None:
+    assert plan_with("portfolio", classic(seconds, edges, NO)).makespan <= least
+
+
+@pytest.mark.parametrize("contention", ["yes", "no"])
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=40, deadline=None)
+@given(p=problems())
+def test_plans_are_valid(name: str, contention: str, p: Problem) -> None:
+    options = {"contention": contention, **({"effort": "300"} if name == "portfolio" else {})}
+    p = Problem(p.graph, p.machine, p.estimates, p.queues, p.valid, options, 0.25, p.handover)
+    plan = plan_with(name, p)
+    verify(plan, p.graph, p.machine, p)
+    assert plan == plan_with(name, p)
+    floor = lower_bound(delays(p), range(len(p.machine.devices)))
+    assert plan.makespan >= floor * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=40, deadline=None)
+@given(p=problems(own_memory=False))
+def test_prediction_is_what_the_engine_does(name: str, p: Problem) -> None:
+    options = {"effort": "300"} if name == "portfolio" else {}
+    p = Problem(p.graph, p.machine, p.estimates, p.queues, p.valid, options, 0.0, p.handover)
+    plan = plan_with(name, p)
+    assert simulate(p, plan).makespan == pytest.approx(plan.makespan)
+
+
+@settings(max_examples=40, deadline=None)
+@given(p=problems())
+def test_the_portfolio_is_never_longer_than_its_members(p: Problem) -> None:
+    for contention in ("yes", "no"):
+        options = {"contention": contention, "effort": "200"}
+        mine = Problem(p.graph, p.machine, p.estimates, p.queues, p.valid, options, 0.0, p.handover)
+        found = plan_with("portfolio", mine).makespan
+        for name in ("cpop", "peft"):
+            alone = Problem(
+                p.graph, p.machine, p.estimates, p.queues, p.valid, {"contention": contention}, 0.0, p.handover
+            )
+            assert found <= plan_with(name, alone).makespan * (1 + 1e-12)
+
+
+def test_a_gap_is_filled() -> None:
+    """The second device waits for a transfer; an independent kernel of lower rank runs before it."""
+    builder = GraphBuilder()
+    x, y = builder.buffer(100), builder.buffer(4)
+    builder.add(launch("first", (), (x,), device="cpu0"))
+    builder.add(launch("second", (x,), (x,), device="cpu1"))
+    builder.add(launch("small", (), (y,), device="cpu1"))
+    p = problem(builder.build(), [[4.0, 4.0], [4.0, 4.0], [3.0, 3.0]])
+    for name in NAMES:
+        plan = {a.node: (a.start, a.end) for a in plan_with(name, p).assignments}
+        assert plan == {0: (0, 4), 1: (4, 8), 2: (0, 3)}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=12))
+def test_gaps_give_the_earliest_room(wanted: list[tuple[int, int]]) -> None:
+    """Against a search over every whole second."""
+    gaps = Gaps()
+    taken: list[tuple[int, int]] = []
+    for ready, seconds in wanted:
+        start = gaps.first(float(ready), float(seconds))
+        free = (
+            s
+            for s in itertools.count(ready)
+            if all(s + seconds <= a or s >= b for a, b in taken) and not any(a < s < b for a, b in taken)
+        )
+        assert start == next(free)
+        gaps.take(start, start + seconds)
+        taken.append((int(start), int(start) + seconds))
+        assert gaps.starts == sorted(gaps.starts)
+        assert gaps.ends == sorted(gaps.ends)
+
+
+def test_the_literatures_transfers_never_meet() -> None:
+    """Two uploads: one after another for the engine, at once for the literature."""
+    graph = chains(2, 1)
+    valid = {key: frozenset({HOST}) for key in graph.buffers}
+    where = machine((1, 2))
+    both = {
+        value: problem(graph, [1.0, 9.0], where, latency=3.0, valid=valid, options={"contention": value})
+        for value in ("yes", "no")
+    }
+    assert plan_with("peft", both["no"]).makespan == 5.0  # 3, then 1 and 1
+    assert plan_with("peft", both["yes"]).makespan == 7.0  # 3, 1, and the second's data at 6
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("cpop", {"contention": "maybe"}, "option contention=maybe: expected yes or no"),
+        ("peft", {"effort": "1"}, "policy peft has no option effort"),
+        ("portfolio", {"effort": "-1"}, "option effort=-1"),
+        ("portfolio", {"seed": "x"}, "option seed=x"),
+    ],
+)
+def test_bad_options_are_errors(name: str, options: dict[str, str], message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        plan_with(name, problem(chains(1, 1), [1.0, 1.0], options=options))
+
+
+def test_another_seed_is_another_search() -> None:
+    found = {
+        plan_with("portfolio", classic(ARABNEJAD, ARABNEJAD_EDGES, {**NO, "effort": "60", "seed": str(seed)})).makespan
+        for seed in range(8)
+    }
+    assert len(found) > 1
