@@ -63,3 +63,4 @@ class ProgramFacts:
     kernels: dict[str, KernelFacts]
     path: str = "<source>"
     warnings: tuple[str, ...] = field(default=())
+    tree: bytes = field(default=b"", compare=False, repr=False)  # for :mod:`manycl.analysis.transport`

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from manycl.analysis import expr as x
 from manycl.analysis.abstract import TIME_LIMIT, Frame, Unanalysable
@@ -18,7 +19,7 @@ from manycl.analysis.values import EMPTY, OPAQUE, Cell, Memory, Vector, at, inte
 LARGEST = (1 << 31) - 1  # work-items per dimension that the symbolic form assumes at most
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Launch:
     """A launch as far as the analysis asks: sizes in work-items (outermost dimension last), the bytes of scalar
     arguments by index, the bytes of memory behind each buffer argument, and which arguments share memory.
@@ -33,6 +34,12 @@ class Launch:
     sizes: Mapping[int, int] = field(default_factory=dict)
     same: Mapping[int, int] = field(default_factory=dict)  # argument -> earlier one with the same buffer
     values: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """Launches with the same key are the same to the analysis."""
+        parts = (self.scalars, self.sizes, self.same, self.values)
+        return (self.global_size, self.local_size, self.offset, *(tuple(sorted(part.items())) for part in parts))
 
     def groups(self, dimension: int) -> int:
         if dimension >= len(self.global_size):

@@ -12,12 +12,19 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from manycl.analysis import worker
 from manycl.analysis.facts import ProgramFacts
 from manycl.analysis.options import read_options
 from manycl.analysis.rewrite import SubKernel
 from manycl.errors import Diagnostic, SourceError
+
+if TYPE_CHECKING:  # they import islpy
+    from manycl.analysis.interpret import Launch
+    from manycl.analysis.launched import LaunchFacts
+    from manycl.analysis.summary import Summary
+    from manycl.analysis.tree import Unit
 
 TIME_LIMIT = 20.0  # seconds for one source
 _CACHED = 256  # programs
@@ -43,7 +50,7 @@ def parse_program(source: str, *, path: str = "<source>", options: Sequence[str]
             _programs.move_to_end(key)
             return _programs[key]
     answer = _ask(key)
-    program = ProgramFacts(source, given, answer.kernels, path, answer.warnings)
+    program = ProgramFacts(source, given, answer.kernels, path, answer.warnings, answer.tree)
     if "include" not in source:  # an included file may change
         with _lock:
             _programs[key] = program
@@ -61,6 +68,57 @@ def sub_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
     result = _question(program, "sub_kernel", kernel)
     assert isinstance(result, SubKernel)
     return result if result.edited else replace(result, options=program.options)
+
+
+def symbolic(program: ProgramFacts, kernel: str) -> Summary:
+    """What a kernel accesses and counts in any launch, in terms of ids and scalars. Raises KeyError for a kernel that
+    the program does not have. The same arguments give the same object."""
+    facts = program.kernels[kernel]
+    key = program.tree, kernel
+    with _lock:
+        found = _summaries.get(key)
+    if found is None:
+        from manycl.analysis.interpret import interpret
+
+        found = interpret(_unit(program), facts)
+        with _lock:
+            _keep(_summaries, key, found)
+    return found
+
+
+def launched(program: ProgramFacts, kernel: str, launch: Launch) -> LaunchFacts:
+    """All that is known of a launch of a kernel. Raises KeyError for a kernel that the program does not have. The same
+    arguments give the same object."""
+    facts = program.kernels[kernel]
+    key = program.tree, kernel, launch.key
+    with _lock:
+        found = _launches.get(key)
+    if found is None:
+        from manycl.analysis.launched import LaunchFacts
+
+        found = LaunchFacts(_unit(program), facts, launch)
+        with _lock:
+            _keep(_launches, key, found)
+    return found
+
+
+def _unit(program: ProgramFacts) -> Unit:
+    with _lock:
+        unit = _units.get(program.tree)
+    if unit is None:
+        from manycl.analysis.transport import decode
+
+        unit = decode(program.tree)
+        with _lock:
+            _keep(_units, program.tree, unit)
+    return unit
+
+
+def _keep(kept: OrderedDict[Any, Any], key: object, value: object) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > _CACHED:
+        kept.popitem(last=False)
 
 
 def _question(program: ProgramFacts, what: str, kernel: str) -> object:
@@ -161,6 +219,9 @@ class _Worker:
 _lock = threading.Lock()
 _asking = threading.Lock()
 _programs: OrderedDict[tuple[object, ...], ProgramFacts] = OrderedDict()
+_units: OrderedDict[bytes, Unit] = OrderedDict()
+_summaries: OrderedDict[tuple[bytes, str], Summary] = OrderedDict()
+_launches: OrderedDict[tuple[object, ...], LaunchFacts] = OrderedDict()
 _current: _Worker | None = None
 
 

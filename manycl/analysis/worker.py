@@ -40,6 +40,7 @@ class Answer:
     diagnostics: tuple[Diagnostic, ...] = ()
     hint: str = ""
     result: object = None  # of a :class:`Question`
+    tree: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def receive(stream: IO[bytes]) -> object:
 
 def answer(request: Request | Question) -> Answer:
     """Analyse one source; every failure becomes an answer."""
-    from manycl.analysis import frontend, kernels
+    from manycl.analysis import frontend, kernels, transport
     from manycl.analysis.options import read_options
 
     question = request if isinstance(request, Question) else None
@@ -80,7 +81,8 @@ def answer(request: Request | Question) -> Answer:
         unit = frontend.load(source, path, folder, read_options(options))
         if question is not None:
             return Answer(result=_result(question, unit))
-        return Answer(kernels.kernel_facts(unit), unit.warnings + kernels.shared_variables(unit))
+        warnings = unit.warnings + kernels.shared_variables(unit)
+        return Answer(kernels.kernel_facts(unit), warnings, tree=transport.encode(unit))
     except SourceError as error:
         message = error.message.split("\n", 1)[0]
         return Answer(message=message, diagnostics=error.diagnostics, hint=error.hint)

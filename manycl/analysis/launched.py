@@ -1,0 +1,54 @@
+"""All that is known of one launch: its regions, hazards and costs, each found out when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from manycl.analysis.facts import KernelFacts
+from manycl.analysis.hazards import Repeat, Split, repeat, split
+from manycl.analysis.interpret import Launch, interpret
+from manycl.analysis.regions import Region, Regions
+from manycl.analysis.summary import Summary
+from manycl.analysis.tree import Unit
+
+
+class LaunchFacts:
+    """What the analysis says of a launch of a kernel (sizes, scalars and buffers known)."""
+
+    def __init__(self, unit: Unit, facts: KernelFacts, launch: Launch) -> None:
+        self.facts = facts
+        self.launch = launch
+        self.summary: Summary = interpret(unit, facts, launch)
+        self._splits: dict[int, Split] = {}
+
+    @cached_property
+    def regions(self) -> Regions:
+        return Regions(self.facts, self.summary, self.launch)
+
+    def region(self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None) -> Region:
+        """The bytes of buffer argument ``argument`` that work-groups [first, first + count) along a dimension read or
+        write (``kind``); everything without a count. Raises ValueError for a range outside of the launch, KeyError for
+        an argument that is no buffer."""
+        return self.regions.region(argument, kind, dimension, first, count)
+
+    def split(self, dimension: int) -> Split:
+        """Whether work-groups may run apart along a dimension, or why not."""
+        if dimension not in self._splits:
+            self._splits[dimension] = split(self.regions, dimension)
+        return self._splits[dimension]
+
+    @cached_property
+    def splits(self) -> Mapping[int, Split]:
+        """The verdict on every dimension of the launch."""
+        return {d: self.split(d) for d in range(len(self.launch.global_size))}
+
+    @cached_property
+    def repeat(self) -> Repeat:
+        """Whether the launch may run twice, or why not."""
+        return repeat(self.regions)
+
+    @cached_property
+    def out_of_bounds(self) -> tuple[str, ...]:
+        """Accesses that certainly leave their memory."""
+        return tuple(self.regions.out_of_bounds())
