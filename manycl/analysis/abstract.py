@@ -54,6 +54,17 @@ class Exits:
     continues: list[State] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """How far the notes of a run had come."""
+
+    accesses: int
+    counts: dict[tuple[int, tuple[Loop, ...]], tuple[Path, dict[str, int]]]
+    loops: int
+    hazards: dict[str, None]
+    barriers: int
+
+
 class Abstract:
     """State of one run. ``path`` is None where control does not come."""
 
@@ -69,6 +80,7 @@ class Abstract:
         self.silent = 0  # discovering what a loop does: nothing is recorded
         self.accesses: list[Access] = []
         self.counts: dict[tuple[int, tuple[Loop, ...]], tuple[Path, dict[str, int]]] = {}
+        self.wholes: dict[int, tuple[Path, Expr]] = {}
         self.origins: dict[str, Origin] = {}
         self.known_loads: dict[tuple[int, str, int], Expr] = {}
         self.read_only: frozenset[int] = frozenset()
@@ -122,6 +134,18 @@ class Abstract:
             return value  # the symbolic form assumes that no conversion changes the value
         return convert(value, type_, self.fresh)
 
+    # -- taking back
+
+    def recorded(self) -> Recorded:
+        """What has been noted so far, to come back to."""
+        counts = {key: (path, dict(found)) for key, (path, found) in self.counts.items()}
+        return Recorded(len(self.accesses), counts, len(self.all_loops), dict(self.hazards), self.barriers)
+
+    def forget(self, recorded: Recorded) -> None:
+        """Take back everything noted since."""
+        del self.accesses[recorded.accesses :], self.all_loops[recorded.loops :]
+        self.counts, self.hazards, self.barriers = recorded.counts, recorded.hazards, recorded.barriers
+
     # -- counting
 
     def count(self, what: str, times: int = 1) -> None:
@@ -173,8 +197,15 @@ class Abstract:
         argument = index if base == "arg" else -1
         where = address(target.offset if offset is None else offset)
         self.accesses.append(
-            Access(argument, kind, where, size, path.whole(), self.loops + loops, line, file, operation, used)
+            Access(argument, kind, where, size, self.whole(path), self.loops + loops, line, file, operation, used)
         )
+
+    def whole(self, path: Path) -> Expr:
+        """The condition that a path stands for."""
+        found = self.wholes.get(id(path))
+        if found is None:
+            found = self.wholes[id(path)] = (path, path.whole())
+        return found[1]
 
     def load(self, pointer: Pointer, type_: CType) -> Value:
         """The value of a type behind a pointer."""

@@ -28,6 +28,7 @@ class Expr:
     low: int
     high: int
     unknown: bool = False
+    opposite: Expr | None = None  # of a condition, once it was asked for
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Expr) and self.key == other.key
@@ -61,6 +62,8 @@ def _limit(value: int) -> int:
 def _make(
     op: str, args: tuple[Expr, ...], key: str, low: int, high: int, value: int = 0, terms: tuple[int, ...] = ()
 ) -> Expr:
+    if low == high:
+        return const(low)
     return Expr(op, args, value, terms, key, _limit(low), _limit(high), any(a.unknown for a in args))
 
 
@@ -224,10 +227,22 @@ def type_range(bits: int, signed: bool) -> tuple[int, int]:
 
 
 def less(left: Expr, right: Expr) -> Expr:
+    """``left < right``, as linear as it can be: quotients, minima and maxima at the ends are resolved."""
     if left.high < right.low:
         return ONE
     if left.low >= right.high:
         return ZERO
+    if right.op == "fdiv" and right.args[1].op == "const":  # l < floor(a / b): b * (l + 1) <= a
+        by = right.args[1].value
+        return less(add(scale(left, by), const(by - 1)), right.args[0])
+    if left.op == "fdiv" and left.args[1].op == "const":  # floor(a / b) < r: a < b * r
+        return less(left.args[0], scale(right, left.args[1].value))
+    if right.op in ("min", "max"):
+        one, other = (less(left, a) for a in right.args)
+        return both(one, other) if right.op == "min" else either(one, other)
+    if left.op in ("min", "max"):
+        one, other = (less(a, right) for a in left.args)
+        return both(one, other) if left.op == "max" else either(one, other)
     gap = subtract(right, left)
     if gap.low > 0 or gap.high <= 0:
         return ONE if gap.low > 0 else ZERO
@@ -256,12 +271,23 @@ def truth(expr: Expr) -> Expr:
 
 
 def negate(condition: Expr) -> Expr:
+    if condition.opposite is None:
+        object.__setattr__(condition, "opposite", _negated(condition))
+    assert condition.opposite is not None
+    return condition.opposite
+
+
+def _negated(condition: Expr) -> Expr:
     if condition.op == "const":
         return ONE if condition.value == 0 else ZERO
     if condition.op == "not":
         return condition.args[0]
     if condition.op == "lt":
         return less(condition.args[1], add(condition.args[0], ONE))
+    if condition.op == "or":
+        return both(*(negate(part) for part in condition.args))
+    if condition.op == "and":
+        return either(*(negate(part) for part in condition.args))
     return _make("not", (condition,), f"!{condition}", 0, 1)
 
 

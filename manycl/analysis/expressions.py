@@ -441,10 +441,13 @@ class Expressions(Initialisers):
         skipped = State(before, dict(self.env)) if inner is not before else None
         self.path = inner
         right = self.condition(second)
-        self.rejoin(before, x.negate(wanted), skipped)
+        if skipped is not None and self.path is inner and self.env == skipped.env:
+            self.path = before  # it had no side effects
+        else:
+            self.rejoin(x.negate(wanted), skipped)
         return x.both(left, right) if node.op == "&&" else x.either(left, right)
 
-    def rejoin(self, before: object, otherwise: Expr, skipped: State | None) -> None:
+    def rejoin(self, otherwise: Expr, skipped: State | None) -> None:
         """Control meets again after a part that ran only on some condition."""
         if skipped is None:
             return

@@ -319,35 +319,19 @@ class Loops(ClosedForms):
 
     def unrolled(self, parts: Parts) -> bool:
         """Run every iteration; false, and nothing has happened, if there are too many."""
-        if not self.silent:
-            path, env, loops, steps = self.path, self.env, self.loops, self.steps
-            returns, depth = len(self.frames[-1].returns), len(self.exits)
-            frames, names = len(self.frames), dict(self.names)
-            self.silent += 1
-            self.env = dict(env)
-            try:
-                self.run_all(parts, self.steps + MOST_TRIAL_STEPS)
-            except _TooLongError:
-                return False
-            finally:
-                self.silent -= 1
-                self.path, self.env, self.loops, self.steps = path, env, loops, steps
-                del self.frames[-1].returns[returns:]
-                del self.exits[depth:], self.frames[frames:]
-                self.names = names | {"?": self.names.get("?", 0)}
-        else:
-            path, env, loops = self.path, self.env, self.loops
-            returns, depth, frames = len(self.frames[-1].returns), len(self.exits), len(self.frames)
-            self.env = dict(env)
-            try:
-                self.run_all(parts, self.steps + MOST_TRIAL_STEPS)
-                return True
-            except _TooLongError:
-                self.path, self.env, self.loops = path, env, loops
-                del self.exits[depth:], self.frames[frames:]
-                del self.frames[-1].returns[returns:]
-                return False
-        self.run_all(parts, x.INFINITE)
+        path, env, loops = self.path, self.env, self.loops
+        returns, depth, frames = len(self.frames[-1].returns), len(self.exits), len(self.frames)
+        names, recorded = dict(self.names), self.recorded()
+        self.env = dict(env)
+        try:
+            self.run_all(parts, self.steps + MOST_TRIAL_STEPS)
+        except _TooLongError:
+            self.path, self.env, self.loops = path, env, loops
+            self.forget(recorded)
+            del self.exits[depth:], self.frames[frames:]
+            del self.frames[-1].returns[returns:]
+            self.names = names | {"?": self.names.get("?", 0)}
+            return False
         return True
 
     def run_all(self, parts: Parts, most_steps: int) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from manycl.analysis import expr as x
 from manycl.analysis.affine import Builder
+from manycl.analysis.boxed import Domain, boxes_of, merged
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpret import Launch
@@ -31,8 +32,8 @@ _GROUPS = ("grp0", "grp1", "grp2")
 class Region:
     """Bytes of one argument. ``exact``: all of these and no others (else at most these, for ``reason``).
 
-    ``boxes`` cover the region; if ``tight``, they are disjoint and just it. ``elements`` is the set itself, in units
-    of ``unit`` bytes (an isl set, None for nothing).
+    ``boxes`` cover the region (they may overlap); if ``tight``, they are just it. Where they are not, ``elements`` is
+    the set itself: an isl set, in units of ``unit`` bytes.
     """
 
     argument: int
@@ -53,8 +54,15 @@ class Region:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the region; of its boxes where those are larger."""
-        return sum(box.nbytes for box in self.boxes)
+        """Bytes in the region; in its boxes where those are larger."""
+        if len(self.boxes) < 2:
+            return sum(box.nbytes for box in self.boxes)
+        starts = np.concatenate([box.starts() for box in self.boxes])
+        ends = starts + np.repeat([b.width for b in self.boxes], [b.rows * b.slices for b in self.boxes])
+        order = np.argsort(starts, kind="stable")
+        starts, reach = starts[order], np.maximum.accumulate(ends[order])
+        before = np.concatenate([starts[:1], reach[:-1]])
+        return int(np.maximum(reach - np.maximum(starts, before), 0).sum())
 
     def mask(self, nbytes: int) -> np.ndarray:
         """A bool for each of ``nbytes`` bytes: whether it belongs to the region."""
@@ -220,9 +228,7 @@ class Regions:
         relation = relation.project_out(_IN, 3, inputs - 3)
         if lengths > 1:
             relation = relation.apply_range(_run(lengths))
-        reason = "" if exact else _reasons([access.offset, access.condition], self.summary.origins)
-        if not exact and not reason:
-            reason = inexact_loops[0].reason if inexact_loops else f"a subscript that is not affine, line {access.line}"
+        reason = "" if exact else self._why(access)
         inside, outside = self._clipped(relation, access, exact)
         return Relation(access.argument, kind, inside.coalesce(), exact, reason, access, outside)
 
@@ -278,6 +284,9 @@ class Regions:
 
     def _region(self, argument: int, kind: str, dimension: int, first: int, count: int) -> Region:
         unit = self.units[argument]
+        quick = self._boxed(argument, kind, dimension, first, count)
+        if quick is not None:
+            return quick
         relations = self.relations(argument, kind)
         exact = all(relation.exact for relation in relations)
         reason = next((relation.reason for relation in relations if not relation.exact), "")
@@ -288,6 +297,32 @@ class Regions:
             size = self.launch.sizes.get(self.memory(argument), 0)
             whole = (Box(0, size),) if size else ()
             return Region(argument, kind, unit, whole, True, False, f"the region is too complex{error}")
+
+    def _boxed(self, argument: int, kind: str, dimension: int, first: int, count: int) -> Region | None:
+        """The region, if every access to it is a box."""
+        unit, size = self.units[argument], self.launch.sizes.get(self.memory(argument), 0)
+        if reason := self.widened(argument, kind):
+            return Region(argument, kind, unit, (Box(0, size),) if size else (), True, False, reason)
+        domain = Domain(self.launch, dimension, first, count)
+        found: list[Box] = []
+        exact, reason = True, ""
+        for access in self._by_argument[argument]:
+            if access.kind not in (kind, "atomic"):
+                continue
+            conditions, dropped = _relevant(access)
+            boxes_ = boxes_of(access, conditions, domain)
+            if boxes_ is None or any(b.offset < 0 or b.end > size for b in boxes_):
+                return None
+            found.extend(boxes_)
+            if exact and (dropped or not all(loop.exact for loop in access.loops)):
+                exact, reason = False, self._why(access)
+        return Region(argument, kind, unit, merged(found), True, exact, reason)
+
+    def _why(self, access: Access) -> str:
+        """Why an access is not exact."""
+        words = _reasons([access.offset, access.condition], self.summary.origins)
+        loops = [loop.reason for loop in access.loops if not loop.exact and loop.reason]
+        return words or (loops[0] if loops else f"a subscript that is not affine, line {access.line}")
 
     def _exact_region(
         self, argument: int, kind: str, dimension: int, first: int, count: int, exact: bool, reason: str

@@ -1,0 +1,204 @@
+"""Regions of the usual accesses without isl: linear subscripts, each variable between bounds of its own.
+
+Then what a range of work-groups touches is a box: runs of bytes, repeated at some pitch. Everything else is left to
+:mod:`manycl.analysis.regions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from manycl.analysis.expr import INFINITE, Expr
+from manycl.analysis.interpret import Launch
+from manycl.analysis.shapes import Box
+from manycl.analysis.summary import Access
+
+_Linear = tuple[dict[str, int], int]
+
+
+def linear(e: Expr) -> _Linear | None:
+    """Coefficients of variables by name, and the constant; None if it is not linear."""
+    if e.op == "const":
+        return {}, e.value
+    if e.op == "var":
+        return {e.key: 1}, 0
+    if e.op != "sum" or any(a.op != "var" for a in e.args):
+        return None
+    return {a.key: f for a, f in zip(e.args, e.terms, strict=True)}, e.value
+
+
+class Domain:
+    """The bounds of all variables of an access: the groups of a range, the work-items of a group, loop counters."""
+
+    def __init__(self, launch: Launch, dimension: int, first: int, count: int) -> None:
+        self.launch = launch
+        self.ends: dict[str, tuple[int, int]] = {}
+        for d in range(3):
+            groups = (first, first + count - 1) if d == dimension else (0, launch.groups(d) - 1)
+            self.ends[f"grp{d}"] = groups
+            local = min(launch.local_size[d], launch.global_size[d]) if d < len(launch.local_size) else 1
+            self.ends[f"lid{d}"] = (0, local - 1)
+
+    def joined(self, functions: Sequence[_Linear]) -> dict[str, tuple[int, int]]:
+        """The ends of variables where group and work-item ids that always come together are one; the functions are
+        changed to match."""
+        ends = dict(self.ends)
+        for d in range(3):
+            group, local = f"grp{d}", f"lid{d}"
+            size = ends[local][1] + 1
+            if size == 1 or any(f.get(group, 0) != size * f.get(local, 0) for f, _ in functions):
+                continue
+            low, high = ends[group]
+            ends[local] = (low * size, high * size + size - 1)
+            for f, _ in functions:
+                f.pop(group, None)
+        return ends
+
+
+def boxes_of(access: Access, conditions: Iterable[Expr], domain: Domain) -> tuple[Box, ...] | None:
+    """The bytes of an access, as one box or none; None where that cannot be told. They are exact if the access is."""
+    offset = linear(access.offset)
+    if offset is None or access.offset.unknown:
+        return None
+    guards = []
+    for condition in conditions:
+        if condition.op != "lt":
+            return None
+        low, high = linear(condition.args[0]), linear(condition.args[1])
+        if low is None or high is None:
+            return None
+        gap = dict(high[0])
+        for name, factor in low[0].items():
+            gap[name] = gap.get(name, 0) - factor
+        guards.append(({n: f for n, f in gap.items() if f}, high[1] - low[1]))
+    offset = (dict(offset[0]), offset[1])
+    variables = {name: v for e in (access.offset, *conditions) for name, v in e.variables().items()}
+    ends = domain.joined([offset, *guards])
+    for name, variable in variables.items():
+        if name not in ends:
+            if variable.high >= INFINITE or variable.low <= -INFINITE:
+                return None
+            ends[name] = (variable.low, variable.high)
+    clips = []
+    for factors, constant in guards:
+        if len(factors) > 1:
+            clip = _clip(offset, factors, constant, access.size)
+            if clip is None:
+                return None
+            clips.append(clip)
+            continue
+        for name, factor in factors.items():  # factor * v + constant > 0
+            low_end, high_end = ends[name]
+            if factor > 0:
+                low_end = max(low_end, _least(factor, constant))
+            else:
+                high_end = min(high_end, _most(factor, constant))
+            if low_end > high_end:
+                return ()
+            ends[name] = (low_end, high_end)
+        if not factors and constant <= 0:
+            return ()
+    start, dims = offset[1], []
+    for name, factor in offset[0].items():
+        low_end, high_end = ends[name]
+        start += factor * (low_end if factor > 0 else high_end)
+        if high_end > low_end:
+            dims.append((abs(factor), high_end - low_end + 1))
+    box = _folded(start, access.size, sorted(dims))
+    if box is None or not clips:
+        return None if box is None else (box,)
+    if not dims or min(stride for stride, _ in dims) != access.size or box.slices > 1:
+        return None
+    return _clipped(box, max(low for low, _ in clips), min(high for _, high in clips))
+
+
+def _clip(offset: _Linear, factors: dict[str, int], constant: int, size: int) -> tuple[int, int] | None:
+    """Between which bytes a guard keeps an access that it bounds as a whole (``a[i]`` if ``i < n``)."""
+    steps = {n: f for n, f in offset[0].items() if f}
+    if steps.keys() != factors.keys():
+        return None
+    ratio = {(steps[n] // f if steps[n] % f == 0 else 0) for n, f in factors.items()}
+    by = ratio.pop()
+    if ratio or abs(by) != size:
+        return None
+    bound = offset[1] - by * constant  # the offset where the guard becomes 0
+    return (-INFINITE, bound) if by < 0 else (bound + size, INFINITE)
+
+
+def _clipped(box: Box, low: int, high: int) -> tuple[Box, ...]:
+    """The rows of a box between two bytes: whole ones, and what is left of those that are cut."""
+    if box.rows == 1:
+        start, end = max(box.offset, low), min(box.offset + box.width, high)
+        return (Box(start, end - start),) if end > start else ()
+    pitch = box.pitch
+    first = max(0, -((box.offset - low) // pitch)) if low > box.offset else 0
+    last = box.rows - 1 if high >= box.end else (high - box.width - box.offset) // pitch
+    found = []
+    for row in {first - 1, last + 1}:
+        if 0 <= row < box.rows:
+            start, end = max(box.offset + row * pitch, low), min(box.offset + row * pitch + box.width, high)
+            if end > start:
+                found.append(Box(start, end - start))
+    if last > first:
+        found.append(Box(box.offset + first * pitch, box.width, pitch, last - first + 1))
+    elif last == first:
+        found.append(Box(box.offset + first * pitch, box.width))
+    return tuple(found)
+
+
+def _least(factor: int, constant: int) -> int:
+    """The least v with factor * v + constant > 0, for a positive factor."""
+    return -((constant - 1) // factor)
+
+
+def _most(factor: int, constant: int) -> int:
+    """The greatest v with factor * v + constant > 0, for a negative factor."""
+    return (constant - 1) // -factor
+
+
+def _folded(start: int, width: int, dims: list[tuple[int, int]]) -> Box | None:
+    """Runs of ``width`` repeated by (stride, count), smallest strides first."""
+    levels: list[list[int]] = []  # [stride, count] of rows, then slices
+    for stride, count in dims:
+        if not levels:
+            if stride <= width:
+                width += stride * (count - 1)
+            else:
+                levels.append([stride, count])
+            continue
+        pitch, rows = levels[-1]
+        below = width if len(levels) == 1 else (levels[0][1] - 1) * levels[0][0] + width
+        if stride % pitch == 0 and stride <= pitch * rows:
+            levels[-1][1] = rows + stride // pitch * (count - 1)
+        elif len(levels) == 1 and stride >= (rows - 1) * pitch + below:
+            levels.append([stride, count])
+        else:
+            return None
+    levels += [[0, 1]] * (2 - len(levels))
+    return Box(start, width, levels[0][0], levels[0][1], levels[1][0], levels[1][1])
+
+
+def merged(found: Iterable[Box]) -> tuple[Box, ...]:
+    """The same bytes in fewer boxes: those that lie in others go, those that continue each other become one."""
+    rest = sorted(set(found), key=lambda b: (b.pitch, b.rows, b.slice_pitch, b.slices, b.offset))
+    result: list[Box] = []
+    for box in rest:
+        last = result[-1] if result else None
+        if last is not None and _alike(last, box) and box.offset <= last.offset + last.width:
+            width = max(last.width, box.offset + box.width - last.offset)
+            if last.rows * last.slices == 1 or width < min(p for p in (last.pitch, last.slice_pitch) if p):
+                result[-1] = Box(last.offset, width, last.pitch, last.rows, last.slice_pitch, last.slices)
+                continue
+        result.append(box)
+    whole = [b for b in result if b.kind == "interval"]
+    kept = [b for b in result if not any(w is not b and w.offset <= b.offset and b.end <= w.end for w in whole)]
+    return tuple(sorted(kept, key=lambda b: b.offset))
+
+
+def _alike(one: Box, other: Box) -> bool:
+    return (one.pitch, one.rows, one.slice_pitch, one.slices) == (
+        other.pitch,
+        other.rows,
+        other.slice_pitch,
+        other.slices,
+    )
