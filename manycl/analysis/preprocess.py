@@ -158,6 +158,8 @@ class Expander:
 
         Raises :class:`SourceError` with every problem found.
         """
+        if (plain := self._plain(source, path, options)) is not None:
+            return plain
         display = {path: path}
         preprocessor = _Preprocessor(self._lexer, self._header, display)
         preprocessor.macros = dict(self._macros)
@@ -190,6 +192,30 @@ class Expander:
         if preprocessor.errors:
             raise SourceError("the source cannot be preprocessed", tuple(preprocessor.errors))
         return expanded
+
+    def _plain(self, source: str, path: str, options: Options) -> Expanded | None:
+        """A source in which there is nothing to expand: only its comments become blanks. pcpp would take as long as
+        the parser."""
+        if _SPECIAL.search(source):
+            return None
+        text = _COMMENT.sub(_blank, source)
+        if "/*" in text or "*/" in text:
+            return None
+        macros = self._macros.keys() | {name for name, _ in options.macros}
+        if not macros.isdisjoint(_NAME.findall(text)):
+            return None
+        lines = tuple((path, number) for number in range(1, text.count("\n") + 2))
+        return Expanded(text, lines, ())
+
+
+_SPECIAL = re.compile(r"[#\\\r\f\v]|%:|\?\?|_Pragma|__(?:LINE|FILE|DATE|TIME|COUNTER|BASE_FILE|INCLUDE_LEVEL)__")
+_COMMENT = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def _blank(match: re.Match[str]) -> str:
+    words = match.group()
+    return re.sub(r"[^\n]", " ", words) if words.startswith("/") else words
 
 
 def _write(preprocessor: _Preprocessor, path: str, folder: str | None) -> Expanded:
