@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from manycl.graph.graph import HostTask
 from manycl.plan.problem import Problem
@@ -10,8 +11,8 @@ from manycl.plan.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """``allowed[n]``: devices that may run node n (none: it is a host task). ``seconds[n][d]``: its time on
-    device d. ``moves``: the machine has more than one memory, so data must be moved."""
+    """``allowed[n]``: devices that may run node n as a whole (none: it is a host task). ``seconds[n][d]``: its time
+    on device d. ``moves``: the machine has more than one memory, so data must be moved."""
 
     allowed: list[tuple[int, ...]]
     seconds: list[list[float]]
@@ -19,6 +20,7 @@ class Costs:
 
 
 def costs(problem: Problem) -> Costs:
+    """The table of a problem. Raises PolicyError for a node that no device can run as a whole."""
     devices = range(len(problem.machine.devices))
     launch = problem.estimates.launch
     by_preference: dict[str, tuple[int, ...]] = {}
@@ -32,7 +34,10 @@ def costs(problem: Problem) -> Costs:
             continue
         places = by_preference.get(node.device)
         if places is None:
-            places = by_preference[node.device] = problem.allowed(index)
+            places = by_preference[node.device] = problem.preferred(index)
+        row = [launch(index, d) for d in devices]
+        if not all([row[d] < inf and problem.fits(index, d) for d in places]):
+            places = problem.allowed(index)
         allowed.append(places)
-        seconds.append([launch(index, d) for d in devices])
+        seconds.append(row)
     return Costs(allowed, seconds, problem.machine.memories > 1)

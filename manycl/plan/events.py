@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, Launch
-from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.trace import Event, HostEvent, KernelEvent, Trace, TransferEvent
 
 
@@ -14,27 +14,29 @@ def with_events(plan: Plan, graph: Graph) -> Plan:
     """The plan with an event for every node beside the transfers that it holds already, sorted by start."""
     component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
     events: list[TransferEvent | KernelEvent | HostEvent] = [e for e in plan.events if isinstance(e, TransferEvent)]
-    for node, device, queue, start, end in plan.assignments:
-        task = graph.nodes[node]
+    for a in plan.assignments:
+        task = graph.nodes[a.node]
         if isinstance(task, Launch):
-            events.append(
-                KernelEvent(
-                    node,
-                    task.name,
-                    plan.devices[device],
-                    queue,
-                    start,
-                    end,
-                    task.global_size,
-                    task.local_size,
-                    component.get(node, -1),
-                    task.kernel.name,
-                )
-            )
+            events.append(kernel_event(a, task, plan.devices[a.device], component.get(a.node, -1)))
         else:
-            events.append(HostEvent(node, task.name, start, end))
+            events.append(HostEvent(a.node, task.name, a.start, a.end))
     events.sort(key=lambda e: e.start)
     return replace(plan, events=tuple(events))
+
+
+def kernel_event(a: Assignment, task: Launch, device: str, component: int = -1) -> KernelEvent:
+    """The event of a launch, or of a range of it: its NDRange is the range's, its name says which groups."""
+    name, size = task.name, task.global_size
+    if a.dimension == MERGE:
+        name = f"merge {name}"
+    elif a.dimension != WHOLE:
+        name = f"{name} [{a.first}:{a.first + a.groups}]"
+        if task.local_size is not None:
+            items = a.groups * task.local_size[a.dimension]
+            size = (*size[: a.dimension], items, *size[a.dimension + 1 :])
+    return KernelEvent(
+        a.node, name, device, a.queue, a.start, a.end, size, task.local_size, component, task.kernel.name
+    )
 
 
 def plan_of(trace: Trace) -> Plan:

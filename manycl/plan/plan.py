@@ -14,24 +14,62 @@ from manycl.trace import Event, Trace
 FORMAT = 1
 ON_HOST = -1
 """The device index of a host task's assignment."""
+WHOLE = -1
+MERGE = -2
+"""What ``Assignment.dimension`` is for a whole launch, and where partial results of a launch are merged."""
 
 
 class Assignment(NamedTuple):
-    """Node ``node`` runs on device ``device`` (index) in its queue ``queue``; times in seconds are
-    predictions."""
+    """Node ``node`` runs on device ``device`` (index) in its queue ``queue``; times in seconds are predictions.
+
+    A range of it: ``groups`` work-groups from number ``first`` on along ``dimension``, each group of the node in exactly
+    one assignment. ``dimension`` is WHOLE for a launch that is not split, and MERGE for the step that merges the
+    partial results of the ranges (``manycl.plan.split``). ``version`` is which of the launch's versions runs.
+    """
 
     node: int
     device: int
     queue: int
     start: float
     end: float
+    dimension: int = WHOLE
+    first: int = 0
+    groups: int = 0
+    version: int = 0
+
+
+class Move(NamedTuple):
+    """Bytes ``low`` … ``high - 1`` of a buffer are copied between two memories on the upload (into its memory) or
+    download (from it) queue of device ``device`` (index); one of the memories is the host's.
+
+    They are as node ``writer`` left them (-1: as they were at the start). ``partial``: not contents of the buffer but a
+    partial result of the split node ``writer`` from the device of that index, on its way to be merged (-1: it is not).
+    """
+
+    buffer: int
+    low: int
+    high: int
+    writer: int
+    source: int
+    target: int
+    device: int
+    start: float
+    end: float
+    partial: int = -1
+
+    @property
+    def nbytes(self) -> int:
+        return self.high - self.low
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Assignments in dispatch order: on each (device, queue) they run in this order, and no node stands
-    before one that it depends on. ``makespan`` is predicted, in seconds. ``trace`` has the predicted events
-    (may be empty)."""
+    """Assignments in dispatch order: on each (device, queue) they run in this order, and no node stands before one that
+    it depends on. ``makespan`` is predicted, in seconds. ``events`` are predicted too (may be empty).
+
+    ``moves``, in the order in which each transfer queue performs them, are what a plan with ranges needs to have moved;
+    without any, the engine moves what is missing when it is needed.
+    """
 
     assignments: tuple[Assignment, ...]
     policy: str
@@ -39,6 +77,12 @@ class Plan:
     makespan: float
     events: tuple[Event, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
+    moves: tuple[Move, ...] = ()
+
+    @property
+    def is_split(self) -> bool:
+        """Whether some launch is divided into ranges."""
+        return any(a.dimension != WHOLE for a in self.assignments)
 
     def to_json(self) -> str:
         return json.dumps(
@@ -47,8 +91,9 @@ class Plan:
                 "policy": self.policy,
                 "devices": list(self.devices),
                 "makespan": self.makespan,
-                "assignments": [a._asdict() for a in self.assignments],
+                "assignments": [_fields(a) for a in self.assignments],
                 "details": self.details,
+                **({"moves": [_fields(m) for m in self.moves]} if self.moves else {}),
             },
             indent=1,
         )
@@ -65,6 +110,7 @@ class Plan:
                 devices=tuple(data["devices"]),
                 makespan=data["makespan"],
                 details=data["details"],
+                moves=tuple(Move(**m) for m in data.get("moves", ())),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise PolicyError(f"not a plan: {error}") from None
@@ -84,3 +130,8 @@ class Plan:
             edges=edges,
             details=self.details,
         )
+
+
+def _fields(value: Assignment | Move) -> dict[str, Any]:
+    """The fields by name, those left out that are as in most plans."""
+    return {k: v for k, v in value._asdict().items() if value._field_defaults.get(k) != v}

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
+from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, HostTask
 from manycl.machine import Device, Machine
+from manycl.plan.plan import Assignment
+from manycl.plan.split import Split
 
 
 class Estimates(Protocol):
-    """Predicted times in seconds (``manycl.model`` provides them)."""
+    """Predicted times in seconds (``manycl.model`` provides them).
+
+    Two more methods may be there. ``groups(node, device, count) -> float``: seconds of a range of ``count``
+    work-groups of a node that may be split; without it the time is affine in the number of groups
+    (:meth:`Problem.range_seconds`). ``version(node, device) -> int``: which of the launch's versions (index) the
+    time of :meth:`launch` is for, the fastest that the device can run; without it the launch's own.
+    """
 
     def launch(self, node: int, device: int) -> float:
-        """Seconds of node ``node`` of the graph on device ``device`` of the machine, without transfers."""
+        """Seconds of node ``node`` of the graph on device ``device`` of the machine, without transfers: of its
+        fastest version; infinite where none can run."""
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         """Seconds to move ``nbytes`` between two memories (0 when they are the same)."""
@@ -28,6 +40,10 @@ class Problem:
     anything may start. ``handover`` is what a dependence between two devices costs in seconds beside its
     transfers: a waiting thread wakes, the engine hears of it and enqueues (36-52 us measured with PoCL on two
     cores).
+
+    ``splits[n]`` says how node n may be split into ranges of work-groups (absent: it may not). ``fixed`` is a partial
+    schedule: assignments that every plan keeps as they are, all those of a node or none, those of a node's
+    predecessors among them. What a fixed node needed has been brought; ``valid`` is the state before it.
     """
 
     graph: Graph
@@ -38,9 +54,135 @@ class Problem:
     options: Mapping[str, str] = field(default_factory=dict)
     not_before: float = 0.0
     handover: float = 50e-6
+    splits: Mapping[int, Split] = field(default_factory=dict)
+    fixed: tuple[Assignment, ...] = ()
 
     def allowed(self, node: int) -> tuple[int, ...]:
-        """Indices of the devices that may run the node: its preference where some device matches, else all.
+        """Indices of the devices that may run the node as a whole: those it prefers that can run it, and have the
+        memory for it. A host task has none (it runs on the host). Raises PolicyError where no device is left.
+        """
+        places = self.preferred(node)
+        if not places:
+            return ()
+        able = tuple(d for d in places if self.can_run(node, d) and self.fits(node, d))
+        if not able:
+            raise PolicyError(
+                f"no device can run node {node} ({self.graph.nodes[node].name}) as a whole: {self._reasons(node)}",
+                hint="mkmd_coarse, mkmd and balance run a kernel that may be split in ranges that fit"
+                if node in self.splits
+                else "",
+            )
+        return able
+
+    def places(self, node: int) -> tuple[tuple[int, int], ...]:
+        """Pairs of a device that may run the node and the most groups that fit into its memory at once, for a node
+        that may be split; of a device and 0 where the whole fits. Raises PolicyError where there is none."""
+        split = self.splits.get(node)
+        found: list[tuple[int, int]] = []
+        for d in self.preferred(node):
+            if not self.can_run(node, d):
+                continue
+            if self.fits(node, d):
+                found.append((d, 0))
+            elif split is not None and (most := self._most_groups(node, d, split)) > 0:
+                found.append((d, most))
+        if not found and not isinstance(self.graph.nodes[node], HostTask):
+            name = self.graph.nodes[node].name
+            raise PolicyError(f"no device can run node {node} ({name}), not even in ranges: {self._reasons(node)}")
+        return tuple(found)
+
+    def can_run(self, node: int, device: int) -> bool:
+        """Whether some version of the node runs on the device at all."""
+        return self.estimates.launch(node, device) < math.inf
+
+    def fits(self, node: int, device: int, first: int = 0, count: int = 0) -> bool:
+        """Whether what the groups of a range touch (``count`` 0: the whole launch) fits into a device's memory."""
+        if self._roomy:
+            return True
+        where = self.machine.devices[device]
+        regions = self.regions(node, first, count)
+        sizes = [high - low for _, low, high in regions]
+        return sum(sizes) <= where.global_memory and max(sizes, default=0) <= where.max_allocation
+
+    @cached_property
+    def _roomy(self) -> bool:
+        """Whether every device has room for all buffers at once, as most have."""
+        sizes = [buffer.nbytes for buffer in self.graph.buffers.values()]
+        total, most = sum(sizes), max(sizes, default=0)
+        return all(total <= d.global_memory and most <= d.max_allocation for d in self.machine.devices)
+
+    def regions(self, node: int, first: int = 0, count: int = 0) -> list[tuple[int, int, int]]:
+        """The bytes (buffer, from, to) that groups first … first + count - 1 touch, ``count`` 0: the whole launch.
+
+        Buffers that are only written are among them: a kernel may leave parts of them as they were.
+        """
+        task, buffers = self.graph.nodes[node], self.graph.buffers
+        keys = dict.fromkeys((*task.reads, *task.writes))
+        slices = self.splits[node].slices if count else {}
+        out: list[tuple[int, int, int]] = []
+        for key in keys:
+            size = buffers[key].nbytes
+            part = slices.get(key)
+            out.append((key, 0, size) if part is None else (key, *part.bounds(first, count, size)))
+        return out
+
+    def range_seconds(self, node: int, device: int, count: int) -> float:
+        """Seconds of ``count`` of a node's work-groups on a device (0: of the whole launch).
+
+        Without the estimates' own ``groups``: affine, with the device's launch overhead as what does not shrink.
+        """
+        whole = self.estimates.launch(node, device)
+        if count == 0:
+            return whole
+        own = getattr(self.estimates, "groups", None)
+        if own is not None:
+            return float(own(node, device, count))
+        once = min(self.machine.devices[device].launch_overhead, whole)
+        return once + (whole - once) * (count / self.splits[node].groups)
+
+    def version(self, node: int, device: int) -> int:
+        """The version (index) that a device runs of a node: the one that ``estimates.launch`` is about."""
+        own = getattr(self.estimates, "version", None)
+        return 0 if own is None else int(own(node, device))
+
+    def merge_seconds(self, node: int, device: int, others: int) -> float:
+        """Seconds on a device to merge the partial results of ``others`` other memories into its own.
+
+        ``kernel`` reads each partial result and writes it; ``difference`` reads the old contents beside it.
+        """
+        split = self.splits[node]
+        if split.merge == "none" or others == 0:
+            return 0.0
+        if split.merge_seconds:
+            return others * split.merge_seconds[device]
+        where = self.machine.devices[device]
+        passes = 2 if split.merge == "kernel" else 3
+        nbytes = sum(self.graph.buffers[key].nbytes for key in self.graph.nodes[node].writes)
+        return others * (where.launch_overhead + passes * nbytes / where.bandwidth)
+
+    def _most_groups(self, node: int, device: int, split: Split) -> int:
+        """The most groups of which any range fits (0: not even one); more groups never need less."""
+        low, high = 0, split.groups
+        while low < high:
+            middle = (low + high + 1) // 2
+            # regions are clipped at the ends of their buffers: a range in the middle is the largest
+            first = (split.groups - middle) // 2
+            if all(self.fits(node, device, f, middle) for f in {0, first, split.groups - middle}):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _reasons(self, node: int) -> str:
+        devices = self.machine.devices
+        said = [
+            f"{devices[d].name} {'has too little memory' if self.can_run(node, d) else 'has no version of it'}"
+            for d in self.preferred(node)
+        ]
+        return ", ".join(said) or "there are no devices"
+
+    def preferred(self, node: int) -> tuple[int, ...]:
+        """Indices of the devices that the node prefers where some device matches, else all.
 
         A host task has none (it runs on the host).
         """

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import isfinite
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import Graph, HostTask, Launch
+from manycl.graph.graph import Graph, HostTask, Launch, Node
 from manycl.machine import HOST, Machine
-from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.plan.verify_moves import check_data
 
 SLACK = 1e-9
 """Two times are equal when they differ by no more than this part of the makespan (sums of floats are not
@@ -22,11 +24,13 @@ def verify(
 ) -> None:
     """Raise :class:`PolicyError` that lists every fault of the plan, or return.
 
-    With a problem also: queues within its counts, nothing before ``not_before``, no kernel faster than
-    estimated, data moved between memories in no less than the estimated time, and (``preferences``: ``eager``
-    ignores them by definition) only devices that each kernel allows.
+    Every work-group of every node runs exactly once. With a problem also: queues within its counts, nothing before
+    ``not_before``, no kernel faster than estimated, data moved between memories in no less than the estimated time,
+    working sets within the memories, what is fixed kept, and (``preferences``: ``eager`` ignores them by definition)
+    only devices that each kernel allows. A plan with ranges or moves is followed byte by byte
+    (``plan/verify_moves.py``).
     """
-    faults = [*check_devices(plan, machine), *check_nodes(plan, graph), *check_places(plan, graph)]
+    faults = [*check_devices(plan, machine), *check_nodes(plan, graph, problem), *check_places(plan, graph)]
     if not faults:
         faults = [
             *check_order(plan, graph),
@@ -39,7 +43,9 @@ def verify(
                 *check_queues(plan, problem),
                 *check_earliest(plan, problem),
                 *check_durations(plan, problem),
-                *check_transfers(plan, problem),
+                *check_feasible(plan, problem),
+                *check_fixed(plan, problem),
+                *(check_data(plan, problem) if plan.is_split or plan.moves else check_transfers(plan, problem)),
             ]
             if preferences:
                 faults += check_preferences(plan, problem)
@@ -56,6 +62,16 @@ def _by_node(plan: Plan) -> dict[int, Assignment]:
     return {a.node: a for a in plan.assignments}
 
 
+def _spans(plan: Plan) -> tuple[dict[int, float], dict[int, float]]:
+    """When the first of a node's assignments starts and the last ends."""
+    start: dict[int, float] = {}
+    end: dict[int, float] = {}
+    for a in plan.assignments:
+        start[a.node] = min(start.get(a.node, a.start), a.start)
+        end[a.node] = max(end.get(a.node, a.end), a.end)
+    return start, end
+
+
 def check_devices(plan: Plan, machine: Machine) -> Iterator[str]:
     """The plan is for this machine."""
     names = tuple(d.name for d in machine.devices)
@@ -63,17 +79,49 @@ def check_devices(plan: Plan, machine: Machine) -> Iterator[str]:
         yield f"it is for devices {', '.join(plan.devices)}, not for {', '.join(names)}"
 
 
-def check_nodes(plan: Plan, graph: Graph) -> Iterator[str]:
-    """Every node exactly once, and no others."""
-    times = [0] * len(graph.nodes)
+def check_nodes(plan: Plan, graph: Graph, problem: Problem | None = None) -> Iterator[str]:
+    """Every work-group of every node exactly once, and no other nodes."""
+    of: list[list[Assignment]] = [[] for _ in graph.nodes]
     for a in plan.assignments:
-        if 0 <= a.node < len(times):
-            times[a.node] += 1
+        if 0 <= a.node < len(of):
+            of[a.node].append(a)
         else:
             yield f"node {a.node} does not exist"
-    for node, count in enumerate(times):
-        if count != 1:
-            yield f"node {node} ({graph.nodes[node].name}) is assigned {count} times"
+    for node, members in enumerate(of):
+        name = f"node {node} ({graph.nodes[node].name})"
+        if any(a.dimension != WHOLE for a in members):
+            yield from (f"{name} {fault}" for fault in _ranges(members, graph.nodes[node], node, problem))
+        elif len(members) != 1:
+            yield f"{name} is assigned {len(members)} times"
+
+
+def _ranges(members: list[Assignment], task: Node, node: int, problem: Problem | None) -> Iterator[str]:
+    """Faults of a node that is divided into ranges of work-groups."""
+    parts = [a for a in members if a.dimension != MERGE]
+    split = problem.splits.get(node) if problem is not None else None
+    if isinstance(task, HostTask) or (problem is not None and split is None):
+        yield "may not be split"
+        return
+    dimensions = {a.dimension for a in parts}
+    if len(dimensions) != 1 or not dimensions <= set(range(len(task.global_size))):
+        yield f"is split along the dimensions {sorted(dimensions)}"
+        return
+    dimension = dimensions.pop()
+    known = set() if split is None else {split.groups}
+    if task.local_size is not None:
+        known.add(-(-task.global_size[dimension] // task.local_size[dimension]))
+    if len(known) != 1 or (split is not None and split.dimension != dimension):
+        yield f"has no known number of groups along dimension {dimension}"
+        return
+    following, groups = 0, known.pop()
+    for a in sorted(parts, key=lambda a: a.first):
+        if a.groups < 1 or a.first != following:
+            what = "twice" if a.first < following else "never"
+            yield f"has group {min(a.first, following)} run {what}" if a.groups > 0 else "has an empty range"
+            return
+        following = a.first + a.groups
+    if following != groups:
+        yield f"has {groups} groups along dimension {dimension}, but ranges for {following}"
 
 
 def check_places(plan: Plan, graph: Graph) -> Iterator[str]:
@@ -95,9 +143,15 @@ def check_places(plan: Plan, graph: Graph) -> Iterator[str]:
 
 def check_order(plan: Plan, graph: Graph) -> Iterator[str]:
     """No node is dispatched before one that it depends on."""
-    position = {a.node: i for i, a in enumerate(plan.assignments)}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for i, a in enumerate(plan.assignments):
+        first.setdefault(a.node, i)
+        if a.node in last and plan.assignments[last[a.node]].dimension == MERGE:
+            yield f"node {a.node} is merged before all of it is dispatched"
+        last[a.node] = i
     for before, after in graph.edges:
-        if position[before] > position[after]:
+        if last[before] > first[after]:
             yield f"node {after} is dispatched before node {before}, on which it depends"
 
 
@@ -116,9 +170,10 @@ def check_overlap(plan: Plan, graph: Graph) -> Iterator[str]:
 
 def check_precedence(plan: Plan, graph: Graph) -> Iterator[str]:
     """No node starts before every node it depends on has ended."""
-    slack, of = _slack(plan), _by_node(plan)
+    slack = _slack(plan)
+    start, end = _spans(plan)
     for before, after in graph.edges:
-        if of[after].start < of[before].end - slack:
+        if start[after] < end[before] - slack:
             yield f"node {after} starts before node {before} ends, on which it depends"
 
 
@@ -138,20 +193,44 @@ def check_queues(plan: Plan, problem: Problem) -> Iterator[str]:
 
 
 def check_earliest(plan: Plan, problem: Problem) -> Iterator[str]:
-    """Nothing starts before ``not_before``."""
+    """Nothing but what is fixed starts before ``not_before``."""
+    fixed = set(problem.fixed)
     for a in plan.assignments:
-        if a.start < problem.not_before - _slack(plan):
+        if a.start < problem.not_before - _slack(plan) and a not in fixed:
             yield f"node {a.node} starts at {a.start}, before {problem.not_before}"
 
 
 def check_durations(plan: Plan, problem: Problem) -> Iterator[str]:
-    """No kernel takes less time than estimated (it may take more, beside others)."""
-    slack = _slack(plan)
+    """No kernel takes less time than estimated (it may take more, beside others), in the version estimated."""
+    slack, fixed = _slack(plan), set(problem.fixed)
     for a in plan.assignments:
-        if a.device != ON_HOST:
-            least = problem.estimates.launch(a.node, a.device)
-            if a.end - a.start < least - slack:
-                yield f"node {a.node} takes {a.end - a.start} s, but is estimated at {least} s"
+        if a.device == ON_HOST or a.dimension == MERGE or a in fixed:
+            continue
+        least = problem.range_seconds(a.node, a.device, a.groups if a.dimension != WHOLE else 0)
+        if a.end - a.start < least - slack:
+            yield f"node {a.node} takes {a.end - a.start} s, but is estimated at {least} s"
+        if a.version and a.version != problem.version(a.node, a.device):
+            yield f"node {a.node} runs version {a.version}, which is not the one estimated for its device"
+
+
+def check_feasible(plan: Plan, problem: Problem) -> Iterator[str]:
+    """Only where some version runs at all, and what a range touches fits into the device's memory."""
+    fixed = set(problem.fixed)
+    for a in plan.assignments:
+        if a.device == ON_HOST or a.dimension == MERGE or a in fixed:
+            continue
+        where = plan.devices[a.device]
+        if not isfinite(problem.estimates.launch(a.node, a.device)):
+            yield f"node {a.node} cannot run on {where}, to which it is assigned"
+        elif not problem.fits(a.node, a.device, a.first, a.groups if a.dimension != WHOLE else 0):
+            yield f"what node {a.node} touches does not fit into the memory of {where}"
+
+
+def check_fixed(plan: Plan, problem: Problem) -> Iterator[str]:
+    """What was fixed is in the plan, as it was."""
+    for a in problem.fixed:
+        if a not in plan.assignments:
+            yield f"node {a.node} was fixed to {a}, which is not in the plan"
 
 
 def check_transfers(plan: Plan, problem: Problem) -> Iterator[str]:
@@ -189,5 +268,5 @@ def check_preferences(plan: Plan, problem: Problem) -> Iterator[str]:
     """Every launch runs on a device that its preference allows."""
     for a in plan.assignments:
         task = problem.graph.nodes[a.node]
-        if isinstance(task, Launch) and a.device not in problem.allowed(a.node):
+        if isinstance(task, Launch) and a.device not in problem.preferred(a.node):
             yield f"node {a.node} prefers {task.device}, but is assigned to {plan.devices[a.device]}"

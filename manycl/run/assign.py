@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple, Protocol
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import HostTask
-from manycl.plan.plan import ON_HOST, Plan
+from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.plan.queues import setup_cq
@@ -55,6 +56,7 @@ class Follow:
         names = tuple(d.name for d in problem.machine.devices)
         if plan.devices != names:
             raise PolicyError(f"the plan is for devices {', '.join(plan.devices)}, not for {', '.join(names)}")
+        _check_runnable(problem, plan)
         used = [0] * devices
         seen = bytearray(len(problem.graph.nodes))
         for a in plan.assignments:
@@ -74,6 +76,20 @@ class Follow:
         return []
 
 
+def _check_runnable(problem: Problem, plan: Plan) -> None:
+    """The engine runs whole launches, each device its own choice of the versions."""
+    if problem.fixed:
+        raise PolicyError("the engine cannot continue a partial schedule yet (problem.fixed)")
+    for a in plan.assignments:
+        if a.dimension != WHOLE or a.version:
+            name = problem.graph.nodes[a.node].name if 0 <= a.node < len(problem.graph) else "?"
+            what = "splits it into ranges of work-groups" if a.dimension != WHOLE else "chooses one of its versions"
+            raise PolicyError(
+                f"the engine cannot run node {a.node} ({name}) as the plan of {plan.policy} asks: the plan {what}",
+                hint="manycl.run.simulate.simulate can; mkmd_coarse plans whole launches",
+            )
+
+
 @dataclass(slots=True)
 class _Running:
     device: int
@@ -87,6 +103,8 @@ class Ask:
     the policy's ``select`` until it answers None; a chosen component's kernels go to queues by ``setup_cq``."""
 
     def __init__(self, problem: Problem, policy: DynamicPolicy, valid: Mapping[int, int]) -> None:
+        if problem.fixed:
+            raise PolicyError("a policy that decides while it runs cannot continue a partial schedule (problem.fixed)")
         self._problem = problem
         self._policy = policy
         self._valid = valid
@@ -202,7 +220,7 @@ class Ask:
             node = graph.nodes[n]
             if isinstance(node, HostTask):
                 continue
-            total += estimates.launch(n, device)
+            total += estimates.launch(n, device) if problem.fits(n, device) else inf
             for key in node.reads:
                 mask = self._valid.get(key, 0)
                 if key not in inside and mask and not mask >> memory & 1:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
+from manycl.errors import PolicyError
 from manycl.plan.events import plan_of, with_events
 from manycl.plan.plan import Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, find
@@ -14,6 +15,7 @@ from manycl.plan.verify import verify
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.engine import execute
+from manycl.run.replay import replay
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
 _NO_HOST_TIMES: Mapping[int, float] = {}
@@ -30,10 +32,18 @@ def simulate(
 
     Times are the problem's estimates; what one device waits for from another costs ``problem.handover``
     seconds more. ``host_seconds``, ``fail``: see :class:`manycl.run.backends.sim.SimBackend`. Raises what a
-    run raises.
+    run raises. A plan that splits launches into ranges is replayed (:func:`manycl.run.replay.replay`), which knows no
+    faults.
     """
     chosen = find(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else getattr(policy, "policy", type(policy).__name__)
+    plan = chosen if isinstance(chosen, Plan) else None
+    if plan is None and hasattr(chosen, "plan"):
+        chosen = plan = cast("StaticPolicy", chosen).plan(problem)
+    if plan is not None and (plan.is_split or problem.fixed):
+        if fail:
+            raise PolicyError("a plan that splits launches is replayed without faults")
+        return replay(problem, plan, host_seconds=host_seconds)
     directory = Directory()
     for key, places in problem.valid.items():
         if places:
@@ -62,7 +72,8 @@ def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> P
     name = policy if isinstance(policy, str) else type(policy).__name__
     if hasattr(chosen, "plan"):
         plan = with_events(cast("StaticPolicy", chosen).plan(problem), problem.graph)
-        verify(plan, problem.graph, problem.machine)
+        # ranges and moves can only be followed with the problem at hand
+        verify(plan, problem.graph, problem.machine, problem if plan.is_split or plan.moves else None)
         return plan
     plan = replace(plan_of(simulate(problem, chosen)), policy=name)
     verify(plan, problem.graph, problem.machine)

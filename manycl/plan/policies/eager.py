@@ -4,14 +4,17 @@ Experiment 2)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel, register
 
 
 @register("eager")
 class Eager(KernelByKernel):
-    """Kernel by kernel, one queue a device; the first free device, without regard to speed or preference."""
+    """Kernel by kernel, one queue a device; the first free device that can run the kernel, without regard to speed or
+    preference."""
 
     def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None:
-        free = next((d for d in devices if d.free > 0), None)
-        return Choice(frontier[0].index, free.index) if free is not None else None
+        first = frontier[0]
+        free = next((d for d in devices if d.free > 0 and isfinite(first.seconds[d.index])), None)
+        return Choice(first.index, free.index) if free is not None else None

@@ -1,0 +1,66 @@
+"""How a launch may be split: into ranges of work-groups along one dimension, and which bytes each range touches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from manycl.errors import PolicyError
+
+_WHOLE: Mapping[int, Slice] = MappingProxyType({})
+MERGES = ("none", "kernel", "difference")
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The part of a buffer that a range of groups touches: groups f … f + n - 1 touch the bytes from
+    ``offset + stride f`` to ``offset + stride (f + n - 1) + width``, cut at the buffer's ends.
+
+    ``width`` over ``stride`` is what neighbours share (the halo of a stencil); 0 stands for ``stride``: nothing.
+    """
+
+    stride: int
+    width: int = 0
+    offset: int = 0
+
+    def bounds(self, first: int, count: int, nbytes: int) -> tuple[int, int]:
+        """First byte, and one past the last; at least one byte, of a buffer of ``nbytes``."""
+        low = self.offset + self.stride * first
+        high = self.offset + self.stride * (first + count - 1) + (self.width or self.stride)
+        low = min(max(low, 0), nbytes - 1)
+        return low, max(low + 1, min(high, nbytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A launch of ``groups`` work-groups along ``dimension`` may be split there.
+
+    ``slices[key]`` says which part of a buffer a range touches; every range touches all of the other buffers. How
+    partial results of several memories become one (``merge``):
+
+    - ``none``: what ranges write are slices that do not overlap; nothing is merged, only missing bytes move;
+    - ``kernel``: a kernel copies the elements that the other ranges wrote (MKMD, Section 2.2);
+    - ``difference``: elements that differ from the old contents are taken over.
+
+    With the last two the partial results move to one device, which takes ``merge_seconds[device]`` for each other
+    memory (empty: estimated from bytes and bandwidth); whatever the launch writes is in its memory alone then.
+    """
+
+    dimension: int
+    groups: int
+    slices: Mapping[int, Slice] = field(default_factory=lambda: _WHOLE)
+    merge: str = "none"
+    merge_seconds: tuple[float, ...] = ()
+
+    def check(self, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
+        """Raise PolicyError where ranges of a launch with these directions would not give the launch's result."""
+        if self.groups < 1 or self.dimension not in (0, 1, 2) or self.merge not in MERGES:
+            raise PolicyError(f"no launch can be split like this: {self}")
+        for key in writes:
+            part = self.slices.get(key)
+            if self.merge == "none" and (part is None or part.width not in (0, part.stride)):
+                raise PolicyError(f"ranges that all write buffer {key} need to be merged: {self}")
+            if self.merge != "none" and (part is not None or key in reads):
+                # parts of a merged buffer would be brought, changed and sent in one memory, whole in another
+                raise PolicyError(f"buffer {key} is merged: it can be neither read by the launch nor sliced: {self}")
