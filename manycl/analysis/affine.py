@@ -16,6 +16,11 @@ from manycl.analysis.expr import INFINITE, Expr
 _IN = isl.dim_type.set
 
 
+def value(number: int) -> Any:
+    """A number of isl's, of any size."""
+    return isl.Val(number if -(1 << 62) < number < 1 << 62 else str(number))
+
+
 class Builder:
     """Functions over one space: the given variables, then one dimension per part that is not affine."""
 
@@ -58,9 +63,9 @@ class Builder:
         result = isl.BasicSet.universe(self.space)
         for place, atom in enumerate(self.atoms):
             if atom.low > -INFINITE:
-                result = result.lower_bound_val(_IN, place, isl.Val(atom.low))
+                result = result.lower_bound_val(_IN, place, value(atom.low))
             if atom.high < INFINITE:
-                result = result.upper_bound_val(_IN, place, isl.Val(atom.high))
+                result = result.upper_bound_val(_IN, place, value(atom.high))
         return result
 
     # -- functions
@@ -76,21 +81,21 @@ class Builder:
         if place is not None:
             return isl.Aff.var_on_domain(self.local, _IN, place)
         if e.op == "const":
-            return self.zero.set_constant_val(isl.Val(e.value))
+            return self.zero.set_constant_val(value(e.value))
         if e.op == "sum":
-            result = self.zero.set_constant_val(isl.Val(e.value))
+            result = self.zero.set_constant_val(value(e.value))
             others = []
             for atom, factor in zip(e.args, e.terms, strict=True):
                 place = self.places.get(atom.key)
                 if place is not None:
-                    result = result.set_coefficient_val(isl.dim_type.in_, place, isl.Val(factor))
+                    result = result.set_coefficient_val(isl.dim_type.in_, place, value(factor))
                 else:
                     others.append((atom, factor))
             for atom, factor in others:  # their remainders have coefficients of their own: added, never set
                 inner = self.aff(atom)
                 if inner is None:
                     return None
-                result = result.add(inner.scale_val(isl.Val(factor)))
+                result = result.add(inner.scale_val(value(factor)))
             return result
         if e.op in ("fdiv", "fmod", "wrap"):
             inner = self.aff(e.args[0])
@@ -106,14 +111,14 @@ class Builder:
 
     def _pwaff(self, e: Expr) -> Any:
         if e.op == "sum":
-            result = isl.PwAff.from_aff(self.zero.set_constant_val(isl.Val(e.value)))
+            result = isl.PwAff.from_aff(self.zero.set_constant_val(value(e.value)))
             for atom, factor in zip(e.args, e.terms, strict=True):
-                result = result.add(self.pwaff(atom).scale_val(isl.Val(factor)))
+                result = result.add(self.pwaff(atom).scale_val(value(factor)))
             return result
         if e.op in ("fdiv", "fmod", "wrap"):
             return _divided(e, self.pwaff(e.args[0]))
         if e.op == "tdiv":
-            by = isl.PwAff.from_aff(self.zero.set_constant_val(isl.Val(e.args[1].value)))
+            by = isl.PwAff.from_aff(self.zero.set_constant_val(value(e.args[1].value)))
             return self.pwaff(e.args[0]).tdiv_q(by)
         if e.op in ("min", "max"):
             one, other = self.pwaff(e.args[0]), self.pwaff(e.args[1])
@@ -123,7 +128,7 @@ class Builder:
             yes, no = self.pwaff(e.args[1]), self.pwaff(e.args[2])
             return yes.intersect_domain(chosen).union_add(no.intersect_domain(chosen.complement()))
         chosen = self.set(e)  # a condition used as 0 or 1
-        one = isl.PwAff.from_aff(self.zero.set_constant_val(isl.Val(1)))
+        one = isl.PwAff.from_aff(self.zero.set_constant_val(value(1)))
         nothing = isl.PwAff.from_aff(self.zero)
         return one.intersect_domain(chosen).union_add(nothing.intersect_domain(chosen.complement()))
 
@@ -134,7 +139,7 @@ class Builder:
         one, other = self.aff(e.args[0]), self.aff(e.args[1])
         if one is None or other is None:
             return None
-        return other.sub(one).add_constant_val(isl.Val(-1))
+        return other.sub(one).add_constant_val(value(-1))
 
     def set(self, e: Expr) -> Any:
         """Where a condition holds."""
@@ -177,13 +182,13 @@ class Builder:
 def _divided(e: Expr, inner: Any) -> Any:
     if e.op == "wrap":
         bits = abs(e.value)
-        size = isl.Val(1 << bits)
+        size = value(1 << bits)
         if e.value > 0:
             return inner.mod_val(size)
         half = 1 << (bits - 1)
         shifted = _plus(inner, half).mod_val(size)
         return _plus(shifted, -half)
-    by = isl.Val(e.args[1].value)
+    by = value(e.args[1].value)
     if e.op == "fmod":
         return inner.mod_val(by)
     return inner.scale_down_val(by).floor()
@@ -191,5 +196,5 @@ def _divided(e: Expr, inner: Any) -> Any:
 
 def _plus(function: Any, number: int) -> Any:
     if isinstance(function, isl.Aff):
-        return function.add_constant_val(isl.Val(number))
-    return function.add_constant_val(isl.Val(number))
+        return function.add_constant_val(value(number))
+    return function.add_constant_val(value(number))

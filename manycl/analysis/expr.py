@@ -89,40 +89,78 @@ def _linear(expr: Expr) -> tuple[dict[Expr, int], int]:
 
 
 def _sum(terms: Mapping[Expr, int], constant: int) -> Expr:
-    kept = sorted(((a, f) for a, f in terms.items() if f), key=lambda pair: pair[0].key)
+    kept = [(a, f) for a, f in terms.items() if f]
     if not kept:
         return const(constant)
-    if len(kept) == 1 and kept[0][1] == 1 and not constant:
-        return kept[0][0]
+    if len(kept) == 1:
+        if kept[0][1] == 1 and not constant:
+            return kept[0][0]
+    else:
+        kept.sort(key=_by_name)
     low = high = constant
     words = []
+    unknown = False
     for atom, factor in kept:
-        ends = sorted((atom.low * factor, atom.high * factor))
-        low, high = low + ends[0], high + ends[1]
+        if factor > 0:
+            low, high = low + atom.low * factor, high + atom.high * factor
+        else:
+            low, high = low + atom.high * factor, high + atom.low * factor
+        unknown = unknown or atom.unknown
         words.append(atom.key if factor == 1 else f"{factor}*{atom.key}")
+    if low == high:
+        return const(low)
     if constant:
         words.append(str(constant))
-    key = "(" + " + ".join(words).replace("+ -", "- ") + ")"
-    return _make("sum", tuple(a for a, _ in kept), key, low, high, constant, tuple(f for _, f in kept))
+    key = f"({' + '.join(words)})".replace("+ -", "- ")
+    atoms, factors = zip(*kept, strict=True)
+    return Expr("sum", atoms, constant, factors, key, _limit(low), _limit(high), unknown)
+
+
+def _by_name(term: tuple[Expr, int]) -> str:
+    return term[0].key
 
 
 def add(*parts: Expr) -> Expr:
     total: dict[Expr, int] = {}
     constant = 0
+    others = 0
+    last = ZERO
     for part in parts:
-        terms, number = _linear(part)
-        constant += number
-        for atom, factor in terms.items():
-            total[atom] = total.get(atom, 0) + factor
+        if part.op == "const":
+            constant += part.value
+            continue
+        others += 1
+        last = part
+        if part.op == "sum":
+            constant += part.value
+            for atom, factor in zip(part.args, part.terms, strict=True):
+                total[atom] = total.get(atom, 0) + factor
+        else:
+            total[part] = total.get(part, 0) + 1
+    if others == 0:
+        return const(constant)
+    if others == 1 and constant == (last.value if last.op == "sum" else 0):
+        return last
     return _sum(total, constant)
 
 
 def scale(expr: Expr, factor: int) -> Expr:
-    terms, constant = _linear(expr)
-    return _sum({a: f * factor for a, f in terms.items()}, constant * factor)
+    if factor == 1:
+        return expr
+    if expr.op == "const":
+        return const(expr.value * factor)
+    if factor == 0:
+        return ZERO
+    if expr.op != "sum":
+        return _sum({expr: factor}, 0)
+    return _sum({a: f * factor for a, f in zip(expr.args, expr.terms, strict=True)}, expr.value * factor)
 
 
 def subtract(left: Expr, right: Expr) -> Expr:
+    if right.op == "const":
+        return add(left, const(-right.value)) if right.value else left
+    if left is right:
+        return ZERO
     return add(left, scale(right, -1))
 
 
@@ -246,7 +284,14 @@ def less(left: Expr, right: Expr) -> Expr:
     gap = subtract(right, left)
     if gap.low > 0 or gap.high <= 0:
         return ONE if gap.low > 0 else ZERO
-    return _make("lt", (left, right), f"({left} < {right})", 0, 1)
+    if left.op == right.op == "sum" and left.value and right.value:  # constants on one side only
+        both_sides = const(-(left.value if abs(left.value) <= abs(right.value) else right.value))
+        left, right = add(left, both_sides), add(right, both_sides)
+    elif left.op == "sum" and left.value and right.op == "const":
+        left, right = add(left, const(-left.value)), const(right.value - left.value)
+    elif right.op == "sum" and right.value and left.op == "const":
+        left, right = const(left.value - right.value), add(right, const(-right.value))
+    return _make("lt", (left, right), f"({left.key} < {right.key})", 0, 1)
 
 
 def equal(left: Expr, right: Expr) -> Expr:

@@ -15,7 +15,7 @@ import islpy as isl
 import numpy as np
 
 from manycl.analysis import expr as x
-from manycl.analysis.affine import Builder
+from manycl.analysis.affine import Builder, value
 from manycl.analysis.boxed import Domain, boxes_of, merged
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
@@ -204,8 +204,8 @@ class Regions:
     def _everything(self, argument: int) -> Any:
         groups = isl.BasicSet.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 3))
         for d in range(3):
-            groups = groups.lower_bound_val(_SET, d, isl.Val(0))
-            groups = groups.upper_bound_val(_SET, d, isl.Val(self.launch.groups(d) - 1))
+            groups = groups.lower_bound_val(_SET, d, value(0))
+            groups = groups.upper_bound_val(_SET, d, value(self.launch.groups(d) - 1))
         return isl.Map.from_basic_map(isl.BasicMap.from_domain_and_range(groups, _units(0, self._count(argument) - 1)))
 
     def _relation(self, access: Access, kind: str) -> Relation:
@@ -359,7 +359,7 @@ class Regions:
 
 def _units(low: int, high: int) -> Any:
     whole = isl.BasicSet.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 1))
-    return whole.lower_bound_val(_SET, 0, isl.Val(low)).upper_bound_val(_SET, 0, isl.Val(high))
+    return whole.lower_bound_val(_SET, 0, value(low)).upper_bound_val(_SET, 0, value(high))
 
 
 def _run(length: int) -> Any:

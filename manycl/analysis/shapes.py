@@ -8,6 +8,8 @@ from typing import Any
 import islpy as isl
 import numpy as np
 
+from manycl.analysis.affine import value
+
 _SET = isl.dim_type.set
 MOST_BOXES = 64
 
@@ -62,7 +64,7 @@ class Box:
 
 def _interval(low: int, high: int) -> Any:
     whole = isl.BasicSet.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 1))
-    return whole.lower_bound_val(_SET, 0, isl.Val(low)).upper_bound_val(_SET, 0, isl.Val(high))
+    return whole.lower_bound_val(_SET, 0, value(low)).upper_bound_val(_SET, 0, value(high))
 
 
 def bounds(elements: Any) -> tuple[int, int] | None:
@@ -83,10 +85,10 @@ def _boxed(box: Box) -> Any:
             dims.append((count, stride))
     space = isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, len(dims))
     domain = isl.BasicSet.universe(space)
-    aff = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space)).set_constant_val(isl.Val(low))
+    aff = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space)).set_constant_val(value(low))
     for place, (count, stride) in enumerate(dims):
-        domain = domain.lower_bound_val(_SET, place, isl.Val(0)).upper_bound_val(_SET, place, isl.Val(count - 1))
-        aff = aff.set_coefficient_val(isl.dim_type.in_, place, isl.Val(stride))
+        domain = domain.lower_bound_val(_SET, place, value(0)).upper_bound_val(_SET, place, value(count - 1))
+        aff = aff.set_coefficient_val(isl.dim_type.in_, place, value(stride))
     return isl.Map.from_aff(aff).intersect_domain(isl.Set.from_basic_set(domain)).range()
 
 

@@ -161,7 +161,12 @@ def _bare(e: Expr, bits: int) -> Expr:
 
 def address(e: Expr) -> Expr:
     """A number of bytes added to an address: addresses are 64 bits wide, so higher ones make no difference."""
-    return _bare(e, 64)
+    plain = _bare(e, 64)
+    low, high = x.type_range(64, True)
+    constant = plain.value if plain.op in ("const", "sum") else 0
+    if not low <= constant <= high:
+        plain = x.add(plain, x.const((constant - low) % (1 << 64) + low - constant))
+    return plain if low <= plain.low and plain.high <= high else x.wrap(plain, 64, True)
 
 
 def _result(op: str, left: Expr, right: Expr, bits: int, signed: bool) -> Expr | None:

@@ -19,6 +19,8 @@ from manycl.analysis.options import read_options
 from manycl.analysis.regions import Regions
 
 LAUNCHES = [(case, ndrange) for case in CASES for ndrange in case.launches]
+# Oclgrind takes the default of a switch in a loop whose first case continues; PoCL and a reading of the source agree
+JUDGED_BY_POCL = {"switch_in_loop"}
 IDS = [f"{case.name}-{case.launches.index(ndrange)}" for case, ndrange in LAUNCHES]
 
 
@@ -69,6 +71,7 @@ def check_launch(case: Case, ndrange: CaseLaunch, name: str = truth.OCLGRIND) ->
     for dimension in range(len(ndrange.global_size)):
         for first, count in ranges(ndrange.groups[dimension]):
             predicted, exact = masks(regions, ndrange, "write", dimension, first, count)
+            reads, _ = masks(regions, ndrange, "read", dimension, first, count)
             happened = truth.written(case, ndrange, dimension, first, count, name)
             for index, mask in happened.items():
                 where = f"argument {index}, dimension {dimension}, groups [{first}, {first + count})"
@@ -76,15 +79,15 @@ def check_launch(case: Case, ndrange: CaseLaunch, name: str = truth.OCLGRIND) ->
                 if exact[index]:
                     whole = truth.rounded(ndrange, index, mask)
                     said = truth.rounded(ndrange, index, predicted[index])
-                    assert (said == whole).all(), f"said to be exact, but larger: {where}"
-            reads, _ = masks(regions, ndrange, "read", dimension, first, count)
+                    again = said & reads[index]  # what is read may be written back as it was
+                    assert (said & ~whole <= again).all(), f"said to be exact, but larger: {where}"
             leaks = truth.reads_leak(case, ndrange, dimension, first, count, reads, name)
             assert not leaks, f"arguments {leaks} are read elsewhere: {dimension} [{first}, {first + count})"
 
 
 @pytest.mark.parametrize(("case", "ndrange"), LAUNCHES, ids=IDS)
 def test_regions_contain_what_happens(case: Case, ndrange: CaseLaunch) -> None:
-    check_launch(case, ndrange)
+    check_launch(case, ndrange, truth.POCL if case.name in JUDGED_BY_POCL else truth.OCLGRIND)
 
 
 @pytest.mark.parametrize(("case", "ndrange"), LAUNCHES, ids=IDS)
