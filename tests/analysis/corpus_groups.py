@@ -1,6 +1,6 @@
 """Launches and expectations of ``corpus/groups.cl``."""
 
-from corpus_case import Buffer, Case, Launch, Local, f32, i32, launch, out
+from corpus_case import Buffer, Case, Launch, Local, f32, i32, launch, out, table
 
 
 def case(name: str, split: str, *launches: Launch, **more: object) -> Case:
@@ -39,4 +39,28 @@ CASES = (
     case("transpose_local", "yy", launch((12, 8), (4, 4), out(96), f32(96), 12, 8)),
     case("bitonic_local", "y", launch(24, 8, i32(48))),
     case("softmax_rows", "y", launch(24, 4, out(60), f32(60), 10, Local(16)), writes="one row per group"),
+    case("prefetched", "y", launch(16, 4, o32(16), i32(16))),
+    case("async_strided_out", "y", launch(16, 4, o32(60), i32(16), Local(16), 3)),
+    case("async_rows", "y", launch(16, 4, o32(12), i32(12 * 8), 8, 3, Local(48))),
+    case("async_vectors", "y", launch(16, 4, out(64), f32(80), Local(128))),
+    case("local_plane", "yy", launch((8, 8), (4, 4), o32(64), i32(100), 10)),
+    case("local_struct", "y", launch(16, 4, o32(16), i32(16))),
+    case("fenced_neighbour", "y", launch(16, 4, o32(16), o32(16))),
+    case("barrier_then_other", "y", launch(16, 4, o32(16))),
+    case("barrier_in_grid_stride", "y", launch(12, 4, o32(7), i32(28), 7, Local(16))),
+    case("every_atomic", "n", launch(16, 4, i32(6), Buffer("u4", 3, 0, 2**16), 3), idempotent=False),
+    case("every_old_atomic", "n", launch(16, 4, i32(6), Buffer("u4", 3, 0, 2**16)), idempotent=False),
+    case("idempotent_atomics", "n", launch(16, 4, i32(2), Buffer("u4", 2, 0, 2**16))),
+    case("add_result_used", "n", launch(16, 4, i32(1), o32(16)), idempotent=False),
+    case("sub_result_in_condition", "n", launch(16, 4, table(14), o32(16)), idempotent=False, exact=False),
+    case("max_result_used", "n", launch(16, 4, Buffer("i4", 1, 2, 9), o32(16)), idempotent=False),
+    case("xchg_result_used", "n", launch(16, 4, i32(1, 50), o32(16)), idempotent=False),
+    case("own_cell_result_used", "y", launch(16, 4, Buffer("i4", 16, 0, 8), o32(16)), idempotent=False),
+    case("group_cell_atomic", "y", launch(16, 4, i32(4), i32(16)), idempotent=False),
+    case("atomic_then_plain", "n", launch(16, 1, i32(16), o32(16)), idempotent=False),
+    case("float_add_by_exchange", "n", launch(16, 4, f32(1), f32(16)), idempotent=False, exact=False),
+    case("float_exchange", "y", launch(16, 4, out(16))),
+    case("local_counters", "n", launch(16, 4, i32(2), i32(16)), idempotent=False),
+    case("long_atomic", "n", launch(16, 4, Buffer("i8", 2, 0, 9)), idempotent=False),
+    case("compact_in_group", "y", launch(16, 4, o32(16), o32(4), i32(16)), exact=False),
 )

@@ -239,3 +239,21 @@ def repeats(case: Case, launch: Launch, name: str = OCLGRIND) -> bool:
     machine.run()
     twice, once = machine.after(), run_range(case, launch, 0, 0, None, start, name)
     return all(bool((twice[i] == once[i]).all()) for i in once)
+
+
+def groups_conflict(case: Case, launch: Launch, dimension: int, name: str = OCLGRIND) -> bool:
+    """Whether groups along the dimension are seen not to be independent.
+
+    Two of them write one byte, or their order matters, or one reads what others write.
+    """
+    groups = range(launch.groups[dimension])
+    writes = [written(case, launch, dimension, g, 1, name) for g in groups]
+    total = {i: sum(w[i].astype(int) for w in writes) for i in launch.buffers}
+    if any((times > 1).any() for times in total.values()):
+        return True
+    if not all(split_matches_whole(case, launch, dimension, seed, name) for seed in (1, 2)):
+        return True
+    of_others = [{i: (total[i] > 0) & ~writes[g][i] for i in total} for g in groups]
+    return any(
+        reads_leak(case, launch, dimension, g, 1, {i: ~mask for i, mask in of_others[g].items()}, name) for g in groups
+    )

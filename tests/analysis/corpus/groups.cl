@@ -143,3 +143,108 @@ kernel void softmax_rows(global float *d, global const float *s, int n, local fl
     for (int k = 0; k < m; k++) sum += t[k];
     for (int c = l; c < n; c += m) d[r * n + c] = exp(s[r * n + c] - top) / sum;
 }
+kernel void prefetched(global int *d, global const int *s) { int g = get_group_id(0) * get_local_size(0); prefetch(s + g, get_local_size(0)); d[get_global_id(0)] = s[g + get_local_id(0) / 2]; }
+kernel void async_strided_out(global int *d, global const int *s, local int *t, int step) {
+    size_t n = get_local_size(0), g = get_group_id(0);
+    t[get_local_id(0)] = s[get_global_id(0)];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    event_t e = async_work_group_strided_copy(d + g * n * step + 1, t, n, step, 0);
+    wait_group_events(1, &e);
+}
+kernel void async_rows(global int *d, global const int *s, int width, int rows, local int *t) {
+    size_t g = get_group_id(0);
+    event_t e = 0;
+    for (int r = 0; r < rows; r++) e = async_work_group_copy(t + r * 4, s + (g * rows + r) * width + 2, 4, e);
+    wait_group_events(1, &e);
+    if (get_local_id(0) < rows) d[g * rows + get_local_id(0)] = t[get_local_id(0) * 4 + 3];
+}
+kernel void async_vectors(global float4 *d, global const float4 *s, local float4 *t) {
+    event_t e[2];
+    size_t n = get_local_size(0), g = get_group_id(0);
+    e[0] = async_work_group_copy(t, s + g * n, n, 0);
+    e[1] = async_work_group_copy(t + n, s + (g + 1) * n, n, 0);
+    wait_group_events(2, e);
+    d[get_global_id(0)] = t[get_local_id(0) + 1];
+}
+kernel void local_plane(global int *d, global const int *s, int w) {
+    local int t[6][6];
+    int x = get_global_id(0), y = get_global_id(1), lx = get_local_id(0), ly = get_local_id(1);
+    for (int b = ly; b < 6; b += 4) for (int a = lx; a < 6; a += 4) t[b][a] = s[(y - ly + b) * w + x - lx + a];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    int sum = 0;
+    for (int b = 0; b < 3; b++) for (int a = 0; a < 3; a++) sum += t[ly + b][lx + a];
+    d[y * (w - 2) + x] = sum;
+}
+kernel void local_struct(global int *d, global const int *s) {
+    local struct { int best; int where[4]; } t;
+    int l = get_local_id(0);
+    t.where[l] = s[get_global_id(0)];
+    if (l == 0) t.best = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (l == 0) for (int k = 0; k < 4; k++) t.best = max(t.best, t.where[k]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    d[get_global_id(0)] = t.best;
+}
+kernel void fenced_neighbour(global int *d, global int *scratch) {
+    int l = get_local_id(0), g = get_group_id(0) * get_local_size(0);
+    scratch[g + l] = l;
+    mem_fence(CLK_GLOBAL_MEM_FENCE);
+    barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);
+    d[g + l] = scratch[g + (l ^ 1)];
+}
+kernel void barrier_then_other(global int *a) {
+    int l = get_local_id(0), g = get_group_id(0) * 4;
+    a[g + l] = l;
+    barrier(CLK_GLOBAL_MEM_FENCE);
+    if (l == 0) a[g + 3] = a[g] + a[g + 1];
+}
+kernel void barrier_in_grid_stride(global int *d, global const int *s, int n, local int *t) {
+    for (int b = get_group_id(0); b < n; b += get_num_groups(0)) {
+        t[get_local_id(0)] = s[b * get_local_size(0) + get_local_id(0)];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (get_local_id(0) == 0) d[b] = t[0] + t[get_local_size(0) - 1];
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+}
+kernel void every_atomic(global int *c, global uint *u, int v) {
+    atomic_add(c, v); atomic_sub(c + 1, v); atomic_inc(c + 2); atomic_dec(c + 3);
+    atomic_min(c + 4, (int)get_global_id(0)); atomic_max(c + 5, (int)get_global_id(0));
+    atomic_and(u, ~(1u << get_global_id(0))); atomic_or(u + 1, 1u << get_global_id(0)); atomic_xor(u + 2, 1u << get_global_id(0));
+}
+kernel void every_old_atomic(global int *c, volatile global uint *u) {
+    atom_add(c, 1); atom_sub(c + 1, 2); atom_inc(c + 2); atom_dec(c + 3); atom_min(c + 4, -(int)get_global_id(0)); atom_max(c + 5, (int)get_global_id(0));
+    atom_and(u, 0xfffeu); atom_or(u + 1, 4u); atom_xor(u + 2, 3u);
+}
+kernel void idempotent_atomics(global int *c, global uint *u) { atomic_min(c, -(int)get_global_id(0)); atomic_max(c + 1, 5); atomic_and(u, 0xf0u); atomic_or(u + 1, 1u << get_global_id(0)); }
+kernel void add_result_used(global int *c, global int *d) { d[get_global_id(0)] = atomic_add(c, 2); }
+kernel void sub_result_in_condition(global int *c, global int *d) { if (atomic_sub(c, 1) > 8) d[get_global_id(0)] = 1; }
+kernel void max_result_used(global int *c, global int *d) { int old = atomic_max(c, (int)get_global_id(0)); d[get_global_id(0)] = old; }
+kernel void xchg_result_used(global int *c, global int *d) { int i = get_global_id(0); d[i] = atomic_xchg(c, i); }
+kernel void own_cell_result_used(global int *c, global int *d) { int i = get_global_id(0); d[i] = atomic_or(c + i, 8); }
+kernel void group_cell_atomic(global int *c, global const int *s) { atomic_add(c + get_group_id(0), s[get_global_id(0)]); }
+kernel void atomic_then_plain(global int *c, global int *d) { int i = get_global_id(0); atomic_inc(c + i); d[i] = c[0]; }
+kernel void float_add_by_exchange(global float *total, global const float *s) {
+    union { float f; int i; } before, after;
+    volatile global int *p = (volatile global int *)total;
+    do { before.f = *total; after.f = before.f + s[get_global_id(0)]; } while (atomic_cmpxchg(p, before.i, after.i) != before.i);
+}
+kernel void float_exchange(global float *c) { atomic_xchg(c + get_global_id(0), 2.5f); }
+kernel void local_counters(global int *d, global const int *s) {
+    local int n[2];
+    if (get_local_id(0) < 2) n[get_local_id(0)] = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    atomic_inc(&n[s[get_global_id(0)] & 1]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (get_local_id(0) < 2) atomic_add(d + get_local_id(0), n[get_local_id(0)]);
+}
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
+kernel void long_atomic(global long *c) { atom_add(c + get_global_id(0) % 2, (long)1 << 33); }
+kernel void compact_in_group(global int *d, global int *counts, global const int *s) {
+    local int n;
+    if (get_local_id(0) == 0) n = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    int v = s[get_global_id(0)], g = get_group_id(0) * get_local_size(0);
+    if (v > 500) d[g + atomic_inc(&n)] = 1;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (get_local_id(0) == 0) counts[get_group_id(0)] = n;
+}
