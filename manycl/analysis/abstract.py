@@ -11,7 +11,6 @@ from manycl.analysis.paths import ROOT, Env, Path, State, meet_values
 from manycl.analysis.summary import Access, Loop, Origin, Place
 from manycl.analysis.tree import CType, Unit
 from manycl.analysis.values import (
-    EMPTY,
     OPAQUE,
     Cell,
     Memory,
@@ -20,6 +19,7 @@ from manycl.analysis.values import (
     Value,
     Vector,
     address,
+    blank,
     convert,
     integer,
     lane_type,
@@ -359,7 +359,7 @@ class Abstract:
         (that of parameters and locals of which it was taken; to be sure, all)."""
         for cell in list(self.env):
             type_ = self.types[cell]
-            self.env[cell] = EMPTY if isinstance(self.env[cell], Memory) else self.fresh_of(type_)
+            self.env[cell] = blank() if isinstance(self.env[cell], Memory) else self.fresh_of(type_)
 
     def store_cell(self, cell: int, target: Target, type_: CType, size: int, value: Cell, certain: bool) -> None:
         before, held = self.env.get(cell), self.types.get(cell)
@@ -369,14 +369,14 @@ class Abstract:
         if not certain and not isinstance(after, Memory) and not isinstance(before, Memory):
             after = meet_values(target.condition, after, before)
         elif not certain:
-            after = EMPTY
+            after = blank()
         self.env[cell] = after
 
     def changed(self, before: Cell, held: CType, offset: Expr, type_: CType, size: int, value: Cell) -> Cell:
         """A variable's contents after a part of it was written."""
         if isinstance(before, Memory):
             if offset.op != "const":
-                return EMPTY
+                return blank()
             if isinstance(value, Memory):
                 return value if offset.value == 0 and size == held.size else before.forgets(offset.value, size)
             return before.stored(offset.value, size, value)
@@ -395,7 +395,7 @@ class Abstract:
     def initial(self, type_: CType, value: Cell | None) -> Cell:
         """What a variable that is declared holds."""
         if type_.kind in ("array", "record", "union"):
-            return value if isinstance(value, Memory) else EMPTY
+            return value if isinstance(value, Memory) else blank()
         if value is None or isinstance(value, Memory):
             return self.fresh_of(type_)
         return value if isinstance(value, Pointer) and type_.kind == "pointer" else self.convert(value, type_)

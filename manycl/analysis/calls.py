@@ -142,6 +142,7 @@ class Calls(Expressions):
             found = self.ids(name, dimension.value)
             if found is not None:
                 return found
+        self.lossy += 1
         return self.fresh(0, (1 << 31) - 1, f"{name} of a dimension that is not constant, line {self.line(node.start)}")
 
     def barrier(self, name: str, arguments: tuple[Node, ...], node: Node) -> Cell:
@@ -316,6 +317,8 @@ class Calls(Expressions):
             self.count("int.other", lanes)
         else:
             self.count("int.simple", lanes)
+        if name in ("any", "all") and values and isinstance(values[0], Vector):
+            return self.of_lanes(name, values[0])
         handler = _INTEGER.get(name)
         if handler is None or any(isinstance(v, Memory) for v in values):
             return self.unknown_of(type_)
@@ -327,6 +330,13 @@ class Calls(Expressions):
             return self.unknown_of(type_)
         lane = lane_type(type_)
         return Vector(tuple(self.integral(handler, list(row), lane) for row in zip(*columns, strict=True)))
+
+    def of_lanes(self, name: str, value: Vector) -> Cell:
+        """Whether any, or all, lanes have their highest bit set."""
+        signs = [x.less(lane, x.ZERO) for lane in value.lanes if isinstance(lane, Expr)]
+        if len(signs) != len(value.lanes):
+            return self.fresh(0, 1, f"a condition on data, line {self.line()}")
+        return x.either(*signs) if name == "any" else x.both(*signs)
 
     def integral(self, handler: Callable[..., Expr | None], values: list[Value], type_: CType) -> Value:
         width = integer(type_)
@@ -372,7 +382,18 @@ def _absolute(bits: int, signed: bool, value: Expr) -> Expr:
     return x.maximum(value, x.scale(value, -1))
 
 
+def _rotate(bits: int, signed: bool, value: Expr, by: Expr) -> Expr | None:
+    if signed or by.op != "const":
+        return None
+    amount = by.value % bits
+    low = x.remainder(value, x.const(1 << bits - amount), floor=True)
+    high = x.divide(value, x.const(1 << bits - amount), floor=True)
+    return None if low is None or high is None else x.add(x.scale(low, 1 << amount), high)
+
+
 _INTEGER: dict[str, Callable[..., Expr | None]] = {
+    "rotate": _rotate,
+    "upsample": lambda bits, signed, high, low: x.add(x.scale(high, 1 << bits // 2), low),
     "min": lambda bits, signed, a, b: x.minimum(a, b),
     "max": lambda bits, signed, a, b: x.maximum(a, b),
     "clamp": _clamp,

@@ -86,6 +86,10 @@ class ClosedForms(Statements):
             return
         end = found.end.env.get(cell, OPAQUE)
         type_ = self.types[cell]
+        if isinstance(start, Memory):  # in the set of what changes because it did
+            form.lost[cell] = None
+            form.improvable = form.improvable or _holds_integers(type_)
+            return
         if end is start:
             form.steps[cell] = x.ZERO
             return
@@ -104,8 +108,6 @@ class ClosedForms(Statements):
         form.lost[cell] = None
         if isinstance(end, Pointer):
             form.improvable = True
-        elif isinstance(end, Memory):
-            form.improvable = form.improvable or _holds_integers(type_)
         elif isinstance(end, Vector):
             form.improvable = form.improvable or integer(type_) is not None
 
@@ -139,8 +141,8 @@ class ClosedForms(Statements):
         limits: list[Expr] = []
         guards: list[Expr] = []
         for part in _parts_of(found.condition):
-            limit = self.limit(part, found, names, form, counter)
-            if self.invariant(part, names, found):
+            limit = x.ZERO if part == x.ZERO else self.limit(part, found, names, form, counter)
+            if part != x.ZERO and self.invariant(part, names, found):
                 guards.append(part)  # holds always or never
             elif limit is None:
                 form.exact = False

@@ -11,7 +11,6 @@ from manycl.analysis.initialisers import Initialisers
 from manycl.analysis.paths import State, join, meet
 from manycl.analysis.tree import CType, Node
 from manycl.analysis.values import (
-    EMPTY,
     LOST,
     OPAQUE,
     Cell,
@@ -21,6 +20,7 @@ from manycl.analysis.values import (
     Vector,
     arithmetic,
     at,
+    blank,
     compare,
     integer,
     lane_type,
@@ -94,7 +94,7 @@ class Expressions(Initialisers):
         return self.unknown_of(node.type)
 
     def unknown_of(self, type_: CType) -> Cell:
-        return EMPTY if type_.kind in ("array", "record", "union") else self.fresh_of(type_)
+        return blank() if type_.kind in ("array", "record", "union") else self.fresh_of(type_)
 
     # -- leaves
 
@@ -264,7 +264,7 @@ class Expressions(Initialisers):
         if isinstance(before, Pointer):
             after: Cell = self.moved(before, x.const(sign), (type_.target or type_).size)
         elif isinstance(before, Memory):
-            after = EMPTY
+            after = blank()
         elif type_.base in ("float", "double", "half"):
             self.count("float.add", type_.lanes)
             after = OPAQUE
@@ -296,7 +296,7 @@ class Expressions(Initialisers):
             number = amount if isinstance(amount, Expr) else self.fresh(-x.INFINITE, x.INFINITE)
             after: Cell = self.moved(before, number if op == "+" else x.scale(number, -1), (type_.target or type_).size)
         elif isinstance(before, Memory):
-            after = EMPTY
+            after = blank()
         else:
             computed = self.computed_in(op, type_, operand.type)
             result = self.operated(
@@ -418,7 +418,7 @@ class Expressions(Initialisers):
         kind = "float" if operand.base in ("float", "double", "half") else "int"
         self.count(f"compare.{kind}", operand.lanes)
         if node.type.kind == "vector":
-            return self.unknown_of(node.type)
+            return self.compared_lanes(node, left, right)
         if isinstance(left, Expr) and isinstance(right, Expr):
             return compare(node.op, left, right)
         if isinstance(left, Pointer) and isinstance(right, Pointer):
@@ -427,6 +427,21 @@ class Expressions(Initialisers):
                 return compare(node.op, one.offset, other.offset)
         reason = f"a comparison of {'pointers' if isinstance(left, Pointer) else 'data'}, line {self.line(node.start)}"
         return self.fresh(0, 1, reason)
+
+    def compared_lanes(self, node: Node, left: Value, right: Value) -> Cell:
+        """Vectors compare lane by lane: -1 where it is true."""
+        if not isinstance(left, Vector) or not isinstance(right, Vector) or len(left.lanes) != len(right.lanes):
+            return self.unknown_of(node.type)
+        pairs = list(zip(left.lanes, right.lanes, strict=True))
+        minus = x.const(-1)
+        return Vector(
+            tuple(
+                x.select(compare(node.op, a, b), minus, x.ZERO)
+                if isinstance(a, Expr) and isinstance(b, Expr)
+                else self.fresh(-1, 0, f"a comparison of data, line {self.line(node.start)}")
+                for a, b in pairs
+            )
+        )
 
     def short_circuit(self, node: Node) -> Cell:
         first, second = node.children

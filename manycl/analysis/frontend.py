@@ -208,7 +208,11 @@ class _Types:
         declaration = canonical.get_declaration()
         holds = any(self._holds(member.type) for member in canonical.get_fields())
         group = "union" if declaration.kind == cindex.CursorKind.UNION_DECL else "record"
-        return CType(group, _bare(canonical), "", 1, size, const, space, holds_pointers=holds)
+        members: tuple[tuple[int, CType], ...] = ()
+        if not holds:  # else it may contain a pointer to itself
+            places = [(m.get_field_offsetof(), m) for m in canonical.get_fields() if not m.is_bitfield()]
+            members = tuple((bits // 8, self.of(m.type)) for bits, m in places if bits >= 0)
+        return CType(group, _bare(canonical), "", 1, size, const, space, holds_pointers=holds, members=members)
 
     def _holds(self, type_: cindex.Type) -> bool:
         """Whether a member may hold an address, without following pointers (types may contain pointers to
@@ -232,7 +236,7 @@ class _Types:
         if kind == "OCLSAMPLER":
             return CType("sampler", "sampler_t")
         if kind in ("OCLEVENT", "OCLQUEUE", "OCLRESERVEID"):
-            return CType("opaque", name)
+            return CType("opaque", name, size=8)
         if kind in ("FUNCTIONPROTO", "FUNCTIONNOPROTO"):
             return CType("function", name)
         return CType("other", name, holds_pointers=True)

@@ -6,13 +6,15 @@ are proved on the relations of :mod:`manycl.analysis.regions`, which contain eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import islpy as isl
 
+from manycl.analysis import expr as x
 from manycl.analysis.regions import Regions, Relation, TooComplexError, limited
+from manycl.analysis.summary import Access
 
 #: integer atomics that may be done in any order on copies, and merged: the operation that merges them
 MERGEABLE = {
@@ -63,8 +65,9 @@ class Repeat:
         return not self.reasons
 
 
-def split(regions: Regions, dimension: int) -> Split:
-    """The verdict for one dimension of the launch."""
+def split(regions: Regions, dimension: int, seen: Callable[[Sequence[int]], bool] | None = None) -> Split:
+    """The verdict for one dimension of the launch. ``seen`` is asked about the arguments of a memory on which groups
+    seem to meet; true says that the contents of index arrays prove them apart."""
     if regions.summary.failure:
         return Split(dimension, (regions.summary.failure,))
     reasons = list(regions.summary.hazards)
@@ -76,7 +79,7 @@ def split(regions: Regions, dimension: int) -> Split:
         reads = [r for i in sharers for r in regions.relations(i, "read")]
         operation = _merged_by(writes, reads)
         found = _conflict(regions, dimension, writes, reads)
-        if not found:
+        if not found or _distinct(regions, dimension, writes, reads) or (seen is not None and seen(sharers)):
             continue
         if operation and len(sharers) == 1 and not regions.buffers[sharers[0]].base.startswith("atomic_float"):
             merges[sharers[0]] = operation
@@ -169,6 +172,52 @@ def _independent(regions: Regions, dimension: int, writes: Sequence[Relation], r
         return False
     read = _united(regions, dimension, reads)
     return read is None or _own(written, read)
+
+
+def _distinct(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> bool:
+    """Whether all that is done to a memory goes through elements of an index array that all differ, and each group
+    reads its own of these."""
+    found = [_through(regions, relation) for relation in (*writes, *reads)]
+    if not all(found):
+        return False
+    steps = [step for step in found if step is not None]
+    arrays, factors = {regions.memory(s.index.argument) for s in steps}, {s.factor for s in steps}
+    starts, ends = [s.start for s in steps], [s.start + s.size for s in steps]
+    if len(arrays) > 1 or len(factors) > 1 or max(ends) - min(starts) > abs(steps[0].factor):
+        return False
+    try:
+        through = [limited(regions.relation, s.index, "read") for s in steps]
+        apart: bool = limited(_independent, regions, dimension, through[: len(writes)], through[len(writes) :])
+    except TooComplexError:
+        return False
+    return apart
+
+
+@dataclass(frozen=True, slots=True)
+class _Through:
+    """``size`` bytes at ``factor * u + start``, where ``u`` is what the access ``index`` reads."""
+
+    index: Access
+    factor: int
+    start: int
+    size: int
+
+
+def _through(regions: Regions, relation: Relation) -> _Through | None:
+    """How an access goes through an element of an array whose elements differ; None if it does not."""
+    access = relation.access
+    if access is None or access.operation == "unknown" or regions.widened(relation.argument, relation.kind):
+        return None
+    offset = access.offset if access.offset.op == "sum" else x.Expr("sum", (access.offset,), 0, (1,), "", 0, 0)
+    origin = regions.summary.origins.get(offset.args[0].key) if len(offset.args) == 1 else None
+    if origin is None or origin.offset is None or origin.argument not in regions.launch.distinct:
+        return None
+    array = regions.buffers[origin.argument]
+    whole = array.lanes == 1 and origin.size == array.size and x.divisor(origin.offset) % array.size == 0
+    if not whole or any(regions.buffers[i].writes for i in regions.sharers(origin.argument)):
+        return None
+    index = replace(access, argument=origin.argument, kind="read", offset=origin.offset, size=origin.size)
+    return _Through(index, offset.terms[0], offset.value, access.size)
 
 
 def _own(written: Any, read: Any) -> bool:

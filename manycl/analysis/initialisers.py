@@ -6,7 +6,7 @@ from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
 from manycl.analysis.places import Places
 from manycl.analysis.tree import CType, Node
-from manycl.analysis.values import EMPTY, Cell, Memory, Pointer, Value, Vector, integer, lane_type
+from manycl.analysis.values import Cell, Memory, Pointer, Value, Vector, blank, integer, lane_type
 
 
 class Initialisers(Places):
@@ -41,10 +41,12 @@ class Initialisers(Places):
             return Vector(tuple(self.convert(v, lane) for v in lanes))
         if type_.kind == "array" and type_.target is not None and type_.target.size:
             return self.array_of(node, type_)
+        if type_.kind == "record" and 0 < len(node.children) <= len(type_.members):
+            return self.record_of(node, type_)
         if type_.kind in ("record", "union", "array"):
             for child in node.children:
                 self.visit_initialiser(child)
-            return EMPTY
+            return blank()
         values = [self.value(child) for child in node.children]
         return values[0] if values else x.ZERO if integer(type_) else self.unknown_of(type_)
 
@@ -72,8 +74,22 @@ class Initialisers(Places):
             else:
                 entries[start, element.size] = self.convert(value, element) if not isinstance(value, Pointer) else value
         if designated:
-            return EMPTY
+            return blank()
         self.fill(entries, type_, 0, len(node.children) * element.size)
+        return Memory(entries)
+
+    def record_of(self, node: Node, type_: CType) -> Memory:
+        entries: dict[tuple[int, int], Value] = {}
+        for (start, member), child in zip(type_.members, node.children, strict=False):
+            if child.kind == "UNEXPOSED_EXPR" and child.type.kind == "void":  # designated
+                for each in node.children:
+                    self.visit_initialiser(each)
+                return blank()
+            value = self.initialised(child, member)
+            if isinstance(value, Memory):
+                entries |= {(start + k[0], k[1]): v for k, v in value.entries.items()}
+            elif member.kind not in ("record", "union", "array"):
+                entries[start, member.size] = value if isinstance(value, Pointer) else self.convert(value, member)
         return Memory(entries)
 
     def fill(self, entries: dict[tuple[int, int], Value], type_: CType, start: int, filled: int) -> None:
@@ -95,7 +111,7 @@ class Initialisers(Places):
         if table is None:
             self.silent += 1
             last = node.children[-1]
-            table = self.initialised(last, node.type) if self.initialises(node, last) else EMPTY
+            table = self.initialised(last, node.type) if self.initialises(node, last) else blank()
             self.silent -= 1
             self.tables[ref] = table
         if isinstance(table, Memory):

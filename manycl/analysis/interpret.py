@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from manycl.analysis import expr as x
@@ -12,9 +12,9 @@ from manycl.analysis.abstract import TIME_LIMIT, Frame, Unanalysable
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.loops import Loops
-from manycl.analysis.summary import Summary
+from manycl.analysis.summary import Access, Loop, Summary
 from manycl.analysis.tree import CType, Function, Unit
-from manycl.analysis.values import EMPTY, OPAQUE, Cell, Memory, Vector, at, integer, lane_type
+from manycl.analysis.values import OPAQUE, Cell, Memory, Vector, at, blank, integer, lane_type
 
 LARGEST = (1 << 31) - 1  # work-items per dimension that the symbolic form assumes at most
 
@@ -24,7 +24,9 @@ class Launch:
     """A launch as far as the analysis asks: sizes in work-items (outermost dimension last), the bytes of scalar
     arguments by index, the bytes of memory behind each buffer argument, and which arguments share memory.
 
-    ``values``: bounds (low, below) that the elements of an index array are known to keep.
+    What the user promises: ``values``, bounds (low, below) that the elements of an index array keep; ``within``, by
+    argument and kind (``read``, ``write``), the elements [low, below) that one work-item touches, in terms of the
+    launch's own variables (``grp0``, ``lid0``, …); ``distinct``, arguments whose elements all differ.
     """
 
     global_size: tuple[int, ...]
@@ -34,12 +36,16 @@ class Launch:
     sizes: Mapping[int, int] = field(default_factory=dict)
     same: Mapping[int, int] = field(default_factory=dict)  # argument -> earlier one with the same buffer
     values: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    within: Mapping[tuple[int, str], tuple[Expr, Expr]] = field(default_factory=dict)
+    distinct: frozenset[int] = frozenset()
 
     @cached_property
     def key(self) -> tuple[object, ...]:
         """Launches with the same key are the same to the analysis."""
         parts = (self.scalars, self.sizes, self.same, self.values)
-        return (self.global_size, self.local_size, self.offset, *(tuple(sorted(part.items())) for part in parts))
+        known = tuple(tuple(sorted(part.items())) for part in parts)
+        within = tuple((key, self.within[key]) for key in sorted(self.within))
+        return (self.global_size, self.local_size, self.offset, *known, within, self.distinct)
 
     def groups(self, dimension: int) -> int:
         if dimension >= len(self.global_size):
@@ -184,7 +190,7 @@ class _Run(Loops):
             return at(("local", -index - 1)) if space == "local" else self.fresh_of(type_)
         data = self.launch.scalars.get(index) if self.launch is not None else None
         if type_.kind in ("record", "union"):
-            return Memory({}, data) if data is not None else EMPTY
+            return Memory({}, data) if data is not None else blank()
         width = integer(type_)
         if type_.kind in ("image", "sampler", "pipe", "opaque", "other", "float") or width is None:
             return OPAQUE if type_.kind == "float" else self.fresh_of(type_)
@@ -227,9 +233,10 @@ def interpret(
         failure = "it is nested too deeply"
     if failure:
         return Summary(facts.name, failure=failure, steps=run.steps)
+    accesses = run.accesses if launch is None else [_annotated(access, facts, launch) for access in run.accesses]
     return Summary(
         facts.name,
-        tuple(run.accesses),
+        tuple(accesses),
         run.origins,
         run.places(),
         tuple(run.all_loops),
@@ -239,3 +246,27 @@ def interpret(
         run.barriers,
         steps=run.steps,
     )
+
+
+def _annotated(access: Access, facts: KernelFacts, launch: Launch) -> Access:
+    """The access; where only data decide what it touches, all that a work-item may touch by the user's promise."""
+    kinds = ("write", "read") if access.kind == "atomic" else (access.kind,)
+    bounds = next((b for kind in kinds if (b := launch.within.get((access.argument, kind)))), None)
+    if bounds is None or access.operation == "unknown" or not _on_data(access):
+        return access
+    element = facts.arguments[access.argument]
+    trips = x.maximum(x.subtract(bounds[1], bounds[0]), x.ZERO)
+    counter = x.var("[within]", 0, max(trips.high - 1, 0))
+    parts = access.condition.args if access.condition.op == "and" else (access.condition,)
+    condition = x.both(*(part for part in parts if not part.unknown), x.less(counter, trips))
+    reason = f"annotated: within {element.name}, line {access.line}"
+    loop = Loop("[within]", trips, False, access.line, reason)
+    offset = x.scale(x.add(bounds[0], counter), element.size)
+    return replace(access, offset=offset, size=element.size, condition=condition, loops=(*access.loops, loop))
+
+
+def _on_data(access: Access) -> bool:
+    """Whether values that are not known decide which bytes an access touches."""
+    names = access.offset.variables()
+    loops = [loop for loop in access.loops if loop.name in names]
+    return access.offset.unknown or any(loop.trips is None or loop.trips.unknown or not loop.exact for loop in loops)

@@ -17,7 +17,7 @@ from manycl.analysis.expr import Expr
 from manycl.analysis.paths import Env, State, meet
 from manycl.analysis.summary import Loop
 from manycl.analysis.tree import Node
-from manycl.analysis.values import EMPTY, LOST, OPAQUE, Cell, Memory, Pointer, Target, integer
+from manycl.analysis.values import LOST, OPAQUE, Cell, Memory, Pointer, Target, blank, integer
 
 MOST_UNROLLED = 64  # iterations
 MOST_TRIAL_STEPS = 40_000
@@ -181,7 +181,7 @@ class Loops(ClosedForms):
         """What stands for a variable at the start of any iteration."""
         type_ = self.types[cell]
         if isinstance(value, Memory):
-            return EMPTY
+            return blank()
         if isinstance(value, Pointer):
             offset = x.var(self.name(f"@{cell}"), -(1 << 62), 1 << 62)
             return Pointer(tuple(Target(t.condition, t.base, x.add(t.offset, offset)) for t in value.targets))
@@ -248,7 +248,7 @@ class Loops(ClosedForms):
 
     def lost(self, cell: int, before: Cell, bounds: tuple[int, int] | None) -> Cell:
         if isinstance(before, Memory):
-            return EMPTY
+            return blank()
         if isinstance(before, Pointer):
             bases = {t.base for t in before.targets}
             if len(bases) == 1:

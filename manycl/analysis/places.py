@@ -10,7 +10,6 @@ from manycl.analysis.abstract import Abstract
 from manycl.analysis.expr import Expr
 from manycl.analysis.tree import CType, Node
 from manycl.analysis.values import (
-    EMPTY,
     LOST,
     OPAQUE,
     Cell,
@@ -19,6 +18,7 @@ from manycl.analysis.values import (
     Value,
     Vector,
     at,
+    blank,
     lane_type,
     swizzle,
 )
@@ -202,9 +202,9 @@ class Places(Abstract):
                 and self.types[target.base[1]].size == place.type.size
             ):
                 return held
-            return EMPTY
+            return blank()
         self.load(place.pointer, place.type)  # noted; its parts are not known
-        return EMPTY
+        return blank()
 
     def write(self, place: LValue, value: Cell) -> None:
         if place.lanes is None:

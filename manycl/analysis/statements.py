@@ -10,7 +10,7 @@ from manycl.analysis.calls import Calls
 from manycl.analysis.expr import Expr
 from manycl.analysis.paths import Path, State, join
 from manycl.analysis.tree import Node
-from manycl.analysis.values import EMPTY, OPAQUE, Cell, Memory
+from manycl.analysis.values import OPAQUE, Cell, Memory, blank
 
 
 class Statements(Calls):
@@ -59,7 +59,7 @@ class Statements(Calls):
     def variable_declaration(self, node: Node) -> None:
         type_ = node.type
         if type_.address_space in ("local", "global"):
-            self.declare(node.ref, type_, EMPTY)
+            self.declare(node.ref, type_, blank())
             if type_.address_space == "global":
                 self.hazards[f"variable {node.name} outlives the kernel"] = None
             return
@@ -69,7 +69,7 @@ class Statements(Calls):
             if last.type.kind == "array" and type_.kind == "pointer" and last.kind != "STRING_LITERAL":
                 value = self.place(last).pointer
             elif type_.kind in ("array", "record", "union") and last.kind == "STRING_LITERAL":
-                value = EMPTY
+                value = blank()
             else:
                 value = self.initialised(last, type_) if last.kind == "INIT_LIST_EXPR" else self.value(last)
         self.declare(node.ref, type_, self.initial(type_, value))
@@ -135,7 +135,7 @@ class Statements(Calls):
         body = node.children[-1]
         statements = body.children if body.kind == "COMPOUND_STMT" else (body,)
         flat = [part for statement in statements for part in _labels(statement)]
-        if any(_has_labels(part) for kind, part in flat if kind == "statement"):
+        if any(part.kind != "SWITCH_STMT" and _has_labels(part) for kind, part in flat if kind == "statement"):
             raise Unanalysable(f"a label inside a statement of a switch, line {self.line(node.start)}")
         values: dict[int, Expr] = {}
         for kind, part in flat:

@@ -11,7 +11,7 @@ from dataclasses import fields
 
 from manycl.analysis.tree import CType, Function, Node, Unit
 
-_PLAIN = tuple(f.name for f in fields(CType) if f.name != "target")
+_PLAIN = tuple(f.name for f in fields(CType) if f.name not in ("target", "members"))
 
 
 class _Writer:
@@ -25,8 +25,9 @@ class _Writer:
         found = self.types.get(id(type_))
         if found is None:
             target = -1 if type_.target is None else self.type(type_.target)
+            members = [(offset, self.type(member)) for offset, member in type_.members]
             found = self.types[id(type_)] = len(self.table)
-            self.table.append((target, *(getattr(type_, name) for name in _PLAIN)))
+            self.table.append((target, members, *(getattr(type_, name) for name in _PLAIN)))
             self.kept.append(type_)  # its id stays its own
         return found
 
@@ -61,9 +62,10 @@ def decode(data: bytes) -> Unit:
     """The program again, without prototypes and warnings."""
     table, rows, functions, variables, (text, lines, declared, version) = marshal.loads(data)
     types: list[CType] = []
-    for target, *plain in table:
+    for target, members, *plain in table:
         values = dict(zip(_PLAIN, plain, strict=True))
-        types.append(CType(**values, target=None if target < 0 else types[target]))
+        inner = tuple((offset, types[member]) for offset, member in members)
+        types.append(CType(**values, target=None if target < 0 else types[target], members=inner))
     nodes: list[Node] = [None] * len(rows)  # type: ignore[list-item]
     stack: list[Node] = []
     for place in range(len(rows) - 1, -1, -1):

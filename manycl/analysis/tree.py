@@ -33,6 +33,7 @@ class CType:
     access: str = ""  # images and pipes: read_only, write_only, read_write
     target: CType | None = None
     holds_pointers: bool = False
+    members: tuple[tuple[int, CType], ...] = ()  # of a record without pointers: (byte offset, type) in order
 
 
 @dataclass(slots=True, eq=False)

@@ -62,7 +62,13 @@ class Memory:
 
 
 Cell = Value | Memory
-EMPTY = Memory({})
+
+
+def blank() -> Memory:
+    """Contents of which nothing is known, different from all others."""
+    return Memory({})
+
+
 OPAQUE = Opaque()
 LOST = Pointer((Target(x.ONE, ("unknown", 0), x.ZERO),))
 Fresh = Callable[[int, int], Expr]  # a new unknown within bounds
@@ -180,7 +186,7 @@ def _result(op: str, left: Expr, right: Expr, bits: int, signed: bool) -> Expr |
         return x.remainder(left, right)
     if op in ("<<", ">>"):
         if right.op != "const":
-            return None
+            return _shifted_by_one_of(op, left, right, bits, signed)
         amount = right.value % bits
         if op == "<<":
             return x.scale(left if signed else _bare(left, bits), 1 << amount)
@@ -189,6 +195,22 @@ def _result(op: str, left: Expr, right: Expr, bits: int, signed: bool) -> Expr |
         a, b = left.value, right.value
         return x.const({"&": a & b, "|": a | b, "^": a ^ b}[op])
     return _bitwise(op, left, right, bits)
+
+
+_MOST_SHIFTS = 16
+
+
+def _shifted_by_one_of(op: str, left: Expr, right: Expr, bits: int, signed: bool) -> Expr | None:
+    """A shift by a number between narrow bounds: a choice among all it may be."""
+    if right.unknown or right.low < 0 or right.high >= bits or right.high - right.low >= _MOST_SHIFTS:
+        return None
+    result: Expr | None = None
+    for amount in range(right.low, right.high + 1):
+        value = _result(op, left, x.const(amount), bits, signed)
+        if value is None:
+            return None
+        result = value if result is None else x.select(x.equal(right, x.const(amount)), value, result)
+    return result
 
 
 def _bitwise(op: str, left: Expr, right: Expr, bits: int) -> Expr | None:
@@ -200,18 +222,38 @@ def _bitwise(op: str, left: Expr, right: Expr, bits: int) -> Expr | None:
             return common
         twice = x.subtract(x.add(other, mask), common)  # a | b == a + b - (a & b)
         return twice if op == "|" else x.subtract(twice, common)
-    if op in ("|", "^"):
-        for high, low in ((left, right), (right, left)):
-            if low.low >= 0 and high.low >= 0 and x.divisor(high) % (1 << low.high.bit_length()) == 0:
-                return x.add(high, low)
+    if op in ("|", "^") and not possible_bits(left) & possible_bits(right):
+        return x.add(left, right)
     return None
+
+
+def possible_bits(e: Expr) -> int:
+    """The bits that may be set in a number; all of them (-1) if it may be negative."""
+    if e.low < 0:
+        return -1
+    if e.op == "const":
+        return e.value
+    bits = (1 << e.high.bit_length()) - 1
+    by = x.divisor(e)
+    bits &= -(by & -by)  # what divides it leaves its lowest bits clear
+    if e.op == "sum" and e.value >= 0 and all(f > 0 and f & (f - 1) == 0 for f in e.terms):
+        parts = [possible_bits(a) << f.bit_length() - 1 for a, f in zip(e.args, e.terms, strict=True)]
+        together = e.value
+        for part in parts:
+            if part < 0 or part & together:
+                return bits
+            together |= part
+        return bits & together
+    if e.op == "fmod" and e.args[1].op == "const" and e.args[1].value & (e.args[1].value - 1) == 0:
+        return bits & possible_bits(e.args[0])
+    return bits
 
 
 _MOST_RUNS = 4  # of ones in a mask
 
 
 def _masked(value: Expr, mask: int, bits: int) -> Expr | None:
-    """``value & mask``: for each run of ones in the mask, the bits below its end less those below its start."""
+    """``value & mask``: for each run of ones in the mask, the value moved down, cut and moved up again."""
     if mask < 0:
         rest = _masked(value, ~mask, bits)
         return None if rest is None else x.subtract(value, rest)
@@ -226,11 +268,11 @@ def _masked(value: Expr, mask: int, bits: int) -> Expr | None:
         runs += 1
         if runs > _MOST_RUNS:
             return None
-        above = x.remainder(value, x.const(1 << high), floor=True)
-        below = x.ZERO if low == 0 else x.remainder(value, x.const(1 << low), floor=True)
-        if above is None or below is None:
+        lowered = x.divide(value, x.const(1 << low), floor=True)
+        ones = None if lowered is None else x.remainder(lowered, x.const(1 << high - low), floor=True)
+        if ones is None:
             return None
-        result = x.add(result, x.subtract(above, below))
+        result = x.add(result, x.scale(ones, 1 << low))
         low = high
     return result
 
