@@ -185,12 +185,16 @@ def _distinct(regions: Regions, dimension: int, writes: Sequence[Relation], read
     starts, ends = [s.start for s in steps], [s.start + s.size for s in steps]
     if len(arrays) > 1 or len(factors) > 1 or max(ends) - min(starts) > abs(steps[0].factor):
         return False
+    indices = Regions(regions.facts, replace(regions.summary, accesses=tuple(s.index for s in steps)), regions.launch)
+    by_access = {id(r.access): r for i in indices.sharers(arrays.pop()) for r in indices.relations(i, "read")}
+    through = [by_access.get(id(s.index)) for s in steps]
+    known = [r for r in through if r is not None]
     try:
-        through = [limited(regions.relation, s.index, "read") for s in steps]
-        apart: bool = limited(_independent, regions, dimension, through[: len(writes)], through[len(writes) :])
+        return len(known) == len(through) and bool(
+            limited(_independent, indices, dimension, known[: len(writes)], known[len(writes) :])
+        )
     except TooComplexError:
         return False
-    return apart
 
 
 @dataclass(frozen=True, slots=True)
