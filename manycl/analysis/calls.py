@@ -329,6 +329,8 @@ class Calls(Expressions):
         if any(len(c) != type_.lanes for c in columns):
             return self.unknown_of(type_)
         lane = lane_type(type_)
+        if name == "select":  # of vectors: by the highest bit
+            handler = _select_lane
         return Vector(tuple(self.integral(handler, list(row), lane) for row in zip(*columns, strict=True)))
 
     def of_lanes(self, name: str, value: Vector) -> Cell:
@@ -380,6 +382,11 @@ def _half_sum(bits: int, signed: bool, left: Expr, right: Expr, more: int) -> Ex
 
 def _absolute(bits: int, signed: bool, value: Expr) -> Expr:
     return x.maximum(value, x.scale(value, -1))
+
+
+def _select_lane(bits: int, signed: bool, no: Expr, yes: Expr, chosen: Expr) -> Expr:
+    highest = x.const(1 << bits - 1)
+    return x.select(x.either(x.less(chosen, x.ZERO), x.less(x.add(highest, x.const(-1)), chosen)), yes, no)
 
 
 def _rotate(bits: int, signed: bool, value: Expr, by: Expr) -> Expr | None:

@@ -64,7 +64,12 @@ class ClosedForms(Statements):
         if found.returned:
             form.exact, form.reason = False, f"a return in the loop of line {line}"
             form.improvable = True
-        form.improvable = form.improvable or found.lossy
+        left = any(state.env.get(cell) is not found.start[cell] for state in found.breaks for cell in changed)
+        form.improvable = form.improvable or found.lossy or (bool(found.breaks) and (left or bool(form.lost)))
+        if self.concrete and any(step.op != "const" for step in form.steps.values()):
+            form.improvable = True
+        if self.concrete and form.trips is not None and not _is_affine(form.trips):
+            self.lossy += 1
         return form
 
     def invariant(self, value: Expr, names: set[str], found: Found) -> bool:
@@ -237,6 +242,13 @@ class ClosedForms(Statements):
                 form.lost[cell] = None
                 form.exact, form.improvable = False, True
                 form.reason = "a counter that may overflow"
+
+
+def _is_affine(e: Expr) -> bool:
+    """Whether nothing is multiplied or divided by what is not constant."""
+    if e.op == "mul" or (e.op in ("fdiv", "fmod", "tdiv") and e.args[1].op != "const"):
+        return False
+    return all(_is_affine(a) for a in e.args)
 
 
 def _least(limits: list[Expr]) -> Expr | None:

@@ -238,6 +238,8 @@ class Loops(ClosedForms):
 
     def head(self, form: Form, env: Env, counter: Expr) -> Env:
         head = dict(env)
+        if counter == x.ZERO:  # the only iteration
+            return head
         for cell, step in form.steps.items():
             head[cell] = _grown(env[cell], x.mul(step, counter))
         for cell, value in form.settled.items():

@@ -12,6 +12,7 @@ import corpus_linear
 import corpus_loops
 import corpus_published
 import corpus_suites
+import corpus_tangles
 import corpus_traps
 import corpus_vectors
 
@@ -27,5 +28,6 @@ CASES = (
     *corpus_published.CASES,
     *corpus_linear.CASES,
     *corpus_suites.CASES,
+    *corpus_tangles.CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
