@@ -36,7 +36,7 @@ def costs(problem: Problem) -> Costs:
         if places is None:
             places = by_preference[node.device] = problem.preferred(index)
         row = [launch(index, d) for d in devices]
-        if not all([row[d] < inf and problem.fits(index, d) for d in places]):
+        if not all(row[d] < inf and problem.fits(index, d) for d in places):
             places = problem.allowed(index)
         allowed.append(places)
         seconds.append(row)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, Launch
-from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Move, Plan
+from manycl.plan.problem import Problem
 from manycl.trace import Event, HostEvent, KernelEvent, Trace, TransferEvent
 
 
@@ -37,6 +38,14 @@ def kernel_event(a: Assignment, task: Launch, device: str, component: int = -1) 
     return KernelEvent(
         a.node, name, device, a.queue, a.start, a.end, size, task.local_size, component, task.kernel.name
     )
+
+
+def move_event(m: Move, problem: Problem) -> TransferEvent:
+    """The event of a move."""
+    machine, buffer = problem.machine, problem.graph.buffers[m.buffer]
+    name = buffer.name or f"buffer {buffer.key}"
+    source, target = machine.memory_name(m.source), machine.memory_name(m.target)
+    return TransferEvent(m.buffer, name, source, target, m.nbytes, m.start, m.end)
 
 
 def plan_of(trace: Trace) -> Plan:

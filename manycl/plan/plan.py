@@ -22,9 +22,9 @@ MERGE = -2
 class Assignment(NamedTuple):
     """Node ``node`` runs on device ``device`` (index) in its queue ``queue``; times in seconds are predictions.
 
-    A range of it: ``groups`` work-groups from number ``first`` on along ``dimension``, each group of the node in exactly
-    one assignment. ``dimension`` is WHOLE for a launch that is not split, and MERGE for the step that merges the
-    partial results of the ranges (``manycl.plan.split``). ``version`` is which of the launch's versions runs.
+    A range of it: ``groups`` work-groups from number ``first`` on along ``dimension``, each group of the node in
+    exactly one assignment. ``dimension`` is WHOLE for a launch that is not split, and MERGE for the step that merges
+    the partial results of the ranges (``manycl.plan.split``). ``version``: which of the launch's versions runs.
     """
 
     node: int

@@ -14,8 +14,8 @@ from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Launch
 from manycl.machine import HOST
 from manycl.plan.contents import Contents, Need
-from manycl.plan.events import kernel_event
-from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Move, Plan
+from manycl.plan.events import kernel_event, move_event
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import DOWNLOAD_QUEUE, UPLOAD_QUEUE, Command, Download, HostCall, Run, Upload
 from manycl.run.backends.sim import SimBackend
@@ -63,7 +63,7 @@ class _PlanBackend(SimBackend):
         events, plan = self.record.sorted_events, self._plan
         token, base = command.token, len(self._plan.assignments)
         if token >= base:
-            events.append(move_event(plan.moves[token - base], self._problem, start, end))
+            events.append(move_event(plan.moves[token - base]._replace(start=start, end=end), self._problem))
             return
         a = plan.assignments[token]._replace(start=start, end=end)
         task = self._problem.graph.nodes[a.node]
@@ -72,14 +72,6 @@ class _PlanBackend(SimBackend):
             events.append(kernel_event(a, task, self.machine.devices[a.device].name, component))
         else:
             events.append(HostEvent(a.node, task.name, start, end))
-
-
-def move_event(m: Move, problem: Problem, start: float, end: float) -> TransferEvent:
-    """The event of a move."""
-    machine, buffer = problem.machine, problem.graph.buffers[m.buffer]
-    name = buffer.name or f"buffer {buffer.key}"
-    source, target = machine.memory_name(m.source), machine.memory_name(m.target)
-    return TransferEvent(m.buffer, name, source, target, m.nbytes, start, end)
 
 
 class _Replay:
@@ -113,7 +105,10 @@ class _Replay:
 
     def _predecessors(self, index: int, contents: Contents) -> set[int]:
         node = self._plan.assignments[index].node
-        return {i for p in self._problem.graph.predecessors[node] for i in contents.members(p)}
+        found = {i for p in self._problem.graph.predecessors[node] for i in contents.members(p)}
+        if self._plan.assignments[index].dimension == MERGE:
+            found.update(i for i in contents.members(node) if i != index)
+        return found
 
     def device(self, token: int) -> int:
         if token < self._base:

@@ -3,4 +3,17 @@
 
 def load() -> None:
     """Register them all (idempotent)."""
-    from manycl.plan.policies import auto, clustering, cpop, eager, heft, in_order, peft, portfolio  # noqa: F401
+    from manycl.plan.policies import (  # noqa: F401
+        auto,
+        balance,
+        clustering,
+        cpop,
+        eager,
+        heft,
+        in_order,
+        mkmd,
+        mkmd_coarse,
+        optimal,
+        peft,
+        portfolio,
+    )

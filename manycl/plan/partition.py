@@ -1,0 +1,95 @@
+"""Dividing one kernel among time slots of several devices: the slots, the shares, and their placement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from manycl.plan.placement import Placement
+from manycl.plan.reach import Reach
+
+ITERATIONS = 40
+
+
+class Slot(NamedTuple):
+    """A device is free from ``low`` to ``high`` (seconds); ``reach`` says what it can do of the kernel then."""
+
+    low: float
+    high: float
+    reach: Reach
+
+
+def water_fill(slots: Sequence[Slot], groups: int) -> list[int]:
+    """The numbers of groups, by slot, with which all of them end as early as can be (none of all: they do not fit).
+
+    What can have ended by a time t grows with t in every slot, piecewise linearly; the least t at which it adds up to
+    all groups is found by Newton's method, kept between bounds. Then the fractions go, group by group, to where they
+    end first.
+    """
+    low, high, fits = float("inf"), 0.0, 0.0
+    for slot_low, slot_high, reach in slots:
+        fits += reach.groups(slot_high, slot_low)
+        low = min(low, max(slot_low, reach.ready))
+        high = max(high, min(slot_high, reach.end(min(groups, reach.most), slot_low)))
+    if fits < groups:
+        return [0] * len(slots)
+    at = high
+    for _ in range(ITERATIONS):
+        total = slope = 0.0
+        for slot_low, slot_high, reach in slots:
+            if at < slot_high:
+                n = reach.groups(at, slot_low)
+                if 0.0 < n < reach.most:
+                    slope += reach.slope(n)
+            else:
+                n = reach.groups(slot_high, slot_low)
+            total += n
+        if abs(total - groups) < 1e-3:
+            break
+        if total < groups:
+            low = at
+        else:
+            high = at
+        step = (groups - total) / slope if slope > 0.0 else 0.0
+        at = at + step if low < at + step < high else 0.5 * (low + high)
+    shares = [int(s.reach.groups(min(at, s.high), s.low)) for s in slots]
+    extra = sum(shares) - groups
+    while extra > 0:  # a fraction too much, where it ends last
+        most = max((i for i, n in enumerate(shares) if n), key=lambda i: slots[i].reach.end(shares[i], slots[i].low))
+        shares[most] -= 1
+        extra -= 1
+    return _all_of(slots, shares, groups)
+
+
+def _all_of(slots: Sequence[Slot], shares: list[int], groups: int) -> list[int]:
+    """Rounded shares made to add up."""
+    left = groups - sum(shares)
+    while left > 0:
+        ends = [
+            s.reach.end(n + 1, s.low) if n < s.reach.most and s.reach.end(n + 1, s.low) <= s.high else float("inf")
+            for s, n in zip(slots, shares, strict=True)
+        ]
+        best = min(range(len(slots)), key=ends.__getitem__)
+        if ends[best] == float("inf"):
+            return [0] * len(slots)
+        shares[best] += 1
+        left -= 1
+    return shares
+
+
+def place_ranges(placement: Placement, node: int, slots: Sequence[Slot], shares: Sequence[int], home: int) -> float:
+    """Place a kernel in ranges, neighbours on one device side by side; when it ends, in seconds.
+
+    ``home``: the device where partial results are merged, if they have to be.
+    """
+    used = sorted(
+        ((s.reach.device, s.low, n) for s, n in zip(slots, shares, strict=True) if n), key=lambda u: (u[0], u[1])
+    )
+    first = 0
+    placed: list[tuple[int, int]] = []
+    for device, low, groups in used:
+        fit = placement.fit(node, device, first, groups, low)
+        placed.append((device, placement.take(fit)))
+        first += groups
+    placed.sort(key=lambda p: p[0] != home)
+    return placement.complete(node, [op for _, op in placed])

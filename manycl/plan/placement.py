@@ -1,0 +1,406 @@
+"""A partial schedule of kernels, ranges of kernels and transfers, with every byte's whereabouts.
+
+What ``mkmd_coarse``, ``mkmd`` and ``balance`` build their plans on. One kernel at a time on a device, one transfer at a
+time on each device's upload and download queue, everything in the first gap that is long enough. Data travel by the
+host; what another device (or the host) has to end first is known ``handover`` seconds later. Several ranges can be
+tried and taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from manycl.errors import PolicyError
+from manycl.machine import HOST
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Move
+from manycl.plan.problem import Problem
+from manycl.plan.reach import Reach
+from manycl.plan.segments import INITIAL, Segment, Segments
+from manycl.plan.slots import Slots
+
+
+class Hop(NamedTuple):
+    """A transfer that would have to be made: ``after`` is the operation it waits for, ``by`` a hop before it."""
+
+    move: Move
+    after: int
+    by: int
+
+
+class Fit(NamedTuple):
+    """Where and when a range would run, the transfers it needs first, and the operations its data come from."""
+
+    node: int
+    device: int
+    first: int
+    groups: int
+    start: float
+    end: float
+    hops: list[Hop]
+    after: list[int]
+
+
+class Placement:
+    """A partial schedule that grows node by node, predecessors first. Operations are numbered as they are placed."""
+
+    def __init__(self, problem: Problem, rows: Sequence[Sequence[float]]) -> None:
+        """``rows[n][d]``: seconds of node n as a whole on device d."""
+        machine, graph = problem.machine, problem.graph
+        self.problem = problem
+        self.rows = rows
+        self.floor = problem.not_before
+        self._handover = problem.handover
+        self._transfer = problem.estimates.transfer
+        self._predecessors = graph.predecessors
+        count = len(machine.devices)
+        self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: of the host, device -1
+        self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
+        self.kernels = [Slots() for _ in range(count + 1)]
+        self._up = [Slots() for _ in range(count)]
+        self._down = [Slots() for _ in range(count)]
+        # operations
+        self.what: list[Assignment | Move] = []
+        self.end: list[float] = []
+        self._device: list[int] = []
+        self._waits: list[tuple[int, ...]] = []
+        self.of: list[tuple[int, ...]] = [() for _ in graph.nodes]  # the operations after which a node is complete
+        self.segments = Segments(problem)
+        self._regions: list[list[tuple[int, int, int]] | None] = [None] * len(graph.nodes)
+        self._merged: dict[int, int] = {}  # node -> from how many other memories
+        self._fixed = len(problem.fixed)
+        self._fix()
+
+    # looking
+
+    def regions(self, node: int) -> list[tuple[int, int, int]]:
+        """What the node touches as a whole: buffer, first byte, one past the last."""
+        known = self._regions[node]
+        if known is None:
+            known = self._regions[node] = self.problem.regions(node)
+        return known
+
+    def ready(self, node: int, device: int) -> float:
+        """When all predecessors are known on a device to have ended."""
+        ready, ends, devices = self.floor, self.end, self._device
+        for p in self._predecessors[node]:
+            for op in self.of[p]:
+                known = ends[op] if devices[op] == device != ON_HOST else self._heard(op)
+                if known > ready:
+                    ready = known
+        return ready
+
+    def _heard(self, op: int) -> float:
+        """When others than its own device know that an operation has ended."""
+        end = self.end[op]
+        # what was fixed and had ended when planning began is known to everybody
+        return end if op < self._fixed and end <= self.floor else end + self._handover
+
+    def arrival(self, regions: Sequence[tuple[int, int, int]], device: int, hops: list[Hop], after: list[int]) -> float:
+        """When bytes of buffers can be in a device's memory; what has to be moved goes to ``hops``, the operations
+        that bring what is there, or on its way there, to ``after``."""
+        memory, arrive = self.memory[device], self.floor
+        ends, devices = self.end, self._device
+        missing: list[tuple[float, int, int, Segment, int]] = []
+        for key, low, high in regions:
+            for segment in self.segments.of.get(key, ()):
+                a, b, _, places = segment
+                if b <= low or a >= high or not places:
+                    continue
+                op = places.get(memory)
+                if op is None:
+                    source = HOST if HOST in places else min(places)
+                    op = places[source]
+                    known = self.floor if op == INITIAL else ends[op]
+                    missing.append((known, key, source, segment, op))
+                elif op != INITIAL:
+                    after.append(op)
+                    known = ends[op] if devices[op] == device != ON_HOST else self._heard(op)
+                    if known > arrive:
+                        arrive = known
+        if missing:
+            arrive = max(arrive, self._bring(sorted(missing, key=_by_time), regions, device, hops))
+        return arrive
+
+    def _bring(
+        self,
+        missing: list[tuple[float, int, int, Segment, int]],
+        regions: Sequence[tuple[int, int, int]],
+        device: int,
+        hops: list[Hop],
+    ) -> float:
+        """Transfers, each queue one after the other in the order in which the data are there."""
+        memory, floor = self.memory[device], self.floor
+        bounds = {key: (low, high) for key, low, high in regions}
+        arrive = up = floor
+        downs: dict[int, float] = {}
+        for _, key, source, segment, op in missing:
+            low, high = max(bounds[key][0], segment.low), min(bounds[key][1], segment.high)
+            by = -1
+            here = floor
+            if source != HOST:
+                owner = self._owner[source]
+                known = floor if op == INITIAL else self.end[op] if self._device[op] == owner else self._heard(op)
+                seconds = self._transfer(high - low, source, HOST)
+                start = self._down[owner].first(max(known, downs.get(owner, floor)), seconds)
+                downs[owner] = end = start + seconds
+                hops.append(Hop(Move(key, low, high, segment.writer, source, HOST, owner, start, end), op, -1))
+                here = end + self._handover if owner != device else end
+                by, op = len(hops) - 1, INITIAL
+            elif op != INITIAL:
+                here = self.end[op] if self._device[op] == device != ON_HOST else self._heard(op)
+            if memory != HOST:
+                seconds = self._transfer(high - low, HOST, memory)
+                start = self._up[device].first(max(here, up), seconds)
+                here = up = start + seconds
+                hops.append(Hop(Move(key, low, high, segment.writer, HOST, memory, device, start, here), op, by))
+            if here > arrive:
+                arrive = here
+        return arrive
+
+    def fit(self, node: int, device: int, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
+        """The earliest place for a range of a node (``groups`` 0: all of it) on a device (``ON_HOST``: the host)."""
+        ready = max(self.ready(node, device), not_before)
+        hops: list[Hop] = []
+        after: list[int] = []
+        if groups:
+            regions = self.problem.regions(node, first, groups)
+            seconds = self.problem.range_seconds(node, device, groups)
+        else:
+            regions = self.regions(node)
+            seconds = self.rows[node][device] if device != ON_HOST else 0.0
+        arrive = self.arrival(regions, device, hops, after)
+        if arrive > ready:
+            ready = arrive
+        start = self.kernels[device].first(ready, seconds)
+        return Fit(node, device, first, groups, start, start + seconds, hops, after)
+
+    def reach(self, node: int, device: int, most: int = 0) -> Reach:
+        """How the end of a range of a node on a device depends on its number of groups. ``most``: groups that fit."""
+        split = self.problem.splits[node]
+        hops: list[Hop] = []
+        after: list[int] = []
+        whole = [r for r in self.regions(node) if r[0] not in split.slices]
+        ready = max(self.ready(node, device), self.arrival(whole, device, hops, after))
+        memory = self.memory[device]
+        base = max([h.move.end for h in hops if h.move.target == memory], default=self.floor)
+        missing = total = 0
+        seconds = 0.0
+        lane = self._up[device] if memory != HOST else None
+        for key in split.slices:
+            for low, high, _, places in self.segments.of.get(key, ()):
+                if not places:
+                    continue
+                total += high - low
+                op = places.get(memory)
+                if op is None:
+                    source = HOST if HOST in places else min(places)
+                    op = places[source]
+                    missing += high - low
+                    if source != HOST:
+                        seconds += self._transfer(high - low, source, HOST)
+                        lane = lane or self._down[self._owner[source]]
+                    if memory != HOST:
+                        seconds += self._transfer(high - low, HOST, memory)
+                    known = self.floor if op == INITIAL else self._heard(op)
+                    base = max(base, known)
+                elif op != INITIAL:
+                    ready = max(ready, self.end[op])
+        once = self.problem.range_seconds(node, device, 1)
+        each = 0.0
+        if split.groups > 1:
+            each = (self.problem.range_seconds(node, device, split.groups) - once) / (split.groups - 1)
+        here = split.groups * (1.0 - missing / total) if total else float(split.groups)
+        per = seconds / (split.groups - here) if missing else 0.0
+        if missing and lane is not None:
+            base = lane.first(base, seconds / 2)
+        return Reach(device, ready, base, per, here, once - each, each, most or split.groups)
+
+    # placing
+
+    def mark(self) -> tuple[int, int]:
+        """Where to go back to."""
+        return len(self.what), self.segments.mark()
+
+    def back(self, mark: tuple[int, int]) -> None:
+        """Take back everything placed since ``mark``."""
+        count, changes = mark
+        for op in range(len(self.what) - 1, count - 1, -1):
+            what = self.what[op]
+            self._slots(what).free(what.start, what.end)
+            if isinstance(what, Assignment):
+                self.of[what.node] = ()
+        del self.what[count:], self.end[count:], self._device[count:], self._waits[count:]
+        self.segments.back(changes)
+
+    def _slots(self, what: Assignment | Move) -> Slots:
+        if isinstance(what, Assignment):
+            return self.kernels[what.device]
+        return self._down[what.device] if what.target == HOST else self._up[what.device]
+
+    def _add(self, what: Assignment | Move, waits: Sequence[int]) -> int:
+        self._slots(what).take(what.start, what.end)
+        return self._note(what, waits)
+
+    def _note(self, what: Assignment | Move, waits: Sequence[int]) -> int:
+        op = len(self.what)
+        self.what.append(what)
+        self.end.append(what.end)
+        self._device.append(what.device)
+        self._waits.append(tuple(waits))
+        return op
+
+    def take(self, fit: Fit) -> int:
+        """Place a range and its transfers; its operation. ``complete`` follows when the whole node is placed."""
+        made: list[int] = []
+        waits = list(fit.after)
+        for move, after, by in fit.hops:
+            if by >= 0:
+                after = made[by]
+            op = self._add(move, () if after == INITIAL else (after,))
+            made.append(op)
+            self.segments.arrived(move, op)
+            if self.memory[fit.device] == move.target:
+                waits.append(op)
+        for p in self._predecessors[fit.node]:
+            waits.extend(self.of[p])
+        split = self.problem.splits.get(fit.node) if fit.groups else None
+        dimension = WHOLE if split is None else split.dimension
+        version = self.problem.version(fit.node, fit.device) if fit.device != ON_HOST else 0
+        where = (fit.node, fit.device, 0, fit.start, fit.end)
+        return self._add(Assignment(*where, dimension, fit.first, fit.groups, version), waits)
+
+    def complete(self, node: int, ops: Sequence[int]) -> float:
+        """All of a node is placed, by these operations: what it writes is where it ran. When it ends, in seconds."""
+        split = self.problem.splits.get(node)
+        ranges = [a for op in ops if isinstance(a := self.what[op], Assignment)]
+        if split is not None and split.merge != "none" and len({self.memory[a.device] for a in ranges}) > 1:
+            return self._merge(node, ops, ranges)
+        self.of[node] = tuple(ops)
+        buffers = self.problem.graph.buffers
+        for key in self.problem.graph.nodes[node].writes:
+            size = buffers[key].nbytes
+            part = split.slices.get(key) if split is not None else None
+            if part is None or ranges[0].dimension == WHOLE:
+                # ranges of a node that is merged, all in one memory: the last one leaves the contents complete
+                last = max(ops, key=self.end.__getitem__)
+                self.segments.set(key, [Segment(0, size, node, {self.memory[ranges[0].device]: last})])
+            else:
+                for op, a in zip(ops, ranges, strict=True):
+                    low, high = part.bounds(a.first, a.groups, size)
+                    self.segments.write(key, Segment(low, high, node, {self.memory[a.device]: op}))
+        return max(self.end[op] for op in ops)
+
+    def _merge(self, node: int, ops: Sequence[int], ranges: list[Assignment]) -> float:
+        """Bring all partial results to where the first range ran, and merge them there."""
+        home = ranges[0].device
+        others: dict[int, list[int]] = {}
+        for op, a in zip(ops, ranges, strict=True):
+            others.setdefault(self.memory[a.device], []).append(op)
+        waits = others.pop(self.memory[home])
+        ready = max((self.end[op] if self._device[op] == home else self._heard(op) for op in ops), default=self.floor)
+        for memory, members in sorted(others.items()):
+            device = min(self._device[op] for op in members)
+            for key in self.problem.graph.nodes[node].writes:
+                op = self._send(node, key, device, memory, self.memory[home], home, members)
+                ready = max(ready, self.end[op] if self._device[op] == home else self._heard(op))
+                waits.append(op)
+        self._merged[node] = len(others)
+        seconds = self.problem.merge_seconds(node, home, len(others))
+        start = self.kernels[home].first(ready, seconds)
+        op = self._add(Assignment(node, home, 0, start, start + seconds, MERGE), [*waits, *ops])
+        self.of[node] = (op,)
+        for key in self.problem.graph.nodes[node].writes:
+            size = self.problem.graph.buffers[key].nbytes
+            self.segments.set(key, [Segment(0, size, node, {self.memory[home]: op})])
+        return start + seconds
+
+    def _send(
+        self, node: int, key: int, device: int, source: int, target: int, home: int, members: Sequence[int]
+    ) -> int:
+        """Move a partial result; the last operation of its way."""
+        nbytes = self.problem.graph.buffers[key].nbytes
+        waits = list(members)
+        op = INITIAL
+        hops = [(source, HOST, self._owner[source])] if source != HOST else []
+        hops += [(HOST, target, home)] if target != HOST else []
+        for a, b, lane in hops:
+            ready = max(self.end[w] if self._device[w] == lane else self._heard(w) for w in waits)
+            seconds = self._transfer(nbytes, a, b)
+            start = (self._down if b == HOST else self._up)[lane].first(ready, seconds)
+            op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, start + seconds, device), waits)
+            waits = [op]
+        return op
+
+    def _fix(self) -> None:
+        """What the problem fixes is placed as it is; its data are where it put them."""
+        of: dict[int, list[int]] = {}
+        busy = [self.floor] * len(self.kernels)
+        for a in self.problem.fixed:
+            of.setdefault(a.node, []).append(self._note(a, ()))
+            busy[a.device] = max(busy[a.device], a.end)
+        for slots, end in zip(self.kernels, busy, strict=True):
+            if end > self.floor:
+                slots.take(self.floor, end)  # in whatever queues: nothing new starts beside it
+        for node in sorted(of):
+            if not all(self.of[p] for p in self._predecessors[node]):
+                raise PolicyError(f"node {node} is fixed, but not all that it depends on")
+            ops = of[node]
+            merges = [op for op in ops if self.what[op].dimension == MERGE]  # type: ignore[union-attr]
+            if not merges:
+                self.complete(node, ops)
+                continue
+            self.of[node] = (merges[0],)
+            for key in self.problem.graph.nodes[node].writes:
+                size = self.problem.graph.buffers[key].nbytes
+                home = self.memory[self._device[merges[0]]]
+                self.segments.set(key, [Segment(0, size, node, {home: merges[0]})])
+
+    # the result
+
+    def finish(self) -> tuple[tuple[Assignment, ...], tuple[Move, ...]]:
+        """Everything that was placed, in the order of dispatch, each as early as its order and what it waits for
+        allow (gaps that were left by what was taken back are closed)."""
+        order = sorted(range(len(self.what)), key=lambda op: (self.what[op].start, self.end[op], op))
+        ends = [0.0] * len(order)
+        free: dict[tuple[int, int], float] = {}
+        assignments: list[Assignment] = []
+        moves: list[Move] = []
+        for op in order:
+            what, device = self.what[op], self._device[op]
+            kernel = isinstance(what, Assignment)
+            lane = (device, 0 if isinstance(what, Assignment) else 1 if what.target == HOST else 2)
+            if op < self._fixed:
+                start, end = what.start, max(what.end, free.get(lane, what.end))
+            else:
+                start = max(self.floor, free.get(lane, self.floor))
+                for w in self._waits[op]:
+                    own = self._device[w] == device != ON_HOST
+                    past = w < self._fixed and ends[w] <= self.floor
+                    known = ends[w] if own or past else ends[w] + self._handover
+                    if known > start:
+                        start = known
+                end = start + self._seconds(what)
+            free[lane] = end
+            ends[op] = end = what.end if op < self._fixed else end
+            if kernel:
+                assignments.append(what._replace(start=start, end=end))  # type: ignore[arg-type]
+            else:
+                moves.append(what._replace(start=start, end=end))  # type: ignore[arg-type]
+        assignments.sort(key=lambda a: (a.start, a.end))
+        return tuple(assignments), tuple(moves)
+
+    def _seconds(self, what: Assignment | Move) -> float:
+        if isinstance(what, Move):
+            return self._transfer(what.nbytes, what.source, what.target)
+        if what.device == ON_HOST:
+            return 0.0
+        if what.dimension == MERGE:
+            return self.problem.merge_seconds(what.node, what.device, self._merged[what.node])
+        if what.dimension == WHOLE:
+            return self.rows[what.node][what.device]
+        return self.problem.range_seconds(what.node, what.device, what.groups)
+
+
+def _by_time(item: tuple[float, int, int, Segment, int]) -> float:
+    return item[0]

@@ -1,0 +1,117 @@
+"""``balance``: every kernel divided so that all its parts end together, computed instead of searched for.
+
+Ours. A kernel's time on a device is affine in its work-groups, so the numbers of groups with which it ends earliest on
+the free time of all devices are found by water-filling (``plan/partition.py``) where MKMD climbs in steps of 1 %. A
+kernel is split when that ends earlier than the best device alone. Then the kernels are ranked again by the time that
+they took in the plan (a split kernel is short), and planned again; the best plan of all rounds is taken, that of
+``mkmd_coarse`` among them, so it is never predicted to be slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from manycl.errors import PolicyError
+from manycl.plan.partition import Slot, place_ranges, water_fill
+from manycl.plan.placement import Placement
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.policies.mkmd_coarse import (
+    Table,
+    as_plan,
+    coarse,
+    earliest,
+    look_up,
+    place,
+    priorities,
+    weights,
+)
+from manycl.plan.policy import register
+from manycl.plan.problem import Problem
+from manycl.plan.rank import priority_order
+from manycl.plan.reach import Reach
+
+ROUNDS = 3
+GAPS = 3
+"""Gaps of a device, beside the time after all that it has been given, that a kernel may be split into."""
+
+
+def split_all(problem: Problem, table: Table, order: Sequence[int]) -> Placement:
+    """Place all nodes that are not fixed, in this order, each split if that ends it earlier."""
+    placement = Placement(problem, table.rows)
+    fixed = {a.node for a in problem.fixed}
+    for node in order:
+        if node not in fixed:
+            _place(placement, table, node)
+    return placement
+
+
+def _place(placement: Placement, table: Table, node: int) -> None:
+    found = table.places[node]
+    if node not in placement.problem.splits or len(found) < 2:
+        place(placement, table, node)
+        return
+    mark = placement.mark()
+    if all(most for _, most in found):
+        limit, home = float("inf"), found[0][0]
+    else:
+        best = earliest(placement, table, node)
+        limit, home = best.end, best.device
+    slots = [s for d, most in found for s in _free(placement, placement.reach(node, d, most), limit)]
+    shares = water_fill(slots, placement.problem.splits[node].groups)
+    if sum(n > 0 for n in shares) > 1:
+        if shares[0] == 0 or home not in {s.reach.device for s, n in zip(slots, shares, strict=True) if n}:
+            home = next(s.reach.device for s, n in zip(slots, shares, strict=True) if n)
+        if place_ranges(placement, node, slots, shares, home) < limit:
+            return
+        placement.back(mark)
+    place(placement, table, node)
+
+
+def _free(placement: Placement, reach: Reach, limit: float) -> list[Slot]:
+    """When a device is free: the time after all that it has been given, and the first few gaps before it that are long
+    enough to be worth it."""
+    gaps = placement.kernels[reach.device].idle(reach.ready, float("inf"))
+    worth = [Slot(low, high, reach) for low, high in gaps[:-1] if low < limit and high - low > 4 * reach.once]
+    return [*worth[:GAPS], Slot(gaps[-1][0], gaps[-1][1], reach)]
+
+
+def taken(placement: Placement, nodes: int) -> list[float]:
+    """Seconds from the first start to the last end of every node."""
+    start = [float("inf")] * nodes
+    end = [0.0] * nodes
+    for what in placement.what:
+        if isinstance(what, Assignment):
+            start[what.node] = min(start[what.node], what.start)
+            end[what.node] = max(end[what.node], what.end)
+    return [max(0.0, b - a) for a, b in zip(start, end, strict=True)]
+
+
+@register("balance")
+class Balance:
+    """The best split over time slots, then re-ranking. Option ``rounds``: how often kernels are ranked again."""
+
+    def plan(self, problem: Problem) -> Plan:
+        rounds = _rounds(problem)
+        table = look_up(problem)
+        weight = weights(table)
+        order = priority_order(problem.graph, priorities(problem, weight))
+        best = as_plan(problem, coarse(problem, table, order), "balance", chosen="coarse")
+        seen = set()
+        for turn in range(rounds):
+            if tuple(order) in seen:
+                break
+            seen.add(tuple(order))
+            placement = split_all(problem, table, order)
+            plan = as_plan(problem, placement, "balance", chosen=f"round {turn + 1}")
+            if plan.makespan < best.makespan:
+                best = plan
+            weight = taken(placement, len(weight))
+            order = priority_order(problem.graph, priorities(problem, weight))
+        return best
+
+
+def _rounds(problem: Problem) -> int:
+    text = problem.options.get("rounds", str(ROUNDS))
+    if not text.isdigit() or int(text) < 1:
+        raise PolicyError(f"balance: option rounds={text}: expected a number from 1 on")
+    return int(text)

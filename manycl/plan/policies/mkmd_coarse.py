@@ -1,0 +1,145 @@
+"""``mkmd_coarse``: MKMD's first phase, whole kernels in the first gap where they end earliest.
+
+J. Lee, M. Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels on Multiple Devices", PACT 2015, Section
+5.2, Eq. 4-10. O(V^2 K) for V kernels on K devices: a gap is looked for among all that a device has been given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from manycl.machine import HOST
+from manycl.plan.events import move_event
+from manycl.plan.placement import Fit, Placement
+from manycl.plan.plan import ON_HOST, Plan
+from manycl.plan.policy import register
+from manycl.plan.problem import Problem
+from manycl.plan.rank import edge_bytes, priority_order
+
+
+class Table(NamedTuple):
+    """What is asked of a problem again and again. ``rows[n][d]``: seconds of node n on device d. ``places[n]``: pairs
+    of a device that may run it and the most groups that fit there at once (0: all)."""
+
+    rows: list[list[float]]
+    places: list[tuple[tuple[int, int], ...]]
+
+
+def look_up(problem: Problem) -> Table:
+    """The table of a problem. Raises PolicyError for a node that no device can run, and for a split that is wrong."""
+    devices = range(len(problem.machine.devices))
+    launch = problem.estimates.launch
+    for node, split in problem.splits.items():
+        split.check(problem.graph.nodes[node].reads, problem.graph.nodes[node].writes)
+    places = [problem.places(n) for n in range(len(problem.graph))]
+    rows = [[launch(n, d) for d in devices] if found else [0.0 for _ in devices] for n, found in enumerate(places)]
+    return Table(rows, places)
+
+
+def weights(table: Table) -> list[float]:
+    """W(V) of MKMD, Section 5.1: every node's seconds, averaged over its devices."""
+    return [
+        sum([row[d] for d, _ in found]) / len(found) if found else 0.0
+        for row, found in zip(table.rows, table.places, strict=True)
+    ]
+
+
+def priorities(problem: Problem, weight: Sequence[float]) -> list[float]:
+    """P(V), Eq. 4: the longest way to the sink, in seconds; an edge weighs what its transfer takes over one link."""
+    graph = problem.graph
+    memories = range(1, problem.machine.memories)
+    known: dict[int, float] = {0: 0.0}
+    rank = list(weight)
+    below = [0.0] * len(rank)
+    for node in range(len(rank) - 1, -1, -1):
+        rank[node] += below[node]
+        for p in graph.predecessors[node]:
+            nbytes = edge_bytes(graph, p, node)
+            edge = known.get(nbytes)
+            if edge is None:
+                edge = max((problem.estimates.transfer(nbytes, HOST, m) for m in memories), default=0.0)
+                known[nbytes] = edge
+            if edge + rank[node] > below[p]:
+                below[p] = edge + rank[node]
+    return rank
+
+
+def earliest(placement: Placement, table: Table, node: int) -> Fit:
+    """Eq. 5-8: where the whole node ends first, the first of equals. ``places`` must have a device with room for it."""
+    found = table.places[node]
+    if not found:
+        return placement.fit(node, ON_HOST)
+    fits = [placement.fit(node, d) for d, most in found if most == 0]
+    return min(fits, key=_end)
+
+
+def _end(fit: Fit) -> float:
+    return fit.end
+
+
+def place(placement: Placement, table: Table, node: int) -> float:
+    """Place a node where it ends first; when, in seconds.
+
+    On a device that has too little memory for all of it, it runs in ranges that fit, one after another.
+    """
+    found = table.places[node]
+    roomy = [d for d, most in found if most == 0]
+    best = earliest(placement, table, node) if roomy or not found else None
+    ranged = -1
+    limit = best.end if best is not None else float("inf")
+    for device, most in found:
+        if most:
+            mark = placement.mark()
+            end = in_ranges(placement, node, device, most)
+            placement.back(mark)
+            if end < limit:
+                limit, ranged = end, device
+    if ranged >= 0:
+        return in_ranges(placement, node, ranged, dict(found)[ranged])
+    assert best is not None
+    return placement.complete(node, [placement.take(best)])
+
+
+def in_ranges(placement: Placement, node: int, device: int, most: int) -> float:
+    """Place a node on one device in as few ranges of nearly equal length as fit into its memory."""
+    groups = placement.problem.splits[node].groups
+    count = -(-groups // most)
+    cuts = [groups * i // count for i in range(count + 1)]
+    ops = [placement.take(placement.fit(node, device, a, b - a)) for a, b in pairwise(cuts)]
+    return placement.complete(node, ops)
+
+
+def coarse(problem: Problem, table: Table, order: Sequence[int]) -> Placement:
+    """Place all nodes that are not fixed, in this order."""
+    placement = Placement(problem, table.rows)
+    fixed = {a.node for a in problem.fixed}
+    for node in order:
+        if node not in fixed:
+            place(placement, table, node)
+    return placement
+
+
+def as_plan(problem: Problem, placement: Placement, policy: str, **details: object) -> Plan:
+    """The plan of a complete placement."""
+    assignments, moves = placement.finish()
+    return Plan(
+        assignments=assignments,
+        policy=policy,
+        devices=tuple(d.name for d in problem.machine.devices),
+        makespan=max((a.end for a in assignments), default=problem.not_before),
+        events=tuple(move_event(m, problem) for m in moves),
+        details=dict(details),
+        moves=moves,
+    )
+
+
+@register("mkmd_coarse")
+class MkmdCoarse:
+    """MKMD's coarse-grain scheduling."""
+
+    def plan(self, problem: Problem) -> Plan:
+        table = look_up(problem)
+        order = priority_order(problem.graph, priorities(problem, weights(table)))
+        return as_plan(problem, coarse(problem, table, order), "mkmd_coarse")

@@ -1,0 +1,79 @@
+"""Random problems whose launches may be split, for the tests of the policies that split."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+from plan_cases import FACTS, PROGRAM, Table, problem
+
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, HostTask, Launch
+from manycl.machine import HOST, Device, Machine
+from manycl.plan.problem import Problem
+from manycl.plan.split import Slice, Split
+
+GROUPS = 12
+ROW = 10  # bytes of a buffer that a group writes
+
+
+class Affine(Table):
+    """As a table, and ranges take their part of the time beside ``once`` seconds."""
+
+    once = 0.0
+
+    def groups(self, node: int, device: int, count: int) -> float:
+        whole = self.seconds[node][device]
+        once = min(self.once, whole)
+        return once + (whole - once) * (count / GROUPS)
+
+
+def rows(name: str, reads: tuple[int, ...], writes: tuple[int, ...], device: str = "") -> Launch:
+    args = tuple(BufferArg(k) for k in dict.fromkeys((*reads, *writes)))
+    return Launch(name, PROGRAM, FACTS, (16 * GROUPS,), (16,), args, reads, writes, None, device)
+
+
+@st.composite
+def split_problems(draw: Any, *, whole: bool = False, one_queue: bool = True) -> Problem:
+    """``whole``: nothing may be split."""
+    builder = GraphBuilder()
+    buffers = [builder.buffer(GROUPS * ROW) for _ in range(draw(st.integers(1, 5)))]
+    some = st.lists(st.sampled_from(buffers), max_size=3, unique=True).map(tuple)
+    splits: dict[int, Split] = {}
+    count = draw(st.integers(1, 9))
+    for i in range(count):
+        reads, writes = draw(some), draw(some)
+        if draw(st.integers(0, 6)) == 0:
+            builder.add(HostTask(f"h{i}", print, (), reads, writes))
+            continue
+        kind = "whole" if whole else draw(st.sampled_from(["whole", "rows", "rows", "rows", "merged"]))
+        if kind == "merged":
+            writes = tuple(k for k in writes if k not in reads)
+        builder.add(rows(f"n{i}", reads, writes, draw(st.sampled_from(["", "", "", "cpu", "gpu"]))))
+        if kind == "rows":
+            sliced = {k: Slice(ROW) for k in writes}
+            sliced |= {k: Slice(ROW, 3 * ROW, -ROW) for k in reads if k not in writes and draw(st.booleans())}
+            splits[i] = Split(0, GROUPS, sliced)
+        elif kind == "merged":
+            sliced = {k: Slice(ROW) for k in reads if draw(st.booleans())}
+            merge = draw(st.sampled_from(["kernel", "difference"]))
+            splits[i] = Split(0, GROUPS, sliced, merge, draw(st.sampled_from([(), (0.3,) * 4])))
+    own = itertools.count(1)
+    memories = [next(own) if draw(st.booleans()) else HOST for _ in range(draw(st.integers(1, 4)))]
+    devices = [Device(f"{'gpu' if m else 'cpu'}{i}", "gpu" if m else "cpu", memory=m) for i, m in enumerate(memories)]
+    where = Machine(tuple(devices))
+    seconds = [[draw(st.floats(0.01, 10.0)) for _ in devices] for _ in range(count)]
+    places = st.frozensets(st.integers(0, where.memories - 1), max_size=2)
+    p = problem(
+        builder.build(),
+        seconds,
+        where,
+        handover=draw(st.sampled_from([0.0, 0.1])),
+        valid={key: draw(places) for key in buffers},
+        not_before=draw(st.sampled_from([0.0, 1.5])),
+    )
+    estimates = Affine(seconds, draw(st.sampled_from([0.0, 0.5])), draw(st.sampled_from([0.0, 0.01])))
+    estimates.once = draw(st.sampled_from([0.0, 0.2]))
+    return replace(p, estimates=estimates, splits=splits)
