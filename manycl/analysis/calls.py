@@ -312,7 +312,7 @@ class Calls(Expressions):
                 self.count(f"{kind}.simple", lanes)
             else:
                 self.count(f"call.{name}" if name.startswith("is") else f"{kind}.simple", lanes)
-            return self.unknown_of(type_)
+            return self.fresh_of(type_, f"{name} of floating-point numbers, line {self.line()}")
         if builtins.effects(name, len(arguments)) is None and name not in _INTEGER and not name.startswith("sub_group"):
             self.count("int.other", lanes)
         else:

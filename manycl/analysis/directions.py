@@ -49,17 +49,20 @@ _ASSEMBLY = re.compile(rb"\b(__asm__|__asm|asm)\b")
 def summaries(unit: Unit) -> dict[int, Summary]:
     """The summary of every function of a program."""
     result = {ref: Summary() for ref in unit.functions}
-    order = _callees_first(unit)
+    order, recursive = _callees_first(unit)
     while True:
         before = sum(summary.size() for summary in result.values())
         for function in order:
             _Body(unit, function, result).analyse()
-        if sum(summary.size() for summary in result.values()) == before:
+        if not recursive or sum(summary.size() for summary in result.values()) == before:
             return result
 
 
-def _callees_first(unit: Unit) -> list[Function]:
+def _callees_first(unit: Unit) -> tuple[list[Function], bool]:
+    """The functions, each behind those that it mentions, and whether that failed for some (they call each other)."""
     order: list[Function] = []
+    done_refs: set[int] = set()
+    mentions: dict[int, set[int]] = {}
     seen: set[int] = set()
     stack = [(function, False) for function in unit.functions.values()]
     while stack:
@@ -69,10 +72,14 @@ def _callees_first(unit: Unit) -> list[Function]:
         elif function.ref not in seen:
             seen.add(function.ref)
             stack.append((function, True))
-            for node in function.body.walk():
-                if node.kind == "DECL_REF_EXPR" and node.ref in unit.functions:
-                    stack.append((unit.functions[node.ref], False))
-    return order
+            found = {n.ref for n in function.body.walk() if n.kind == "DECL_REF_EXPR" and n.ref in unit.functions}
+            mentions[function.ref] = found
+            stack.extend((unit.functions[ref], False) for ref in found)
+    recursive = False
+    for function in order:
+        recursive = recursive or not mentions[function.ref] <= done_refs
+        done_refs.add(function.ref)
+    return order, recursive
 
 
 def is_null(node: Node) -> bool:

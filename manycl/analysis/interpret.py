@@ -12,7 +12,7 @@ from manycl.analysis.abstract import TIME_LIMIT, Frame, Unanalysable
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.loops import Loops
-from manycl.analysis.summary import Access, Loop, Summary
+from manycl.analysis.summary import Access, Loop, Origin, Summary
 from manycl.analysis.tree import CType, Function, Unit
 from manycl.analysis.values import OPAQUE, Cell, Memory, Vector, at, blank, integer, lane_type
 
@@ -56,6 +56,13 @@ class Launch:
         return self.offset[dimension] if dimension < len(self.offset) else 0
 
 
+@dataclass(frozen=True, slots=True)
+class Computed(Origin):
+    """An unknown value that is ``value``, unless that is more than its type holds."""
+
+    value: Expr = x.ZERO
+
+
 class _Run(Loops):
     def __init__(self, unit: Unit, facts: KernelFacts, launch: Launch | None, time_limit: float) -> None:
         super().__init__(unit, concrete=launch is not None, time_limit=time_limit)
@@ -64,6 +71,7 @@ class _Run(Loops):
         self.tables: dict[int, Cell] = {}
         self.discarded: set[int] = set()
         self.assigned_refs: dict[int, frozenset[int]] = {}
+        self.plain_bodies: dict[int, bool] = {}
         self.cached_ids: dict[tuple[str, int], Expr | None] = {}
         shared = set(launch.same) | set(launch.same.values()) if launch else set()
         self.read_only = frozenset(
@@ -77,6 +85,12 @@ class _Run(Loops):
             least, below = self.launch.values[argument]
             return max(low, least), min(high, max(below - 1, least))
         return low, high
+
+    def fitted(self, value: Expr, bits: int, signed: bool) -> Expr:
+        result = super().fitted(value, bits, signed)
+        if result is not value and result.op == "var":
+            self.origins[result.key] = Computed(self.origins[result.key].reason, value=value)
+        return result
 
     # -- queries of the NDRange
 

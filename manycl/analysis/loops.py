@@ -16,7 +16,7 @@ from manycl.analysis.closed_form import ClosedForms, Form, Found
 from manycl.analysis.expr import Expr
 from manycl.analysis.paths import Env, State, meet
 from manycl.analysis.summary import Loop
-from manycl.analysis.tree import Node
+from manycl.analysis.tree import CType, Node
 from manycl.analysis.values import LOST, OPAQUE, Cell, Memory, Pointer, Target, blank, integer
 
 MOST_UNROLLED = 64  # iterations
@@ -113,10 +113,14 @@ class Loops(ClosedForms):
 
     def assigned_cells(self, node: Node) -> set[int]:
         """Variables of the function that are assigned by name somewhere in a loop."""
+        refs = self.assigned_names(node)
+        return {cell for ref in refs if (cell := self.cell(ref)) is not None and cell in self.env}
+
+    def assigned_names(self, node: Node) -> frozenset[int]:
         refs = self.assigned_refs.get(id(node))
         if refs is None:
             refs = self.assigned_refs[id(node)] = _assigned(node)
-        return {cell for ref in refs if (cell := self.cell(ref)) is not None and cell in self.env}
+        return refs
 
     assigned_refs: dict[int, frozenset[int]]
 
@@ -152,7 +156,8 @@ class Loops(ClosedForms):
         if not parts.after and parts.condition is not None:
             condition = self.condition(parts.condition)
             self.path = self.path.where(condition) if self.path is not None else None
-        self.execute(parts.body)
+        if self.concrete or not self.leaves_alone(parts.body):
+            self.execute(parts.body)
         self.meet_continues()
         if parts.after and parts.condition is not None and self.path is not None:
             condition = self.condition(parts.condition)
@@ -169,6 +174,32 @@ class Loops(ClosedForms):
         self.names = names | {"?": self.names.get("?", 0)}
         lost = self.lossy != lossy
         return Found(start, condition, end, breaks, returned, base, first, lost, parts.after)
+
+    def leaves_alone(self, body: Node) -> bool:
+        """Whether a body plainly changes nothing that the form of its loop depends on: then it need not be tried."""
+        found = self.plain_bodies.get(id(body))
+        if found is None:
+            found = self.plain_bodies[id(body)] = self.is_plain(body)
+        if not found:
+            return False
+        cells = [self.cell(ref) for ref in self.assigned_names(body)]
+        return all(cell is None or cell not in self.env or _is_floating(self.types[cell]) for cell in cells)
+
+    plain_bodies: dict[int, bool]
+
+    def is_plain(self, body: Node) -> bool:
+        """Neither jumps nor ways to change a private variable but by its name."""
+        for node in body.walk():
+            if node.kind in ("BREAK_STMT", "CONTINUE_STMT", "RETURN_STMT", "GOTO_STMT", "LABEL_STMT", "CALL_EXPR"):
+                if node.kind != "CALL_EXPR" or any(_is_private_pointer(c.type) for c in node.children[1:]):
+                    return False
+            elif node.kind == "UNARY_OPERATOR" and node.op == "&":
+                return False
+            elif node.kind in ("ARRAY_SUBSCRIPT_EXPR", "UNARY_OPERATOR") and node.children:
+                base = node.children[0].type
+                if node.op in ("", "*") and _is_private_pointer(base):
+                    return False
+        return True
 
     def meet_continues(self) -> None:
         states = list(self.exits[-1].continues or [])
@@ -377,6 +408,15 @@ def _grown(value: Cell, amount: Expr) -> Cell:
     if isinstance(value, Pointer):
         return value.moved(amount)
     return value
+
+
+def _is_floating(type_: CType) -> bool:
+    return type_.kind in ("float", "vector") and type_.base in ("float", "double", "half")
+
+
+def _is_private_pointer(type_: CType) -> bool:
+    space = type_.target.address_space if type_.kind == "pointer" and type_.target is not None else "global"
+    return type_.kind == "pointer" and space not in ("global", "local", "constant")
 
 
 def _assigned(node: Node) -> frozenset[int]:

@@ -85,9 +85,13 @@ def check_launch(case: Case, ndrange: CaseLaunch, name: str = truth.OCLGRIND) ->
             assert not leaks, f"arguments {leaks} are read elsewhere: {dimension} [{first}, {first + count})"
 
 
+def check(case: Case, ndrange: CaseLaunch) -> None:
+    check_launch(case, ndrange, truth.POCL if case.name in JUDGED_BY_POCL else truth.OCLGRIND)
+
+
 @pytest.mark.parametrize(("case", "ndrange"), LAUNCHES, ids=IDS)
 def test_regions_contain_what_happens(case: Case, ndrange: CaseLaunch) -> None:
-    check_launch(case, ndrange, truth.POCL if case.name in JUDGED_BY_POCL else truth.OCLGRIND)
+    check(case, ndrange)
 
 
 @pytest.mark.parametrize(("case", "ndrange"), LAUNCHES, ids=IDS)
