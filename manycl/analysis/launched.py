@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.hazards import Repeat, Split, repeat, split
 from manycl.analysis.interpret import Launch, interpret
+from manycl.analysis.look import MOST_POINTS, Looked
 from manycl.analysis.regions import Region, Regions
 from manycl.analysis.summary import Summary
 from manycl.analysis.tree import Unit
+from manycl.analysis.walk import Looking
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class LaunchFacts:
@@ -52,3 +58,22 @@ class LaunchFacts:
     def out_of_bounds(self) -> tuple[str, ...]:
         """Accesses that certainly leave their memory."""
         return tuple(self.regions.out_of_bounds())
+
+    # -- looking at index arrays
+
+    @cached_property
+    def _looking(self) -> Looking:
+        return Looking(self.regions)
+
+    def wanted(self, argument: int, kind: str) -> tuple[int, ...]:
+        """Index arrays (arguments, the first of those that share memory) whose contents, given to :meth:`look`, narrow
+        the region of an argument, and make it exact unless something else stands in the way. Empty: nothing to gain."""
+        return self._looking.wanted(argument, kind)
+
+    def look(self, contents: Mapping[int, np.ndarray], *, budget: int = MOST_POINTS) -> Looked:
+        """The launch with the contents of index arrays (by argument) as it will find them. ``budget``: points (of
+        work-items and iterations) that may be evaluated for one access; about 40 bytes each.
+
+        Raises KeyError for an argument that is no buffer, ValueError for one that the kernel may write or for contents
+        that are shorter than its memory."""
+        return Looked(self._looking, contents, budget)

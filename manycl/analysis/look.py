@@ -1,0 +1,209 @@
+"""Looking at index arrays: what a launch touches where that depends on data, once the data are there.
+
+For every access the work-items of a range of groups are evaluated at once, unknown values taken from the contents of
+the arrays that they come from (:mod:`manycl.analysis.points`). A loop whose iterations touch consecutive bytes gives
+one interval per work-item; any other is run through, as long as that takes no more points than the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import islpy as isl
+import numpy as np
+
+from manycl.analysis import hazards
+from manycl.analysis.boxed import Domain, boxes_of
+from manycl.analysis.hazards import Split
+from manycl.analysis.intervals import apart, as_boxes, merged
+from manycl.analysis.points import Array
+from manycl.analysis.regions import Region, TooComplexError, limited
+from manycl.analysis.shapes import Box, boxes
+from manycl.analysis.summary import Access
+from manycl.analysis.walk import Looking, NotFoundError, Reach, Walk, parts_of
+
+MOST_POINTS = 1 << 21  # evaluated for one access
+_KEPT = 32  # accesses of some range
+
+
+class Looked:
+    """What the contents of index arrays tell of a launch; the same questions as to :class:`LaunchFacts`.
+
+    The contents must be those that the launch will find, and must not change while this is asked. Without those that
+    an access needs, or beyond the budget, the answer is that of the launch itself.
+    """
+
+    def __init__(self, looking: Looking, contents: Mapping[int, np.ndarray], budget: int = MOST_POINTS) -> None:
+        self.looking = looking
+        self.regions = looking.regions
+        self.launch = looking.regions.launch
+        self.budget = budget
+        self.contents = {self.regions.memory(i): self._bytes(i, data) for i, data in contents.items()}
+        self.contents |= {i: d for root, d in self.contents.items() for i in self.regions.sharers(root)}
+        self._reaches: dict[tuple[object, ...], Reach | str] = {}
+        self._regions: dict[tuple[int, str, int, int, int], Region] = {}
+        self._splits: dict[int, Split] = {}
+        self._outside: dict[str, None] = {}
+
+    def _bytes(self, argument: int, data: np.ndarray) -> Array:
+        name = self.regions.buffers[argument].name or f"#{argument}"
+        if not self.looking.fixed(argument):
+            raise ValueError(f"the kernel writes {name}: its contents now are not what work-items read")
+        size = self.launch.sizes.get(self.regions.memory(argument), 0)
+        if data.nbytes < size:
+            raise ValueError(f"{name} has {size} bytes, its contents {data.nbytes}")
+        return np.ascontiguousarray(data).reshape(-1).view(np.uint8)[:size]
+
+    # -- questions
+
+    def region(self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None) -> Region:
+        """As :meth:`LaunchFacts.region`."""
+        count = self.launch.groups(dimension) - first if count is None else count
+        key = argument, kind, dimension, first, count
+        if key not in self._regions:
+            steered = any(self.looking.steered(a) for a in self.looking.accesses(argument, kind))
+            inside = 0 <= dimension < 3 and 0 <= first < first + count <= self.launch.groups(dimension)
+            narrowed = None
+            if steered and inside and not self.regions.widened(argument, kind):
+                narrowed = self._region(argument, kind, dimension, first, count)
+            self._regions[key] = narrowed or self.regions.region(*key)
+        return self._regions[key]
+
+    def split(self, dimension: int) -> Split:
+        """As :meth:`LaunchFacts.split`."""
+        if dimension not in self._splits:
+            self._splits[dimension] = hazards.split(
+                self.regions, dimension, lambda sharers: self._apart(sharers, dimension)
+            )
+        return self._splits[dimension]
+
+    @property
+    def splits(self) -> Mapping[int, Split]:
+        """The verdict on every dimension of the launch."""
+        return {d: self.split(d) for d in range(len(self.launch.global_size))}
+
+    @cached_property
+    def out_of_bounds(self) -> tuple[str, ...]:
+        """Accesses that certainly leave their memory."""
+        for argument in self.regions.buffers:
+            for kind in ("read", "write"):
+                self.region(argument, kind)
+        return (*self.regions.out_of_bounds(), *self._outside)
+
+    # -- regions
+
+    def _region(self, argument: int, kind: str, dimension: int, first: int, count: int) -> Region | None:
+        """The region by looking; None where that tells nothing."""
+        size = self.launch.sizes.get(self.regions.memory(argument), 0)
+        lows, highs, exact, reason = [], [], True, ""
+        for access in self.looking.accesses(argument, kind):
+            found = self._one(access, kind, (dimension, first, count))
+            if found is None:
+                return None
+            if found.exact and self.looking.steered(access):
+                self._note_outside(found, access, kind, size)
+            lows.append(np.clip(found.low, 0, size))
+            highs.append(np.clip(found.high, 0, size))
+            if not found.exact:
+                exact, reason = False, reason or found.reason
+        low, high = merged(np.concatenate(lows), np.concatenate(highs))
+        shapes, tight = as_boxes(low, high)
+        if not tight and exact:
+            exact, reason = False, f"more than {len(shapes)} pieces: the smallest gaps are filled"
+        return Region(argument, kind, self.regions.units[argument], shapes, True, exact, reason)
+
+    def _one(self, access: Access, kind: str, groups: tuple[int, int, int]) -> Reach | None:
+        """What one access touches; None if no more is known than without looking."""
+        if access.operation == "unknown":
+            return None
+        found = self._plain(access, groups) or self._reach(access, groups)
+        return self._related(access, kind, groups, found) if isinstance(found, str) else found
+
+    def _note_outside(self, found: Reach, access: Access, kind: str, size: int) -> None:
+        outside = (found.low < 0) | (found.high > size)
+        if outside.any():
+            low, high = int(found.low[outside].min()), int(found.high[outside].max())
+            name = self.regions.buffers[access.argument].name
+            what = f"line {access.line} {kind}s {name} outside of its {size} bytes"
+            self._outside[f"{what} (between bytes {low} and {high})"] = None
+
+    def _plain(self, access: Access, groups: tuple[int, int, int]) -> Reach | None:
+        """Of an access that data have no part in, if it is a box."""
+        if self.looking.steered(access):
+            return None
+        found = boxes_of(access, parts_of(access.condition), Domain(self.launch, *groups))
+        if found is None:
+            return None
+        exact = all(loop.exact for loop in access.loops)
+        reason = next((loop.reason for loop in access.loops if not loop.exact), "")
+        return _of_boxes(found, exact, reason)
+
+    def _related(self, access: Access, kind: str, groups: tuple[int, int, int], reason: str) -> Reach | None:
+        """What is known of an access without looking; ``reason`` says why that did not do."""
+        relations = self.regions.relations(access.argument, kind)
+        relation = next((r for r in relations if r.access is access), None)
+        if relation is None:
+            return None
+        try:
+            elements = limited(_restricted, self.regions.along(relation, groups[0]), *groups[1:])
+            found, tight = limited(boxes, elements)
+        except TooComplexError:
+            return None
+        unit = self.regions.units[access.argument]
+        exact = relation.exact and tight
+        return _of_boxes([box.scaled(unit) for box in found], exact, "" if exact else reason)
+
+    # -- splitting
+
+    def _apart(self, sharers: Sequence[int], dimension: int) -> bool:
+        """Whether groups are proved to write apart on one memory, and to read only what no other writes."""
+        if any(self.regions.widened(i, kind) for i in sharers for kind in ("read", "write")):
+            return False
+        found: dict[str, list[Reach]] = {"read": [], "write": []}
+        for argument in sharers:
+            for kind, reaches in found.items():
+                for access in self.looking.accesses(argument, kind):
+                    reach = self._reach(access, (dimension, 0, self.launch.groups(dimension)), tagged=True)
+                    if isinstance(reach, str) or access.operation == "unknown":
+                        return False
+                    reaches.append(reach)
+        size = self.launch.sizes.get(self.regions.memory(sharers[0]), 0)
+        return apart(*(_tagged(found[kind], size) for kind in ("write", "read")), size=size)
+
+    # -- one access
+
+    def _reach(self, access: Access, groups: tuple[int, int, int], *, tagged: bool = False) -> Reach | str:
+        """What an access of some groups (dimension, first, count) touches, or why that is not found out."""
+        key = access.offset, access.size, access.condition, access.loops, groups, tagged
+        found = self._reaches.get(key)
+        if found is None:
+            try:
+                found = Walk(self.looking, self.contents, self.budget, access, groups, tagged).reach()
+            except NotFoundError as error:
+                found = f"{error}, line {access.line}"
+            except RecursionError:
+                found = f"a subscript that is nested too deeply, line {access.line}"
+            if len(self._reaches) >= _KEPT:
+                self._reaches.clear()
+            self._reaches[key] = found
+        return found
+
+
+def _of_boxes(found: Sequence[Box], exact: bool, reason: str) -> Reach:
+    low = np.concatenate([np.zeros(0, np.int64), *(box.starts() for box in found)])
+    widths = np.repeat([box.width for box in found], [box.rows * box.slices for box in found]).astype(np.int64)
+    return Reach(low, low + widths, np.zeros(0, np.int64), exact, reason)
+
+
+def _restricted(relation: Any, first: int, count: int) -> Any:
+    return relation.intersect_domain(isl.Set(f"{{ [g] : {first} <= g < {first + count} }}")).range().coalesce()
+
+
+def _tagged(reaches: Sequence[Reach], size: int) -> tuple[Array, Array, Array]:
+    """Low and high ends within the memory, and groups."""
+    nothing = np.zeros(0, np.int64)
+    low = np.clip(np.concatenate([nothing, *(r.low for r in reaches)]), 0, size)
+    high = np.clip(np.concatenate([nothing, *(r.high for r in reaches)]), 0, size)
+    return low, high, np.concatenate([nothing, *(r.group for r in reaches)])
