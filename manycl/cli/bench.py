@@ -1,4 +1,4 @@
-"""``manycl bench``: the papers' experiments on the devices that are here."""
+"""``manycl bench``: the papers' experiments."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from manycl.cli import options
 from manycl.errors import ManyclError
 
-HELP = "repeat a paper's experiments here: pyschedcl"
+HELP = "repeat a paper's experiments: pyschedcl (on the devices that are here), mkmd (on its machine, simulated)"
 _EPILOG = """\
 examples:
   manycl bench pyschedcl --devices cpu/2 --quick
   manycl bench pyschedcl --output results       writes figures.json, figures.png and a Gantt chart per policy
+  manycl bench mkmd --output docs/results       writes mkmd.json, mkmd.md and pictures
+options for mkmd: --repeats (of planning), --quick (without the comparison with the optimum), --output, --json
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("experiment", choices=["pyschedcl"], help="which paper")
+    parser.add_argument("experiment", choices=["pyschedcl", "mkmd"], help="which paper")
     options.add_devices(parser)
     parser.add_argument("--heads", metavar="N,…", help="heads of experiment 1 (default 1,2,4,8,10,16)")
     parser.add_argument("--queue-betas", metavar="N,…", help="beta of experiment 1 (default 256)")
@@ -38,6 +41,46 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    return _mkmd(args) if args.experiment == "mkmd" else _pyschedcl(args)
+
+
+def _mkmd(args: argparse.Namespace) -> int:
+    from manycl.bench import mkmd, mkmd_report
+
+    for name in ("devices", "heads", "queue_betas", "betas", "most_heads", "queues"):
+        if getattr(args, name) is not None:
+            raise ManyclError(f"--{name.replace('_', '-')} is not for bench mkmd, which runs on a simulated machine")
+    if args.repeats is not None and args.repeats < 1:
+        raise ManyclError(f"--repeats {args.repeats}: expected at least 1")
+    settings = mkmd.Settings(**({} if args.repeats is None else {"repeats": args.repeats}))
+    if args.quick:
+        settings = replace(settings, optimum=0.0)
+    figures = mkmd.run(settings, (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr)))
+    if args.output:
+        mkmd_report.write(figures, Path(args.output))
+    if args.json:
+        print(json.dumps(figures))
+    else:
+        shown = [{title: r[key] for title, key in _SHOWN.items()} for r in figures["equations"]]
+        _table(shown, "MKMD's equations: speed-ups over in order; busy and planned: balance")
+        for key, value in figures["summary"].items():
+            print(f"{key}: {'-' if value is None else f'{value:.3f}'}")
+    return 0
+
+
+_SHOWN = {
+    "equation": "equation",
+    "in order ms": "in_order_ms",
+    "coarse": "coarse_speedup",
+    "mkmd": "mkmd_speedup",
+    "balance": "balance_speedup",
+    "paper": "paper_speedup",
+    "busy": "balance_busy",
+    "planned ms": "balance_planning_ms",
+}
+
+
+def _pyschedcl(args: argparse.Namespace) -> int:
     from manycl.bench import pyschedcl
 
     chosen: dict[str, Any] = {"profile": args.profile, "cold": args.cold}
@@ -90,22 +133,24 @@ def _numbers(text: str, option: str) -> Sequence[int]:
 
 
 def _show(figures: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    console.print("devices: " + "; ".join(figures["devices"]))
+    print("devices: " + "; ".join(figures["devices"]))
     for name, title in (
         ("several_queues", "several command queues against one"),
         ("policies", "clustering against"),
     ):
-        rows = figures[name]
-        table = Table(title=title)
-        for key in rows[0]:
-            table.add_column(key, justify="right")
-        for row in rows:
-            cells = (f"{v:.2f}" if isinstance(v, float) else "-" if v is None else str(v) for v in row.values())
-            table.add_row(*cells)
-        console.print(table)
+        _table(figures[name], title)
     for key, value in figures["summary"].items():
-        console.print(f"{key}: {value:.2f}")
+        print(f"{key}: {value:.2f}")
+
+
+def _table(rows: Sequence[dict[str, Any]], title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title)
+    for key in rows[0]:
+        table.add_column(key, justify="right")
+    for row in rows:
+        cells = (f"{v:.2f}" if isinstance(v, float) else "-" if v is None else str(v) for v in row.values())
+        table.add_row(*cells)
+    Console().print(table)

@@ -10,11 +10,14 @@ they took in the plan (a split kernel is short), and planned again; the best pla
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from manycl.errors import PolicyError
+from manycl.plan.insertion import setting
 from manycl.plan.partition import Slot, place_ranges, water_fill
 from manycl.plan.placement import Placement
 from manycl.plan.plan import Assignment, Plan
+from manycl.plan.policies import portfolio
 from manycl.plan.policies.mkmd_coarse import (
     Table,
     as_plan,
@@ -31,6 +34,8 @@ from manycl.plan.rank import priority_order
 from manycl.plan.reach import Reach
 
 ROUNDS = 3
+EFFORT = 6000
+"""Nodes that the local search of ``portfolio`` may place, where no kernel may be split."""
 GAPS = 3
 """Gaps of a device, beside the time after all that it has been given, that a kernel may be split into."""
 
@@ -88,7 +93,7 @@ def taken(placement: Placement, nodes: int) -> list[float]:
 
 @register("balance")
 class Balance:
-    """The best split over time slots, then re-ranking. Option ``rounds``: how often kernels are ranked again."""
+    """The best split over time slots, then re-ranking while it helps. Option ``rounds``: how often at most."""
 
     def plan(self, problem: Problem) -> Plan:
         rounds = _rounds(problem)
@@ -96,6 +101,9 @@ class Balance:
         weight = weights(table)
         order = priority_order(problem.graph, priorities(problem, weight))
         best = as_plan(problem, coarse(problem, table, order), "balance", chosen="coarse")
+        if not problem.splits and not problem.fixed:
+            plan = as_plan(problem, _like_portfolio(problem, table), "balance", chosen="portfolio")
+            best = min(best, plan, key=lambda p: p.makespan)
         seen = set()
         for turn in range(rounds):
             if tuple(order) in seen:
@@ -105,9 +113,20 @@ class Balance:
             plan = as_plan(problem, placement, "balance", chosen=f"round {turn + 1}")
             if plan.makespan < best.makespan:
                 best = plan
+            elif turn:
+                break  # ranking again has not helped
             weight = taken(placement, len(weight))
             order = priority_order(problem.graph, priorities(problem, weight))
         return best
+
+
+def _like_portfolio(problem: Problem, table: Table) -> Placement:
+    """The placement with the order and the devices that ``portfolio`` finds."""
+    found, _ = portfolio.schedule(setting(replace(problem, options={}), "balance"), EFFORT)
+    placement = Placement(problem, table.rows)
+    for a in found.assignments:
+        placement.complete(a.node, [placement.take(placement.fit(a.node, a.device))])
+    return placement
 
 
 def _rounds(problem: Problem) -> int:

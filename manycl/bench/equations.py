@@ -1,0 +1,278 @@
+"""MKMD's eleven equations (Table 3) as graphs of linear algebra kernels, and what each kernel does to its data.
+
+Matrices are 4096 x 4096, vectors 4096, single precision. Equations are evaluated from left to right, with kernels as in
+NVIDIA's SDK, from which the paper took them: a matrix product in work-groups of 16 x 16, a transposition likewise, one
+work-group for each row of a matrix-vector product. Products of a matrix and a matrix are never formed where a vector
+stands on the right (BiCGSTAB and Jacobi end within 70 ms in the paper). A result is read back by the host at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
+from manycl.machine import HOST, Machine
+from manycl.plan.problem import Problem
+from manycl.plan.split import Slice, Split
+
+N = 4096
+TILE = 16
+FLOAT = 4
+
+
+@dataclass
+class Equation:
+    """A graph under construction, and the work of its nodes: floating-point operations and bytes of global memory.
+
+    ``device``: a preference for all kernels.
+    """
+
+    device: str = ""
+    builder: GraphBuilder = field(default_factory=GraphBuilder)
+    operations: list[float] = field(default_factory=list)
+    nbytes: list[float] = field(default_factory=list)
+    splits: dict[int, Split] = field(default_factory=dict)
+    inputs: set[int] = field(default_factory=set)
+
+    # data
+
+    def matrix(self, name: str) -> int:
+        key = self.builder.buffer(N * N * FLOAT, name)
+        self.inputs.add(key)
+        return key
+
+    def vector(self, name: str) -> int:
+        key = self.builder.buffer(N * FLOAT, name)
+        self.inputs.add(key)
+        return key
+
+    def _new(self, nbytes: int, name: str) -> int:
+        return self.builder.buffer(nbytes, name)
+
+    # kernels
+
+    def _add(
+        self,
+        name: str,
+        size: tuple[tuple[int, ...], tuple[int, ...]],
+        reads: tuple[int, ...],
+        write: int,
+        work: tuple[float, float],
+        split: Split | None,
+    ) -> int:
+        facts = KernelFacts(name, 1, ())
+        program = ProgramFacts("", (), {name: facts})
+        args = tuple(BufferArg(k) for k in (*reads, write))
+        reads = tuple(dict.fromkeys(reads))
+        node = self.builder.add(Launch(name, program, facts, *size, args, reads, (write,), None, self.device))
+        self.operations.append(work[0])
+        self.nbytes.append(work[1])
+        if split is not None:
+            self.splits[node] = split
+        return write
+
+    def product(self, a: int, b: int) -> int:
+        """A times B: a range of rows of work-groups needs its rows of A and all of B."""
+        c = self._new(N * N * FLOAT, "product")
+        rows = Slice(TILE * N * FLOAT)
+        slices = {c: rows} if a == b else {a: rows, c: rows}
+        # each tile of A and of B is read once for every tile of C in its row or column
+        traffic = FLOAT * (2.0 * N * N * (N // TILE) + N * N)
+        return self._add(
+            "matmul", ((N, N), (TILE, TILE)), (a, b), c, (2.0 * N**3, traffic), Split(1, N // TILE, slices)
+        )
+
+    def transposed(self, a: int) -> int:
+        """A's transpose: a range of columns of work-groups writes rows; what it reads lies all over A."""
+        c = self._new(N * N * FLOAT, "transposed")
+        split = Split(0, N // TILE, {c: Slice(TILE * N * FLOAT)})
+        return self._add("transpose", ((N, N), (TILE, TILE)), (a,), c, (0.0, 2.0 * N * N * FLOAT), split)
+
+    def plus(self, a: int, b: int, name: str = "add") -> int:
+        """A + B (or A - B), element by element."""
+        c = self._new(N * N * FLOAT, name)
+        rows = Slice(TILE * N * FLOAT)
+        work = (1.0 * N * N, 3.0 * N * N * FLOAT)
+        split = Split(1, N // TILE, dict.fromkeys((a, b, c), rows))
+        return self._add(name, ((N, N), (TILE, TILE)), (a, b), c, work, split)
+
+    def minus(self, a: int, b: int) -> int:
+        return self.plus(a, b, "subtract")
+
+    def times_vector(self, a: int, x: int) -> int:
+        """A times a vector: a work-group a row."""
+        y = self._new(N * FLOAT, "matvec")
+        split = Split(0, N, {a: Slice(N * FLOAT), y: Slice(FLOAT)})
+        return self._add("matvec", ((N * 64,), (64,)), (a, x), y, (2.0 * N * N, 1.0 * N * N * FLOAT), split)
+
+    def dot(self, x: int, y: int) -> int:
+        """The inner product of two vectors, a sum over all work-groups: one launch, never split."""
+        s = self._new(FLOAT, "dot")
+        return self._add("dot", ((N,), (256,)), (x, y), s, (2.0 * N, 2.0 * N * FLOAT), None)
+
+    def combined(self, name: str, vectors: tuple[int, ...], scalars: tuple[int, ...]) -> int:
+        """A linear combination of vectors, with coefficients from scalars on the device."""
+        y = self._new(N * FLOAT, name)
+        chunk = 256
+        split = Split(0, N // chunk, {k: Slice(chunk * FLOAT) for k in (*vectors, y)})
+        work = (2.0 * N * len(vectors), (1.0 + len(vectors)) * N * FLOAT)
+        return self._add("axpy", ((N,), (chunk,)), (*vectors, *scalars), y, work, split)
+
+    def graph(self, name: str, *results: int) -> Graph:
+        """The graph, with a host function at its end that needs the results (MKMD's sink)."""
+        self.builder.add(HostTask("sink", _nothing, (), results, ()))
+        self.operations.append(0.0)
+        self.nbytes.append(0.0)
+        return self.builder.build(name=name)
+
+
+def _nothing(*arrays: object) -> None:
+    """The sink only needs the results to be on the host."""
+
+
+class RooflineEstimates:
+    """A launch takes the launch overhead and the longer of its operations at the device's rate and its bytes at the
+    bandwidth of the device's memory; a matrix product is bound by its operations (its tiles are read from caches and
+    local memory). Transfers: latency and bandwidth of the link."""
+
+    def __init__(self, of: Equation, machine: Machine) -> None:
+        self._machine = machine
+        self._rows: list[list[float]] = []
+        for operations, nbytes in zip(of.operations, of.nbytes, strict=True):
+            moved = 0.0 if operations >= 2.0 * N**3 else nbytes
+            self._rows.append(
+                [d.launch_overhead + max(operations / d.flops, moved / d.bandwidth) for d in machine.devices]
+            )
+        self._links = {(x.source, x.target): (x.latency, x.bandwidth) for x in machine.links}
+
+    def launch(self, node: int, device: int) -> float:
+        return self._rows[node][device]
+
+    def transfer(self, nbytes: int, source: int, target: int) -> float:
+        if source == target:
+            return 0.0
+        if (source, target) in self._links:
+            latency, bandwidth = self._links[source, target]
+            return latency + nbytes / bandwidth
+        return self.transfer(nbytes, source, HOST) + self.transfer(nbytes, HOST, target)
+
+
+def problem(name: str, machine: Machine, device: str = "", handover: float = 50e-6) -> Problem:
+    """One of the equations on a machine: its inputs on the host, its result wanted there. ``device``: all kernels
+    prefer it. ``handover`` in seconds: see :class:`Problem`."""
+    of = Equation(device)
+    graph = of.graph(name, *EQUATIONS[name](of))
+    return Problem(
+        graph=graph,
+        machine=machine,
+        estimates=RooflineEstimates(of, machine),
+        queues=(1,) * len(machine.devices),
+        valid={key: frozenset({HOST}) for key in of.inputs},
+        splits=of.splits,
+        handover=handover,
+    )
+
+
+def _bernoulli(e: Equation) -> tuple[int, ...]:
+    a, x, b = (e.matrix(n) for n in "AXB")
+    left = e.plus(e.product(e.transposed(a), x), e.product(x, a))
+    return (e.minus(left, e.product(e.product(e.product(x, b), e.transposed(b)), x)),)
+
+
+def _bicgstab(e: Equation) -> tuple[int, ...]:
+    a = e.matrix("A")
+    x, r, first, p, v = (e.vector(n) for n in ("x", "r", "r0", "p", "v"))
+    old = [e.builder.buffer(FLOAT, n) for n in ("rho", "alpha", "omega")]
+    e.inputs.update(old)
+    rho = e.dot(first, r)
+    p = e.combined("p", (r, p, v), (rho, *old))
+    v = e.times_vector(a, p)
+    alpha = e.dot(first, v)
+    h = e.combined("h", (x, p), (alpha, rho))
+    s = e.combined("s", (r, v), (alpha, rho))
+    t = e.times_vector(a, s)
+    ts = e.dot(t, s)
+    tt = e.dot(t, t)
+    return e.combined("x", (h, s), (ts, tt)), e.combined("r", (s, t), (ts, tt))
+
+
+def _commutator(e: Equation) -> tuple[int, ...]:
+    a, b, c = (e.matrix(n) for n in "ABC")
+    three = [e.product(e.product(x, y), z) for x, y, z in ((a, b, c), (b, c, a), (c, a, b))]
+    back = [e.product(e.product(x, y), z) for x, y, z in ((b, a, c), (a, c, b), (c, b, a))]
+    total = e.plus(e.plus(three[0], three[1]), three[2])
+    for product in back:
+        total = e.minus(total, product)
+    return (total,)
+
+
+def _general_bernoulli(e: Equation) -> tuple[int, ...]:
+    a, x, f, g = (e.matrix(n) for n in "AXEG")
+    turned = e.transposed(f)
+    left = e.product(e.product(e.transposed(a), x), f)
+    ex = e.product(turned, x)
+    middle = e.product(ex, a)
+    right = e.product(e.product(e.product(ex, g), x), f)
+    return (e.minus(e.plus(left, middle), right),)
+
+
+def _gramian(e: Equation) -> tuple[int, ...]:
+    a, p, b = (e.matrix(n) for n in "APB")
+    left = e.plus(e.product(a, p), e.product(p, e.transposed(a)))
+    return (e.plus(left, e.product(b, e.transposed(b))),)
+
+
+def _jacobi(e: Equation) -> tuple[int, ...]:
+    d, low, up = (e.matrix(n) for n in ("D^-1", "L", "U"))
+    x, b = e.vector("x"), e.vector("b")
+    left = e.times_vector(d, e.times_vector(e.plus(low, up), x))
+    return (e.combined("x", (left, e.times_vector(d, b)), ()),)
+
+
+def _lyapunov(e: Equation) -> tuple[int, ...]:
+    a, x, q = (e.matrix(n) for n in "AXQ")
+    return (e.plus(e.plus(e.product(a, x), e.product(x, e.transposed(a))), q),)
+
+
+def _riccati(e: Equation) -> tuple[int, ...]:
+    a, x, b, r, q = (e.matrix(n) for n in ("A", "X", "B", "R^-1", "Q"))
+    left = e.plus(e.product(e.transposed(a), x), e.product(x, a))
+    right = e.product(e.product(e.product(e.product(x, b), r), e.transposed(b)), x)
+    return (e.plus(e.minus(left, right), q),)
+
+
+def _stein(e: Equation) -> tuple[int, ...]:
+    a, x = (e.matrix(n) for n in "AX")
+    return (e.minus(e.product(e.product(a, x), e.transposed(a)), x),)
+
+
+def _svd(e: Equation) -> tuple[int, ...]:
+    u, s, v = (e.matrix(n) for n in ("U", "S", "V"))
+    return (e.product(e.product(u, s), e.transposed(v)),)
+
+
+def _sylvester(e: Equation) -> tuple[int, ...]:
+    a, x, b, c = (e.matrix(n) for n in "AXBC")
+    return (e.minus(e.plus(e.product(a, x), e.product(x, b)), c),)
+
+
+EQUATIONS: dict[str, Callable[[Equation], tuple[int, ...]]] = {
+    "ABE": _bernoulli,
+    "BiCGSTAB": _bicgstab,
+    "Commutator": _commutator,
+    "GABE": _general_bernoulli,
+    "Gramian": _gramian,
+    "Jacobi": _jacobi,
+    "Lyapunov": _lyapunov,
+    "CARE": _riccati,
+    "Stein": _stein,
+    "SVD": _svd,
+    "Sylvester": _sylvester,
+}
+"""The equations of Table 3, in its order: each builds its kernels and says which buffers are the results."""
+
+MEMORY_BOUND = ("BiCGSTAB", "Jacobi")
+"""Those without a product of two matrices."""

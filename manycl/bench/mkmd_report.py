@@ -1,0 +1,149 @@
+"""What ``manycl bench mkmd`` writes: pictures after MKMD's Figures 9, 10 and 12, and a page of results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from manycl.bench.mkmd import PAPER, POLICIES, timelines
+
+_COLOURS = {"in_order": "0.6", "coarse": "tab:blue", "mkmd": "tab:orange", "balance": "tab:green"}
+
+
+def write(figures: dict[str, Any], folder: Path) -> None:
+    """``mkmd.json``, ``mkmd.md`` and the pictures, in a folder that is made if need be."""
+    from manycl.report.gantt import write_gantt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "mkmd.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    draw(figures, folder / "mkmd.png")
+    for name, trace in timelines().items():
+        write_gantt(trace, folder / f"mkmd_commutator_{name}.png")
+    (folder / "mkmd.md").write_text("\n".join(page(figures)) + "\n", encoding="utf-8")
+
+
+def draw(figures: dict[str, Any], path: Path) -> None:
+    """Speed-ups, idle time and planning overhead of every equation (Figures 9 a, 9 b and 10)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = figures["equations"]
+    names = [r["equation"] for r in rows]
+    figure = Figure(figsize=(13, 9), layout="constrained")
+    FigureCanvasAgg(figure)
+    speed, idle, planning = figure.subplots(3, 1)
+    _bars(speed, names, {label: [r[f"{label}_speedup"] for r in rows] for label in POLICIES})
+    speed.axhline(figures["throughput_bound"], color="0.3", linestyle="--", label="throughput bound")
+    theirs = [(i, r["paper_speedup"]) for i, r in enumerate(rows) if r["paper_speedup"]]
+    speed.plot(*zip(*theirs, strict=True), "kD", label="MKMD's paper, where its text tells")
+    speed.set(ylabel="speed-up over in order", title="Speed-up (Figure 9 a)")
+    _bars(idle, names, {label: [100 * (1 - r[f"{label}_busy"]) for r in rows] for label in ("in_order", *POLICIES)})
+    idle.set(ylabel="idle, % of the makespan", title="Devices idle (Figure 9 b)")
+    _bars(planning, names, {label: [r[f"{label}_planning_ms"] for r in rows] for label in POLICIES})
+    planning.axhline(PAPER["planning_max_ms"], color="0.3", linestyle="--", label="the paper's limit")
+    planning.set(ylabel="ms", title="Planning (Figure 10)", yscale="log")
+    for axes in (speed, idle, planning):
+        axes.grid(axis="y", alpha=0.3)
+        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    figure.savefig(path, dpi=100)
+
+
+def _bars(axes: Any, names: Sequence[str], series: dict[str, list[float]]) -> None:
+    width = 0.8 / len(series)
+    for i, (label, values) in enumerate(series.items()):
+        at = [x - 0.4 + width * (i + 0.5) for x in range(len(names))]
+        axes.bar(at, values, width, label=label.replace("_", " "), color=_COLOURS[label])
+    axes.set_xticks(range(len(names)), names)
+
+
+ABOUT = """\
+`manycl bench mkmd --output docs/results` made this page. J. Lee, M. Samadi and S. Mahlke, *Orchestrating Multiple
+Data-Parallel Kernels on Multiple Devices*, PACT 2015, Section 6, on its machine, simulated:
+
+{devices}
+
+`manycl/bench/mkmd.toml` has every rate with its source. The paper gives peaks only; by them no speed-up above 1.77
+would be possible, and it measured 1.89. Its text implies 2.12 for the nine equations that compute, and the rates are
+chosen so that this is the most there can be: all devices' rates over the GTX 760's are {bound:.3f}. So these figures
+compare policies on one model of a machine; they do not predict that machine.
+"""
+METHOD = """\
+In order is the engine with one queue of the GTX 760, transfers beside kernels. The others are plans, replayed with
+every transfer on the simulated machine, which takes exactly as long as they say. The engine does not run ranges of
+work-groups yet, and moves data when a kernel needs them, not ahead as these plans do; the last column below is what
+it makes of the coarse plan. Busy is the time in which a device runs a kernel, of the makespan, averaged over the
+three.
+"""
+MEMORY = """\
+BiCGSTAB (one iteration) and Jacobi are bound by transfers. Split by rows, their matrices reach the GPUs by both links
+at once, while the processor computes its rows where they lie. In the paper partitioning could not help these two.
+"""
+OPTIMUM = """\
+Where no kernel may be split, CP-SAT (`optimal`) proves the shortest makespan of graphs of this size. `balance` beside
+it, without handovers, which the two count differently. The small graphs are random, with transfers about half as long
+as kernels.
+"""
+
+
+def page(figures: dict[str, Any]) -> Iterator[str]:
+    """The page of results, in Markdown."""
+    devices = "\n".join(f"- {d}" for d in figures["devices"])
+    yield f"# MKMD's eleven equations\n\n{ABOUT.format(devices=devices, bound=figures['throughput_bound'])}"
+    yield from _table(["", "manycl", "paper"], _overview(figures["summary"]))
+    yield f"{METHOD}\n## Each equation\n![speed-ups, idle time, planning](mkmd.png)\n"
+    head = ["equation", "kernels", "in order ms", "coarse", "mkmd", "balance", "paper", "busy mkmd", "busy balance"]
+    yield from _table([*head, "moved MB mkmd", "balance", "coarse by the engine"], map(_result, figures["equations"]))
+    yield MEMORY
+    yield "## Planning"
+    head = ["equation", "coarse ms", "mkmd ms", "balance ms", "mkmd, % of the makespan", "balance, %"]
+    yield from _table(head, map(_planning, figures["equations"]))
+    yield f"The shortest of {figures['settings']['repeats']}, in Python; the paper's 10 ms are C++.\n"
+    if figures["optimum"]:
+        yield f"## Beside the optimum\n{OPTIMUM}"
+        found = [[r["graph"], "yes" if r["proven"] else "no", f"{r['gap_percent']:.2f} %"] for r in figures["optimum"]]
+        yield from _table(["graph", "proven", "balance is longer by"], found)
+    yield "## Triple commutator (Figure 12)"
+    yield "\n\n".join(f"{n}:\n\n![{n}](mkmd_commutator_{n}.png)" for n in ("in_order", *POLICIES.values()))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
+
+
+def _result(r: dict[str, Any]) -> list[str]:
+    speed = [f"{r[f'{label}_speedup']:.2f}" for label in POLICIES]
+    paper = f"{r['paper_speedup']:.2f}" if r["paper_speedup"] else ""
+    rest = [f"{r['mkmd_busy']:.1%}", f"{r['balance_busy']:.1%}", f"{r['mkmd_moved_mb']:.0f}"]
+    engine = f"{r['in_order_ms'] / r['coarse_engine_ms']:.2f}"
+    first = [r["equation"], str(r["kernels"]), f"{r['in_order_ms']:.1f}"]
+    return [*first, *speed, paper, *rest, f"{r['balance_moved_mb']:.0f}", engine]
+
+
+def _planning(r: dict[str, Any]) -> list[str]:
+    taken = [f"{r[f'{label}_planning_ms']:.2f}" for label in POLICIES]
+    return [r["equation"], *taken, *(f"{r[f'{label}_overhead_percent']:.2f}" for label in ("mkmd", "balance"))]
+
+
+def _overview(s: dict[str, Any]) -> Iterator[list[str]]:
+    share = s["coarse_share_percent"]
+    yield ["speed-up over in order, mkmd", f"{s['geomean_speedup_mkmd']:.2f}", f"{PAPER['geomean_speedup']}"]
+    yield ["speed-up, coarse only", f"{s['geomean_speedup_coarse']:.2f}", "1.46 (52 % of the gain)"]
+    yield ["speed-up, balance", f"{s['geomean_speedup_balance']:.2f}", ""]
+    yield ["gain by coarse / fine", f"{share:.0f} / {100 - share:.0f}", "52 / 48"]
+    yield ["of the throughput bound, mkmd (nine equations)", f"{s['share_of_bound_mkmd']:.1%}", ""]
+    yield ["of the throughput bound, balance (nine equations)", f"{s['share_of_bound_balance']:.1%}", ""]
+    yield ["BiCGSTAB and Jacobi, at least", f"{s['memory_bound_least_speedup']:.2f}", "1.12"]
+    yield ["devices busy, mkmd (nine equations)", f"{s['busy_share_mkmd']:.1%}", "94 % (all eleven)"]
+    yield ["devices busy, balance (nine equations)", f"{s['busy_share']:.1%}", ""]
+    yield ["devices busy, balance (all eleven)", f"{s['busy_share_all']:.1%}", ""]
+    yield ["devices busy, in order (all eleven)", f"{s['busy_share_in_order']:.1%}", "30 %"]
+    yield ["planning, at most", f"{s['planning_max_ms']:.1f} ms", "10 ms"]
+    if s["gap_to_optimum_percent"] is not None:
+        gap = f"{s['gap_to_optimum_percent']:.2f} %"
+        yield [f"balance over the optimum, whole kernels, {s['optimum_graphs']:.0f} graphs", gap, ""]

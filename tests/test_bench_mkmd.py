@@ -1,0 +1,140 @@
+"""MKMD's experiments: the equations' graphs, and the numbers that the plans reach (never how long planning takes)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manycl.bench import mkmd, mkmd_report
+from manycl.bench.equations import EQUATIONS, MEMORY_BOUND, problem
+from manycl.cli import main
+from manycl.graph.graph import Launch
+from manycl.graph.verify import verify as verify_graph
+from manycl.machine import Machine
+from manycl.machine_file import load_machine
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    return load_machine(mkmd.MACHINE)
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, Any]:
+    """All experiments, except how far the optimum is."""
+    return mkmd.run(mkmd.Settings(repeats=1, optimum=0.0), lambda text: None)
+
+
+PRODUCTS = {
+    "ABE": 5,
+    "Commutator": 12,
+    "GABE": 7,
+    "Gramian": 3,
+    "Lyapunov": 2,
+    "CARE": 6,
+    "Stein": 2,
+    "SVD": 2,
+    "Sylvester": 2,
+    "BiCGSTAB": 0,
+    "Jacobi": 0,
+}
+
+
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_every_equation_has_its_kernels(name: str, machine: Machine) -> None:
+    given = problem(name, machine)
+    verify_graph(given.graph)
+    kernels = Counter(n.kernel.name for n in given.graph.nodes if isinstance(n, Launch))
+    assert kernels["matmul"] == PRODUCTS[name]
+    for node, split in given.splits.items():
+        launch = given.graph.nodes[node]
+        assert isinstance(launch, Launch)
+        split.check(launch.reads, launch.writes)
+        assert launch.local_size is not None
+        assert split.groups == launch.global_size[split.dimension] // launch.local_size[split.dimension]
+        # slices of all groups are the whole buffer
+        for key, part in split.slices.items():
+            assert part.stride * split.groups == given.graph.buffers[key].nbytes
+    # everything but the inputs is written before it is read
+    written = set(given.valid)
+    for launch in given.graph.nodes:
+        assert written.issuperset(launch.reads)
+        written.update(launch.writes)
+
+
+def test_bicgstab_has_the_papers_eleven_operations(machine: Machine) -> None:
+    kernels = Counter(n.kernel.name for n in problem("BiCGSTAB", machine).graph.nodes if isinstance(n, Launch))
+    assert kernels == {"dot": 4, "matvec": 2, "axpy": 5}
+
+
+def test_the_machine_is_the_papers(machine: Machine) -> None:
+    assert [d.model for d in machine.devices] == [
+        "Intel Core i7-3770",
+        "NVIDIA GeForce GTX 760",
+        "NVIDIA GeForce GTX 750 Ti",
+    ]
+    assert all(f"{d.name}.flops" in machine.notes for d in machine.devices)
+    nine = (mkmd.PAPER["geomean_speedup"] ** 11 / 1.12**2) ** (1 / 9)  # type: ignore[operator]
+    assert mkmd.throughput_bound(machine) == pytest.approx(nine, rel=0.01)
+
+
+def test_the_numbers_to_reach(figures: dict[str, Any]) -> None:
+    s = figures["summary"]
+    assert s["share_of_bound_mkmd"] >= 0.85
+    assert s["share_of_bound_balance"] >= 0.92
+    assert s["memory_bound_least_speedup"] >= 1.12
+    assert s["busy_share"] >= 0.94
+    assert s["busy_share_mkmd"] >= 0.94
+    assert s["geomean_speedup_mkmd"] >= 1.89
+    assert s["geomean_speedup_balance"] >= s["geomean_speedup_mkmd"] > s["geomean_speedup_coarse"]
+    assert s["gap_to_optimum_percent"] is None
+    for row in figures["equations"]:
+        # no plan is faster than all devices together; transfers may gain more where two links are used instead of one
+        assert row["equation"] in MEMORY_BOUND or row["balance_speedup"] <= figures["throughput_bound"]
+        assert row["balance_ms"] <= row["coarse_ms"]
+
+
+def test_a_page_and_pictures_are_written(figures: dict[str, Any], tmp_path: Path) -> None:
+    mkmd_report.write(figures, tmp_path)
+    assert json.loads((tmp_path / "mkmd.json").read_text())["summary"] == figures["summary"]
+    page = (tmp_path / "mkmd.md").read_text()
+    for name in EQUATIONS:
+        assert f"| {name} |" in page
+    for picture in ("mkmd.png", *(f"mkmd_commutator_{p}.png" for p in ("in_order", *mkmd.POLICIES.values()))):
+        assert picture in page
+        assert (tmp_path / picture).stat().st_size > 1000
+    assert "| 52 / 48 |" in page
+
+
+def test_small_graphs_are_within_reach_of_the_optimum(machine: Machine) -> None:
+    pytest.importorskip("ortools")
+    given = mkmd.whole(mkmd.small_graph(1, machine))
+    best = mkmd.static("optimal").plan(given)
+    assert best.details["proven"]
+    ours = mkmd.static("balance").plan(given)
+    assert best.makespan * (1 - 1e-9) <= ours.makespan <= best.makespan * 1.03
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manycl.bench.mkmd.EQUATIONS", {k: EQUATIONS[k] for k in ("SVD", "Jacobi")})
+    assert main(["bench", "mkmd", "--quick", "--json", "--repeats", "1"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert list(figures)[-1] == "summary"
+    assert figures["summary"].keys() >= {
+        "geomean_speedup_coarse",
+        "geomean_speedup_mkmd",
+        "geomean_speedup_balance",
+        "share_of_bound_mkmd",
+        "share_of_bound_balance",
+        "busy_share",
+        "planning_max_ms",
+        "gap_to_optimum_percent",
+    }
+    assert main(["bench", "mkmd", "--quick", "--repeats", "1"]) == 0
+    assert "geomean_speedup_balance" in capsys.readouterr().out
+    assert main(["bench", "mkmd", "--devices", "cpu"]) == 2
+    assert "simulated machine" in capsys.readouterr().err
