@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import Graph
 from manycl.plan.costs import Costs, costs
 from manycl.plan.delays import Delays, delays
-from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.timeline import Move, Schedule, Transfers
 from manycl.trace import TransferEvent
@@ -68,10 +67,19 @@ class Board:
         self._view = view
         self._transfers = Transfers(problem) if contention and moves else None
         self._contention = contention
-        self._gaps = [Gaps() for _ in range(len(problem.machine.devices) + 1)]
+        self.gaps = [Gaps() for _ in range(len(problem.machine.devices) + 1)]
         self.where = [ON_HOST] * len(view.before)
         self.end = [problem.not_before] * len(view.before)
         self.start = list(self.end)
+        busy = [-float("inf")] * len(self.gaps)
+        for a in sorted(problem.fixed, key=lambda a: (a.start, a.end, a.node)):
+            self.where[a.node], self.start[a.node], self.end[a.node] = a.device, a.start, a.end
+            # in several queues they may overlap; what counts is when the device is free
+            if a.end > busy[a.device]:
+                self.gaps[a.device].take(max(a.start, busy[a.device]), a.end)
+                busy[a.device] = a.end
+            if self._transfers is not None:
+                self._transfers.commit(a.node, a.device, a.end, [])
 
     def fit(self, node: int, device: int) -> Fit:
         """The earliest place for a node on a device (``ON_HOST``: the host)."""
@@ -94,19 +102,24 @@ class Board:
                 if arrived > ready:
                     ready = arrived
         seconds = view.seconds[node][device]
-        start = self._gaps[device].first(ready, seconds)
+        start = self.gaps[device].first(ready, seconds)
         return Fit(device, start, start + seconds, moves)
 
     def take(self, node: int, fit: Fit) -> None:
         device, start, end, moves = fit
-        self._gaps[device].take(start, end)
+        self.gaps[device].take(start, end)
         self.where[node], self.start[node], self.end[node] = device, start, end
         if self._transfers is not None:
             self._transfers.commit(node, device, end, moves)
 
     def schedule(self) -> Schedule:
         """What has been placed, in the order of dispatch."""
-        members = [Assignment(n, d, 0, self.start[n], self.end[n]) for n, d in enumerate(self.where)]
+        fixed, version = {a.node: a for a in self._problem.fixed}, self._problem.version
+        members = [
+            fixed.get(n)
+            or Assignment(n, d, 0, self.start[n], self.end[n], version=0 if d == ON_HOST else version(n, d))
+            for n, d in enumerate(self.where)
+        ]
         members.sort(key=lambda a: (a.start, a.end, a.node))
         makespan = max(self.end, default=self._problem.not_before)
         events: tuple[TransferEvent, ...] = self._transfers.events() if self._transfers is not None else ()
@@ -114,12 +127,14 @@ class Board:
 
 
 class Setting(NamedTuple):
-    """A problem looked up once. ``contention``: transfers share queues, as the engine's do."""
+    """A problem looked up once. ``contention``: transfers share queues, as the engine's do. ``fixed``: nodes that are
+    placed already."""
 
     problem: Problem
     table: Costs
     view: Delays
     contention: bool
+    fixed: frozenset[int]
 
     def board(self) -> Board:
         return Board(self.problem, self.view, self.contention, self.table.moves)
@@ -138,7 +153,7 @@ class Setting(NamedTuple):
 def setting(problem: Problem, policy: str, options: Sequence[str] = ()) -> Setting:
     """The problem as the policies with insertion see it. ``options``: those it takes beside ``contention``.
 
-    Raises PolicyError for an option that is none."""
+    Raises PolicyError for an option that is none, and for a partial schedule with a kernel in parts."""
     for name in problem.options:
         if name not in ("contention", *options):
             known = ", ".join(("contention", *options))
@@ -146,8 +161,10 @@ def setting(problem: Problem, policy: str, options: Sequence[str] = ()) -> Setti
     value = problem.options.get("contention", "yes")
     if value not in ("yes", "no"):
         raise PolicyError(f"option contention={value}: expected yes or no")
+    if any(a.dimension != WHOLE for a in problem.fixed):
+        raise PolicyError(f"policy {policy} plans whole kernels, but one of the partial schedule is split")
     table = costs(problem)
-    return Setting(problem, table, delays(problem, table), value == "yes")
+    return Setting(problem, table, delays(problem, table), value == "yes", frozenset(a.node for a in problem.fixed))
 
 
 def earliest_finish(board: Board, view: Delays, node: int) -> Fit:
@@ -155,9 +172,10 @@ def earliest_finish(board: Board, view: Delays, node: int) -> Fit:
     return min((board.fit(node, d) for d in view.places[node]), key=lambda fit: fit.end)
 
 
-def ready_order(graph: Graph, priority: Sequence[float]) -> list[int]:
-    """A topological order: of the nodes that wait for nothing, the one with the highest priority first; a rank of the
-    user's own comes before all others."""
+def ready_order(given: Setting, priority: Sequence[float]) -> list[int]:
+    """A topological order of what is not fixed: of the nodes that wait for nothing, the one with the highest priority
+    first; a rank of the user's own comes before all others."""
+    graph, fixed = given.problem.graph, given.fixed
     keys = [(1, -priority[i], i) if task.rank is None else (0, -task.rank, i) for i, task in enumerate(graph.nodes)]
     missing = [len(before) for before in graph.predecessors]
     successors = graph.successors
@@ -171,4 +189,4 @@ def ready_order(graph: Graph, priority: Sequence[float]) -> list[int]:
             missing[s] -= 1
             if missing[s] == 0:
                 heapq.heappush(ready, keys[s])
-    return order
+    return [n for n in order if n not in fixed]

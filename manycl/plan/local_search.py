@@ -11,14 +11,14 @@ import random
 from collections.abc import Sequence
 
 from manycl.plan.delays import after
-from manycl.plan.insertion import Board, Gaps, Setting, earliest_finish
+from manycl.plan.insertion import Board, Setting, earliest_finish
 from manycl.plan.timeline import Schedule
 
 FREE = -2
 """In a list of devices: the node may go where it ends first."""
 
-_STEPS_WITHOUT_GAIN = 400
-_TEMPERATURE = 0.01  # a schedule that is longer by this part of the makespan is accepted one time in e
+_STEPS_WITHOUT_GAIN = 1000
+_TEMPERATURE = 0.005  # a schedule that is longer by this part of the makespan is accepted one time in e
 
 
 class Layout:
@@ -59,8 +59,10 @@ class Search:
 
     def board(self, order: Sequence[int], where: Sequence[int]) -> Board:
         """The same with its transfers."""
-        view, board = self._given.view, self._given.board()
+        view, board, fixed = self._given.view, self._given.board(), self._given.fixed
         for node in order:
+            if node in fixed:
+                continue
             device = where[node]
             fit = earliest_finish(board, view, node) if device == FREE else board.fit(node, device)
             board.take(node, fit)
@@ -70,10 +72,12 @@ class Search:
         """``decode`` where transfers never meet; the inner loop of everything here."""
         view = self._given.view
         before, seconds, earliest, places = view.before, view.seconds, view.earliest, view.places
-        count = len(before)
-        start, end, at = [0.0] * count, [0.0] * count, list(where)
-        gaps = [Gaps() for _ in range(len(self._given.problem.machine.devices) + 1)]
+        fixed = self._given.fixed
+        board = self._given.board()
+        start, end, at, gaps = board.start, board.end, list(where), board.gaps
         for node in order:
+            if node in fixed:
+                continue
             edges, row, first = before[node], seconds[node], earliest[node]
             best_end = float("inf")
             best_start, best = 0.0, where[node]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from classic_graphs import ARABNEJAD, ARABNEJAD_EDGES, TOPCUOGLU, TOPCUOGLU_EDGES, classic
@@ -16,6 +17,7 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST
 from manycl.plan.delays import delays, downward_ranks, lower_bound, upward_ranks
 from manycl.plan.insertion import Gaps, setting
+from manycl.plan.plan import Assignment
 from manycl.plan.policies import portfolio
 from manycl.plan.policies.cpop import critical_path, path_device
 from manycl.plan.policies.peft import optimistic_costs
@@ -168,7 +170,29 @@ def test_bad_options_are_errors(name: str, options: dict[str, str], message: str
 
 def test_another_seed_is_another_search() -> None:
     found = {
-        plan_with("portfolio", classic(ARABNEJAD, ARABNEJAD_EDGES, {**NO, "effort": "60", "seed": str(seed)})).makespan
+        plan_with(
+            "portfolio", classic(ARABNEJAD, ARABNEJAD_EDGES, {**NO, "effort": "600", "seed": str(seed)})
+        ).assignments
         for seed in range(8)
     }
     assert len(found) > 1
+
+
+@pytest.mark.parametrize("contention", ["yes", "no"])
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=30, deadline=None)
+@given(p=problems(), count=st.integers(1, 5))
+def test_what_is_fixed_stays(name: str, contention: str, p: Problem, count: int) -> None:
+    options = {"contention": contention, **({"effort": "100"} if name == "portfolio" else {})}
+    p = replace(p, valid={}, options=options)
+    done = plan_with(name, p).assignments[:count]
+    later = replace(p, fixed=done, not_before=max(a.start for a in done))
+    plan = plan_with(name, later)
+    verify(plan, p.graph, p.machine, later)
+    assert set(done) <= set(plan.assignments)
+
+
+def test_a_partial_schedule_of_parts_is_refused() -> None:
+    p = replace(problem(chains(1, 1), [1.0, 1.0]), fixed=(Assignment(0, 0, 0, 0.0, 1.0, 0, 0, 4),))
+    with pytest.raises(PolicyError, match="peft plans whole kernels"):
+        plan_with("peft", p)

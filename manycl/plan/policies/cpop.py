@@ -23,7 +23,7 @@ def schedule(given: Setting) -> Schedule:
     device = path_device(view, path)
     on_path = frozenset(path)
     board = given.board()
-    for node in ready_order(given.problem.graph, priority):
+    for node in ready_order(given, priority):
         mine = node in on_path and device in view.places[node]
         board.take(node, board.fit(node, device) if mine else earliest_finish(board, view, node))
     return board.schedule()

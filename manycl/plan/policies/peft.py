@@ -20,7 +20,7 @@ def schedule(given: Setting) -> Schedule:
     table = optimistic_costs(view)
     rank = [sum(row[d] for d in places) / len(places) for places, row in zip(view.places, table, strict=True)]
     board = given.board()
-    for node in ready_order(given.problem.graph, rank):
+    for node in ready_order(given, rank):
         fits = [board.fit(node, d) for d in view.places[node]]
         board.take(node, min(fits, key=lambda fit: fit.end + table[node][fit.device]))
     return board.schedule()

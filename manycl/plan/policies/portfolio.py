@@ -19,12 +19,14 @@ from manycl.plan.timeline import Schedule
 
 EFFORT = 60_000
 """Nodes that the search may place, where no option says otherwise: half a second or less."""
+STARTS = 3
+"""Members that the search begins with, the best ones."""
 
 
 def heft(given: Setting, ranks: list[float]) -> Schedule:
     """HEFT's processor selection with insertion (Topcuoglu, Hariri and Wu 2002, Section 5.1)."""
     board = given.board()
-    for node in ready_order(given.problem.graph, ranks):
+    for node in ready_order(given, ranks):
         board.take(node, earliest_finish(board, given.view, node))
     return board.schedule()
 
@@ -42,19 +44,24 @@ def members(given: Setting) -> Iterator[tuple[str, Callable[[], Schedule]]]:
 def _alone(given: Setting, device: int) -> Schedule:
     """Everything that may on one device, the rest where it ends first."""
     where = [device if device in places else FREE for places in given.view.places]
-    order = ready_order(given.problem.graph, upward_ranks(given.view))
+    order = ready_order(given, upward_ranks(given.view))
     return Search(given, 0, 0).board(order, where).schedule()
 
 
 def schedule(given: Setting, effort: int = EFFORT, seed: int = 0) -> tuple[Schedule, dict[str, object]]:
-    """The best that was found, and how: the member it began with, its makespan, the bound, the nodes placed."""
-    made = [(name, make()) for name, make in members(given)]
-    name, first = min(made, key=lambda pair: pair[1].makespan)
+    """The best that was found, and how: the best member, its makespan, the bound, the nodes placed."""
+    made = sorted(((name, make()) for name, make in members(given)), key=lambda pair: pair[1].makespan)
+    name, found = made[0]
+    details: dict[str, object] = {"member": name, "member_makespan": found.makespan}
     bound = lower_bound(given.view, range(len(given.problem.machine.devices)))
-    search = Search(given, effort, seed)
-    best = search.improve(layout(first), bound) if first.assignments else layout(first)
-    found = first if best.makespan >= first.makespan else search.board(best.order, best.where).schedule()
-    return found, {"member": name, "member_makespan": first.makespan, "bound": bound, "placed": search.placed}
+    placed = 0
+    for i, (_, start) in enumerate(made[:STARTS] if found.assignments else ()):
+        search = Search(given, effort // STARTS, seed * STARTS + i)
+        best = search.improve(layout(start), bound)
+        placed += search.placed
+        if best.makespan < found.makespan:
+            found = search.board(best.order, best.where).schedule()
+    return found, {**details, "bound": bound, "placed": placed}
 
 
 @register("portfolio")
