@@ -66,6 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kernel", metavar="NAME", action="append", default=[], help="only this kernel (may be repeated)"
     )
+    parser.add_argument("--all", action="store_true", help="show long lists as a whole")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_json(program, kernels), indent=2))
     else:
-        _show(program, kernels)
+        _show(program, kernels, args.all)
     return 0
 
 
@@ -112,8 +113,11 @@ def as_json(program: ProgramFacts, kernels: list[KernelFacts]) -> dict[str, Any]
     return {"file": program.path, "kernels": rows, "warnings": list(program.warnings)}
 
 
-def _show(program: ProgramFacts, kernels: list[KernelFacts]) -> None:
+def _show(program: ProgramFacts, kernels: list[KernelFacts], everything: bool) -> None:
     from rich.console import Console
+
+    from manycl.analysis import service
+    from manycl.report.analysis_text import symbolic
 
     console = Console(highlight=False, soft_wrap=False)
     if not kernels:
@@ -122,6 +126,9 @@ def _show(program: ProgramFacts, kernels: list[KernelFacts]) -> None:
         heading = f"{kernel.name} ({program.path}:{kernel.line}): {_traits(kernel)}"
         console.print(heading, markup=False, soft_wrap=True)
         console.print(_table(kernel))
+        summary = service.symbolic(program, kernel.name)
+        lines = symbolic(kernel, summary, program.path, everything=everything)
+        console.print("\n".join([*lines, ""]), markup=False, soft_wrap=True)
     for warning in program.warnings:
         console.print(warning, markup=False, soft_wrap=True)
 

@@ -25,7 +25,7 @@ void blend(global float4 *out, global const float4 *restrict in, constant float 
 void somewhere_else(global int *p);
 kernel void odd(global int *a, global int *unused)
 {
-  somewhere_else(a);
+  a[0] = 1; somewhere_else(a);
 }
 """
 
@@ -41,6 +41,15 @@ blend ({file}:3): 2 dimensions, work-group of 4 x 4 x 1 required, barriers, 64 b
   4   weight    float           private         scalar
   5   picture   image2d_t       global          unused
 
+  reads   out[gid0].x  (line 10)
+  reads   out[gid0].y  (line 10)
+  writes  out[gid0].x  (line 10)
+  writes  out[gid0].y  (line 10)
+  reads   in[gid0].z  (line 10)
+  reads   in[gid0].w  (line 10)
+  reads   table[0]  (line 10)
+  barriers: 1 in the source
+
 odd ({file}:14): 1 dimension
 
   #   name     type   address space   direction   notes
@@ -48,6 +57,10 @@ odd ({file}:14): 1 dimension
   0   a        int*   global          both        passed to somewhere_else,
                                                   line 16
   1   unused   int*   global          unused
+
+  writes  a[0]  (line 16)
+  touches any part of a  (line 16)
+  hazard: calls somewhere_else, of which nothing is known, line 16
 
 """
 
