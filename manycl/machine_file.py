@@ -36,10 +36,30 @@ _MOST = 10**6  # of a count
 _MOST_BYTES = 2**60
 _NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 _RESERVED = ("host", "own", "machine")
+_FOLDERS = ("machines", "bench")  # in the package; an experiment keeps its own machine beside it
+
+
+def shipped_machines() -> dict[str, Path]:
+    """The machine files that come with manycl, by name, sorted."""
+    here = Path(__file__).parent
+    found = [path for folder in _FOLDERS for path in (here / folder).glob("*.toml")]
+    return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
 
 
 def load_machine(path: str | Path) -> Machine:
-    """The machine that a file describes. Raises MachineError, naming file and key, for all that is wrong."""
+    """The machine that a file describes; the name of one that comes with manycl will do, where no file is called that.
+
+    Raises MachineError, naming file and key, for all that is wrong."""
+    shipped = shipped_machines()
+    if str(path) in shipped and not Path(path).is_file():
+        path = shipped[str(path)]
+    elif isinstance(path, str) and path.isidentifier() and not Path(path).is_file():
+        close = difflib.get_close_matches(path, shipped, n=1)
+        guess = f"did you mean {close[0]!r}? " if close else ""
+        raise MachineError(
+            f"{path}: neither a file nor a machine that comes with manycl",
+            hint=f"{guess}there are {', '.join(shipped)}",
+        )
     try:
         text = Path(path).read_bytes().decode("utf-8")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that cannot be one

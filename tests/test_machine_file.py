@@ -16,7 +16,7 @@ from manycl.machine import HOST, Device, Link, Machine
 from manycl.machine_file import format_machine, load_machine, parse_machine
 from manycl.units import format_bytes, format_quantity, parse_bytes, parse_quantity, show_bytes
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "machines").glob("*.toml"))
+EXAMPLES = sorted((Path(__file__).parents[1] / "manycl" / "machines").glob("*.toml"))
 
 GOOD = """
 name = "small"

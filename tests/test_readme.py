@@ -29,7 +29,7 @@ QUICK_START = next(re.search(r"\.venv/bin/manycl (run .*)", body) for kind, body
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A place to work in that has what the README's commands name."""
-    for name in ("examples", "machines"):
+    for name in ("examples",):
         shutil.copytree(ROOT / name, tmp_path / name)
     return tmp_path
 

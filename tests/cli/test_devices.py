@@ -13,7 +13,7 @@ from manycl.machine_file import load_machine
 from manycl.run.backends import platforms
 from manycl.run.backends.survey import Survey, survey
 
-MACHINES = Path(__file__).parents[2] / "machines"
+MACHINES = Path(__file__).parents[2] / "manycl" / "machines"
 
 
 @pytest.fixture(autouse=True)

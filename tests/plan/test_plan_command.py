@@ -12,7 +12,7 @@ from manycl.plan.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 APP = str(ROOT / "examples" / "transformer.json")
-PAIR = str(ROOT / "machines" / "cpu_pair.toml")
+PAIR = str(ROOT / "manycl" / "machines" / "cpu_pair.toml")
 
 
 def command(*words: str) -> int:
