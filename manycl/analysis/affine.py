@@ -21,6 +21,24 @@ def value(number: int) -> Any:
     return isl.Val(number if -(1 << 62) < number < 1 << 62 else str(number))
 
 
+LARGEST_FACTOR = 1 << 16  # of a variable whose multiples come around: isl needs minutes for hash functions
+
+
+def tractable(e: Expr) -> bool:
+    """Whether isl can work with an expression, apart from what stands in its sums, minima and choices."""
+    if e.op == "mul":
+        return False
+    if e.op not in ("fdiv", "fmod", "tdiv", "wrap"):
+        return True
+    if len(e.args) > 1 and e.args[1].op != "const":
+        return False
+    inner = e.args[0]
+    if inner.op != "sum":
+        return tractable(inner)
+    large = e.op in ("wrap", "fmod") and any(abs(factor) > LARGEST_FACTOR for factor in inner.terms)
+    return not large and all(tractable(a) for a in inner.args)
+
+
 class Builder:
     """Functions over one space: the given variables, then one dimension per part that is not affine."""
 
@@ -53,7 +71,7 @@ class Builder:
             if e.key in seen:
                 continue
             seen.add(e.key)
-            if e.op == "var" or e.op == "mul" or (e.op in ("fdiv", "fmod", "tdiv") and e.args[1].op != "const"):
+            if e.op == "var" or not tractable(e):
                 self._add(e)
             elif e.op != "const":
                 stack.extend(e.args)

@@ -36,6 +36,9 @@ class Expr:
     def __hash__(self) -> int:
         return hash(self.key)
 
+    def __repr__(self) -> str:
+        return self.key
+
     def __str__(self) -> str:
         return self.key
 

@@ -13,7 +13,7 @@ from typing import Any
 import islpy as isl
 
 from manycl.analysis import expr as x
-from manycl.analysis.regions import Regions, Relation, TooComplexError, limited
+from manycl.analysis.regions import Regions, Relation, TooComplexError
 from manycl.analysis.summary import Access
 
 #: integer atomics that may be done in any order on copies, and merged: the operation that merges them
@@ -100,7 +100,7 @@ def repeat(regions: Regions) -> Repeat:
         for write in writes:
             for read in plain:
                 try:
-                    apart = limited(_apart, write, read)
+                    apart = regions.limited(_apart, write, read)
                 except TooComplexError:
                     apart = False
                 if not apart:
@@ -151,11 +151,11 @@ def _conflict(regions: Regions, dimension: int, writes: Sequence[Relation], read
     if regions.launch.groups(dimension) == 1:
         return ""
     try:
-        if limited(_independent, regions, dimension, writes, reads):
+        if regions.limited(_independent, regions, dimension, writes, reads):
             return ""
     except TooComplexError:
         return f"{regions.buffers[writes[0].argument].name}: it takes too long to prove that groups write apart"
-    return limited_words(regions, dimension, writes, reads)
+    return _culprits(regions, dimension, writes, reads)
 
 
 def _united(regions: Regions, dimension: int, relations: Sequence[Relation]) -> Any:
@@ -191,7 +191,7 @@ def _distinct(regions: Regions, dimension: int, writes: Sequence[Relation], read
     known = [r for r in through if r is not None]
     try:
         return len(known) == len(through) and bool(
-            limited(_independent, indices, dimension, known[: len(writes)], known[len(writes) :])
+            regions.limited(_independent, indices, dimension, known[: len(writes)], known[len(writes) :])
         )
     except TooComplexError:
         return False
@@ -230,14 +230,14 @@ def _own(written: Any, read: Any) -> bool:
     return bool(meets.is_subset(isl.Map.identity(meets.get_space())))
 
 
-def limited_words(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> str:
+def _culprits(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> str:
     """The pair of accesses that stands in the way, in words."""
     name = regions.buffers[writes[0].argument].name
     for place, write in enumerate(writes):
         along = regions.along(write, dimension)
         for other in writes[place:]:
             try:
-                apart = limited(_own, along, regions.along(other, dimension))
+                apart = regions.limited(_own, along, regions.along(other, dimension))
             except TooComplexError:
                 apart = False
             if not apart:
@@ -249,7 +249,7 @@ def limited_words(regions: Regions, dimension: int, writes: Sequence[Relation], 
         along = regions.along(write, dimension)
         for read in reads:
             try:
-                apart = limited(_own, along, regions.along(read, dimension))
+                apart = regions.limited(_own, along, regions.along(read, dimension))
             except TooComplexError:
                 apart = False
             if not apart:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+MOST_COUNTED = 1 << 18  # points evaluated for one access that isl is not given: a few milliseconds
+
+
 class LaunchFacts:
     """What the analysis says of a launch of a kernel (sizes, scalars and buffers known)."""
 
@@ -27,6 +30,7 @@ class LaunchFacts:
         self.launch = launch
         self.summary: Summary = interpret(unit, facts, launch)
         self._splits: dict[int, Split] = {}
+        self._found: dict[tuple[int, str, int, int, int | None], Region] = {}
 
     @cached_property
     def regions(self) -> Regions:
@@ -36,12 +40,26 @@ class LaunchFacts:
         """The bytes of buffer argument ``argument`` that work-groups [first, first + count) along a dimension read or
         write (``kind``); everything without a count. Raises ValueError for a range outside of the launch, KeyError for
         an argument that is no buffer."""
-        return self.regions.region(argument, kind, dimension, first, count)
+        key = argument, kind, dimension, first, count
+        found = self._found.get(key)
+        if found is None:
+            found = self.regions.region(*key)
+            if not found.exact or not found.tight:
+                found = self._counted.counted(*key) or found
+            self._found[key] = found
+        return found
+
+    @cached_property
+    def _counted(self) -> Looked:
+        """What evaluating all work-items tells, where subscripts are too difficult for isl."""
+        return Looked(self._looking, {}, MOST_COUNTED)
 
     def split(self, dimension: int) -> Split:
         """Whether work-groups may run apart along a dimension, or why not."""
         if dimension not in self._splits:
-            self._splits[dimension] = split(self.regions, dimension)
+            self._splits[dimension] = split(
+                self.regions, dimension, lambda sharers: self._counted.counted_apart(sharers, dimension)
+            )
         return self._splits[dimension]
 
     @cached_property

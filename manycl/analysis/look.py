@@ -19,7 +19,7 @@ from manycl.analysis.boxed import Domain, boxes_of
 from manycl.analysis.hazards import Split
 from manycl.analysis.intervals import apart, as_boxes, merged
 from manycl.analysis.points import Array
-from manycl.analysis.regions import Region, TooComplexError, limited
+from manycl.analysis.regions import Region, TooComplexError
 from manycl.analysis.shapes import Box, boxes
 from manycl.analysis.summary import Access
 from manycl.analysis.walk import Looking, NotFoundError, Reach, Walk, parts_of
@@ -92,6 +92,27 @@ class Looked:
                 self.region(argument, kind)
         return (*self.regions.out_of_bounds(), *self._outside)
 
+    # -- without looking
+
+    def counted(
+        self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None
+    ) -> Region | None:
+        """The region of an argument by evaluating all work-items, if data have no part in it; None if it is not exact,
+        or takes more points than the budget."""
+        if self.regions.widened(argument, kind) or self._steered((argument,)):
+            return None
+        count = self.launch.groups(dimension) - first if count is None else count
+        found = self._region(argument, kind, dimension, first, count)
+        return found if found is not None and found.exact else None
+
+    def counted_apart(self, sharers: Sequence[int], dimension: int) -> bool:
+        """Whether evaluating all work-items proves groups apart on one memory, where data have no part in it."""
+        return not self._steered(sharers) and self._apart(sharers, dimension)
+
+    def _steered(self, arguments: Sequence[int]) -> bool:
+        accesses = [a for i in arguments for kind in ("read", "write") for a in self.looking.accesses(i, kind)]
+        return any(self.looking.steered(access) for access in accesses)
+
     # -- regions
 
     def _region(self, argument: int, kind: str, dimension: int, first: int, count: int) -> Region | None:
@@ -122,7 +143,7 @@ class Looked:
         return self._related(access, kind, groups, found) if isinstance(found, str) else found
 
     def _note_outside(self, found: Reach, access: Access, kind: str, size: int) -> None:
-        outside = (found.low < 0) | (found.high > size)
+        outside = ((found.low < 0) | (found.high > size)) & (found.low < found.high)
         if outside.any():
             low, high = int(found.low[outside].min()), int(found.high[outside].max())
             name = self.regions.buffers[access.argument].name
@@ -147,8 +168,8 @@ class Looked:
         if relation is None:
             return None
         try:
-            elements = limited(_restricted, self.regions.along(relation, groups[0]), *groups[1:])
-            found, tight = limited(boxes, elements)
+            elements = self.regions.limited(_restricted, self.regions.along(relation, groups[0]), *groups[1:])
+            found, tight = self.regions.limited(boxes, elements)
         except TooComplexError:
             return None
         unit = self.regions.units[access.argument]

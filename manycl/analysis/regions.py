@@ -6,6 +6,7 @@ follow makes a relation larger, never smaller; it is then not *exact*, and says 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import gcd
@@ -23,7 +24,8 @@ from manycl.analysis.interpret import Launch
 from manycl.analysis.shapes import Box, boxes
 from manycl.analysis.summary import Access, Origin, Summary
 
-MOST_OPERATIONS = 2_000_000  # of isl, for one step
+MOST_OPERATIONS = 60_000  # of isl, for one step: up to about 0.3 s
+TIME_LIMIT = 1.5  # seconds of isl for one launch
 _IN, _OUT, _SET = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
 _GROUPS = ("grp0", "grp1", "grp2")
 
@@ -101,26 +103,13 @@ class TooComplexError(Exception):
     """isl needs more operations than it is given."""
 
 
-def limited(function: Any, *arguments: Any) -> Any:
-    """Call something of isl, with bounded effort. Raises :class:`TooComplexError`."""
-    context = isl.DEFAULT_CONTEXT
-    context.reset_operations()
-    context.set_max_operations(MOST_OPERATIONS)
-    try:
-        return function(*arguments)
-    except isl.Error as error:
-        words = "" if "operations" in str(error) else f" (isl: {str(error)[:80]})"
-        raise TooComplexError(words) from None
-    finally:
-        context.set_max_operations(0)
-
-
 class Regions:
     """The regions of one launch, computed when asked for and then kept."""
 
     def __init__(self, facts: KernelFacts, summary: Summary, launch: Launch) -> None:
         self.facts = facts
         self.summary = summary
+        self.spent = 0.0  # seconds in isl
         self.launch = launch
         self.dimensions = len(launch.global_size)
         self.buffers = {a.index: a for a in facts.arguments if a.kind == "buffer"}
@@ -135,6 +124,23 @@ class Regions:
         self.lost = {kind: self._lost(kind) for kind in ("read", "write")}
         for index in self.buffers:
             self.units[index] = self._unit(self.memory(index))
+
+    def limited(self, function: Any, *arguments: Any) -> Any:
+        """Call something that works with isl, with bounded effort. Raises :class:`TooComplexError`."""
+        if self.spent > TIME_LIMIT:
+            raise TooComplexError(f" (more than {TIME_LIMIT:g} s)")
+        context = isl.DEFAULT_CONTEXT
+        context.reset_operations()
+        context.set_max_operations(MOST_OPERATIONS)
+        start = time.perf_counter()
+        try:
+            return function(*arguments)
+        except (isl.Error, TypeError) as error:  # TypeError: a function of isl's that gave up has no result
+            words = "" if "operations" in str(error) else f" (isl: {str(error)[:80]})"
+            raise TooComplexError(words) from None
+        finally:
+            context.set_max_operations(0)
+            self.spent += time.perf_counter() - start
 
     def memory(self, argument: int) -> int:
         """The first argument that has the same memory."""
@@ -191,7 +197,7 @@ class Regions:
                 found.append(Relation(argument, kind, self._everything(argument), False, why, access))
                 continue
             try:
-                found.append(limited(self._relation, access, kind))
+                found.append(self.limited(self._relation, access, kind))
             except TooComplexError as error:
                 why = f"the access in line {access.line} is too complex{error}"
                 found.append(Relation(argument, kind, self._everything(argument), False, why, access))
@@ -291,7 +297,7 @@ class Regions:
         exact = all(relation.exact for relation in relations)
         reason = next((relation.reason for relation in relations if not relation.exact), "")
         try:
-            found: Region = limited(self._exact_region, argument, kind, dimension, first, count, exact, reason)
+            found: Region = self.limited(self._exact_region, argument, kind, dimension, first, count, exact, reason)
             return found
         except TooComplexError as error:
             size = self.launch.sizes.get(self.memory(argument), 0)

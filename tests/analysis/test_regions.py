@@ -13,8 +13,8 @@ from corpus_case import Launch as CaseLaunch
 from kernel_corpus import CASES
 
 from manycl.analysis import frontend, kernels
-from manycl.analysis.hazards import repeat, split
-from manycl.analysis.interpret import Launch, interpret
+from manycl.analysis.interpret import Launch
+from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.options import read_options
 from manycl.analysis.regions import Regions
 
@@ -42,10 +42,13 @@ def launch_of(ndrange: CaseLaunch) -> Launch:
     return Launch(ndrange.global_size, ndrange.local_size, ndrange.offset, scalars, sizes, same)
 
 
-def regions_of(case: Case, ndrange: CaseLaunch) -> Regions:
+def facts_of(case: Case, ndrange: CaseLaunch) -> LaunchFacts:
     unit, facts = _program(case.source, case.options)
-    launch = launch_of(ndrange)
-    return Regions(facts[case.name], interpret(unit, facts[case.name], launch), launch)
+    return LaunchFacts(unit, facts[case.name], launch_of(ndrange))
+
+
+def regions_of(case: Case, ndrange: CaseLaunch) -> Regions:
+    return facts_of(case, ndrange).regions
 
 
 def ranges(groups: int) -> Iterator[tuple[int, int]]:
@@ -54,24 +57,24 @@ def ranges(groups: int) -> Iterator[tuple[int, int]]:
     return iter(sorted(found))
 
 
-def masks(regions: Regions, ndrange: CaseLaunch, kind: str, dimension: int, first: int, count: int):
+def masks(facts: LaunchFacts, ndrange: CaseLaunch, kind: str, dimension: int, first: int, count: int):
     """Per buffer a bool per byte, of all arguments that share it."""
     found = {i: np.zeros(b.nbytes, bool) for i, b in ndrange.buffers.items()}
     exact = dict.fromkeys(found, True)
-    for index in regions.buffers:
-        root = regions.memory(index)
-        region = regions.region(index, kind, dimension, first, count)
+    for index in facts.regions.buffers:
+        root = facts.regions.memory(index)
+        region = facts.region(index, kind, dimension, first, count)
         found[root] |= region.mask(ndrange.buffers[root].nbytes)
         exact[root] &= region.exact
     return found, exact
 
 
 def check_launch(case: Case, ndrange: CaseLaunch, name: str = truth.OCLGRIND) -> None:
-    regions = regions_of(case, ndrange)
+    facts = facts_of(case, ndrange)
     for dimension in range(len(ndrange.global_size)):
         for first, count in ranges(ndrange.groups[dimension]):
-            predicted, exact = masks(regions, ndrange, "write", dimension, first, count)
-            reads, _ = masks(regions, ndrange, "read", dimension, first, count)
+            predicted, exact = masks(facts, ndrange, "write", dimension, first, count)
+            reads, _ = masks(facts, ndrange, "read", dimension, first, count)
             happened = truth.written(case, ndrange, dimension, first, count, name)
             for index, mask in happened.items():
                 where = f"argument {index}, dimension {dimension}, groups [{first}, {first + count})"
@@ -97,15 +100,15 @@ def test_regions_contain_what_happens(case: Case, ndrange: CaseLaunch) -> None:
 @pytest.mark.parametrize(("case", "ndrange"), LAUNCHES, ids=IDS)
 def test_hazards(case: Case, ndrange: CaseLaunch) -> None:
     """Nothing is called splittable or repeatable that a person found not to be; a reason goes with every no."""
-    regions = regions_of(case, ndrange)
+    facts = facts_of(case, ndrange)
     for dimension, expected in enumerate(case.split):
-        verdict = split(regions, dimension)
+        verdict = facts.split(dimension)
         assert expected or not verdict.splittable, f"dimension {dimension}"
         assert verdict.splittable == (not verdict.reasons and not verdict.merges)
-    verdict = repeat(regions)
+    verdict = facts.repeat
     assert case.idempotent or not verdict.idempotent
-    for index in regions.buffers:
+    for index in facts.regions.buffers:
         for kind in ("read", "write"):
-            region = regions.region(index, kind)
+            region = facts.region(index, kind)
             assert region.exact or region.reason
             assert "isl:" not in region.reason
