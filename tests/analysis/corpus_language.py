@@ -78,7 +78,7 @@ CASES = (
     case("private_structs", "y", launch(8, 2, o32(32))),
     case("private_by_id", "y", launch(8, 2, o32(128), 7), exact=False),
     case("comma_subscript", "y", launch(8, 2, o32(20))),
-    case("assigned_in_condition", "y", launch(16, 4, o32(21))),
+    case("assigned_in_both_conditions", "y", launch(16, 4, o32(21))),
     case("side_effects_in_and", "y", launch(16, 4, o32(64), 10)),
     case("side_effects_in_or", "y", launch(16, 4, o32(32))),
     case("guarded_reads", "y", launch(16, 4, o32(16), i32(16), 16)),

@@ -64,6 +64,6 @@ kernel void size_of_stride(global int *d) { d[get_global_id(0) * sizeof(int4) / 
 enum channel { RED, GREEN, BLUE, CHANNELS };
 kernel void enumerated(global uchar *d, int which) { int i = get_global_id(0); d[i * CHANNELS + BLUE] = 7; if (which == GREEN) d[i * CHANNELS + GREEN] = 5; }
 kernel void enumerated_variable(global int *d) { enum channel c = get_global_id(0) & 1 ? BLUE : RED; d[get_global_id(0) * CHANNELS + c] = c; }
-kernel void literals_of_all_bases(global int *d) { int i = get_global_id(0); d[i + 0x10 - 020 + ('c' - 'a') + 1u + 0xFULL] = 'z'; }
+kernel void literals_of_all_bases(global int *d) { int i = get_global_id(0); d[i + 0x10 - 020 + ('c' - 'a') + 1u + 0xFUL] = 'z'; }
 kernel void character_switch(global int *d) { int i = get_global_id(0); switch ("rgba"[i & 3]) { case 'r': d[i] = 1; break; case 'b': d[i] = 3; break; } }
 kernel void size_of_expression(global int *d) { int t[6]; t[0] = 1; d[get_global_id(0) * (sizeof t / sizeof *t)] = t[0]; }

@@ -111,7 +111,7 @@ kernel void private_plane(global int *d) { int t[2][3], i = get_global_id(0); fo
 kernel void private_structs(global int *d) { interval t[2]; t[0].lo = 1; t[1].lo = 3; t[0].hi = t[1].hi = get_global_id(0); d[t[1].hi * 4 + t[1].lo] = t[0].lo; }
 kernel void private_by_id(global int *d, int n) { int t[4] = {0, 5, 10, 15}, i = get_global_id(0); t[i & 3] = n; d[i * 16 + t[2]] = i; }
 kernel void comma_subscript(global int *d) { int k; d[(k = get_global_id(0), k += 2, k * 2)] = (k, 7); }
-kernel void assigned_in_condition(global int *d) { int i = get_global_id(0), k; if ((k = i - 4) > 0) d[k] = i; else if ((k += 20) != 17) d[k] = i; }
+kernel void assigned_in_both_conditions(global int *d) { int i = get_global_id(0), k; if ((k = i - 4) > 0) d[k] = i; else if ((k += 20) != 17) d[k] = i; }
 kernel void side_effects_in_and(global int *d, int n) { int i = get_global_id(0), k = i; if (k++ > 3 && k++ < n) d[k] = i; else d[40 + k] = i; }
 kernel void side_effects_in_or(global int *d) { int i = get_global_id(0), k = 2 * i; (i & 1) || (k += 1); d[k] = i; }
 kernel void guarded_reads(global int *d, global const int *s, int n) { int i = get_global_id(0); d[i] = i > 0 && s[i - 1] > 500 && i + 1 < n && s[i + 1] > 100; }
