@@ -112,7 +112,7 @@ class Points:
         if e.op in ("sum", "mul"):
             return _total(e, values, bad)
         if e.op in ("fdiv", "fmod", "tdiv"):
-            return _divided(e.op, *values, bad)
+            return _divided(e.op, values[0], values[1], bad)
         if e.op == "wrap":
             return _wrapped(e, values[0], bad)
         return Found(_PLAIN[e.op](*values), bad)
