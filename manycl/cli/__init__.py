@@ -12,7 +12,7 @@ from manycl import __version__
 from manycl.errors import ManyclError
 
 # in the order of `manycl --help`; a module per command
-COMMANDS = ("devices", "analyze", "spec", "plan", "run", "report", "bench")
+COMMANDS = ("devices", "analyze", "spec", "plan", "simulate", "run", "report", "bench")
 _ABOUT = "Run OpenCL kernels on every device of a machine: analyse, plan, run, see."
 _EPILOG = """\
 examples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
@@ -208,8 +209,7 @@ class Ask:
             raise PolicyError(f"no one device meets the preferences of all kernels of a task component: {names}")
         seconds = tuple(self._seconds(nodes, d) for d in range(len(self._problem.machine.devices)))
         component = Component(index, nodes, self._rank[index], tuple(sorted(allowed)), seconds)
-        self._frontier.append(component)
-        self._frontier.sort(key=lambda c: (not self._ranked[c.index], -c.rank, c.index))
+        insort(self._frontier, component, key=lambda c: (not self._ranked[c.index], -c.rank, c.index))
 
     def _seconds(self, nodes: tuple[int, ...], device: int) -> float:
         problem = self._problem

@@ -19,6 +19,7 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import DOWNLOAD_QUEUE, UPLOAD_QUEUE, Command, Download, HostCall, Run, Upload
 from manycl.run.backends.sim import SimBackend
+from manycl.run.disturbance import Disturbance
 from manycl.trace import Event, HostEvent, KernelEvent, Trace, TransferEvent
 
 _NO_HOST_TIMES: Mapping[int, float] = {}
@@ -27,13 +28,16 @@ _NO_HOST_TIMES: Mapping[int, float] = {}
 class _PlanBackend(SimBackend):
     """The simulator, with the plan's assignments and moves as what its tokens name."""
 
-    def __init__(self, problem: Problem, plan: Plan, host_seconds: Mapping[int, float]) -> None:
+    def __init__(
+        self, problem: Problem, plan: Plan, host_seconds: Mapping[int, float], disturbance: Disturbance | None
+    ) -> None:
         super().__init__(
             problem.machine,
             problem.estimates,
             host_seconds={i: host_seconds.get(a.node, 0.0) for i, a in enumerate(plan.assignments)},
             report_latency=problem.handover,
             start=problem.not_before,
+            disturbance=disturbance,
         )
         self._problem = problem
         self._plan = plan
@@ -153,13 +157,19 @@ def _bringers(needs: Iterable[Need], what: str) -> list[int]:
     return out
 
 
-def replay(problem: Problem, plan: Plan, *, host_seconds: Mapping[int, float] = _NO_HOST_TIMES) -> Trace:
+def replay(
+    problem: Problem,
+    plan: Plan,
+    *,
+    host_seconds: Mapping[int, float] = _NO_HOST_TIMES,
+    disturbance: Disturbance | None = None,
+) -> Trace:
     """Replay a plan with its moves on the simulated machine: the trace, of kind ``simulation``.
 
     The plan's times play no part, only its orders; given the estimates that it was made with, it takes exactly as long
     as it says. ``host_seconds[n]``: how long host task n takes. Raises PolicyError for a plan that lacks a move.
     """
-    backend = _PlanBackend(problem, plan, host_seconds)
+    backend = _PlanBackend(problem, plan, host_seconds, disturbance)
     backend.begin(problem.graph, problem.queues)
     lines = _Replay(problem, plan, backend.contents)
     backend.perform(lines.commands())

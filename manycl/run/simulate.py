@@ -14,6 +14,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.verify import verify
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
+from manycl.run.disturbance import Disturbance
 from manycl.run.engine import execute
 from manycl.run.replay import replay
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
@@ -27,13 +28,14 @@ def simulate(
     *,
     host_seconds: Mapping[int, float] = _NO_HOST_TIMES,
     fail: Mapping[int, str] | None = None,
+    disturbance: Disturbance | None = None,
 ) -> Trace:
     """Run a problem's graph on a simulated machine: the trace, of kind ``simulation``.
 
     Times are the problem's estimates; what one device waits for from another costs ``problem.handover``
-    seconds more. ``host_seconds``, ``fail``: see :class:`manycl.run.backends.sim.SimBackend`. Raises what a
-    run raises. A plan that splits launches into ranges is replayed (:func:`manycl.run.replay.replay`), which knows no
-    faults.
+    seconds more. ``host_seconds``, ``fail``, ``disturbance``: see :class:`manycl.run.backends.sim.SimBackend`. Raises
+    what a run raises. A plan that splits launches into ranges is replayed (:func:`manycl.run.replay.replay`), which
+    knows no faults.
     """
     chosen = find(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else getattr(policy, "policy", type(policy).__name__)
@@ -41,9 +43,9 @@ def simulate(
     if plan is None and hasattr(chosen, "plan"):
         chosen = plan = cast("StaticPolicy", chosen).plan(problem)
     if plan is not None and (plan.is_split or problem.fixed):
-        if fail:
+        if fail or (disturbance is not None and disturbance.faults):
             raise PolicyError("a plan that splits launches is replayed without faults")
-        return replay(problem, plan, host_seconds=host_seconds)
+        return replay(problem, plan, host_seconds=host_seconds, disturbance=disturbance)
     directory = Directory()
     for key, places in problem.valid.items():
         if places:
@@ -55,6 +57,7 @@ def simulate(
         fail=fail,
         report_latency=problem.handover,
         start=problem.not_before,
+        disturbance=disturbance,
     )
     trace = execute(problem, chosen, backend, directory, name=str(name)).trace
     # the engine's own clock has also waited for the last report

@@ -5,7 +5,8 @@ A kernel takes its estimated seconds on its in-order queue. Kernels in different
 together: alone at full speed as long as their shares of the device (``model/occupancy.py``) add up to at most
 1, else all slowed down by the sum. A transfer takes its estimated seconds on its device's upload or download
 queue, and the transfers of different devices do not disturb one another. Reports reach the engine
-``report_latency`` seconds after what they report. The same commands always give the same events.
+``report_latency`` seconds after what they report. The same commands always give the same events, also where
+a disturbance (``run/disturbance.py``) makes them take other times than the estimates say.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from manycl.run.backend import (
     Run,
     Upload,
 )
+from manycl.run.disturbance import Disturbance
 from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
 
 _Place = tuple[int, int]  # device and queue
@@ -74,7 +76,8 @@ class SimBackend:
 
     ``host_seconds[n]``: how long host task n takes (default: no time; its function is not called). ``fail``:
     nodes that fail, with a message, when they would end. ``report_latency``: seconds from an end to the
-    engine's hearing of it. ``start``: the clock's first reading in seconds.
+    engine's hearing of it. ``start``: the clock's first reading in seconds. ``disturbance``: what the estimates do not
+    know.
     """
 
     def __init__(
@@ -86,11 +89,13 @@ class SimBackend:
         fail: Mapping[int, str] | None = None,
         report_latency: float = 0.0,
         start: float = 0.0,
+        disturbance: Disturbance | None = None,
     ) -> None:
         self.machine = machine
         self._estimates = estimates
         self._host_seconds = host_seconds
-        self._fail = fail or {}
+        self._disturbance = disturbance
+        self._fail = {**(disturbance.failing if disturbance is not None else {}), **(fail or {})}
         self._latency = report_latency
         self._start = start
 
@@ -101,6 +106,7 @@ class SimBackend:
         self._active: dict[_Place, _Active] = {}
         self._load = [1.0] * len(self.machine.devices)
         self._done: set[int] = set()
+        self._doomed: set[int] = set()  # commands of a device that will be lost before they end
         self._reports: deque[Report] = deque()  # in order of their times
         self._started = 0
         self._component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
@@ -183,6 +189,8 @@ class SimBackend:
         now = self._clock.now()
         self._started += 1
         seconds, part = self._cost(command)
+        if self._disturbance is not None:
+            seconds = self._disturbed(self._disturbance, command, seconds, now)
         self._active[place] = _Active(command, place, self._started, now, now, seconds, part)
         if part:
             self._reload(place[0])
@@ -203,6 +211,26 @@ class SimBackend:
         ends = (HOST, device.memory) if isinstance(command, Upload) else (device.memory, HOST)
         return self._estimates.transfer(nbytes, *ends), 0.0
 
+    def _disturbed(self, by: Disturbance, command: Command, seconds: float, now: float) -> float:
+        """The seconds that a command takes that starts now; one that a fault ends before is doomed."""
+        if isinstance(command, HostCall):
+            return seconds
+        seconds = by.noisy(command.token, command.device, seconds)
+        if isinstance(command, Run):
+            seconds = by.slowed(command.device, seconds, now)
+        lost = by.lost.get(command.device)
+        if lost is not None and now + seconds > lost:
+            self._doomed.add(command.token)
+            return max(0.0, lost - now)
+        return seconds
+
+    def _failure(self, command: Command) -> str | None:
+        """Why a command that ends now has failed, if it has."""
+        if not isinstance(command, HostCall) and command.token in self._doomed:
+            # a copy that nobody waits for: the kernel that needs it will fail
+            return "the device was lost" if isinstance(command, Run) or command.notify else None
+        return self._fail.get(command.token) if isinstance(command, Run | HostCall) else None
+
     def _complete(self, active: _Active) -> None:
         end = max(self._clock.now(), self._end(active))
         self._clock.advance_to(end)
@@ -211,10 +239,12 @@ class SimBackend:
         if active.share:
             self._reload(place[0])
         heard = isinstance(command, HostCall) or command.notify
-        if command.token in self._fail and isinstance(command, (Run, HostCall)):
-            failed = Failed(command.token, end + self._latency, self._fail[command.token])
+        message = self._failure(command)
+        if message is not None:
+            failed = Failed(command.token, end + self._latency, message)
             if heard:
-                self._reports.append(failed)
+                first = self.record.failure or failed  # what nobody waited for failed before
+                self._reports.append(first._replace(time=failed.time))
                 self._lines[place].clear()  # a later command must not report that all before it is complete
                 return
             self.record.failure = self.record.failure or failed
