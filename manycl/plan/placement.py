@@ -67,6 +67,7 @@ class Placement:
         self.of: list[tuple[int, ...]] = [() for _ in graph.nodes]  # the operations after which a node is complete
         self.segments = Segments(problem)
         self._regions: list[list[tuple[int, int, int]] | None] = [None] * len(graph.nodes)
+        self._affine: dict[tuple[int, int], tuple[float, float]] = {}
         self._merged: dict[int, int] = {}  # node -> from how many other memories
         self._fixed = len(problem.fixed)
         self._fix()
@@ -78,6 +79,26 @@ class Placement:
         known = self._regions[node]
         if known is None:
             known = self._regions[node] = self.problem.regions(node)
+        return known
+
+    def _part(self, node: int, first: int, groups: int) -> list[tuple[int, int, int]]:
+        """As ``problem.regions`` of a range."""
+        slices = self.problem.splits[node].slices
+        out: list[tuple[int, int, int]] = []
+        for region in self.regions(node):
+            part = slices.get(region[0])
+            out.append(region if part is None else (region[0], *part.bounds(first, groups, region[2])))
+        return out
+
+    def affine(self, node: int, device: int) -> tuple[float, float]:
+        """The seconds of a range: those of none of its groups, and of each of them, by its least and its most."""
+        known = self._affine.get((node, device))
+        if known is None:
+            groups = self.problem.splits[node].groups
+            least, each = self.problem.range_seconds(node, device, 1), 0.0
+            if groups > 1:
+                each = (self.problem.range_seconds(node, device, groups) - least) / (groups - 1)
+            known = self._affine[node, device] = (least - each, each)
         return known
 
     def ready(self, node: int, device: int) -> float:
@@ -164,7 +185,7 @@ class Placement:
         hops: list[Hop] = []
         after: list[int] = []
         if groups:
-            regions = self.problem.regions(node, first, groups)
+            regions = self._part(node, first, groups)
             seconds = self.problem.range_seconds(node, device, groups)
         else:
             regions = self.regions(node)
@@ -206,15 +227,12 @@ class Placement:
                     base = max(base, known)
                 elif op != INITIAL:
                     ready = max(ready, self.end[op])
-        once = self.problem.range_seconds(node, device, 1)
-        each = 0.0
-        if split.groups > 1:
-            each = (self.problem.range_seconds(node, device, split.groups) - once) / (split.groups - 1)
+        once, each = self.affine(node, device)
         here = split.groups * (1.0 - missing / total) if total else float(split.groups)
         per = seconds / (split.groups - here) if missing else 0.0
         if missing and lane is not None:
             base = lane.first(base, seconds / 2)
-        return Reach(device, ready, base, per, here, once - each, each, most or split.groups)
+        return Reach(device, ready, base, per, here, once, each, most or split.groups)
 
     # placing
 
@@ -357,6 +375,11 @@ class Placement:
                 self.segments.set(key, [Segment(0, size, node, {home: merges[0]})])
 
     # the result
+
+    @property
+    def makespan(self) -> float:
+        """When the last operation placed ends; :meth:`finish` may end earlier, never later."""
+        return max(self.end, default=self.floor)
 
     def finish(self) -> tuple[tuple[Assignment, ...], tuple[Move, ...]]:
         """Everything that was placed, in the order of dispatch, each as early as its order and what it waits for

@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from manycl.errors import PolicyError
 from manycl.graph.graph import Launch
 from manycl.machine import HOST
 from manycl.model.occupancy import share
 from manycl.plan.costs import Costs
-from manycl.plan.plan import ON_HOST, Assignment
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.trace import TransferEvent
 
@@ -167,9 +168,9 @@ def list_schedule(
     HEFT's processor selection (Topcuoglu, Hariri and Wu 2002, Section 5) without insertion, O(V P). Leaving
     the device of a predecessor must gain more than one handover beyond what it costs: predictions are not
     that exact, and a device that waits for another one stalls. ``order`` is topological; ``queues[d]``
-    in-order queues of device d are used. A kernel continues the queue of the predecessor that ends last if
-    nothing else has continued it, else it goes to the queue that is free first. Host tasks (no candidates)
-    take no time and run one after another.
+    in-order queues of device d are used. What the problem fixes is kept. A kernel continues the queue of the
+    predecessor that ends last if nothing else has continued it, else it goes to the queue that is free first.
+    Host tasks (no candidates) take no time and run one after another.
     """
     floor, handover, seconds = problem.not_before, problem.handover, table.seconds
     predecessors = problem.graph.predecessors
@@ -177,11 +178,14 @@ def list_schedule(
     lanes = [_Lanes(problem, d, count, floor) for d, count in enumerate(queues)]
     count = len(predecessors)
     end, where = [0.0] * count, [ON_HOST - 1] * count
-    assignments: list[Assignment] = []
-    host_free = floor
+    assignments = _take_fixed(problem, transfers, lanes, end, where)
+    fixed = {a.node for a in assignments}
+    host_free = max([floor, *(a.end for a in assignments if a.device == ON_HOST)])
     moving: list[Move] = []
     chosen_moves: list[Move] = []
     for node in order:
+        if node in fixed:
+            continue
         before = predecessors[node]
         best = finish = float("inf")
         chosen, queue, begin = ON_HOST, 0, 0.0
@@ -229,6 +233,23 @@ def list_schedule(
     return Schedule(assignments, makespan, transfers.events() if transfers is not None else ())
 
 
+def _take_fixed(
+    problem: Problem, transfers: Transfers | None, lanes: Sequence[_Lanes], end: list[float], where: list[int]
+) -> list[Assignment]:
+    """What the problem fixes, in the order of dispatch, entered into the schedule as it is."""
+    if any(a.dimension != WHOLE for a in problem.fixed):
+        raise PolicyError(
+            "a launch is fixed in ranges of work-groups", hint="mkmd_coarse, mkmd and balance can go on from there"
+        )
+    for a in sorted(problem.fixed):
+        end[a.node], where[a.node] = a.end, a.device
+        if a.device != ON_HOST:
+            lanes[a.device].occupy(a)
+        if transfers is not None:
+            transfers.commit(a.node, a.device, a.end, [])
+    return sorted(problem.fixed, key=lambda a: (a.start, a.end, a.node))
+
+
 class _Lanes:
     """The queues of one device: from when on each is free, what each held last, and the work given to the
     device."""
@@ -256,6 +277,10 @@ class _Lanes:
             queue = free.index(min(free))
         start = max(ready, free[queue])
         return queue, max(start, max(self._work, start) + took * self._share(node) - took)
+
+    def occupy(self, fixed: Assignment) -> None:
+        """Nothing new starts on the device before something fixed has ended, in whatever queue."""
+        self.free = [max(free, fixed.end) for free in self.free]
 
     def take(self, node: int, queue: int, start: float, end: float) -> None:
         self.free[queue] = end

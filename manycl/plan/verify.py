@@ -247,7 +247,10 @@ def check_transfers(plan: Plan, problem: Problem) -> Iterator[str]:
         by_host = transfer(nbytes, source, HOST) + transfer(nbytes, HOST, target)
         return min(transfer(nbytes, source, target), by_host)
 
+    fixed = {a.node for a in problem.fixed}  # what they needed has been brought
     for node, before in enumerate(graph.predecessors):
+        if node in fixed:
+            continue
         here = of[node]
         produced = set()
         for p in before:

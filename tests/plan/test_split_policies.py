@@ -2,22 +2,209 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
-from split_cases import split_problems
+from hypothesis import strategies as st
+from plan_cases import problem
+from split_cases import GROUPS, ROW, Affine, rows, split_problems
 
-from manycl.plan.policy import find
+from manycl.errors import PolicyError
+from manycl.graph.dependences import GraphBuilder
+from manycl.machine import HOST, Device, Machine
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.policies.balance import split_all
+from manycl.plan.policies.mkmd_coarse import coarse, look_up, priorities, weights
+from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
+from manycl.plan.rank import priority_order
+from manycl.plan.split import Slice, Split
 from manycl.plan.verify import verify
 from manycl.run.replay import replay
+from manycl.run.simulate import plan_with
 
 NAMES = ("mkmd_coarse", "mkmd", "balance")
+
+
+def planned(name: str, p: Problem) -> Plan:
+    policy = find(name)
+    assert isinstance(policy, StaticPolicy)
+    return policy.plan(p)
+
+
+def chain(length: int = 2, seconds: tuple[float, ...] = (10.0, 5.0), memory: int = 1 << 30) -> Problem:
+    """Launches that each read what the one before wrote, row by row, on a CPU and a GPU with little memory."""
+    builder = GraphBuilder()
+    buffers = [builder.buffer(GROUPS * ROW) for _ in range(length + 1)]
+    for n in range(length):
+        builder.add(rows(f"n{n}", (buffers[n],), (buffers[n + 1],)))
+    gpu = Device("gpu1", "gpu", memory=1, global_memory=memory, max_allocation=memory)
+    where = Machine((Device("cpu0", "cpu", global_memory=memory), gpu))
+    p = problem(builder.build(), seconds, where, valid={buffers[0]: frozenset({HOST})})
+    row = Slice(ROW)
+    splits = {n: Split(0, GROUPS, {buffers[n]: row, buffers[n + 1]: row}) for n in range(length)}
+    return replace(p, estimates=Affine([seconds] * length, 0.0, 0.001), splits=splits)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=150, deadline=None)
 @given(p=split_problems())
 def test_plans_are_valid_and_take_as_long_as_they_say(name: str, p: Problem) -> None:
-    plan = find(name).plan(p)  # type: ignore[union-attr]
+    plan = planned(name, p)
     verify(plan, p.graph, p.machine, p)
     assert replay(p, plan).makespan == plan.makespan
+
+
+@settings(max_examples=40, deadline=None)
+@given(p=split_problems(whole=True))
+def test_whole_launches_stay_whole(p: Problem) -> None:
+    for name in NAMES:
+        assert not planned(name, p).is_split
+
+
+@settings(max_examples=100, deadline=None)
+@given(p=split_problems())
+def test_balance_is_never_predicted_to_be_slower_than_coarse(p: Problem) -> None:
+    assert planned("balance", p).makespan <= planned("mkmd_coarse", p).makespan
+
+
+@settings(max_examples=80, deadline=None)
+@given(p=split_problems())
+def test_a_plan_says_the_same_as_json(p: Problem) -> None:
+    plan = planned("balance", p)
+    again = Plan.from_json(plan.to_json())
+    assert (again.assignments, again.moves) == (plan.assignments, plan.moves)
+    verify(again, p.graph, p.machine, p)
+    assert replay(p, again).makespan == plan.makespan
+
+
+def begun(p: Problem, plan: Plan, now: float) -> Problem:
+    """The problem as it is at a time: what began before, and all that it waits for, is fixed."""
+    starts: dict[int, list[float]] = {}
+    for a in plan.assignments:
+        starts.setdefault(a.node, []).append(a.start)
+    nodes: set[int] = set()
+    for n in range(len(p.graph)):
+        if max(starts[n]) < now and nodes.issuperset(p.graph.predecessors[n]):
+            nodes.add(n)
+    return replace(p, fixed=tuple(a for a in plan.assignments if a.node in nodes), not_before=now)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "in_order", "auto"])
+@settings(max_examples=80, deadline=None)
+@given(p=split_problems(), when=st.floats(0.0, 1.0))
+def test_planning_goes_on_from_a_partial_schedule(name: str, p: Problem, when: float) -> None:
+    first = planned("mkmd_coarse" if name in ("in_order", "auto") else name, p)
+    later = begun(p, first, p.not_before + when * (first.makespan - p.not_before))
+    plan = planned(name, later)
+    verify(plan, p.graph, p.machine, later)
+    assert set(later.fixed) <= set(plan.assignments)
+    if name in NAMES:
+        assert replay(later, plan).makespan == pytest.approx(plan.makespan)
+
+
+def test_what_is_fixed_must_hold_together() -> None:
+    p = chain()
+    with pytest.raises(PolicyError, match="node 1 is fixed, but not all that it depends on"):
+        planned("balance", replace(p, fixed=(Assignment(1, 0, 0, 0.0, 1.0),)))
+    with pytest.raises(PolicyError, match="fixed in ranges"):
+        planned("auto", replace(p, fixed=(Assignment(0, 0, 0, 0.0, 1.0, 0, 0, GROUPS),)))
+    fixed = Assignment(0, 0, 0, 0.0, 1.0)
+    for name in ("heft", "eager"):
+        with pytest.raises(PolicyError, match="partial schedule"):
+            plan_with(name, replace(p, fixed=(fixed,)))
+
+
+def test_mkmd_splits_a_chain_that_coarse_leaves_on_one_device() -> None:
+    # the CPU takes 10 s for a launch, the GPU 5; together 10/3, and only what moved over has to move
+    p = chain()
+    assert planned("mkmd_coarse", p).makespan == pytest.approx(10.12)
+    for name in ("mkmd", "balance"):
+        plan = planned(name, p)
+        assert plan.makespan < 7.2
+        assert {(a.node, a.device) for a in plan.assignments} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+
+
+def test_neighbours_stay_where_they_are() -> None:
+    """The second launch finds the rows that it reads where the first has written them."""
+    plan = planned("balance", chain(length=6))
+    assert sum(m.nbytes for m in plan.moves) <= 1.5 * GROUPS * ROW
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_does_not_fit_runs_in_ranges(name: str) -> None:
+    p = chain(seconds=(50.0, 5.0), memory=150)  # a launch touches 240 bytes, seven groups of it 140
+    plan = planned(name, p)
+    verify(plan, p.graph, p.machine, p)
+    assert replay(p, plan).makespan == plan.makespan
+    assert all(0 < a.groups <= 7 for a in plan.assignments)
+    with pytest.raises(PolicyError, match=r"no device can run node 0 \(n0\) as a whole: cpu0 has too little"):
+        planned("in_order", p)
+    with pytest.raises(PolicyError, match="not even in ranges: cpu0 has too little memory, gpu1 has too"):
+        planned(name, chain(memory=19))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_judge_sees_what_does_not_fit(name: str) -> None:
+    plan = planned(name, chain(seconds=(50.0, 5.0)))
+    small = chain(seconds=(50.0, 5.0), memory=50)
+    with pytest.raises(PolicyError, match="what node 0 touches does not fit into the memory of gpu1"):
+        verify(plan, small.graph, small.machine, small)
+
+
+class Versions(Affine):
+    """The GPU runs the second version of each launch; the CPU none of the second launch."""
+
+    def launch(self, node: int, device: int) -> float:
+        return float("inf") if (node, device) == (1, 0) else self.seconds[node][device]
+
+    def groups(self, node: int, device: int, count: int) -> float:
+        return self.launch(node, device) * count / GROUPS
+
+    def version(self, node: int, device: int) -> int:
+        return device
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_device_runs_its_version_and_only_what_it_can(name: str) -> None:
+    p = replace(chain(), estimates=Versions([(10.0, 5.0)] * 2, 0.0, 0.001))
+    plan = planned(name, p)
+    verify(plan, p.graph, p.machine, p)
+    assert {(a.device, a.version) for a in plan.assignments if a.node == 0} <= {(0, 0), (1, 1)}
+    assert {(a.device, a.version) for a in plan.assignments if a.node == 1} == {(1, 1)}
+    assert planned("in_order", replace(p, splits={})).assignments[1].device == 1
+    assert plan_with("eager", replace(p, splits={})).assignments[1].device == 1
+    wrong = [a._replace(device=0) if a.node == 1 else a for a in planned("in_order", p).assignments]
+    with pytest.raises(PolicyError, match="node 1 cannot run on cpu0"):
+        verify(Plan(tuple(wrong), "x", plan.devices, plan.makespan), p.graph, p.machine, p)
+
+
+def test_merged_results_are_split_only_where_it_pays() -> None:
+    p = chain(length=1)
+    cheap = {0: Split(0, GROUPS, {0: Slice(ROW)}, "kernel", (0.1, 0.1))}
+    dear = {0: Split(0, GROUPS, {0: Slice(ROW)}, "kernel", (9.0, 9.0))}
+    for name in ("mkmd", "balance"):
+        plan = planned(name, replace(p, splits=cheap))
+        assert plan.is_split
+        assert plan.makespan < 4.0
+        assert not planned(name, replace(p, splits=dear)).is_split
+
+
+def test_options_of_balance() -> None:
+    assert planned("balance", replace(chain(), options={"rounds": "1"})).is_split
+    for text in ("0", "x", "-1"):
+        with pytest.raises(PolicyError, match="balance: option rounds"):
+            planned("balance", replace(chain(), options={"rounds": text}))
+
+
+@settings(max_examples=150, deadline=None)
+@given(p=split_problems())
+def test_what_is_placed_stays_where_it_was_placed(p: Problem) -> None:
+    """Closing gaps at the end changes nothing where nothing was taken back; elsewhere it can only help."""
+    table = look_up(p)
+    order = priority_order(p.graph, priorities(p, weights(table)))
+    placement = coarse(p, table, order)
+    assert sorted(placement.finish()[0]) == sorted(w for w in placement.what if isinstance(w, Assignment))
+    split = split_all(p, table, order)
+    assert max(a.end for a in split.finish()[0]) <= split.makespan

@@ -22,7 +22,6 @@ from manycl.plan.policies.mkmd_coarse import (
     Table,
     as_plan,
     coarse,
-    earliest,
     look_up,
     place,
     priorities,
@@ -52,31 +51,36 @@ def split_all(problem: Problem, table: Table, order: Sequence[int]) -> Placement
 
 def _place(placement: Placement, table: Table, node: int) -> None:
     found = table.places[node]
-    if node not in placement.problem.splits or len(found) < 2:
+    split = placement.problem.splits.get(node)
+    if split is None or len(found) < 2:
         place(placement, table, node)
         return
-    mark = placement.mark()
-    if all(most for _, most in found):
-        limit, home = float("inf"), found[0][0]
-    else:
-        best = earliest(placement, table, node)
-        limit, home = best.end, best.device
-    slots = [s for d, most in found for s in _free(placement, placement.reach(node, d, most), limit)]
-    shares = water_fill(slots, placement.problem.splits[node].groups)
-    if sum(n > 0 for n in shares) > 1:
-        if shares[0] == 0 or home not in {s.reach.device for s, n in zip(slots, shares, strict=True) if n}:
-            home = next(s.reach.device for s, n in zip(slots, shares, strict=True) if n)
-        if place_ranges(placement, node, slots, shares, home) < limit:
+    slots: list[Slot] = []
+    alone, home = float("inf"), found[0][0]  # about when the best device alone would end it
+    for device, most in found:
+        reach = placement.reach(node, device, most)
+        free = _free(placement, reach)
+        slots += free
+        if most == 0:
+            end = next(e for s in free if (e := reach.end(split.groups, s.low)) <= s.high)
+            if end < alone:
+                alone, home = end, device
+    shares = water_fill(slots, split.groups)
+    used = {s.reach.device for s, n in zip(slots, shares, strict=True) if n}
+    if len(used) > 1:
+        mark = placement.mark()
+        end = place_ranges(placement, node, slots, shares, home if home in used else min(used))
+        if end < alone:
             return
         placement.back(mark)
     place(placement, table, node)
 
 
-def _free(placement: Placement, reach: Reach, limit: float) -> list[Slot]:
+def _free(placement: Placement, reach: Reach) -> list[Slot]:
     """When a device is free: the time after all that it has been given, and the first few gaps before it that are long
     enough to be worth it."""
     gaps = placement.kernels[reach.device].idle(reach.ready, float("inf"))
-    worth = [Slot(low, high, reach) for low, high in gaps[:-1] if low < limit and high - low > 4 * reach.once]
+    worth = [Slot(low, high, reach) for low, high in gaps[:-1] if high - low > 4 * reach.once]
     return [*worth[:GAPS], Slot(gaps[-1][0], gaps[-1][1], reach)]
 
 
@@ -100,24 +104,20 @@ class Balance:
         table = look_up(problem)
         weight = weights(table)
         order = priority_order(problem.graph, priorities(problem, weight))
-        best = as_plan(problem, coarse(problem, table, order), "balance", chosen="coarse")
+        best, chosen = coarse(problem, table, order), "coarse"
         if not problem.splits and not problem.fixed:
-            plan = as_plan(problem, _like_portfolio(problem, table), "balance", chosen="portfolio")
-            best = min(best, plan, key=lambda p: p.makespan)
-        seen = set()
+            placement = _like_portfolio(problem, table)
+            if placement.makespan < best.makespan:
+                best, chosen = placement, "portfolio"
         for turn in range(rounds):
-            if tuple(order) in seen:
-                break
-            seen.add(tuple(order))
             placement = split_all(problem, table, order)
-            plan = as_plan(problem, placement, "balance", chosen=f"round {turn + 1}")
-            if plan.makespan < best.makespan:
-                best = plan
+            if placement.makespan < best.makespan:
+                best, chosen = placement, f"round {turn + 1}"
             elif turn:
                 break  # ranking again has not helped
             weight = taken(placement, len(weight))
             order = priority_order(problem.graph, priorities(problem, weight))
-        return best
+        return as_plan(problem, best, "balance", chosen=chosen)
 
 
 def _like_portfolio(problem: Problem, table: Table) -> Placement:

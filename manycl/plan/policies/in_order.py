@@ -27,7 +27,8 @@ def on_one_device(
     best: Schedule | None = None
     for device in range(len(problem.machine.devices)):
         limit = best.makespan if best is not None else below
-        if queues[device] == 1 and problem.not_before + _least(table, device) >= limit:
+        least = 0.0 if problem.fixed else _least(table, device)  # what is fixed may be on other devices
+        if queues[device] == 1 and problem.not_before + least >= limit:
             continue
         candidates = [
             (device,) if device in places else (min(places, key=row.__getitem__),) if places else ()

@@ -1,0 +1,165 @@
+"""Dividing one kernel: water-filling and hill climbing against brute force, slots against a list of booleans."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_cases import problem
+from split_cases import GROUPS, ROW, Affine, rows
+
+from manycl.graph.dependences import GraphBuilder
+from manycl.machine import HOST, Device, Machine
+from manycl.plan.partition import Slot, water_fill
+from manycl.plan.plan import Plan
+from manycl.plan.policies.mkmd import climb
+from manycl.plan.policy import StaticPolicy, find
+from manycl.plan.problem import Problem
+from manycl.plan.reach import Reach
+from manycl.plan.slots import Slots
+from manycl.plan.split import Slice, Split
+from manycl.plan.verify import verify
+
+FEW = 9
+times = st.floats(0.0, 5.0)
+
+
+@st.composite
+def slots(draw: st.DrawFn, last_is_open: bool = True) -> list[Slot]:
+    found = []
+    for device in range(draw(st.integers(1, 3))):
+        low = draw(times)
+        high = draw(st.one_of(st.just(float("inf")), st.floats(low + 0.1, low + 9.0)))
+        here = float(draw(st.integers(0, FEW)))
+        reach = Reach(device, draw(times), draw(times), draw(times), here, draw(times), draw(st.floats(0.1, 3.0)), FEW)
+        found.append(Slot(low, high, reach))
+    if last_is_open:
+        found[-1] = found[-1]._replace(high=float("inf"))
+    return found
+
+
+def length(of: list[Slot], shares: tuple[int, ...] | list[int]) -> float:
+    """When a kernel so divided ends; infinite where a share does not fit."""
+    ends = [0.0]
+    for slot, n in zip(of, shares, strict=True):
+        if n:
+            end = slot.reach.end(n, slot.low)
+            ends.append(end if end <= slot.high and n <= slot.reach.most else float("inf"))
+    return max(ends)
+
+
+def every_split(count: int) -> list[tuple[int, ...]]:
+    return [s for s in itertools.product(range(FEW + 1), repeat=count) if sum(s) == FEW]
+
+
+@settings(max_examples=200, deadline=None)
+@given(slots())
+def test_water_filling_is_the_best_split(of: list[Slot]) -> None:
+    shares = water_fill(of, FEW)
+    assert sum(shares) == FEW
+    best = min(length(of, s) for s in every_split(len(of)))
+    assert length(of, shares) == pytest.approx(best, rel=1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(slots(last_is_open=False))
+def test_water_filling_says_when_nothing_fits(of: list[Slot]) -> None:
+    shares = water_fill(of, FEW)
+    best = min(length(of, s) for s in every_split(len(of)))
+    if best == float("inf"):
+        assert shares == [0] * len(of)
+    elif any(shares):
+        assert length(of, shares) == pytest.approx(best, rel=1e-6)
+    else:
+        # it may round a split that only just fits away
+        assert sum(s.reach.groups(s.high, s.low) for s in of) < FEW + len(of)
+
+
+@settings(max_examples=200, deadline=None)
+@given(slots())
+def test_reach_and_its_inverse(of: list[Slot]) -> None:
+    for slot in of:
+        for n in range(1, FEW + 1):
+            end = slot.reach.end(n, slot.low)
+            assert slot.reach.groups(end + 1e-9, slot.low) >= n - 1e-6
+            assert slot.reach.groups(end - 1e-6, slot.low) < n
+
+
+def one_kernel(seconds: tuple[float, ...], memories: tuple[int, ...], once: float = 0.0) -> Problem:
+    builder = GraphBuilder()
+    a, b = builder.buffer(GROUPS * ROW), builder.buffer(GROUPS * ROW)
+    builder.add(rows("k", (a,), (b,)))
+    devices = tuple(Device(f"d{i}", "gpu" if m else "cpu", memory=m) for i, m in enumerate(memories))
+    p = problem(builder.build(), seconds, Machine(devices), valid={a: frozenset({HOST})})
+    estimates = Affine([seconds], 0.0, 0.001)
+    estimates.once = once
+    return replace(p, estimates=estimates, splits={0: Split(0, GROUPS, {a: Slice(ROW), b: Slice(ROW)})})
+
+
+@settings(max_examples=200, deadline=None)
+@given(slots())
+def test_climbing_ends_where_no_step_helps(of: list[Slot]) -> None:
+    p = one_kernel((1.0,), (HOST,))
+    p = replace(p, splits={0: replace(p.splits[0], groups=FEW)})
+    shares = climb(p, 0, of)
+    assert sum(shares) == FEW
+    now = length(of, shares)
+    assert now <= length(of, [0] * (len(of) - 1) + [FEW])
+    source = max((i for i, n in enumerate(shares) if n), key=lambda i: of[i].reach.end(shares[i], of[i].low))
+    for i in range(len(of)):
+        if i != source:
+            step = list(shares)
+            step[source] -= 1
+            step[i] += 1
+            assert length(of, step) >= now or step[source] < 0
+
+
+def planned(name: str, p: Problem) -> Plan:
+    policy = find(name)
+    assert isinstance(policy, StaticPolicy)
+    plan = policy.plan(p)
+    verify(plan, p.graph, p.machine, p)
+    return plan
+
+
+@settings(max_examples=150, deadline=None)
+@given(cpu=st.floats(0.1, 10.0), gpu=st.floats(0.1, 10.0), once=st.sampled_from([0.0, 0.05]))
+def test_one_kernel_on_two_devices_is_split_at_the_best_place(cpu: float, gpu: float, once: float) -> None:
+    """Against all splits, with the time of each written down: the GPU's rows are uploaded first."""
+    p = one_kernel((cpu, gpu), (HOST, 1), once)
+
+    def took(n: int) -> float:
+        ends = [0.0]
+        if n:
+            ends.append(0.001 * ROW * n + once + (gpu - once) * n / GROUPS)
+        if n < GROUPS:
+            ends.append(once + (cpu - once) * (GROUPS - n) / GROUPS)
+        return max(ends)
+
+    best = min(took(n) for n in range(GROUPS + 1))
+    assert planned("balance", p).makespan == pytest.approx(best)
+    assert planned("mkmd", p).makespan >= best * (1 - 1e-9)
+    assert planned("mkmd_coarse", p).makespan == pytest.approx(min(took(0), took(GROUPS)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), max_size=8), st.integers(0, 10), st.integers(1, 4))
+def test_slots_against_a_row_of_booleans(wanted: list[tuple[int, int]], ready: int, seconds: int) -> None:
+    found, busy = Slots(), [False] * 60
+    taken = []
+    for begin, long in wanted:
+        start = found.first(begin, long)
+        at = next(t for t in range(begin, 60) if not any(busy[t : t + long]))
+        assert start == at
+        found.take(start, start + long)
+        taken.append((start, start + long))
+        busy[at : at + long] = [True] * long
+    idle = [t for a, b in found.idle(ready, 40) for t in range(int(a), int(b))]
+    assert idle == [t for t in range(ready, 40) if not busy[t]]
+    for start, end in taken:
+        found.free(start, end)
+    assert found.starts == found.ends == []
+    assert found.first(ready, seconds) == ready
