@@ -1,36 +1,46 @@
-"""``manycl analyze``: what each kernel of a file does with its arguments, as tables or as JSON."""
+"""``manycl analyze``: what each kernel of a file does with its arguments, as text, JSON or picture."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from manycl.cli import analyze_launch, options
 from manycl.errors import ManyclError
+from manycl.expressions import suggest
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from manycl.analysis import ArgumentFacts, KernelFacts, ProgramFacts
+    from manycl.report.analysis_launch import LaunchView
 
 HELP = "What each kernel of an OpenCL C file reads and writes, from its source alone"
 
 _EPILOG = """\
-The direction of a buffer is derived from what the kernel does with every pointer to it: through
-aliases, casts, called functions and atomics. Where the analysis cannot tell, the buffer counts as
-read and written, and the notes say why.
+Every access to a buffer is shown in its elements, with the loops and conditions under which it
+happens, for any launch; a[i:4] are four elements from i on. What cannot be followed counts as
+touched everywhere, and the reason is told. docs/analysis.md explains how to read all of it.
 
 example: with scale.cl being
-  kernel void scale(global float *y, global const float *x, float a)
-  { y[get_global_id(0)] = a * x[get_global_id(0)]; }
+  kernel void scale(global float *y, global const float *x, float a, int n)
+  { int i = get_global_id(0); if (i < n) y[i] = a * x[i]; }
   $ manycl analyze scale.cl
-shows y as written, x as read and a as a scalar. Macros of the host program are given here, too:
+shows that y[gid0] is written and x[gid0] read, both if gid0 < n. With a launch, it shows the exact
+regions of a range of work-groups, along which dimensions the launch may be split over devices
+(or which accesses forbid it), and draws a picture:
+  $ manycl analyze scale.cl scale --global 1024 --local 64 --arg n=1000 --groups 0:4:8
+  $ manycl analyze matmul.cl mm --global 4096,4096 --local 16,16 --arg n=4096 --picture mm.png
+A scalar takes its value, a buffer its size in elements or bytes, or the buffer that it shares; a
+buffer without a size gets the smallest one that holds its accesses:
+  $ manycl analyze fir.cl fir --global 1024 --local 64 --arg n=1000 --arg in=n+16 --arg out=64KiB
+Macros of the host program are given here, too:
   $ manycl analyze matmul.cl -D TILE=16 -I include --build-options "-cl-std=CL2.0"
-  $ manycl analyze matmul.cl --kernel matmul --json | jq '.kernels[0].arguments[].direction'
+  $ manycl analyze matmul.cl --json | jq '.kernels[].symbolic.accesses[].elements'
 """
 
 
@@ -51,6 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.parse_known_args = lambda args=None, namespace=None: parse(_joined(args), namespace)  # type: ignore
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE.cl", help="OpenCL C source")
+    parser.add_argument("kernel", metavar="KERNEL", nargs="*", help="only these kernels; default: all")
     parser.add_argument("-D", dest="define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
     parser.add_argument(
         "-I",
@@ -64,27 +75,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--build-options", metavar="OPTIONS", default="", help="options as for clBuildProgram, in one string"
     )
     parser.add_argument(
-        "--kernel", metavar="NAME", action="append", default=[], help="only this kernel (may be repeated)"
+        "--kernel", dest="also", metavar="NAME", action="append", default=[], help="only this kernel, too"
     )
     parser.add_argument("--all", action="store_true", help="show long lists as a whole")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON (docs/analysis.md)")
+    analyze_launch.add_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from manycl.analysis import parse_program
 
+    launch = analyze_launch.wanted(args)
+    if args.picture:
+        options.writable({"--picture": args.picture})
+        analyze_launch.picture_kind(args.picture)
     source = _read(args.file)
-    options = [*(f"-D{word}" for word in args.define), *(f"-I{folder}" for folder in args.include)]
+    words = [*(f"-D{word}" for word in args.define), *(f"-I{folder}" for folder in args.include)]
     try:
-        options += shlex.split(args.build_options)
+        words += shlex.split(args.build_options)
     except ValueError as error:
         raise ManyclError(f"--build-options {args.build_options!r}: {error}") from None
-    program = parse_program(source, path=args.file, options=options)
-    kernels = _chosen(program, args.kernel)
+    program = parse_program(source, path=args.file, options=words)
+    kernels = _chosen(program, [*args.kernel, *args.also])
+    view = None
+    if launch:
+        view = analyze_launch.chosen(args, program, _only(program, kernels))
+    if args.picture and view is not None:
+        from manycl.report.analysis_figure import picture
+
+        Path(args.picture).write_bytes(picture(view, analyze_launch.picture_kind(args.picture)))
     if args.json:
-        print(json.dumps(as_json(program, kernels), indent=2))
+        print(json.dumps(as_json(program, kernels, view), indent=2))
     else:
-        _show(program, kernels, args.all)
+        _show(program, kernels, view, args.all)
     return 0
 
 
@@ -99,24 +122,39 @@ def _chosen(program: ProgramFacts, names: list[str]) -> list[KernelFacts]:
     for name in names:
         if name not in program.kernels:
             known = ", ".join(program.kernels) or "none"
-            raise ManyclError(f"{program.path} has no kernel {name!r}", hint=f"its kernels: {known}")
+            near = suggest(name, program.kernels)
+            raise ManyclError(f"{program.path} has no kernel {name!r}{near}", hint=f"its kernels: {known}")
     return [kernel for name, kernel in program.kernels.items() if not names or name in names]
 
 
-def as_json(program: ProgramFacts, kernels: list[KernelFacts]) -> dict[str, Any]:
-    """The stable form for machines: ``{"file", "kernels": [{..., "arguments": [...]}], "warnings"}``."""
+def _only(program: ProgramFacts, kernels: list[KernelFacts]) -> KernelFacts:
+    """A launch is one kernel's."""
+    if len(kernels) == 1:
+        return kernels[0]
+    names = ", ".join(kernel.name for kernel in kernels) or "none"
+    raise ManyclError(f"{program.path}: a launch is of one kernel; which?", hint=f"its kernels: {names}")
+
+
+def as_json(program: ProgramFacts, kernels: list[KernelFacts], view: LaunchView | None = None) -> dict[str, Any]:
+    """The stable form for machines, which docs/analysis.md describes: ``{"file", "kernels", "warnings"}``."""
+    from manycl.analysis import service
+    from manycl.report import analysis_json, analysis_launch
+
     rows = []
     for kernel in kernels:
-        row = dataclasses.asdict(kernel)
-        row["arguments"] = [dataclasses.asdict(a) | {"direction": a.direction} for a in kernel.arguments]
+        summary = service.symbolic(program, kernel.name)
+        row = analysis_json.facts_dict(kernel) | {"symbolic": analysis_json.summary_dict(kernel, summary)}
+        if view is not None:
+            row["launch"] = analysis_launch.as_dict(view)
         rows.append(row)
     return {"file": program.path, "kernels": rows, "warnings": list(program.warnings)}
 
 
-def _show(program: ProgramFacts, kernels: list[KernelFacts], everything: bool) -> None:
+def _show(program: ProgramFacts, kernels: list[KernelFacts], view: LaunchView | None, everything: bool) -> None:
     from rich.console import Console
 
     from manycl.analysis import service
+    from manycl.report import analysis_launch
     from manycl.report.analysis_text import symbolic
 
     console = Console(highlight=False, soft_wrap=False)
@@ -126,8 +164,9 @@ def _show(program: ProgramFacts, kernels: list[KernelFacts], everything: bool) -
         heading = f"{kernel.name} ({program.path}:{kernel.line}): {_traits(kernel)}"
         console.print(heading, markup=False, soft_wrap=True)
         console.print(_table(kernel))
-        summary = service.symbolic(program, kernel.name)
-        lines = symbolic(kernel, summary, program.path, everything=everything)
+        lines = symbolic(kernel, service.symbolic(program, kernel.name), program.path, everything=everything)
+        if view is not None:
+            lines += ["", *analysis_launch.lines(view, everything=everything)[:-1]]
         console.print("\n".join([*lines, ""]), markup=False, soft_wrap=True)
     for warning in program.warnings:
         console.print(warning, markup=False, soft_wrap=True)

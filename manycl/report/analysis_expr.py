@@ -169,14 +169,19 @@ class Reader:
 
     def loop(self, loop: Loop) -> str:
         """``k in 0..n``: from 0 up to n, without n; nothing if n is not positive."""
-        if loop.trips is None:
+        end = self.bound(loop)
+        if not end:
             return f"{loop.name} in 0..? ({loop.reason or f'the loop in line {loop.line}'})"
-        ends = list(dict.fromkeys(_ends(loop.trips)))
-        words = [self._end(end) for end in ends]
-        end = words[0] if len(words) == 1 else f"min({', '.join(words)})"
         if " " in end and not end.endswith(")"):
             end = f"({end})"
         return f"{loop.name} in 0..{end}" + ("" if loop.exact else f" at most ({loop.reason})")
+
+    def bound(self, loop: Loop) -> str:
+        """What a loop's counter stays below; empty if that is not known."""
+        if loop.trips is None:
+            return ""
+        words = [self._end(end) for end in dict.fromkeys(_ends(loop.trips))]
+        return words[0] if len(words) == 1 else f"min({', '.join(words)})"
 
     def _end(self, end: Expr) -> str:
         """A trip count; negative ones count as none, so that it does not matter how they are rounded."""

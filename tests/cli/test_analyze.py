@@ -65,6 +65,9 @@ odd ({file}:14): 1 dimension
 """
 
 
+LONG = "".join(f"  a[{3 * i}] = b[0];\n" for i in range(20))
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     path = tmp_path / "k.cl"
@@ -92,6 +95,7 @@ def test_json(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(found) == {"file", "kernels", "warnings"}
     assert found["file"] == file
     (kernel,) = found["kernels"]
+    assert [a["elements"] for a in kernel.pop("symbolic")["accesses"] if a["name"] == "table"] == ["table[0]"]
     first, second = kernel.pop("arguments")[:2]
     assert kernel == {
         "name": "blend",
@@ -189,8 +193,32 @@ def test_a_folder_and_bytes_of_another_encoding(tmp_path: Path, capsys: pytest.C
     assert analyze(capsys, str(path))[0] == 0
 
 
+def test_long_lists_are_cut_unless_all_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "long.cl"
+    path.write_text(f"kernel void k(global int *a, global int *b) {{\n{LONG}}}")
+    short, whole = analyze(capsys, str(path))[1], analyze(capsys, str(path), "--all")[1]
+    assert short.count("writes") == 8
+    assert "\n  ... and 12 more\n" in short
+    assert whole.count("writes") == 20
+    assert "more" not in whole
+
+
+def test_a_kernel_of_which_nothing_is_known_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "j.cl"
+    path.write_text("kernel void k(global int *a, int n) { again: a[n] = 1; if (n-- > 0) goto again; }")
+    out = analyze(capsys, str(path), "k")[1]
+    assert "what it touches is not known: " in out
+    assert "goto" in out
+    status, out, _ = analyze(capsys, str(path), "k", "--global=64", "--local=16", "--arg=n=3", "--arg=a=10")
+    assert status == 0
+    assert "writes a  [0, 10)  interval, 40 B (100.0 %), at most: " in out
+    assert "dimension 0 does not split\n" in out
+
+
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["analyze", "--help"])
     assert caught.value.code == 0
-    assert "manycl analyze scale.cl" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "manycl analyze scale.cl" in out
+    assert "--picture mm.png" in out
