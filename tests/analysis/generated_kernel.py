@@ -7,6 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from generated_accesses import (
+    ArgumentPointer,
+    Data,
+    DataLoad,
+    DataMix,
+    DataOf,
+    Place,
+    Pointer,
+    PointerSum,
+    PointerVariable,
+)
 from generated_expressions import (
     INT,
     LONG,
@@ -34,20 +45,11 @@ from generated_expressions import (
 from generated_loops import LoopMaker
 from generated_places import PlaceMaker
 from generated_statements import (
-    ArgumentPointer,
     CallStatement,
     CallValue,
-    Data,
-    DataLoad,
-    DataMix,
-    DataOf,
     Helper,
     If,
     Leave,
-    Place,
-    Pointer,
-    PointerSum,
-    PointerVariable,
     Set,
     SetArray,
     SetPointer,
@@ -86,6 +88,11 @@ class KernelMaker:
         self.data = list(self.parameters)
         if len(self.data) > 1 and r.random() < 0.4:
             self.data[1].kind = self.data[0].kind
+        # about half of the kernels are tidy: every work-item stores to elements of its own, and reads others' nowhere
+        self.tidy = r.random() < 0.5
+        self.outputs = self.data[: r.randint(1, 2)] if self.tidy else self.data
+        self.inputs = [p for p in self.data if p not in self.outputs] if self.tidy else self.data
+        self.own = {p.name: (r.choice([1, 1, 2, 3, 4]), r.choice([1, 1, 1, 1, 2, 3, 4])) for p in self.outputs}
         self.table = Parameter("steer", INT, "table") if r.random() < 0.35 else None
         scalars = [
             Parameter(f"n{k}", r.choice((INT, INT, UINT, ULONG, SHORT)), "scalar") for k in range(r.randint(0, 2))
@@ -103,7 +110,8 @@ class KernelMaker:
         self.helpers: list[Helper] = []
         table, self.table = self.table, None  # helpers see their parameters only
         for _ in range(r.choice([0, 0, 1, 1, 2])):
-            self.helpers.append(r.choice([self._value_helper, self._writer_helper, self._out_helper])(self.new("h")))
+            makers = [self._value_helper, self._out_helper, *([] if self.tidy else [self._writer_helper])]
+            self.helpers.append(r.choice(makers)(self.new("h")))
         self.table, self.pointers, self.depth = table, [], 0
         self.scope = [Variable(p.name, p.kind) for p in scalars]
 
@@ -233,7 +241,7 @@ class KernelMaker:
 
     def data_value(self, depth: int = 0) -> Data:
         pick = self.r.random()
-        if pick < 0.35 or depth > 1:
+        if pick < 0.35 or depth > 1 or not (self.inputs or self.pointers):
             return DataOf(self.leaf())
         if pick < 0.75:
             return DataLoad(self.places.place(self.some_pointer()))
@@ -243,11 +251,38 @@ class KernelMaker:
     def some_pointer(self) -> Pointer:
         if self.pointers and (self.inside or self.chance(0.35)):
             return self.r.choice(self.pointers)
-        p = self.r.choice(self.data)
+        p = self.r.choice(self.inputs or self.data)
         return ArgumentPointer(p.name, p.kind)
 
     def store(self) -> Statement:
-        return self.store_at(self.some_pointer())
+        return self._own_store() if self.tidy else self.store_at(self.some_pointer())
+
+    def _linear(self) -> Expression:
+        """A number that no other work-item has."""
+        n, d = self.dimensions, self.r.randrange(3)
+        total: Expression = Query("global_id", n - 1)
+        if n == 1 and d == 0:
+            first = Binary("*", Query("group_id", 0), Query("local_size", 0))
+            return Cast(self.r.choice((INT, UINT, SIZE)), Binary("+", first, Query("local_id", 0)))
+        for k in reversed(range(n - 1)):
+            if d == 0:
+                width: Expression = Binary("+", Query("global_size", k), Query("global_offset", k))
+            else:
+                width = Literal({2: 17, 3: 10}[n])
+            total = Binary("+", Binary("*", total, width), Query("global_id", k))
+        return Cast(self.r.choice((INT, INT, UINT, SIZE, LONG)), total)
+
+    def _own_store(self) -> Statement:
+        """To one of ``block`` pieces, each of some scalars, that belong to the work-item."""
+        p = self.r.choice(self.outputs)
+        block, lanes = self.own[p.name]
+        at = self._linear()
+        if block > 1:
+            inner = Builtin("min", (self.fit(self.affine(), block), Literal(block - 1)))
+            at = Binary("+", Binary("*", at, Literal(block)), inner)
+        how = "^=" if lanes == 1 and self.chance(0.15) else "="
+        pointer = ArgumentPointer(p.name, p.kind)
+        return Store(self.places.own(pointer, Fit(at, 1 << 12), lanes, how), self.data_value(), how)
 
     def store_at(self, pointer: Pointer) -> Statement:
         if pointer.element in (INT, UINT) and self.chance(0.03):
@@ -274,9 +309,11 @@ class KernelMaker:
         return Set(v.name, v.kind, Binary(operator, v, by), f"{v.name} {operator}= {by.text}")
 
     def pointer_declaration(self) -> Statement:
+        if not self.inputs:
+            return self.declaration()
         base = self.some_pointer()
         other = condition = None
-        twins = [p for p in self.data if p.kind == base.element]
+        twins = [p for p in self.inputs if p.kind == base.element]
         if isinstance(base, ArgumentPointer) and len(twins) > 1 and self.chance(0.4):
             other, condition = ArgumentPointer(self.r.choice(twins).name, base.element), self.condition(1)
         by: Expression = self.fit(self.affine(), 60)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from generated_expressions import INT, SHORT, UCHAR, UINT, ULONG, CType
-from generated_statements import ArgumentPointer, CastPointer, Place, Pointer
+from generated_accesses import ArgumentPointer, CastPointer, Place, Pointer
+from generated_expressions import INT, SHORT, UCHAR, UINT, ULONG, CType, Fit
 
 if TYPE_CHECKING:
     from generated_kernel import KernelMaker
@@ -32,6 +33,11 @@ class PlaceMaker:
             forms += [self._vload]
         return r.choice(forms)(pointer, how)
 
+    def own(self, pointer: Pointer, index: Fit, lanes: int, how: str) -> Place:
+        """So many scalars at a subscript that is known to fit."""
+        made = self._scalar(pointer, how) if lanes == 1 else self._vload(pointer, how, lanes)
+        return replace(made, index=index)
+
     def _scalar(self, pointer: Pointer, how: str) -> Place:
         size, name = pointer.element.nbytes, pointer.element.name
         form = "{p}[{i}]" if self.kernel.chance(0.8) else "*({p} + {i})"
@@ -47,8 +53,8 @@ class PlaceMaker:
     def _wide(self, pointer: Pointer, how: str) -> Place:
         return self._scalar(CastPointer(pointer, self.kernel.r.choice([UINT, ULONG])), how)
 
-    def _vload(self, pointer: Pointer, how: str) -> Place:
-        lanes, kind = self.kernel.r.choice([2, 2, 3, 4, 4, 8, 16]), pointer.element
+    def _vload(self, pointer: Pointer, how: str, width: int = 0) -> Place:
+        lanes, kind = width or self.kernel.r.choice([2, 2, 3, 4, 4, 8, 16]), pointer.element
         vector = _signed_vector(kind, lanes)
         load = f"vload{lanes}({{i}}, {{p}}).{self.kernel.r.choice(['s0', 's1'])}"
         store = f"vstore{lanes}(({vector})(({kind.name})HASH({{v}})), {{i}}, {{p}})"
