@@ -24,3 +24,13 @@ def debug() -> int:
 def zero_copy() -> bool:
     """MANYCL_ZERO_COPY: 0 gives CPU devices memory of their own instead of the host's (default: 1)."""
     return os.environ.get("MANYCL_ZERO_COPY", "1") != "0"
+
+
+def data() -> str:
+    """MANYCL_DATA: the folder that measurements are kept in (default: the user's data folder)."""
+    return os.environ.get("MANYCL_DATA", "")
+
+
+def learning() -> bool:
+    """MANYCL_MODELS: 0 neither reads nor keeps measurements of earlier sessions (default: 1)."""
+    return os.environ.get("MANYCL_MODELS", "1") != "0"

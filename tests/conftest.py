@@ -26,6 +26,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "POCL_MAX_PTHREAD_COUNT": "4",  # four one-core sub-devices on any machine
         "POCL_WORK_GROUP_SPECIALIZATION": "0",  # compile once per kernel, not once per size
         "PYOPENCL_NO_CACHE": "1",
+        "MANYCL_DATA": str(_FOLDER / "data"),  # never the user's own
+        "MANYCL_MODELS": "0",  # no test learns from another
         "OCLGRIND_NUM_THREADS": "1",  # work-groups one after another: the same run every time
     }
 

@@ -1,189 +1,260 @@
-"""How long launches and transfers will take: measured where they have been measured, else an honest first
-guess.
+"""How long launches and transfers will take: of all models of a kernel on a device, the surest.
 
-A launch that was measured on a device takes the median of its measurements there (the first one, which may
-hold compilation and page faults, only counts while it is alone), so one bad sample cannot idle a device. A
-launch that was never measured takes
-
-    launch_overhead + max(64 operations x work-items / flops usable, bytes / bandwidth) x slowdown
-
-where *usable* is the share of the device that so few work-items can fill (:mod:`manycl.model.occupancy`) and
-every byte of a buffer counts once where it is read and once where it is written. 64 operations per work-item
-is an assumption, not a finding: it is good for comparing devices, not for predicting seconds. As soon as one
-device has measured the launch, the guesses for the others are scaled by the same factor (measured over
-guessed, within 1/1000 to 1000), so a kernel that does much more work than assumed looks expensive everywhere.
+A launch that was measured on the device takes what it took (:mod:`manycl.model.history`). Another launch of a kernel
+that was measured takes what MKMD's regression or REPARA's interpolation says, whichever has the narrower bar: the
+error that it has had in predicting real runs, else in predicting its own samples from one another, and wider outside of
+them. Where there are too few measurements for either, the first guess (:mod:`manycl.model.prior`) is scaled by what the
+kernel took over its guess at other sizes on the device, else on other devices; so a kernel that does much more work
+than assumed looks expensive everywhere. Where there is nothing, there is the first guess.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
-from typing import NamedTuple
 
 from manycl.graph.graph import Graph, Launch
-from manycl.machine import HOST, Device, Link, Machine
-from manycl.model.occupancy import share
+from manycl.graph.versions import preferred
+from manycl.machine import Device, Machine
+from manycl.model.history import History, Shape, identity, kernel_key, lone
+from manycl.model.occupancy import share_of
+from manycl.model.prior import MEASURED, Correction, correction, prior, ratio, scaled
+from manycl.model.transfer import Ends, Sharing, TransferModel
+from manycl.model.work import IMPOSSIBLE, NOTHING, Estimate, Work, implementation, product, work_of
 
-OPERATIONS_PER_ITEM = 64.0
-KEEP = 31  # measurements per launch and device; older ones are forgotten
-FACTOR_LIMIT = 1000.0
-DEFAULT_LINK = Link(HOST, HOST, bandwidth=10e9, latency=10e-6)
-"""What a link is taken to be where the machine does not describe it: 10 GB/s, 10 us."""
+__all__ = ["Estimate", "History", "ModelEstimates"]
 
-
-class KernelKey(NamedTuple):
-    """What makes two launches alike for the history: program, build options, kernel and NDRange (not the
-    arguments)."""
-
-    source: str
-    options: tuple[str, ...]
-    kernel: str
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...] | None
-
-
-def kernel_key(launch: Launch) -> KernelKey:
-    program = launch.program
-    return KernelKey(program.source, program.options, launch.kernel.name, launch.global_size, launch.local_size)
-
-
-class _Series:
-    """Measurements of one launch on one device."""
-
-    __slots__ = ("first", "median", "rest")
-
-    def __init__(self, first: float) -> None:
-        self.first = first
-        self.rest: deque[float] = deque(maxlen=KEEP)
-        self.median: float | None = first
-
-
-class History:
-    """Measured durations, in memory. Keys: :func:`kernel_key` and the device's name."""
-
-    def __init__(self) -> None:
-        self._series: dict[KernelKey, dict[str, _Series]] = {}
-
-    def observe(self, key: KernelKey, device: str, seconds: float) -> None:
-        """Take note of one run. What is no positive finite time (a driver without profiling) is ignored."""
-        if not 0.0 < seconds < math.inf:
-            return
-        of_key = self._series.get(key)
-        if of_key is None:
-            of_key = self._series[key] = {}
-        series = of_key.get(device)
-        if series is None:
-            of_key[device] = _Series(seconds)
-        else:
-            series.rest.append(seconds)
-            series.median = None
-
-    def median(self, key: KernelKey, device: str) -> float | None:
-        """Seconds of this launch on this device, or None when it never ran there."""
-        series = self._series.get(key, {}).get(device)
-        if series is None:
-            return None
-        if series.median is None:
-            series.median = median(series.rest)
-        return series.median
-
-    def count(self, key: KernelKey, device: str) -> int:
-        """How many measurements :meth:`median` rests on."""
-        series = self._series.get(key, {}).get(device)
-        return 0 if series is None else max(1, len(series.rest))
-
-
-def prior(launch: Launch, device: Device, nbytes: int) -> float:
-    """The first guess in seconds; ``nbytes`` of buffers are read and written. See the module's text."""
-    usable = device.flops * share(launch, device)
-    body = max(OPERATIONS_PER_ITEM * launch.work_items / usable, nbytes / device.bandwidth)
-    return device.launch_overhead + body * device.slowdown
+_INDEPENDENT = 4  # launches of a kernel from which on its models can contradict a single measurement
 
 
 class ModelEstimates:
     """Estimates for one graph on one machine; implements ``plan.problem.Estimates``.
 
-    The history is read once, when the first launch is asked for. Measurements of a slowed-down device include
-    its slow-down already; guesses are multiplied by it.
+    The history is read once, when the first launch is asked for. ``sharing``: what is known of transfers at the same
+    time.
     """
 
-    def __init__(self, graph: Graph, machine: Machine, history: History | None = None) -> None:
+    def __init__(
+        self, graph: Graph, machine: Machine, history: History | None = None, sharing: Sharing | None = None
+    ) -> None:
         self._graph = graph
         self._machine = machine
-        self._history = history or History()
+        self._history = history if history is not None else History()
+        self._transfers = TransferModel(machine, sharing if sharing is not None else Sharing())
 
     def launch(self, node: int, device: int) -> float:
+        """Seconds of a node on a device of the machine; infinite where no version of it is for such a device."""
+        return self._seconds[node][device]
+
+    def estimate(self, node: int, device: int) -> Estimate:
+        """The same with its error bar, and where it comes from."""
         return self._rows[node][device]
 
+    def groups(self, node: int, device: int, count: int) -> float:
+        """Seconds of a range of ``count`` work-groups of a node: the launch overhead, and of the rest in proportion,
+        but no less than so few work-groups take that leave some of the device idle."""
+        whole = self._seconds[node][device]
+        task = self._graph.nodes[node]
+        if not isinstance(task, Launch) or whole == math.inf:
+            return whole
+        place = self._machine.devices[device]
+        chosen = implementation(task, place.kind)
+        items = product(chosen.global_size)
+        all_groups = items // product(chosen.local_size) if chosen.local_size else items
+        if count >= all_groups:
+            return whole
+        part = count / all_groups
+        known = all_groups if chosen.local_size else 0
+        full, some = share_of(items, known, place), share_of(items * part, known * part, place)
+        overhead = min(place.launch_overhead, whole / 2)
+        return overhead + (whole - overhead) * min(1.0, part * full / some)
+
+    def version(self, node: int, device: int) -> int:
+        """Which of a node's versions the times are for: what the run would take, the first that is preferred there."""
+        task = self._graph.nodes[node]
+        if not isinstance(task, Launch) or not task.versions:
+            return 0
+        return next(iter(preferred(task.versions, self._machine.devices[device].kind)), 0)
+
     def transfer(self, nbytes: int, source: int, target: int) -> float:
-        if source == target:
-            return 0.0
-        route = self._routes.get((source, target))
-        if route is None:
-            route = self._routes[source, target] = self._route(source, target)
-        latency, per_byte = route
-        return latency + nbytes * per_byte
+        """Seconds to move ``nbytes`` from a memory to another when nothing else moves."""
+        return self._transfers.seconds(nbytes, source, target)
+
+    def transfer_among(self, nbytes: int, source: int, target: int, others: Sequence[Ends]) -> float:
+        """The same while transfers between the memories ``others`` go on (MKMD, Eq. 6)."""
+        return self._transfers.seconds(nbytes, source, target, others)
 
     @cached_property
-    def _routes(self) -> dict[tuple[int, int], tuple[float, float]]:
-        return {}
-
-    def _route(self, source: int, target: int) -> tuple[float, float]:
-        """Latency and seconds per byte of the direct link, else of the way through the host."""
-        direct = self._machine.link(source, target)
-        if direct is not None:
-            return direct.latency, 1.0 / direct.bandwidth
-        if HOST in (source, target):
-            return DEFAULT_LINK.latency, 1.0 / DEFAULT_LINK.bandwidth
-        up, down = self._route(source, HOST), self._route(HOST, target)
-        return up[0] + down[0], up[1] + down[1]
+    def _seconds(self) -> list[tuple[float, ...]]:
+        seconds: dict[int, tuple[float, ...]] = {}
+        out: list[tuple[float, ...]] = []
+        for row in self._rows:
+            found = seconds.get(id(row))
+            if found is None:
+                found = seconds[id(row)] = tuple(e.seconds for e in row)
+            out.append(found)
+        return out
 
     @cached_property
-    def _rows(self) -> list[tuple[float, ...]]:
-        """Per node, the seconds on each device; computed once per kind of launch."""
-        size = {key: buffer.nbytes for key, buffer in self._graph.buffers.items()}
-        kinds: dict[object, tuple[float, ...]] = {}
-        nothing = (0.0,) * len(self._machine.devices)
-        rows: list[tuple[float, ...]] = []
-        for node in self._graph.nodes:
-            if not isinstance(node, Launch):
+    def _rows(self) -> list[tuple[Estimate, ...]]:
+        """Per node, the estimates for each device; computed once per kind of launch."""
+        predictor = Predictor(self._machine, self._history)
+        kinds: dict[object, tuple[Estimate, ...]] = {}
+        nothing = (NOTHING,) * len(self._machine.devices)
+        rows: list[tuple[Estimate, ...]] = []
+        for node, task in enumerate(self._graph.nodes):
+            if not isinstance(task, Launch):
                 rows.append(nothing)
                 continue
-            nbytes = 0
-            for key in node.reads:
-                nbytes += size[key]
-            for key in node.writes:
-                nbytes += size[key]
-            kind = (id(node.program), node.kernel.name, node.global_size, node.local_size, nbytes)
+            nbytes = buffer_bytes(self._graph, node)
+            kind = (launch_kind(task), nbytes)
             row = kinds.get(kind)
             if row is None:
-                row = kinds[kind] = self._row(node, nbytes)
+                row = kinds[kind] = predictor.row(task, nbytes)
             rows.append(row)
         return rows
 
-    def _row(self, launch: Launch, nbytes: int) -> tuple[float, ...]:
-        devices = self._machine.devices
-        key = kernel_key(launch)
-        measured = [self._history.median(key, d.name) for d in devices]
-        guessed = [prior(launch, d, nbytes) for d in devices]
-        factor = _factor(measured, guessed, devices)
-        return tuple(
-            m if m is not None else d.launch_overhead + (g - d.launch_overhead) * factor
-            for m, g, d in zip(measured, guessed, devices, strict=True)
-        )
+
+def launch_kind(launch: Launch) -> tuple[object, ...]:
+    """What launches of one graph have in common that take equally long."""
+    versions = tuple((id(v.program), v.kernel.name, v.global_size, v.local_size) for v in launch.versions)
+    return id(launch.program), launch.kernel.name, launch.global_size, launch.local_size, versions
 
 
-def _factor(measured: Sequence[float | None], guessed: Sequence[float], devices: Sequence[Device]) -> float:
-    """How many times longer than guessed the launch took where it was measured (median over devices; 1:
-    nowhere)."""
-    ratios = [
-        max(m - d.launch_overhead, m * 0.5) / (g - d.launch_overhead)
-        for m, g, d in zip(measured, guessed, devices, strict=True)
-        if m is not None and g > d.launch_overhead
-    ]
-    if not ratios:
-        return 1.0
-    return min(FACTOR_LIMIT, max(1.0 / FACTOR_LIMIT, median(ratios)))
+def buffer_bytes(graph: Graph, node: int) -> int:
+    """What a launch moves if it touches all of its buffers once: the bytes of those it reads, and of those it
+    writes."""
+    task, buffers, nbytes = graph.nodes[node], graph.buffers, 0
+    for key in task.reads:
+        nbytes += buffers[key].nbytes
+    for key in task.writes:
+        nbytes += buffers[key].nbytes
+    return nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A device, and how good first guesses for it are."""
+
+    device: Device
+    name: str  # its identity
+    measured: bool  # its numbers are measurements
+    seen: Correction
+
+    def guess(self, work: Work) -> Estimate:
+        return prior(work, self.device, measured=self.measured, seen=self.seen)
+
+
+class _Case:
+    """One launch on one device: everything that is known of it."""
+
+    def __init__(self, launch: Launch, nbytes: int, place: _Place, history: History) -> None:
+        chosen = implementation(launch, place.device.kind)
+        key = kernel_key(chosen)
+        self.place = place
+        self.work = work_of(launch, chosen, nbytes)
+        self.shape = Shape(chosen.global_size, self.work.f)
+        self.guess = place.guess(self.work)
+        self.here = history.on(key, place.name)
+        self.measured: Estimate | None = None
+        self.idle = 0
+        series = self.here.series.get(self.shape) if self.here is not None else None
+        if series is not None and series.count:
+            self.measured = series.estimate().times(place.device.slowdown)
+            self.idle = history.idle(key, self.shape, place.name)
+
+    @property
+    def solid(self) -> Estimate | None:
+        """What measurements of this very launch say, where there are several."""
+        return self.measured if self.measured is not None and self.measured.samples > 1 else None
+
+    @cached_property
+    def told(self) -> Estimate | None:
+        """What measurements of other launches of the kernel on the device say: the surest of the models and of the
+        guess scaled by them."""
+        if self.here is None:
+            return None
+        found: list[Estimate] = []
+        if self.measured is None or len(self.here.series) >= _INDEPENDENT:
+            found = [e.times(self.place.device.slowdown) for e in self.here.predictions(self.work)]
+        if ratios := self._at_other_sizes():
+            found.append(scaled(self.guess, self.place.device, ratios, "another size, scaled"))
+        return min(found, key=lambda e: e.spread, default=None)
+
+    @property
+    def known(self) -> Estimate | None:
+        return self.solid or self.told or self.measured
+
+    def _at_other_sizes(self) -> list[float]:
+        """Measured over guessed at the sizes that were measured on the device."""
+        out = []
+        device = self.place.device
+        for shape, series in self.here.series.items() if self.here is not None else ():
+            if shape != self.shape and series.count:
+                guess = self.place.guess(_resized(self.work, shape))
+                found = ratio(series.typical * device.slowdown, guess, device)
+                if found is not None:
+                    out.append(found)
+        return out
+
+
+def _resized(work: Work, shape: Shape) -> Work:
+    """The work of the same kernel at another size, in proportion."""
+    items = product(shape.global_size)
+    factor = items * shape.f / work.cost
+    return Work(
+        items,
+        max(1, round(work.work_groups * items / work.work_items)) if work.work_groups else 0,
+        shape.f,
+        {kind: n * factor for kind, n in work.operations.items()},
+        work.global_bytes * items / work.work_items,
+    )
+
+
+class Predictor:
+    """The decision between the models, for one machine and history."""
+
+    def __init__(self, machine: Machine, history: History) -> None:
+        self._history = history
+        self._places = []
+        for device in machine.devices:
+            name = identity(device)
+            measured = all(f"{device.name}.{n}" in machine.notes for n in MEASURED)
+            seen = correction(history.ratios(name).values())
+            self._places.append(_Place(device, name, measured, seen))
+
+    def row(self, launch: Launch, nbytes: int) -> tuple[Estimate, ...]:
+        """The estimates of a launch that reads and writes ``nbytes`` of buffers, for every device."""
+        able = [not launch.versions or bool(preferred(launch.versions, p.device.kind)) for p in self._places]
+        cases = [_Case(launch, nbytes, p, self._history) for p, a in zip(self._places, able, strict=True) if a]
+        found = iter([_choose(i, cases) for i in range(len(cases))])
+        return tuple(next(found) if a else IMPOSSIBLE for a in able)
+
+    def models(self, launch: Launch, nbytes: int, device: int) -> list[Estimate]:
+        """What each fitted model says of a launch on a device (without its slow-down), measured there or not."""
+        case = _Case(launch, nbytes, self._places[device], self._history)
+        return case.here.predictions(case.work) if case.here is not None else []
+
+
+def _choose(index: int, cases: Sequence[_Case]) -> Estimate:
+    case = cases[index]
+    if (solid := case.solid) is not None:
+        return solid
+    otherwise = case.told or _from_others(index, cases)
+    if case.measured is None:
+        return otherwise or case.guess
+    return case.measured if otherwise is None else lone(case.measured, otherwise, case.idle)
+
+
+def _from_others(index: int, cases: Sequence[_Case]) -> Estimate | None:
+    """The guess, scaled by what the launch took on other devices."""
+    ratios = []
+    for i, case in enumerate(cases):
+        if i != index and (known := case.known) is not None:
+            found = ratio(known.seconds, case.guess, case.place.device)
+            if found is not None:
+                ratios.append(found)
+    case = cases[index]
+    return scaled(case.guess, case.place.device, ratios, "another device, scaled") if ratios else None

@@ -33,9 +33,12 @@ class Interpolation:
         never below what proportion to the smallest size gives."""
         return _at(self.sizes, self.seconds, size)
 
-    def estimate(self, size: float) -> Estimate:
+    def estimate(self, size: float, error: float | None = None) -> Estimate:
+        """The time of a launch; outside of the data its bar widens and its source says so. ``error``: what the
+        model's error has turned out to be, where that is known."""
         distance = beyond(size, self.sizes[0], self.sizes[-1])
-        return around(self.at(size), self.error, distance, "interpolation", len(self.sizes), _UNSURE)
+        known = self.error if error is None else error
+        return around(self.at(size), known, distance, "interpolation", len(self.sizes), _UNSURE)
 
     def add(self, size: float, seconds: float) -> Interpolation:
         """The interpolation that knows one more size (or the size anew)."""

@@ -18,17 +18,25 @@ than this says)."""
 
 
 def share(launch: Launch, device: Device) -> float:
-    """Fraction of ``device`` that ``launch`` can use alone.
-
-    Work-groups cannot be divided between compute units: with fewer groups than units, the rest is idle. Where
-    the driver chooses the work-group size, the work-items alone decide.
-    """
-    items = launch.work_items
-    units = max(1, device.compute_units)
-    filled = items / (units * ITEMS_PER_UNIT.get(device.kind, 1))
-    if launch.local_size is not None and device.kind == "cpu":
+    """Fraction of ``device`` that ``launch`` can use alone."""
+    groups = 0
+    if launch.local_size is not None:
         group = 1
         for size in launch.local_size:
             group *= max(1, size)
-        filled = -(-items // group) / units
+        groups = -(-launch.work_items // group)
+    return share_of(launch.work_items, groups, device)
+
+
+def share_of(work_items: float, work_groups: float, device: Device) -> float:
+    """Fraction of ``device`` that so many work-items in so many work-groups (0: the driver chooses) can use.
+
+    A core runs whole work-groups: with fewer groups than cores, the rest is idle. Elsewhere, and where the
+    driver chooses the work-group size, the work-items alone decide.
+    """
+    units = max(1, device.compute_units)
+    if work_groups and device.kind == "cpu":
+        filled = work_groups / units
+    else:
+        filled = work_items / (units * ITEMS_PER_UNIT.get(device.kind, 1))
     return min(1.0, max(filled, 1e-6))

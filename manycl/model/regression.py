@@ -61,10 +61,12 @@ class Regression:
         """How many times outside of its data a launch lies (:func:`manycl.model.work.beyond`)."""
         return max(beyond(work_items, *self.items), beyond(cost, *self.costs))
 
-    def estimate(self, work_items: float, cost: float) -> Estimate:
-        """The time of a launch; outside of the domain its bar widens and its source says so."""
-        distance = self.distance(work_items, cost)
-        return around(self.seconds(work_items, cost), self.error, distance, "regression", self.samples, _UNSURE)
+    def estimate(self, work_items: float, cost: float, error: float | None = None) -> Estimate:
+        """The time of a launch; outside of the domain its bar widens and its source says so. ``error``: what the
+        model's error has turned out to be, where that is known."""
+        seconds, distance = self.seconds(work_items, cost), self.distance(work_items, cost)
+        known = self.error if error is None else error
+        return around(seconds, known, distance, "regression", self.samples, _UNSURE)
 
 
 def fit(samples: Sequence[Sample]) -> Regression | None:

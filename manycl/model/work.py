@@ -4,16 +4,19 @@ is."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from manycl.graph.graph import Launch, Version
+from manycl.graph.versions import preferred
 
 _NONE: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of a launch or of a range of its work-groups.
+    """The work of a launch or of a range of its work-groups (``work_groups`` 0: the driver chooses their size).
 
     ``f`` is the product of the trip counts of the kernel's loops, so that ``work_items * f`` is MKMD's cost function
     (Section 4, Eq. 1); 1 where nothing is known of them. ``operations`` are totals over the range by kind (empty:
@@ -60,7 +63,35 @@ class Estimate:
         return Estimate(*ends, self.source, self.error_percent, self.samples)
 
 
+def implementation(launch: Launch, kind: str) -> Launch | Version:
+    """What a device of a kind would run: the launch itself, or the version of it that is preferred there."""
+    if not launch.versions:
+        return launch
+    order = preferred(launch.versions, kind)
+    return launch.versions[order[0]] if order else launch
+
+
+def product(sizes: Sequence[int]) -> int:
+    n = 1
+    for size in sizes:
+        n *= size
+    return n
+
+
+def trip_counts(launch: Launch, chosen: Launch | Version) -> float:
+    """MKMD's f of a launch: 1 while nothing counts the kernel's loops."""
+    return 1.0
+
+
+def work_of(launch: Launch, chosen: Launch | Version, nbytes: int) -> Work:
+    """The work of a whole launch of an implementation, which reads and writes ``nbytes`` of buffers."""
+    items = product(chosen.global_size)
+    groups = -(-items // max(1, product(chosen.local_size))) if chosen.local_size is not None else 0
+    return Work(items, groups, trip_counts(launch, chosen), global_bytes=nbytes)
+
+
 NOTHING = Estimate(0.0, 0.0, 0.0, "nothing to do", 0.0)
+IMPOSSIBLE = Estimate(math.inf, math.inf, math.inf, "no version for such a device")
 
 
 def beyond(value: float, least: float, most: float) -> float:

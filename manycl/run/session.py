@@ -18,7 +18,10 @@ from manycl import flags
 from manycl.errors import DeviceError, GraphError, RunError, SourceError
 from manycl.graph.graph import Buffer, Graph, Launch
 from manycl.machine import HOST
-from manycl.model.estimate import History, ModelEstimates, kernel_key
+from manycl.model.estimate import History, ModelEstimates
+from manycl.model.learning import learn
+from manycl.model.measured import on_machine, sharing
+from manycl.model.store import Store
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, find
 from manycl.plan.problem import Problem, queue_counts
@@ -39,14 +42,30 @@ class Session:
     ``profile=False`` leaves the devices' clocks off: traces then hold no kernels and estimates stay first guesses, but
     NVIDIA's driver enqueues a kernel in 4.6 us instead of 10.
 
+    ``remember``: begin with what earlier sessions measured, and keep what this one measures when it is closed (None:
+    unless MANYCL_MODELS is 0). ``history``: measurements to begin with instead of those.
+
     Not for several threads at once: a lock lets one run in at a time.
     """
 
-    def __init__(self, devices: str | Sequence[str] | None = None, *, profile: bool = True) -> None:
-        self.machine, opened = open_devices(devices if devices is not None else flags.devices())
+    def __init__(
+        self,
+        devices: str | Sequence[str] | None = None,
+        *,
+        profile: bool = True,
+        remember: bool | None = None,
+        history: History | None = None,
+    ) -> None:
+        machine, opened = open_devices(devices if devices is not None else flags.devices())
+        self.store = Store() if (flags.learning() if remember is None else remember) else None
+        measurements = self.store.measurements() if self.store is not None else {}
+        self.machine = on_machine(machine, measurements)
+        self.sharing = sharing(self.machine, measurements)
         self.backend = OpenCLBackend(self.machine, opened, profile)
         self.directory = Directory()
-        self.history = History()
+        if history is None:
+            history = self.store.history() if self.store is not None else History()
+        self.history = history
         self.memory = self.backend.memory
         self._keys = count()
         self._garbage: list[int] = []
@@ -68,7 +87,11 @@ class Session:
         with self._lock:
             if not self._closed:
                 self._closed = True
+                with suppress(Exception):  # what cannot be learned from a failed run is not worth another error
+                    self._learn()
                 self.backend.close()
+                if self.store is not None:
+                    self.store.save(self.history)
                 for key in list(self.directory.valid):
                     self.memory.release(key)
 
@@ -201,7 +224,7 @@ class Session:
         return Problem(
             graph=graph,
             machine=self.machine,
-            estimates=ModelEstimates(graph, self.machine, self.history),
+            estimates=ModelEstimates(graph, self.machine, self.history, self.sharing),
             queues=queues,
             valid=valid,
             options=options,
@@ -225,14 +248,10 @@ class Session:
 
     def _learn(self) -> None:
         """Feed what has been measured since to the history."""
-        devices = self.machine.devices
-        observe = self.history.observe
         while self._unlearned:
             result = self._unlearned.popleft()
-            for node, device, seconds in result.record.durations():
-                launch = result.graph.nodes[node]
-                assert isinstance(launch, Launch)
-                observe(kernel_key(launch), devices[device].name, seconds)
+            versions = getattr(result.record, "versions", {})
+            learn(self.history, result.graph, self.machine, result.record.durations(), versions)
 
     def _collect(self) -> None:
         if self._garbage:

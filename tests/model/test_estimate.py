@@ -1,8 +1,9 @@
-"""Estimates: medians of what was measured, honest first guesses, transfers."""
+"""Estimates: measured times, models, first guesses, scaling, and what a bad sample may not do."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,10 +12,14 @@ from hypothesis import strategies as st
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
-from manycl.machine import HOST, Device, Link, Machine
-from manycl.model.estimate import FACTOR_LIMIT, KEEP, History, ModelEstimates, kernel_key, prior
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
+from manycl.machine import Device, Machine
+from manycl.model.estimate import History, ModelEstimates
+from manycl.model.history import KEEP, Shape, identity, kernel_key
+from manycl.model.learning import learn
 from manycl.model.occupancy import share
+from manycl.model.prior import FACTOR_LIMIT, correction, prior
+from manycl.model.work import Estimate, Work, work_of
 
 KERNEL = KernelFacts("k", 1, ())
 PROGRAM = ProgramFacts("source", ("-DN=1",), {"k": KERNEL})
@@ -37,26 +42,66 @@ def graph(*nodes: Launch | HostTask, buffers: tuple[int, ...] = ()) -> Graph:
     return builder.build()
 
 
+def guess(node: Launch, device: Device, nbytes: int = 0) -> float:
+    return prior(work_of(node, node, nbytes), device).seconds
+
+
+def observe(history: History, node: Launch, device: Device, *seconds: float) -> None:
+    for s in seconds:
+        history.next_run()
+        history.observe(kernel_key(node), Shape(node.global_size, 1.0), identity(device), s)
+
+
+def found(history: History, *nodes: Launch, machine: Machine = MACHINE) -> ModelEstimates:
+    return ModelEstimates(graph(*nodes), machine, history)
+
+
+# first guesses
+
+
 def test_prior_of_a_compute_bound_and_of_a_memory_bound_kernel() -> None:
     big = launch(1 << 20)
-    assert prior(big, SLOW, 0) == pytest.approx(1e-5 + 64 * (1 << 20) / 1e10)
-    assert prior(big, FAST, 0) == pytest.approx(2e-5 + 64 * (1 << 20) / 1e12)
-    assert prior(big, SLOW, 10**9) == pytest.approx(1e-5 + 0.1)
+    assert guess(big, SLOW) == pytest.approx(1e-5 + 64 * (1 << 20) / 1e10)
+    assert guess(big, FAST) == pytest.approx(2e-5 + 64 * (1 << 20) / 1e12)
+    assert guess(big, SLOW, 10**9) == pytest.approx(1e-5 + 0.1)
+
+
+def test_counted_operations_replace_the_assumption_and_narrow_the_bar() -> None:
+    assumed, counted = Work(1000, 100), Work(1000, 100, operations={"float.add": 1e9, "double.mul": 1e9})
+    first, second = prior(assumed, SLOW), prior(counted, SLOW, measured=True)
+    assert second.seconds == pytest.approx(1e-5 + 3e9 / 1e10)
+    assert second.spread < first.spread
+    assert "assumed" in first.source
+    assert "estimated" in first.source
+    assert "counted" in second.source
+    assert "measured" in second.source
 
 
 def test_prior_counts_a_buffer_per_direction() -> None:
-    found = ModelEstimates(graph(launch(1, None, (0,), (0, 1)), buffers=(10**9, 10**8)), MACHINE)
-    assert found.launch(0, 0) == pytest.approx(1e-5 + 2.1e9 / 1e10)
+    estimates = ModelEstimates(graph(launch(1, None, (0,), (0, 1)), buffers=(10**9, 10**8)), MACHINE)
+    assert estimates.launch(0, 0) == pytest.approx(1e-5 + 2.1e9 / 1e10)
 
 
 def test_few_work_items_cannot_use_the_whole_device() -> None:
-    tiny = launch(64)
-    assert prior(tiny, FAST, 0) - 2e-5 == pytest.approx(64 * 64 / (1e12 * 64 / (10 * 2048)))
+    assert guess(launch(64), FAST) - 2e-5 == pytest.approx(64 * 64 / (1e12 * 64 / (10 * 2048)))
 
 
-def test_slowdown_multiplies_the_guess() -> None:
-    slowed = replace(SLOW, slowdown=4.0)
-    assert prior(launch(1 << 20), slowed, 0) - 1e-5 == pytest.approx(4 * (prior(launch(1 << 20), SLOW, 0) - 1e-5))
+def test_slowdown_multiplies_guess_and_measurement() -> None:
+    slowed, node = replace(SLOW, slowdown=4.0), launch(1 << 20)
+    assert guess(node, slowed) - 1e-5 == pytest.approx(4 * (guess(node, SLOW) - 1e-5))
+    history = History()
+    observe(history, node, SLOW, 0.5, 0.5)
+    assert found(history, node, machine=Machine((slowed,))).launch(0, 0) == pytest.approx(2.0)
+
+
+def test_five_kernels_correct_the_next_guess_and_its_bar() -> None:
+    assert correction([2.0] * 4).kernels == 0
+    seen = correction([2.0, 3.0, 4.0, 5.0, 100.0])
+    assert seen.ratio == 4.0
+    plain, better = prior(Work(1 << 20, 0), SLOW), prior(Work(1 << 20, 0), SLOW, seen=seen)
+    assert better.seconds - 1e-5 == pytest.approx(4 * (plain.seconds - 1e-5))
+    assert better.low < better.seconds < better.high
+    assert "corrected" in better.source
 
 
 @pytest.mark.parametrize(
@@ -74,72 +119,227 @@ def test_share(device: Device, items: int, local: int | None, expected: float) -
     assert share(launch(items, local), device) == pytest.approx(expected)
 
 
-def test_a_measurement_replaces_the_guess() -> None:
+# measurements
+
+
+def test_a_measurement_replaces_the_guess_and_scales_it_at_other_sizes() -> None:
     history = History()
-    history.observe(kernel_key(launch(128)), "cpu0", 0.5)
-    found = ModelEstimates(graph(launch(128), launch(256)), MACHINE, history)
-    assert found.launch(0, 0) == 0.5
-    assert found.launch(1, 0) == pytest.approx(prior(launch(256), SLOW, 0))  # another NDRange is another launch
+    observe(history, launch(128), SLOW, 0.001)
+    estimates = found(history, launch(128), launch(256))
+    assert estimates.launch(0, 0) == 0.001
+    assert estimates.estimate(0, 0).source == "measured once"
+    # twice the work in twice the groups, on four cores instead of two
+    assert estimates.launch(1, 0) == pytest.approx(0.001, rel=0.01)
+    assert estimates.estimate(1, 0).source == "another size, scaled"
+
+
+def test_another_work_group_size_or_option_is_another_kernel() -> None:
+    history = History()
+    observe(history, launch(128), SLOW, 0.5)
+    other = replace_program(launch(128), ("-DN=2",))
+    estimates = found(history, launch(128, 32), other)
+    for node in (0, 1):
+        assert estimates.estimate(node, 0).source.startswith("prior")
+
+
+def replace_program(node: Launch, options: tuple[str, ...]) -> Launch:
+    return Launch(
+        "k", ProgramFacts("source", options, {"k": KERNEL}), KERNEL, node.global_size, node.local_size, (), (), ()
+    )
+
+
+def typical(samples: Sequence[float]) -> float:
+    history = History()
+    observe(history, launch(64), SLOW, *samples)
+    return found(history, launch(64)).launch(0, 0)
 
 
 def test_the_first_run_only_counts_while_it_is_alone() -> None:
-    history, key = History(), kernel_key(launch(1))
-    assert history.median(key, "cpu0") is None
-    history.observe(key, "cpu0", 100.0)
-    assert (history.median(key, "cpu0"), history.count(key, "cpu0")) == (100.0, 1)
-    for seconds in (3.0, 1.0, 2.0):
-        history.observe(key, "cpu0", seconds)
-    assert (history.median(key, "cpu0"), history.count(key, "cpu0")) == (2.0, 3)
+    assert typical([100.0]) == 100.0
+    assert typical([100.0, 3.0]) == 3.0
+    assert typical([100.0, 3.0, 1.0, 2.0]) == 2.0
+
+
+@given(st.lists(st.floats(1e-6, 10), min_size=1, max_size=KEEP - 1), st.integers(0, KEEP), st.floats(2, 1e6))
+def test_one_bad_sample_of_two_or_more_never_counts(good: list[float], where: int, factor: float) -> None:
+    where = min(where, len(good))
+    bad = max(good) * factor
+    result = typical([*good[:where], bad, *good[where:]])
+    assert min(good) <= result <= max(good)
 
 
 @given(st.lists(st.floats(1e-6, 10), min_size=3, max_size=KEEP))
-def test_one_bad_sample_does_not_move_the_median_out_of_the_good_ones(good: list[float]) -> None:
-    history, key = History(), kernel_key(launch(1))
-    for seconds in (5.0, *good[1:], 1e6):
-        history.observe(key, "cpu0", seconds)
-    found = history.median(key, "cpu0")
-    assert found == statistics.median([*good[1:], 1e6])
-    assert found is not None
-    assert found <= max(good[1:])
+def test_many_samples_give_their_median(samples: list[float]) -> None:
+    assert typical(samples) == statistics.median_low(samples[1:])
 
 
 def test_old_measurements_are_forgotten() -> None:
-    history, key = History(), kernel_key(launch(1))
-    for seconds in (9.0, *[8.0] * 100, *[1.0] * KEEP):
-        history.observe(key, "cpu0", seconds)
-    assert history.median(key, "cpu0") == 1.0
+    assert typical([9.0, *[8.0] * 100, *[1.0] * KEEP]) == 1.0
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
 def test_impossible_measurements_are_ignored(seconds: float) -> None:
-    history, key = History(), kernel_key(launch(1))
-    history.observe(key, "cpu0", seconds)
-    assert history.median(key, "cpu0") is None
+    history = History()
+    observe(history, launch(64), SLOW, seconds)
+    assert found(history, launch(64)).estimate(0, 0).source.startswith("prior")
+
+
+def test_the_bar_of_a_measured_launch_holds_its_scatter() -> None:
+    history = History()
+    observe(history, launch(64), SLOW, 1.0, *[0.9, 1.0, 1.1] * 5)
+    estimate = found(history, launch(64)).estimate(0, 0)
+    assert estimate.low < 0.9 < 1.1 < estimate.high < 1.3
+    assert estimate.error_percent == pytest.approx(6.5, abs=1.5)
+    assert (estimate.source, estimate.samples) == ("measured", 16)
 
 
 def test_other_devices_are_scaled_by_what_was_measured() -> None:
     node = launch(1 << 20)
-    guess = [prior(node, d, 0) for d in MACHINE.devices]
+    first = [guess(node, d) for d in MACHINE.devices]
     history = History()
-    history.observe(kernel_key(node), "gpu0", 2e-5 + 7 * (guess[1] - 2e-5))
-    found = ModelEstimates(graph(node), MACHINE, history)
-    assert found.launch(0, 0) == pytest.approx(1e-5 + 7 * (guess[0] - 1e-5))
-    history.observe(kernel_key(node), "gpu0", 1e9)
-    found = ModelEstimates(graph(node), MACHINE, history)
-    assert found.launch(0, 0) == pytest.approx(1e-5 + FACTOR_LIMIT * (guess[0] - 1e-5))
+    observe(history, node, FAST, 2e-5 + 7 * (first[1] - 2e-5))
+    estimates = found(history, node)
+    assert estimates.launch(0, 0) == pytest.approx(1e-5 + 7 * (first[0] - 1e-5))
+    assert estimates.estimate(0, 0).source == "another device, scaled"
+    history = History()
+    observe(history, node, FAST, 1e9)
+    assert found(history, node).launch(0, 0) == pytest.approx(1e-5 + FACTOR_LIMIT * (first[0] - 1e-5))
+
+
+def test_a_device_that_was_unlucky_once_gets_a_second_chance() -> None:
+    node, twin = launch(1 << 20), replace(SLOW, name="cpu1")
+    machine = Machine((SLOW, twin))
+    history = History()
+    observe(history, node, twin, 100.0)  # one bad sample, alone
+    observe(history, node, SLOW, 1.0, 1.0)
+    seen = []
+    for _ in range(30):
+        observe(history, node, SLOW, 1.0)
+        seen.append(found(history, node, machine=machine).launch(0, 1))
+    assert 10 < seen[0] <= 100
+    assert seen == sorted(seen, reverse=True)
+    assert seen[-1] < 1.1  # worth a try again
+    observe(history, node, twin, 100.0)  # it is slow indeed
+    assert found(history, node, machine=machine).launch(0, 1) == 100.0
+
+
+def test_a_single_measurement_that_fits_the_others_is_believed() -> None:
+    node, twin = launch(1 << 20), replace(SLOW, name="cpu1")
+    history = History()
+    observe(history, node, SLOW, 1.0, 1.0, 1.0)
+    observe(history, node, twin, 0.6)
+    for _ in range(50):
+        observe(history, node, SLOW, 1.0)
+    assert found(history, node, machine=Machine((SLOW, twin))).launch(0, 1) == 0.6
+
+
+# models
+
+
+def linear(size: int) -> float:
+    return 1e-4 + 2e-8 * size
+
+
+def test_two_sizes_are_interpolated_and_more_are_fitted() -> None:
+    history = History()
+    for size in (6400, 64000):
+        observe(history, launch(size), SLOW, linear(size), linear(size))
+    estimate = found(history, launch(32000)).estimate(0, 0)
+    assert estimate.source == "interpolation"
+    assert estimate.seconds == pytest.approx(linear(32000))
+    for size in (12800, 128000, 25600):
+        observe(history, launch(size), SLOW, linear(size), linear(size))
+    estimate = found(history, launch(99968)).estimate(0, 0)
+    assert estimate.source == "regression"
+    assert estimate.seconds == pytest.approx(linear(99968), rel=1e-6)
+    assert estimate.samples == 5
+
+
+def test_far_beyond_the_data_the_bar_says_so() -> None:
+    history = History()
+    for size in (6400, 64000, 12800, 128000, 25600):
+        observe(history, launch(size), SLOW, linear(size), linear(size))
+    estimates = found(history, launch(32000), launch(64 * 10**6))
+    assert estimates.estimate(1, 0).spread > 8.9 > 1.2 > estimates.estimate(0, 0).spread
+
+
+def test_a_single_bad_size_among_many_is_doubted() -> None:
+    history = History()
+    for size in (6400, 64000, 12800, 128000, 25600, 51200):
+        observe(history, launch(size), SLOW, linear(size), linear(size))
+    observe(history, launch(32000), SLOW, 100 * linear(32000))
+    for _ in range(30):
+        observe(history, launch(6400), SLOW, linear(6400))
+    estimate = found(history, launch(32000)).estimate(0, 0)
+    assert estimate.source == "measured once, doubted"
+    assert estimate.seconds < 1.2 * linear(32000)
+
+
+def test_learning_compares_predictions_with_what_came() -> None:
+    history = History()
+    sizes = [6400 * i for i in range(1, 13)]
+    for size in sizes:
+        learn(history, graph(launch(size)), MACHINE, [(0, 0, linear(size) * (1.1 if size > 40000 else 1.0))])
+    here = history.on(kernel_key(launch(1)), identity(SLOW))
+    assert here is not None
+    assert len(here.comparisons["prior"]) == 1
+    assert len(here.comparisons["interpolation"]) == len(sizes) - 2
+    error = here.error("interpolation")
+    assert error is not None
+    assert 0.001 < error < 0.1
+    assert found(history, launch(9600)).estimate(0, 0).error_percent == pytest.approx(
+        100 * (here.error(found(history, launch(9600)).estimate(0, 0).source) or 0)
+    )
+
+
+def test_learning_takes_the_slowdown_out() -> None:
+    history = History()
+    slowed = Machine((replace(SLOW, slowdown=4.0),))
+    learn(history, graph(launch(64)), slowed, [(0, 0, 4.0)])
+    assert found(history, launch(64), machine=Machine((SLOW,))).launch(0, 0) == 1.0
+
+
+def test_the_version_that_ran_is_the_one_that_is_learned() -> None:
+    other = ProgramFacts("other", (), {"k": KERNEL})
+    versions = (
+        Version(PROGRAM, KERNEL, (64,), (64,), ("gpu",)),
+        Version(other, KERNEL, (16,), (16,), ("cpu",)),
+    )
+    node = replace_versions(launch(64), versions)
+    history = History()
+    learn(history, graph(node), MACHINE, [(0, 0, 2.0), (0, 1, 3.0)])
+    estimates = found(history, node)
+    assert [estimates.launch(0, d) for d in (0, 1)] == [2.0, 3.0]
+    assert [estimates.version(0, d) for d in (0, 1)] == [1, 0]
+    only_gpu = replace_versions(launch(64), versions[:1])
+    assert found(history, only_gpu).launch(0, 0) == float("inf")
+
+
+def replace_versions(node: Launch, versions: tuple[Version, ...]) -> Launch:
+    return Launch("k", PROGRAM, KERNEL, node.global_size, node.local_size, (), (), (), versions=versions)
+
+
+# ranges, host tasks
+
+
+@given(st.integers(1, 512), st.integers(1, 512))
+def test_ranges_of_work_groups(groups: int, count: int) -> None:
+    estimates = ModelEstimates(graph(launch(64 * groups)), MACHINE)
+    for device in (0, 1):
+        whole = estimates.launch(0, device)
+        part = estimates.groups(0, device, count)
+        assert 0 < part <= whole * (1 + 1e-12)
+        if count >= groups:
+            assert part == whole
+        else:
+            assert part <= estimates.groups(0, device, count + 1) * (1 + 1e-12)
+            rest = estimates.groups(0, device, groups - count)
+            assert part + rest >= whole * (1 - 1e-12)  # splitting saves no work
 
 
 def test_host_tasks_take_no_time() -> None:
     assert ModelEstimates(graph(HostTask("h", print, (), (), ())), MACHINE).launch(0, 1) == 0.0
 
 
-def test_transfers() -> None:
-    links = (Link(HOST, 1, 1e10, 1e-5), Link(1, HOST, 5e9, 2e-5), Link(1, 2, 1e11, 1e-6))
-    where = Machine((SLOW, FAST, replace(FAST, name="gpu1", memory=2)), links)
-    transfer = ModelEstimates(graph(), where).transfer
-    assert transfer(10**9, 1, 1) == 0.0
-    assert transfer(10**9, HOST, 1) == pytest.approx(0.1 + 1e-5)
-    assert transfer(10**9, 1, HOST) == pytest.approx(0.2 + 2e-5)
-    assert transfer(10**9, 1, 2) == pytest.approx(0.01 + 1e-6)
-    # no link from 2: to the host at 10 GB/s and 10 us, then on
-    assert transfer(10**9, 2, 1) == pytest.approx((0.1 + 1e-5) + (0.1 + 1e-5))
+def test_estimates_scale_as_a_whole() -> None:
+    assert Estimate(1.0, 0.5, 2.0, "x", 3.0, 4).times(2) == Estimate(2.0, 1.0, 4.0, "x", 3.0, 4)

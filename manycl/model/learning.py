@@ -1,0 +1,58 @@
+"""Learning from real runs: durations into the history, and how good the predictions for them were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from manycl.graph.graph import Graph, Launch, Version
+from manycl.machine import Device, Machine
+from manycl.model.estimate import Predictor, buffer_bytes, launch_kind
+from manycl.model.history import PRIOR, History, KernelKey, Shape, identity, kernel_key
+from manycl.model.prior import prior
+from manycl.model.work import Work, implementation, work_of
+
+_NO_VERSIONS: Mapping[int, Version] = {}
+
+
+def learn(
+    history: History,
+    graph: Graph,
+    machine: Machine,
+    durations: Iterable[tuple[int, int, float]],
+    versions: Mapping[int, Version] = _NO_VERSIONS,
+) -> None:
+    """Feed (node, device, seconds) of one run to the history; seconds with the devices' slow-downs, as measured.
+
+    ``versions``: which version ran, of nodes that have several. Launches that the history does not know on their
+    device are first compared with what the models said of them.
+    """
+    devices = machine.devices
+    names = [identity(d) for d in devices]
+    seen: dict[object, tuple[KernelKey, Shape]] = {}
+    history.next_run()
+    for node, device, seconds in durations:
+        launch = graph.nodes[node]
+        assert isinstance(launch, Launch)
+        place = devices[device]
+        chosen = versions.get(node) or implementation(launch, place.kind)
+        kind = (launch_kind(launch), id(chosen) if launch.versions else 0, device)
+        known = seen.get(kind)
+        alone = seconds / place.slowdown
+        if known is None:
+            nbytes = buffer_bytes(graph, node)
+            work = work_of(launch, chosen, nbytes)
+            known = seen[kind] = kernel_key(chosen), Shape(chosen.global_size, work.f)
+            here = history.on(known[0], names[device])
+            if here is None:
+                _compare_guess(history, known[0], place, work, alone)
+            elif known[1] not in here.series and chosen is implementation(launch, place.kind):
+                for found in Predictor(machine, history).models(launch, nbytes, device):
+                    model = found.source.partition(",")[0]
+                    history.compare(known[0], names[device], model, found.seconds, alone)
+        history.observe(*known, names[device], alone)
+
+
+def _compare_guess(history: History, key: KernelKey, device: Device, work: Work, seconds: float) -> None:
+    """How the first guess, without the launch overhead, compares with the first measurement of a kernel."""
+    body = (prior(work, device).seconds - device.launch_overhead) / device.slowdown
+    history.compare(key, identity(device), PRIOR, body, max(seconds - device.launch_overhead, seconds * 0.5))

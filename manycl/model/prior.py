@@ -1,0 +1,105 @@
+"""The first guess for a kernel that never ran: a roofline.
+
+    launch overhead + max(operations / usable operations per second, bytes / bandwidth) x slow-down
+
+*usable* is the share of the device that so few work-items can fill (:mod:`manycl.model.occupancy`). Where the kernel's
+operations were not counted, a work-item is taken to have 64 a step of its loops: an assumption, good for comparing
+devices and not for predicting seconds, and the error bar says so. Device numbers that nobody measured (``manycl devices
+--measure``) widen it as well. What other kernels took on a device, compared with their first guesses, corrects the next
+one's (``Correction``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from manycl.machine import Device
+from manycl.model.occupancy import share_of
+from manycl.model.work import Estimate, Work
+
+OPERATIONS_PER_ITEM = 64.0
+MEASURED = ("flops", "bandwidth", "launch_overhead")
+"""The device's numbers that the guess rests on; where each comes from stands in ``Machine.notes``."""
+
+_WEIGHTS = (("double", 2.0), ("special", 8.0), ("iteration", 0.0))
+"""How many plain operations one of a kind is worth, by how the kind's name begins (others: 1); between cheap CPUs and
+dear GPUs."""
+_DIVISIONS = (".div", ".mod", ".rem")
+_DIVISION = 4.0
+_COUNTED = 3.0  # how many times off a roofline of counted operations may be: caches, latencies, vector units
+_ASSUMED = 10.0  # and one of assumed operations
+_ESTIMATED = 3.0  # what a device's estimated numbers add to either
+_ENOUGH = 5  # kernels after which what was seen replaces these factors
+_MOST_CORRECTION = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """How first guesses have compared with measurements on a device: their median ratio, and the ratios within which
+    nine of ten lie; ``kernels`` compared (0: none)."""
+
+    ratio: float = 1.0
+    low: float = 1.0
+    high: float = 1.0
+    kernels: int = 0
+
+
+NO_CORRECTION = Correction()
+
+
+def correction(ratios: Collection[float]) -> Correction:
+    """Of measured over guessed times, one a kernel; none before there are five kernels."""
+    seen = [min(_MOST_CORRECTION, max(1 / _MOST_CORRECTION, r)) for r in ratios if r > 0 and math.isfinite(r)]
+    if len(seen) < _ENOUGH:
+        return NO_CORRECTION
+    tenths = quantiles(seen, n=20, method="inclusive")
+    return Correction(median(seen), tenths[0], tenths[-1], len(seen))
+
+
+def prior(work: Work, device: Device, *, measured: bool = False, seen: Correction = NO_CORRECTION) -> Estimate:
+    """The first guess. ``measured``: the device's numbers are measurements."""
+    usable = device.flops * share_of(work.work_items, work.work_groups, device)
+    operations = sum(n * _weight(kind) for kind, n in work.operations.items())
+    counted = operations > 0
+    if not counted:
+        operations = OPERATIONS_PER_ITEM * work.cost
+    body = max(operations / usable, work.global_bytes / device.bandwidth) * device.slowdown
+    seconds = device.launch_overhead + body * seen.ratio
+    source = (
+        f"prior ({'counted' if counted else 'assumed'} operations, {'measured' if measured else 'estimated'} device)"
+    )
+    if seen.kernels:
+        low, high = seen.low / seen.ratio, seen.high / seen.ratio
+        percent = 50.0 * (high - low)
+        return Estimate(seconds, seconds * low, seconds * high, f"{source}, corrected", percent, seen.kernels)
+    reach = (_COUNTED if counted else _ASSUMED) * (1.0 if measured else _ESTIMATED)
+    return Estimate(seconds, seconds / reach, seconds * reach, source)
+
+
+def _weight(kind: str) -> float:
+    weight = next((w for start, w in _WEIGHTS if kind.startswith(start)), 1.0)
+    return weight * _DIVISION if kind.endswith(_DIVISIONS) else weight
+
+
+FACTOR_LIMIT = 1000.0
+_SCALED = 3.0  # how many times off a guess may be that was scaled by another size's or device's measurement
+
+
+def scaled(guess: Estimate, device: Device, ratios: Sequence[float], source: str) -> Estimate:
+    """A guess multiplied by what the same kernel took elsewhere over the guess for there (the ratios' median, within
+    1/1000 to 1000); the launch overhead is left as it is."""
+    factor = min(FACTOR_LIMIT, max(1.0 / FACTOR_LIMIT, median(ratios)))
+    overhead = min(device.launch_overhead, guess.seconds)
+    seconds = overhead + (guess.seconds - overhead) * factor
+    return Estimate(seconds, seconds / _SCALED, seconds * _SCALED, source, None, len(ratios))
+
+
+def ratio(measured: float, guess: Estimate, device: Device) -> float | None:
+    """Measured over guessed time without the launch overhead; None where the guess is nothing but overhead."""
+    body = guess.seconds - device.launch_overhead
+    if body <= 0:
+        return None
+    return max(measured - device.launch_overhead, measured * 0.5) / body

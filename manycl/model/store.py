@@ -1,0 +1,379 @@
+"""Measurements that outlive a session: one SQLite file in the user's data folder.
+
+Samples are only ever added, so processes that save at the same time lose nothing of each other's; SQLite's write-ahead
+log lets others read meanwhile. A file that is damaged is moved aside, not deleted, and a new one begun; a file of
+another version is left alone, and nothing is stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from manycl import flags
+from manycl.model.history import KEEP, PRIOR, Comparison, History, KernelKey, Shape, Stored
+
+if TYPE_CHECKING:
+    import sqlite3
+
+VERSION = 1  # of the tables below
+NAME = "models.sqlite"
+_WAIT = 10.0  # seconds that a process waits for others to finish writing
+_TABLES = """
+CREATE TABLE kernel (
+    id INTEGER PRIMARY KEY, text TEXT NOT NULL, name TEXT NOT NULL, local TEXT NOT NULL, UNIQUE (text, name, local));
+CREATE TABLE series (
+    id INTEGER PRIMARY KEY, kernel INTEGER NOT NULL REFERENCES kernel ON DELETE CASCADE, device TEXT NOT NULL,
+    global TEXT NOT NULL, f REAL NOT NULL, idle INTEGER NOT NULL DEFAULT 0, UNIQUE (kernel, device, global, f));
+CREATE TABLE sample (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, series INTEGER NOT NULL REFERENCES series ON DELETE CASCADE,
+    seconds REAL NOT NULL, at REAL NOT NULL);
+CREATE INDEX sample_of ON sample (series);
+CREATE TABLE comparison (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, kernel INTEGER NOT NULL REFERENCES kernel ON DELETE CASCADE,
+    device TEXT NOT NULL, model TEXT NOT NULL, predicted REAL NOT NULL, measured REAL NOT NULL, at REAL NOT NULL);
+CREATE INDEX comparison_of ON comparison (kernel, device);
+CREATE TABLE machine (
+    subject TEXT NOT NULL, name TEXT NOT NULL, value REAL NOT NULL, at REAL NOT NULL, PRIMARY KEY (subject, name));
+"""
+
+
+class StoreWarning(UserWarning):
+    """Measurements cannot be read or kept; everything else goes on."""
+
+
+class Row(NamedTuple):
+    """One series of the store, with its kernel."""
+
+    key: KernelKey
+    stored: Stored
+
+
+class Store:
+    """The file of a folder (None: :func:`default_folder`). Opened anew by every call; nothing is held in between."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.path = (folder if folder is not None else default_folder()) / NAME
+        self._off = False  # after a failure that trying again does not cure
+
+    # what sessions use
+
+    def load(self, key: KernelKey) -> list[Stored]:
+        """Everything about one kernel, for :class:`manycl.model.history.History`."""
+        where = "WHERE kernel.text = ? AND kernel.name = ? AND kernel.local = ?"
+        return [r.stored for r in self._rows(where, (key.text, key.kernel, _sizes(key.local_size)))]
+
+    def ratios(self, device: str) -> dict[KernelKey, float]:
+        """Measured over first guess of every kernel that ran on a device."""
+        query = """SELECT text, name, local, measured / predicted FROM comparison JOIN kernel ON kernel.id = kernel
+                   WHERE device = ? AND model = ? ORDER BY comparison.id"""
+        out: dict[KernelKey, float] = {}
+        with self._reading() as db:
+            if db is not None:
+                out = {_key(r): r[3] for r in db.execute(query, (device, PRIOR))}
+        return out
+
+    def history(self) -> History:
+        """A history that is filled from this store as it is asked."""
+        return History(self.load, self.ratios)
+
+    def save(self, history: History) -> None:
+        """Add what a history has learned since it was last saved. Never raises for the file's sake: a run's results
+        are worth more than what was learned from it."""
+        changed = [
+            (k, d, here)
+            for k, d, here in history.items()
+            if here.unsaved or any(s.unsaved for s in here.series.values())
+        ]
+        if not changed:
+            return
+        with self._writing() as db:
+            if db is None:
+                return
+            now = time.time()
+            for key, device, here in changed:
+                kernel = _kernel_id(db, key)
+                for shape, series in here.series.items():
+                    idle = 0 if series.unsaved else history.idle(key, shape, device)
+                    number = _series_id(db, kernel, device, shape, idle)
+                    db.executemany(
+                        "INSERT INTO sample (series, seconds, at) VALUES (?, ?, ?)",
+                        [(number, s, now) for s in series.unsaved[-KEEP - 1 :]],
+                    )
+                    _trim(db, "sample", "series = ?", (number,), KEEP + 1)
+                db.executemany(
+                    "INSERT INTO comparison (kernel, device, model, predicted, measured, at) VALUES (?, ?, ?, ?, ?, ?)",
+                    [(kernel, device, model, c.predicted, c.measured, now) for model, c in here.unsaved],
+                )
+                for model in {m for m, _ in here.unsaved}:
+                    where = "kernel = ? AND device = ? AND model = ?"
+                    _trim(db, "comparison", where, (kernel, device, model), 1 if model == PRIOR else KEEP)
+        for _, _, here in changed:
+            here.unsaved.clear()
+            for series in here.series.values():
+                series.unsaved.clear()
+
+    # devices and links
+
+    def measurements(self) -> dict[str, dict[str, float]]:
+        """What was measured of devices and links: by subject (a device's identity, or what ``manycl devices
+        --measure`` calls it), by name, in the units of :mod:`manycl.machine`."""
+        out: dict[str, dict[str, float]] = {}
+        with self._reading() as db:
+            if db is not None:
+                for subject, name, value in db.execute("SELECT subject, name, value FROM machine"):
+                    out.setdefault(subject, {})[name] = value
+        return out
+
+    def measured(self, subject: str, values: Mapping[str, float]) -> None:
+        """Replace what is known of a device or link."""
+        with self._writing() as db:
+            if db is not None:
+                db.execute("DELETE FROM machine WHERE subject = ?", (subject,))
+                rows = [(subject, name, value, time.time()) for name, value in values.items()]
+                db.executemany("INSERT INTO machine (subject, name, value, at) VALUES (?, ?, ?, ?)", rows)
+
+    # what `manycl models` uses
+
+    def rows(self, kernel: str = "", device: str = "") -> list[Row]:
+        """All series, or those of the kernels of a name and of the devices whose identity contains a text."""
+        where = "WHERE (? = '' OR kernel.name = ?) AND instr(lower(series.device), lower(?)) > 0"
+        return self._rows(where, (kernel, kernel, device))
+
+    def forget(self, kernel: str = "", device: str = "") -> int:
+        """Delete the series (and comparisons) that :meth:`rows` would list; how many."""
+        count = 0
+        with self._writing() as db:
+            if db is None:
+                return 0
+            chosen = "instr(lower(device), lower(?)) > 0 AND kernel IN (SELECT id FROM kernel WHERE ? = '' OR name = ?)"
+            values = (device, kernel, kernel)
+            count = db.execute(f"DELETE FROM series WHERE {chosen}", values).rowcount
+            db.execute(f"DELETE FROM comparison WHERE {chosen}", values)
+            db.execute("DELETE FROM kernel WHERE id NOT IN (SELECT kernel FROM series)")
+        return count
+
+    def forget_measurements(self, subject: str = "") -> int:
+        """Delete what was measured of the devices and links whose subject contains a text; how many numbers."""
+        count = 0
+        with self._writing() as db:
+            if db is not None:
+                chosen = "DELETE FROM machine WHERE instr(lower(subject), lower(?)) > 0"
+                count = db.execute(chosen, (subject,)).rowcount
+        return count
+
+    # the file
+
+    def _rows(self, where: str, values: tuple[str, ...]) -> list[Row]:
+        query = f"""SELECT text, kernel.name, local, series.device, global, f, idle, series.id, kernel.id
+                    FROM series JOIN kernel ON kernel.id = series.kernel {where}
+                    ORDER BY kernel.name, text, local, series.device, series.id"""
+        out: list[Row] = []
+        with self._reading() as db:
+            if db is None:
+                return out
+            begun: set[tuple[int, str]] = set()
+            for *key, device, size, f, idle, series, kernel in db.execute(query, values).fetchall():
+                told: tuple[tuple[str, Comparison], ...] = ()
+                if (kernel, device) not in begun:
+                    begun.add((kernel, device))
+                    chosen = (
+                        "SELECT model, predicted, measured FROM comparison WHERE kernel = ? AND device = ? ORDER BY id"
+                    )
+                    told = tuple((m, Comparison(p, s)) for m, p, s in db.execute(chosen, (kernel, device)))
+                samples = db.execute("SELECT seconds FROM sample WHERE series = ? ORDER BY id", (series,))
+                shape = Shape(tuple(json.loads(size)), f)
+                out.append(Row(_key(key), Stored(device, shape, tuple(s for (s,) in samples), idle, told)))
+        return out
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        """A connection, or None where there is nothing to read."""
+        if self._off or not self.path.exists():
+            yield None
+            return
+        with self._connection() as db:
+            yield db
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection | None]:
+        """A connection in a transaction that nobody else writes in; None where nothing can be stored."""
+        if self._off:
+            yield None
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self._give_up(f"{self.path.parent} cannot be made ({error.strerror}): measurements are not kept")
+            yield None
+            return
+        with self._connection() as db:
+            if db is not None:
+                db.execute("BEGIN IMMEDIATE")
+            yield db
+            if db is not None:
+                db.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection | None]:
+        """An open file with the right tables; None (and a warning) where there is none to be had.
+
+        An error inside of the block that is the file's own ends it with a warning, not with an exception.
+        """
+        import sqlite3
+
+        db: sqlite3.Connection | None = None
+        try:
+            db = self._open()
+            if db is None:
+                yield None
+                return
+            yield db
+        except sqlite3.OperationalError as error:  # locked for too long, read-only, disk full: not the contents' fault
+            self._give_up(f"{self.path}: {error}: measurements are neither read nor kept")
+        except sqlite3.DatabaseError as error:
+            if db is not None:
+                db.close()
+                db = None
+            self._replace(str(error))
+        finally:
+            if db is not None:
+                db.close()
+
+    def _open(self) -> sqlite3.Connection | None:
+        import sqlite3
+
+        for attempt in range(2):
+            db = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)
+            try:
+                db.execute("PRAGMA foreign_keys = ON")
+                version = db.execute("PRAGMA user_version").fetchone()[0]
+                if version == 0:
+                    _create(db)
+                elif version != VERSION:
+                    db.close()
+                    self._give_up(
+                        f"{self.path} was written by another version of manycl (tables {version}, here {VERSION}): "
+                        "measurements are neither read nor kept; set MANYCL_DATA to another folder to keep them"
+                    )
+                    return None
+                return db
+            except sqlite3.OperationalError:
+                db.close()
+                raise
+            except sqlite3.DatabaseError as error:
+                db.close()
+                if attempt:
+                    raise
+                self._replace(str(error))
+        return None
+
+    def _replace(self, problem: str) -> None:
+        """Move a damaged file aside, unless another process has done so already."""
+        import sqlite3
+
+        guard = sqlite3.connect(self.path.with_name("recovery.sqlite"), timeout=_WAIT, isolation_level=None)
+        try:
+            guard.execute("BEGIN EXCLUSIVE")
+            if _damaged(self.path):
+                number = 1
+                while (kept := self.path.with_name(f"{NAME}.damaged-{number}")).exists():
+                    number += 1
+                for suffix in ("", "-wal", "-shm"):
+                    part = self.path.with_name(NAME + suffix)
+                    if part.exists():
+                        part.rename(kept.with_name(kept.name + suffix))
+                warnings.warn(
+                    f"the measurements in {self.path} are damaged ({problem}); the file is kept as {kept.name}, and a "
+                    "new one is begun",
+                    StoreWarning,
+                    stacklevel=2,
+                )
+            guard.execute("COMMIT")
+        except (sqlite3.Error, OSError) as error:
+            self._give_up(f"{self.path} is damaged ({problem}) and cannot be moved aside: {error}")
+        finally:
+            guard.close()
+
+    def _give_up(self, text: str) -> None:
+        self._off = True
+        warnings.warn(text, StoreWarning, stacklevel=2)
+
+
+def default_folder() -> Path:
+    """MANYCL_DATA, else the user's data folder of the operating system."""
+    if folder := flags.data():
+        return Path(folder)
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("manycl", appauthor=False))
+
+
+def _create(db: sqlite3.Connection) -> None:
+    """The tables, by whichever process comes first."""
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("BEGIN IMMEDIATE")
+    if db.execute("PRAGMA user_version").fetchone()[0] == 0:
+        for statement in _TABLES.split(";"):
+            if statement.strip():
+                db.execute(statement)
+        db.execute(f"PRAGMA user_version = {VERSION}")
+    db.execute("COMMIT")
+
+
+def _damaged(path: Path) -> bool:
+    import sqlite3
+
+    if not path.exists():
+        return False
+    try:
+        db = sqlite3.connect(path, timeout=_WAIT)
+        try:
+            sound = db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+            tables = {n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        finally:
+            db.close()
+    except sqlite3.DatabaseError:
+        return True
+    return not sound or not tables >= {"kernel", "series", "sample", "comparison", "machine"}
+
+
+def _key(row: Iterable[Any]) -> KernelKey:
+    text, name, local, *_ = row
+    return KernelKey(text, name, tuple(json.loads(local)) if local else None)
+
+
+def _sizes(sizes: tuple[int, ...] | None) -> str:
+    return json.dumps(sizes) if sizes is not None else ""
+
+
+def _kernel_id(db: sqlite3.Connection, key: KernelKey) -> int:
+    values = (key.text, key.kernel, _sizes(key.local_size))
+    db.execute("INSERT OR IGNORE INTO kernel (text, name, local) VALUES (?, ?, ?)", values)
+    found = db.execute("SELECT id FROM kernel WHERE text = ? AND name = ? AND local = ?", values)
+    return int(found.fetchone()[0])
+
+
+def _series_id(db: sqlite3.Connection, kernel: int, device: str, shape: Shape, idle: int) -> int:
+    values = (kernel, device, json.dumps(shape.global_size), shape.f)
+    db.execute(
+        """INSERT INTO series (kernel, device, global, f, idle) VALUES (?, ?, ?, ?, ?)
+           ON CONFLICT (kernel, device, global, f) DO UPDATE SET idle = excluded.idle""",
+        (*values, idle),
+    )
+    found = db.execute("SELECT id FROM series WHERE kernel = ? AND device = ? AND global = ? AND f = ?", values)
+    return int(found.fetchone()[0])
+
+
+def _trim(db: sqlite3.Connection, table: str, where: str, values: tuple[Any, ...], keep: int) -> None:
+    """Keep the latest rows of those that ``where`` chooses."""
+    db.execute(
+        f"DELETE FROM {table} WHERE {where} AND id NOT IN"
+        f" (SELECT id FROM {table} WHERE {where} ORDER BY id DESC LIMIT {keep})",
+        (*values, *values),
+    )

@@ -1,0 +1,115 @@
+"""How long transfers take: latency and bandwidth per link and direction, and what transfers at the same time take from
+one another (MKMD, Section 5.2, Eq. 6: the time at full bandwidth times full over available bandwidth).
+
+Available is what a fair sharing leaves: rates rise alike until a link, or the most that a memory can send or receive,
+is full (max-min fairness; progressive filling, Bertsekas and Gallager, *Data Networks*, 1992, Section 6.5).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from manycl.machine import HOST, Link, Machine
+
+DEFAULT_LINK = Link(HOST, HOST, bandwidth=10e9, latency=10e-6)
+"""What a link is taken to be where the machine does not describe it: 10 GB/s, 10 us."""
+
+Ends = tuple[int, int]  # source and target memory
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What is known of transfers at the same time. ``half_duplex``: memories whose link to the host carries one
+    direction at a time; ``sends``, ``receives``: the most bytes per second that a memory gives to, and takes from, all
+    others together (absent: as much as its links)."""
+
+    half_duplex: frozenset[int] = frozenset()
+    sends: Mapping[int, float] = field(default_factory=dict)
+    receives: Mapping[int, float] = field(default_factory=dict)
+
+
+ALONE = Sharing()
+
+
+class TransferModel:
+    """Transfer times between the memories of a machine. Data go by the host where two memories have no link."""
+
+    def __init__(self, machine: Machine, sharing: Sharing = ALONE) -> None:
+        self._links = {(x.source, x.target): x for x in machine.links}
+        self._sharing = sharing
+        self._alone: dict[Ends, tuple[float, float]] = {}
+
+    def seconds(self, nbytes: float, source: int, target: int, others: Sequence[Ends] = ()) -> float:
+        """Seconds to move ``nbytes`` while transfers between the memories ``others`` go on all the time (none: alone).
+
+        0 within one memory.
+        """
+        if source == target:
+            return 0.0
+        if others:
+            latency, per_byte = self._cost(source, target, others)
+        else:
+            known = self._alone.get((source, target))
+            if known is None:
+                known = self._alone[source, target] = self._cost(source, target, ())
+            latency, per_byte = known
+        return latency + nbytes * per_byte
+
+    def route(self, source: int, target: int) -> tuple[Ends, ...]:
+        """The links that data take, one after another."""
+        if (source, target) in self._links or HOST in (source, target):
+            return ((source, target),)
+        return ((source, HOST), (HOST, target))
+
+    def link(self, source: int, target: int) -> Link:
+        return self._links.get((source, target), DEFAULT_LINK)
+
+    def rates(self, ends: Sequence[Ends]) -> list[float]:
+        """Bytes per second of each of several transfers at the same time, every one over one link of its own memories
+        (two of the same ends share their link)."""
+        room: dict[object, float] = {}
+        users: dict[object, list[int]] = {}
+        for index, (source, target) in enumerate(ends):
+            for resource, capacity in self._resources(source, target):
+                room[resource] = capacity
+                users.setdefault(resource, []).append(index)
+        rates = [0.0] * len(ends)
+        rising = set(range(len(ends)))
+        while rising:
+            step, full = math.inf, None
+            for resource, members in users.items():
+                count = sum(1 for m in members if m in rising)
+                if count and room[resource] / count < step:
+                    step, full = room[resource] / count, resource
+            for resource, members in users.items():
+                room[resource] = max(0.0, room[resource] - step * sum(1 for m in members if m in rising))
+            for index in rising:
+                rates[index] += step
+            rising.difference_update(users[full])
+        return rates
+
+    def _resources(self, source: int, target: int) -> list[tuple[object, float]]:
+        """What a transfer uses, each with its bytes per second."""
+        link = self.link(source, target)
+        shared = (source if target == HOST else target) in self._sharing.half_duplex and HOST in (source, target)
+        wire: object = frozenset((source, target)) if shared else (source, target)
+        bandwidth = max(link.bandwidth, self.link(target, source).bandwidth) if shared else link.bandwidth
+        out = [(wire, bandwidth), ((source, target, "alone"), math.inf)]
+        if shared:
+            out[1] = ((source, target, "one way"), link.bandwidth)
+        if source in self._sharing.sends:
+            out.append((("sends", source), self._sharing.sends[source]))
+        if target in self._sharing.receives:
+            out.append((("receives", target), self._sharing.receives[target]))
+        return out
+
+    def _cost(self, source: int, target: int, others: Sequence[Ends]) -> tuple[float, float]:
+        """Latency and seconds per byte, over all links of the route."""
+        busy = [hop for a, b in others if a != b for hop in self.route(a, b)]
+        latency = per_byte = 0.0
+        for hop in self.route(source, target):
+            latency += self.link(*hop).latency
+            per_byte += 1.0 / (self.rates([hop, *busy])[0] if busy else self.link(*hop).bandwidth)
+        return latency, per_byte

@@ -1,0 +1,111 @@
+"""Transfers: alone, by the host, and at the same time as others."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manycl.machine import HOST, Device, Link, Machine
+from manycl.model.history import identity
+from manycl.model.measured import SOURCE, on_machine, sharing, together
+from manycl.model.transfer import Sharing, TransferModel
+
+CPU = Device("cpu0", "cpu")
+GPUS = tuple(Device(f"gpu{i}", "gpu", f"model {i}", "platform", "1", memory=i + 1) for i in range(2))
+LINKS = (Link(HOST, 1, 1e10, 1e-5), Link(1, HOST, 5e9, 2e-5), Link(HOST, 2, 1e10, 1e-5), Link(2, HOST, 1e10, 1e-5))
+MACHINE = Machine((CPU, *GPUS), LINKS)
+
+
+def test_alone() -> None:
+    seconds = TransferModel(Machine(MACHINE.devices, (*LINKS[:2], Link(1, 2, 1e11, 1e-6)))).seconds
+    assert seconds(10**9, 1, 1) == 0.0
+    assert seconds(10**9, HOST, 1) == pytest.approx(0.1 + 1e-5)
+    assert seconds(10**9, 1, HOST) == pytest.approx(0.2 + 2e-5)
+    assert seconds(10**9, 1, 2) == pytest.approx(0.01 + 1e-6)
+    # no link from 2: to the host at 10 GB/s and 10 us, then on
+    assert seconds(10**9, 2, 1) == pytest.approx((0.1 + 1e-5) + (0.1 + 1e-5))
+
+
+def test_a_shared_link_halves_and_another_link_does_not() -> None:
+    model = TransferModel(MACHINE)
+    assert model.seconds(10**9, HOST, 1, [(HOST, 1)]) == pytest.approx(0.2 + 1e-5)
+    assert model.seconds(10**9, HOST, 1, [(HOST, 2), (1, HOST)]) == pytest.approx(0.1 + 1e-5)
+
+
+def test_half_duplex_links_share_both_directions() -> None:
+    model = TransferModel(MACHINE, Sharing(half_duplex=frozenset({2})))
+    assert model.rates([(HOST, 2), (2, HOST)]) == pytest.approx([5e9, 5e9])
+    assert model.rates([(HOST, 1), (1, HOST)]) == pytest.approx([1e10, 5e9])
+    slow_down = TransferModel(MACHINE, Sharing(half_duplex=frozenset({1})))
+    assert slow_down.rates([(1, HOST)]) == pytest.approx([5e9])
+
+
+def test_the_host_gives_no_more_than_it_has() -> None:
+    model = TransferModel(MACHINE, Sharing(sends={HOST: 1.2e10}))
+    assert model.rates([(HOST, 1), (HOST, 2)]) == pytest.approx([6e9, 6e9])
+    assert model.rates([(HOST, 1), (HOST, 1), (HOST, 2)]) == pytest.approx([4e9, 4e9, 4e9])
+    assert model.rates([(HOST, 1), (1, HOST)]) == pytest.approx([1e10, 5e9])
+
+
+def test_between_devices_each_half_of_the_way_is_shared() -> None:
+    model = TransferModel(MACHINE)
+    assert model.seconds(10**9, 1, 2) == pytest.approx(0.2 + 0.1 + 3e-5)
+    assert model.seconds(10**9, 1, 2, [(HOST, 2)]) == pytest.approx(0.2 + 0.2 + 3e-5)
+
+
+ENDS = st.sampled_from([(HOST, 1), (1, HOST), (HOST, 2), (2, HOST)])
+
+
+@given(st.lists(ENDS, min_size=1, max_size=8), st.floats(1e8, 3e10), st.sets(st.sampled_from([1, 2])))
+def test_sharing_is_within_every_limit_and_nobody_could_have_more(
+    ends: list[tuple[int, int]], limit: float, half: set[int]
+) -> None:
+    model = TransferModel(MACHINE, Sharing(frozenset(half), {HOST: limit}, {HOST: limit}))
+    rates = model.rates(ends)
+    used = {
+        link: sum(r for r, e in zip(rates, ends, strict=True) if e == link)
+        for link in itertools.product(range(3), repeat=2)
+    }
+    limits = [(used[x.source, x.target], x.bandwidth, {(x.source, x.target)}) for x in LINKS]
+    for m, both in ((1, 1e10), (2, 1e10)):
+        if m in half:
+            limits.append((used[HOST, m] + used[m, HOST], both, {(HOST, m), (m, HOST)}))
+    limits.append((used[HOST, 1] + used[HOST, 2], limit, {(HOST, 1), (HOST, 2)}))
+    limits.append((used[1, HOST] + used[2, HOST], limit, {(1, HOST), (2, HOST)}))
+    for amount, most, _ in limits:
+        assert amount <= most * (1 + 1e-9)
+    for rate, e in zip(rates, ends, strict=True):
+        assert rate > 0
+        full = [s for amount, most, s in limits if e in s and amount >= most * (1 - 1e-9)]
+        one_way = e == (1, HOST) and 1 in half and rate >= 5e9 * (1 - 1e-9)
+        assert full or one_way
+
+
+def test_measurements_replace_estimates_and_say_so() -> None:
+    known = {
+        identity(GPUS[0]): {
+            "flops": 3e12,
+            "up_bandwidth": 2e10,
+            "up_latency": 5e-6,
+            "down_bandwidth": 1.9e10,
+            "down_latency": 6e-6,
+            "both_ways": 2.1e10,
+        },
+        identity(GPUS[1]): {"up_bandwidth": 2e10, "down_bandwidth": 2e10, "both_ways": 3.9e10},
+        together(GPUS): {"up": 3e10, "down": 4e10},
+    }
+    machine = on_machine(MACHINE, known)
+    assert machine.devices[1].flops == 3e12
+    assert machine.devices[0] == CPU
+    assert machine.link(HOST, 1) == Link(HOST, 1, 2e10, 5e-6)
+    assert machine.link(1, HOST) == Link(1, HOST, 1.9e10, 6e-6)
+    assert machine.notes["gpu0.flops"] == machine.notes["host->gpu0.bandwidth"] == SOURCE
+    assert "gpu0.bandwidth" not in machine.notes
+    found = sharing(machine, known)
+    assert found.half_duplex == {1}
+    assert dict(found.sends) == {HOST: 3e10}
+    assert dict(found.receives) == {}
+    assert on_machine(MACHINE, {}) is MACHINE
