@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from generated_expressions import CType, Expression, Fit, Mask, State, Values
+from generated_expressions import CType, Expression, Mask, State, Values
+from generated_operands import Fit
 
 
 class Pointer:

@@ -27,22 +27,20 @@ from generated_expressions import (
     UINT,
     ULONG,
     USHORT,
-    ArrayEntry,
     Binary,
-    Builtin,
     Cast,
     Conditional,
     CType,
     Expression,
-    Fit,
     Literal,
     Logic,
     Query,
-    TableEntry,
     Unary,
     Variable,
 )
+from generated_helpers import make_helper
 from generated_loops import LoopMaker
+from generated_operands import ArrayEntry, Builtin, Fit, TableEntry
 from generated_places import PlaceMaker
 from generated_statements import (
     CallStatement,
@@ -110,8 +108,7 @@ class KernelMaker:
         self.helpers: list[Helper] = []
         table, self.table = self.table, None  # helpers see their parameters only
         for _ in range(r.choice([0, 0, 1, 1, 2])):
-            makers = [self._value_helper, self._out_helper, *([] if self.tidy else [self._writer_helper])]
-            self.helpers.append(r.choice(makers)(self.new("h")))
+            self.helpers.append(make_helper(self))
         self.table, self.pointers, self.depth = table, [], 0
         self.scope = [Variable(p.name, p.kind) for p in scalars]
 
@@ -255,34 +252,7 @@ class KernelMaker:
         return ArgumentPointer(p.name, p.kind)
 
     def store(self) -> Statement:
-        return self._own_store() if self.tidy else self.store_at(self.some_pointer())
-
-    def _linear(self) -> Expression:
-        """A number that no other work-item has."""
-        n, d = self.dimensions, self.r.randrange(3)
-        total: Expression = Query("global_id", n - 1)
-        if n == 1 and d == 0:
-            first = Binary("*", Query("group_id", 0), Query("local_size", 0))
-            return Cast(self.r.choice((INT, UINT, SIZE)), Binary("+", first, Query("local_id", 0)))
-        for k in reversed(range(n - 1)):
-            if d == 0:
-                width: Expression = Binary("+", Query("global_size", k), Query("global_offset", k))
-            else:
-                width = Literal({2: 17, 3: 10}[n])
-            total = Binary("+", Binary("*", total, width), Query("global_id", k))
-        return Cast(self.r.choice((INT, INT, UINT, SIZE, LONG)), total)
-
-    def _own_store(self) -> Statement:
-        """To one of ``block`` pieces, each of some scalars, that belong to the work-item."""
-        p = self.r.choice(self.outputs)
-        block, lanes = self.own[p.name]
-        at = self._linear()
-        if block > 1:
-            inner = Builtin("min", (self.fit(self.affine(), block), Literal(block - 1)))
-            at = Binary("+", Binary("*", at, Literal(block)), inner)
-        how = "^=" if lanes == 1 and self.chance(0.15) else "="
-        pointer = ArgumentPointer(p.name, p.kind)
-        return Store(self.places.own(pointer, Fit(at, 1 << 12), lanes, how), self.data_value(), how)
+        return self.places.own_store() if self.tidy else self.store_at(self.some_pointer())
 
     def store_at(self, pointer: Pointer) -> Statement:
         if pointer.element in (INT, UINT) and self.chance(0.03):
@@ -431,44 +401,3 @@ class KernelMaker:
         for _ in range(self.r.choice([1, 2, 2, 3, 4])):
             found.append(self.statement(False, False))
         return [*found, self.store()]
-
-    # helpers
-
-    def _value_helper(self, name: str) -> Helper:
-        x, y = self.new("x"), self.new("y")
-        kinds = [self.r.choice([INT, INT, UINT, SHORT]) for _ in range(2)]
-        parameters = [(f"{k.name} {n}", n, "value", k) for n, k in zip((x, y), kinds, strict=True)]
-        self.scope = [Variable(x, kinds[0]), Variable(y, kinds[1])]
-        body: list[Statement] = []
-        if self.chance(0.6):
-            body.append(If(self.condition(1), [Leave("return", self.affine())]))
-        found = Helper(name, parameters, [*body, Leave("return", self.affine())], self.r.choice([INT, INT, UINT, SIZE]))
-        self.values.append(found)
-        return found
-
-    def _writer_helper(self, name: str) -> Helper:
-        element = self.r.choice(self.data).kind
-        q, x = self.new("q"), self.new("x")
-        pointer = PointerVariable(q, element)
-        parameters = [(f"global {element.name} *{q}", q, "pointer", element), (f"int {x}", x, "value", INT)]
-        self.scope, self.pointers, self.inside = [Variable(x, INT)], [pointer], True
-        body = [self.store_at(pointer)]
-        if self.chance(0.4):
-            body = [If(self.condition(1), [Leave("return")]), *body]
-        if self.chance(0.4):
-            body.append(self.loops.loop(lambda: [self.store_at(pointer)]))
-        if self.writers and self.writers[0].parameters[0][3] == element and self.chance(0.5):
-            body.append(CallStatement(self.writers[0], [pointer, self.affine()]))
-        found = Helper(name, parameters, body)
-        self.writers.append(found)
-        self.inside = False
-        return found
-
-    def _out_helper(self, name: str) -> Helper:
-        x, a, b = self.new("x"), self.new("o"), self.new("o")
-        self.scope = [Variable(x, INT)]
-        first = Set(a, INT, self.quasi(), f"*{a} = {{e}}")
-        self.scope.append(Variable(a, INT, dereferenced=True))
-        second = Set(b, INT, self.quasi(), f"*{b} = {{e}}")
-        parameters = [(f"int {x}", x, "value", INT), (f"int *{a}", a, "out", INT), (f"int *{b}", b, "out", INT)]
-        return Helper(name, parameters, [first, second])

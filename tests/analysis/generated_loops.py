@@ -14,14 +14,13 @@ from generated_expressions import (
     UINT,
     USHORT,
     Binary,
-    Builtin,
     CType,
     Expression,
     Literal,
     Query,
-    TableEntry,
     Variable,
 )
+from generated_operands import Builtin, TableEntry
 from generated_statements import Loop, Set, Statement
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class LoopMaker:
             return Literal(r.randint(1, 6))
         if pick < 0.65:
             return r.choice(k.scope)
-        if k.table and pick < 0.7 and Variable("n0", INT) not in k.scope[:0]:
+        if k.table and pick < 0.7:
             return Binary("&", TableEntry("steer", k.simple(), 16), Literal(7))
         if pick < 0.85:
             return Binary(r.choice("%&"), k.simple(), Literal(r.choice([3, 5, 7])))

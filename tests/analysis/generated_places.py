@@ -6,17 +6,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from generated_accesses import ArgumentPointer, CastPointer, Place, Pointer
-from generated_expressions import INT, SHORT, UCHAR, UINT, ULONG, CType, Fit
+from generated_expressions import (
+    INT,
+    LONG,
+    SHORT,
+    SIZE,
+    UCHAR,
+    UINT,
+    ULONG,
+    Binary,
+    Cast,
+    Expression,
+    Literal,
+    Query,
+)
+from generated_operands import Builtin, Fit
+from generated_statements import Statement, Store
 
 if TYPE_CHECKING:
     from generated_kernel import KernelMaker
 
 LETTERS = "xyzw"
 MEMBERS = {"a": (0, INT), "b": (4, SHORT), "c[1]": (7, UCHAR), "d": (8, UINT)}
-
-
-def _signed_vector(kind: CType, lanes: int) -> str:
-    return f"{kind.name}{lanes}"
 
 
 class PlaceMaker:
@@ -32,6 +43,33 @@ class PlaceMaker:
         if how == "=":
             forms += [self._vload]
         return r.choice(forms)(pointer, how)
+
+    def _linear(self) -> Expression:
+        """A number that no other work-item has."""
+        n, d = self.kernel.dimensions, self.kernel.r.randrange(3)
+        total: Expression = Query("global_id", n - 1)
+        if n == 1 and d == 0:
+            first = Binary("*", Query("group_id", 0), Query("local_size", 0))
+            return Cast(self.kernel.r.choice((INT, UINT, SIZE)), Binary("+", first, Query("local_id", 0)))
+        for k in reversed(range(n - 1)):
+            if d == 0:
+                width: Expression = Binary("+", Query("global_size", k), Query("global_offset", k))
+            else:
+                width = Literal({2: 17, 3: 10}[n])
+            total = Binary("+", Binary("*", total, width), Query("global_id", k))
+        return Cast(self.kernel.r.choice((INT, INT, UINT, SIZE, LONG)), total)
+
+    def own_store(self) -> Statement:
+        """To one of ``block`` pieces, each of some scalars, that belong to the work-item."""
+        p = self.kernel.r.choice(self.kernel.outputs)
+        block, lanes = self.kernel.own[p.name]
+        at = self._linear()
+        if block > 1:
+            inner = Builtin("min", (self.kernel.fit(self.kernel.affine(), block), Literal(block - 1)))
+            at = Binary("+", Binary("*", at, Literal(block)), inner)
+        how = "^=" if lanes == 1 and self.kernel.chance(0.15) else "="
+        pointer = ArgumentPointer(p.name, p.kind)
+        return Store(self.own(pointer, Fit(at, 1 << 12), lanes, how), self.kernel.data_value(), how)
 
     def own(self, pointer: Pointer, index: Fit, lanes: int, how: str) -> Place:
         """So many scalars at a subscript that is known to fit."""
@@ -55,7 +93,7 @@ class PlaceMaker:
 
     def _vload(self, pointer: Pointer, how: str, width: int = 0) -> Place:
         lanes, kind = width or self.kernel.r.choice([2, 2, 3, 4, 4, 8, 16]), pointer.element
-        vector = _signed_vector(kind, lanes)
+        vector = f"{kind.name}{lanes}"
         load = f"vload{lanes}({{i}}, {{p}}).{self.kernel.r.choice(['s0', 's1'])}"
         store = f"vstore{lanes}(({vector})(({kind.name})HASH({{v}})), {{i}}, {{p}})"
         touched = tuple((k * kind.nbytes, kind.nbytes) for k in range(lanes))
@@ -71,27 +109,15 @@ class PlaceMaker:
             word = {(0, 1): "lo", (2, 3): "hi", (0, 2): "even", (1, 3): "odd"}[chosen[0], chosen[1]]
         else:
             word = "".join(LETTERS[k] for k in chosen)
-        vector = f"((global {_signed_vector(kind, lanes)} *){{p}})[{{i}}].{word}"
+        vector = f"((global {kind.name}{lanes} *){{p}})[{{i}}].{word}"
         made = f"({kind.name})HASH({{v}})"
         if len(chosen) > 1:
-            made = f"({_signed_vector(kind, len(chosen))})({made})"
+            made = f"({kind.name}{len(chosen)})({made})"
         touched = tuple((k * kind.nbytes, kind.nbytes) for k in sorted(chosen))
-        load = vector if len(chosen) == 1 else f"({vector}).x"
-        if len(chosen) > 1:  # a load takes the first component only
-            return self._split_swizzle(pointer, how, vector, made, chosen, lanes)
+        # a load sums up two components, so that it touches what a store does
+        load = vector if len(chosen) == 1 else f"(({vector}).x + ({vector}).y)"
         whole = lanes * kind.nbytes
         return Place(pointer, self.kernel.subscript(), whole, touched, load, f"{vector} {how} {made}", whole)
-
-    def _split_swizzle(
-        self, pointer: Pointer, how: str, vector: str, made: str, chosen: list[int], lanes: int
-    ) -> Place:
-        """Loads sum up all components, so that a load and a store touch the same."""
-        size = pointer.element.nbytes
-        load = f"(({vector}).x + ({vector}).y)"
-        touched = tuple((k * size, size) for k in sorted(chosen))
-        return Place(
-            pointer, self.kernel.subscript(), lanes * size, touched, load, f"{vector} {how} {made}", lanes * size
-        )
 
     def _member(self, pointer: Pointer, how: str) -> Place:
         word = self.kernel.r.choice(sorted(MEMBERS))

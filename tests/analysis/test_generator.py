@@ -7,6 +7,7 @@ import os
 import re
 
 import generated_expressions as ge
+import generated_operands as go
 import numpy as np
 import pytest
 import truth
@@ -174,8 +175,8 @@ def test_arithmetic_is_that_of_c() -> None:
     assert evaluated(ge.Binary("/", ge.Binary("-", z, one), ge.Literal(2)), z=0) == 2**63 - 1
     assert evaluated(ge.Cast(ge.SHORT, ge.Binary("*", i, ge.Literal(4096))), i=9) == 9 * 4096 - 65536
     assert evaluated(ge.Cast(ge.UCHAR, i), i=-3) == 253
-    assert evaluated(ge.Builtin("rotate", (u, ge.Literal(31, ge.UINT)), ge.UINT), u=3) == 2**31 + 1
-    assert evaluated(ge.Builtin("mul_hi", (i, ge.Literal(0x55555556))), i=100) == 33
+    assert evaluated(go.Builtin("rotate", (u, ge.Literal(31, ge.UINT)), ge.UINT), u=3) == 2**31 + 1
+    assert evaluated(go.Builtin("mul_hi", (i, ge.Literal(0x55555556))), i=100) == 33
     assert evaluated(ge.Unary("~", ge.Cast(ge.UCHAR, i)), i=5) == -6
     for undefined in (
         ge.Binary("%", i, ge.Literal(0)),
