@@ -11,14 +11,19 @@ schedule of theirs is put to our judge of plans; one that is not valid counts fo
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import logging
 import math
 import multiprocessing
 import random
+import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import common
@@ -38,6 +43,8 @@ OURS = ("portfolio", "peft", "cpop")
 EXACT = ("BruteForceScheduler", "SMTScheduler")
 WITHIN = 1e300
 """Bytes per second inside a node: no time in floating point, yet a number that SMT can divide by."""
+LIMIT = 20.0
+"""Seconds that one scheduler may take for one graph: some list all paths, of which there can be exponentially many."""
 MOST_FOR_EXACT = 5
 """Tasks of the largest graph that the two schedulers of exponential time are asked about."""
 
@@ -266,6 +273,22 @@ def as_plan(schedule: Any, of: Instance, name: str) -> Plan:
     return Plan(tuple(members), name, tuple(f"n{i}" for i in range(len(of.speeds))), schedule.makespan)
 
 
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """TimeoutError after so many seconds (on POSIX, in the main thread)."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"no schedule within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def their_makespans(of: Instance) -> dict[str, float | str]:
     """The makespan of each scheduler, or why there is none."""
     logging.disable(logging.CRITICAL)
@@ -276,7 +299,8 @@ def their_makespans(of: Instance) -> dict[str, float | str]:
         if name in EXACT and len(of.costs) > MOST_FOR_EXACT:
             continue
         try:
-            plan = as_plan(scheduler.schedule(network, graph), of, name)
+            with _limited(LIMIT):
+                plan = as_plan(scheduler.schedule(network, graph), of, name)
         except Exception as error:
             out[name] = f"{type(error).__name__}: {error}"
             continue
@@ -340,9 +364,43 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return out
 
 
+def standard(count: int) -> list[Instance]:
+    """What the figures are about: small graphs, where two of theirs try everything, and larger ones."""
+    return [*instances(count, (MOST_FOR_EXACT,)), *instances(count, (20, 40, 60), seed=2)]
+
+
+def fingerprint(of: Instance) -> float:
+    """Different for instances that differ (but for bad luck): to know recorded ones again."""
+    return math.fsum((*of.costs, *of.edges.values(), *of.speeds, *of.links.values()))
+
+
+def recorded() -> list[Instance]:
+    """Instances whose makespans are kept for the tests, which need no anrg-saga then."""
+    return [of for of in standard(1) if len(of.costs) <= 40]
+
+
+def record(path: str) -> None:
+    """Write down the best of theirs for each: ``python -c "import planning_saga; planning_saga.record('FILE')"``."""
+    lines = []
+    for of in recorded():
+        theirs = {name: m for name, m in their_makespans(of).items() if isinstance(m, float)}
+        name = min(theirs, key=lambda n: (theirs[n], n))
+        entry = {"family": of.family, "tasks": len(of.costs), "fingerprint": fingerprint(of), "makespan": theirs[name]}
+        lines.append(json.dumps({**entry, "scheduler": name}))
+    Path(path).write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+
+
+def saga_ratio(count: int = 1) -> float | None:
+    """The mean for ``count`` graphs of each kind of at most 40 tasks; None where anrg-saga is not installed."""
+    if importlib.util.find_spec("saga") is None:
+        return None
+    wanted = [of for of in standard(count) if len(of.costs) <= 40]
+    return statistics.mean(o.ours[OURS[0]] / o.best for o in map(compare, wanted))
+
+
 def main() -> None:
     args = common.parse(__doc__)
-    wanted = [*instances(args.repeats, (MOST_FOR_EXACT,)), *instances(args.repeats, (20, 40, 60), seed=2)]
+    wanted = standard(args.repeats)
     outcomes = []
     with multiprocessing.get_context("spawn").Pool(min(2, multiprocessing.cpu_count())) as pool:
         for done, outcome in enumerate(pool.imap_unordered(compare, wanted), 1):
