@@ -85,11 +85,9 @@ class Store:
     def save(self, history: History) -> None:
         """Add what a history has learned since it was last saved. Never raises for the file's sake: a run's results
         are worth more than what was learned from it."""
-        changed = [
-            (k, d, here)
-            for k, d, here in history.items()
-            if here.unsaved or any(s.unsaved for s in here.series.values())
-        ]
+        new = {key for key, _, here in history.items() if here.unsaved or any(s.unsaved for s in here.series.values())}
+        # also what did not run: that it was idle
+        changed = [(key, device, here) for key, device, here in history.items() if key in new]
         if not changed:
             return
         with self._writing() as db:
@@ -99,8 +97,7 @@ class Store:
             for key, device, here in changed:
                 kernel = _kernel_id(db, key)
                 for shape, series in here.series.items():
-                    idle = 0 if series.unsaved else history.idle(key, shape, device)
-                    number = _series_id(db, kernel, device, shape, idle)
+                    number = _series_id(db, kernel, device, shape, history.idle(key, shape, device))
                     db.executemany(
                         "INSERT INTO sample (series, seconds, at) VALUES (?, ?, ?)",
                         [(number, s, now) for s in series.unsaved[-KEEP - 1 :]],
