@@ -219,7 +219,7 @@ def _of_boxes(found: Sequence[Box], exact: bool, reason: str) -> Reach:
 
 
 def _restricted(relation: Any, first: int, count: int) -> Any:
-    return relation.intersect_domain(isl.Set(f"{{ [g] : {first} <= g < {first + count} }}")).range().coalesce()
+    return relation.intersect_domain(isl.Set(f"{{ [g] : {first} <= g < {first + count} }}")).range()
 
 
 def _tagged(reaches: Sequence[Reach], size: int) -> tuple[Array, Array, Array]:

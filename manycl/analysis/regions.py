@@ -103,6 +103,23 @@ class TooComplexError(Exception):
     """isl needs more operations than it is given."""
 
 
+_MOST_TIDIED = 16  # basic sets
+
+
+def tidied(found: Any) -> Any:
+    """The same set or map in fewer pieces, if it has few. Without the limit on operations: islpy 2026.2.2 crashes if it runs
+    out of them there."""
+    pieces = found.n_basic_map() if isinstance(found, isl.Map) else found.n_basic_set()
+    if pieces > _MOST_TIDIED:
+        return found
+    context = isl.DEFAULT_CONTEXT
+    context.set_max_operations(0)
+    try:
+        return found.coalesce()
+    finally:
+        context.set_max_operations(MOST_OPERATIONS)
+
+
 class Regions:
     """The regions of one launch, computed when asked for and then kept."""
 
@@ -236,7 +253,7 @@ class Regions:
             relation = relation.apply_range(_run(lengths))
         reason = "" if exact else self._why(access)
         inside, outside = self._clipped(relation, access, exact)
-        return Relation(access.argument, kind, inside.coalesce(), exact, reason, access, outside)
+        return Relation(access.argument, kind, tidied(inside), exact, reason, access, outside)
 
     def _clipped(self, relation: Any, access: Access, exact: bool) -> tuple[Any, Any]:
         """What lies in the memory, and what provably lies outside."""
@@ -337,7 +354,7 @@ class Regions:
         relation = self.union(argument, kind, dimension)
         if first or count < self.launch.groups(dimension):
             relation = relation.intersect_domain(isl.Set.from_basic_set(_units(first, first + count - 1)))
-        elements = relation.range().coalesce()
+        elements = tidied(relation.range())
         found, tight = boxes(elements)
         size = self.launch.sizes.get(self.memory(argument), 0)
         scaled = tuple(_cut(box.scaled(unit), size) for box in found)

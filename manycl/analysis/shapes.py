@@ -108,6 +108,8 @@ def classify(elements: Any) -> Box | None:
     if not second.is_int():
         return None
     pitch = second.to_python() - low
+    if width < 1 or pitch <= width:  # an empty part that isl did not notice as such has its least element at 0
+        return None
     rows = (high - low) // pitch + 1
     candidate = Box(low, width, pitch, rows)
     if candidate.end - 1 == high and elements.is_equal(_boxed(candidate)):
