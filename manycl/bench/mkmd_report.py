@@ -99,7 +99,7 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     yield "## Planning"
     head = ["equation", "coarse ms", "mkmd ms", "balance ms", "mkmd, % of the makespan", "balance, %"]
     yield from _table(head, map(_planning, figures["equations"]))
-    yield f"The shortest of {figures['settings']['repeats']}, in Python; the paper's 10 ms are C++.\n"
+    yield f"Processor time, the shortest of {figures['settings']['repeats']}, in Python; the paper's 10 ms are C++.\n"
     if figures["optimum"]:
         yield f"## Beside the optimum\n{OPTIMUM}"
         found = [[r["graph"], "yes" if r["proven"] else "no", f"{r['gap_percent']:.2f} %"] for r in figures["optimum"]]

@@ -14,6 +14,7 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST
+from manycl.plan.contents import Contents
 from manycl.plan.events import with_events
 from manycl.plan.plan import MERGE, ON_HOST, Assignment, Move, Plan
 from manycl.plan.problem import Problem
@@ -291,3 +292,56 @@ def test_splits_that_would_change_the_result_are_refused(split: Split) -> None:
 def test_a_halo_belongs_to_two_ranges() -> None:
     part = Slice(10, 30, -10)
     assert [part.bounds(f, 2, 100) for f in (0, 4, 8)] == [(0, 30), (30, 70), (70, 100)]
+
+
+def test_without_estimates_of_ranges_their_time_is_affine() -> None:
+    """What does not shrink is the launch overhead of the device, or all of a launch that is shorter."""
+    p = problem(two_kernels(), [[2.0, 1.0], [2.0, 4e-6], [0.0, 0.0]], machine((HOST, 1)))
+    p = replace(p, splits={0: ROW, 1: ROW})
+    overhead = p.machine.devices[0].launch_overhead
+    assert p.range_seconds(0, 0, 0) == p.range_seconds(0, 0, 10) == 2.0
+    assert p.range_seconds(0, 0, 5) == pytest.approx(overhead + (2.0 - overhead) / 2)
+    assert p.range_seconds(1, 1, 1) == p.range_seconds(1, 1, 10) == 4e-6
+
+
+def test_memory_decides_how_many_groups_fit() -> None:
+    def devices(memory: int, allocation: int) -> Problem:
+        p = by_hand()[1]
+        gpu = replace(p.machine.devices[1], global_memory=memory, max_allocation=allocation)
+        return replace(p, machine=replace(p.machine, devices=(p.machine.devices[0], gpu)))
+
+    assert devices(200, 100).places(0) == ((0, 0), (1, 0))  # 100 bytes in, 100 out
+    assert devices(199, 100).places(0) == ((0, 0), (1, 9))
+    assert devices(200, 59).places(0) == ((0, 0), (1, 5))
+    assert devices(19, 100).places(0) == ((0, 0),)
+    assert devices(19, 100).allowed(0) == (0,)
+    assert devices(199, 100).allowed(0) == (0,)
+    assert devices(199, 100).places(2) == ()  # the host
+
+
+def test_what_ranges_leave_alone_stays_as_it_was() -> None:
+    """f writes the middle of c in two ranges; a whole reader on the CPU finds the ends in the host's copy."""
+    builder = GraphBuilder()
+    a, c, d = builder.buffer(100), builder.buffer(120), builder.buffer(100)
+    builder.add(rows("f", (a,), (c,)))
+    builder.add(rows("g", (c,), (d,)))
+    p = replace(
+        problem(builder.build(), [0.0], machine((HOST, 1)), valid={a: frozenset({HOST}), c: frozenset({HOST})}),
+        estimates=Ranges(),
+        splits={0: Split(0, 10, {a: Slice(10), c: Slice(10, offset=10)})},
+    )
+    members = (
+        Assignment(0, 0, 0, 0.0, 4.0, 0, 0, 4),
+        Assignment(0, 1, 0, 1.2, 4.2, 0, 4, 6),
+        Assignment(1, 0, 0, 4.8, 14.8),
+    )
+    moves = (
+        Move(a, 40, 100, -1, HOST, 1, 1, 0.0, 0.6),
+        Move(c, 50, 110, -1, HOST, 1, 1, 0.6, 1.2),
+        Move(c, 50, 110, 0, 1, HOST, 1, 4.2, 4.8),
+    )
+    plan = Plan(members, "by hand", ("cpu0", "gpu1"), 14.8, moves=moves)
+    check(plan, p)
+    assert simulate(p, plan).makespan == pytest.approx(plan.makespan)
+    needs = [(n.low, n.high, n.writer) for n in Contents(plan, p).needs(2) if n.buffer == c]
+    assert needs == [(0, 10, -1), (10, 50, 0), (50, 110, 0), (110, 120, -1)]
