@@ -21,7 +21,8 @@ examples:
   manycl spec gemm.cl -o app.json                  a specification to fill in
   manycl run app.json -D N=1024 --check            run it on all devices and check the result
   manycl run app.json --devices cpu/2 --gantt run.html
-  manycl plan app.json --machine paper.toml        what would happen on a machine that is not here
+  manycl plan app.json --machine conan             what would happen on a machine that is not here
+  manycl simulate app.json --machine conan --noise 5%
 environment: MANYCL_DEVICES, MANYCL_POLICY, MANYCL_DEBUG (see docs)
 """
 

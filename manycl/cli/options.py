@@ -37,7 +37,7 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         metavar="NAME",
-        help="scheduling policy: auto, in_order, eager, heft, clustering, or your own as FILE.py:NAME; "
+        help="scheduling policy, one of docs/policies.md or your own as FILE.py:NAME; "
         "default: MANYCL_POLICY, else auto",
     )
     parser.add_argument(
