@@ -313,7 +313,17 @@ def default_folder() -> Path:
 
 def _create(db: sqlite3.Connection) -> None:
     """The tables, by whichever process comes first."""
-    db.execute("PRAGMA journal_mode = WAL")
+    import sqlite3
+
+    end = time.monotonic() + _WAIT
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError:  # SQLite does not wait for others here
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
     db.execute("BEGIN IMMEDIATE")
     if db.execute("PRAGMA user_version").fetchone()[0] == 0:
         for statement in _TABLES.split(";"):
