@@ -16,7 +16,7 @@ from generator import Generated, Program, generate, programs, touched, touched_b
 from hypothesis import HealthCheck, given, settings
 
 NIGHTLY = bool(os.environ.get("NIGHTLY"))
-SEEDS = range(40) if NIGHTLY else range(3)
+SEEDS = range(40) if NIGHTLY else range(2)
 KERNELS = 25
 
 

@@ -211,7 +211,7 @@ def reads_leak(
 
 
 def split_matches_whole(
-    case: Case, launch: Launch, dimension: int, seed: int, name: str = OCLGRIND, pieces: int = 16
+    case: Case, launch: Launch, dimension: int, seed: int, name: str = OCLGRIND, pieces: int = 8
 ) -> bool:
     """Whether contiguous ranges of work-groups, one after another in a random order, give the bits of the whole."""
     random = np.random.default_rng(seed)
