@@ -113,6 +113,7 @@ def measure(name: str, machine: Machine, settings: Settings) -> dict[str, Any]:
             f"{label}_overhead_percent": 100.0 * seconds / plan.makespan,
             f"{label}_moved_mb": sum(m.nbytes for m in plan.moves) / 1e6,
         }
+    row["bound_speedup"] = None if name in MEMORY_BOUND else throughput_bound(machine)
     row["coarse_engine_ms"] = simulate(given, static("mkmd_coarse").plan(given)).makespan * 1e3
     row["paper_speedup"] = PAPER["speedups"].get(name)  # type: ignore[attr-defined]
     return row

@@ -53,6 +53,7 @@ class Contents:
             self._moves.setdefault((m.buffer, m.writer, m.target, m.partial), []).append(index)
         self._before: list[dict[int, tuple[Piece, ...]]] = []
         self._made: dict[tuple[int, int], list[Piece]] = {}
+        self._writers: dict[int, list[int]] = {}
         self._walk()
 
     def members(self, node: int) -> list[int]:
@@ -96,9 +97,9 @@ class Contents:
         """Assignments that write bytes of move ``index`` later than the version it moves."""
         m = self._plan.moves[index]
         if m.partial < 0:
-            for (key, writer), pieces in self._made.items():
-                if key == m.buffer and writer > m.writer:
-                    for piece in pieces:
+            for writer in self._writers.get(m.buffer, ()):
+                if writer > m.writer:
+                    for piece in self._made[m.buffer, writer]:
                         if piece.low < m.high and m.low < piece.high:
                             yield from piece.makers
 
@@ -126,6 +127,7 @@ class Contents:
             for key in task.writes:
                 new = self._written(node, key)
                 self._made[key, node] = new
+                self._writers.setdefault(key, []).append(node)
                 now[key] = _over(now.get(key, ()), new)
 
     def _written(self, node: int, key: int) -> list[Piece]:

@@ -12,11 +12,7 @@ from manycl.graph.graph import Graph, HostTask, Launch, Node
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.verify_moves import check_data
-
-SLACK = 1e-9
-"""Two times are equal when they differ by no more than this part of the makespan (sums of floats are not
-exact)."""
+from manycl.plan.verify_moves import check_data, slack_of
 
 
 def verify(
@@ -52,10 +48,6 @@ def verify(
     if faults:
         shown = "\n".join(f"  - {f}" for f in faults)
         raise PolicyError(f"the plan of {plan.policy} is not valid:\n{shown}")
-
-
-def _slack(plan: Plan) -> float:
-    return SLACK * max(abs(plan.makespan), max((abs(a.end) for a in plan.assignments), default=0.0))
 
 
 def _by_node(plan: Plan) -> dict[int, Assignment]:
@@ -157,7 +149,7 @@ def check_order(plan: Plan, graph: Graph) -> Iterator[str]:
 
 def check_overlap(plan: Plan, graph: Graph) -> Iterator[str]:
     """A queue runs one node at a time, in the order of dispatch; so does the host."""
-    slack = _slack(plan)
+    slack = slack_of(plan)
     queues: dict[tuple[int, int], list[Assignment]] = {}
     for a in plan.assignments:
         queues.setdefault((a.device, a.queue), []).append(a)
@@ -170,7 +162,7 @@ def check_overlap(plan: Plan, graph: Graph) -> Iterator[str]:
 
 def check_precedence(plan: Plan, graph: Graph) -> Iterator[str]:
     """No node starts before every node it depends on has ended."""
-    slack = _slack(plan)
+    slack = slack_of(plan)
     start, end = _spans(plan)
     for before, after in graph.edges:
         if start[after] < end[before] - slack:
@@ -180,7 +172,7 @@ def check_precedence(plan: Plan, graph: Graph) -> Iterator[str]:
 def check_makespan(plan: Plan) -> Iterator[str]:
     """The makespan is the last end."""
     last = max((a.end for a in plan.assignments), default=plan.makespan)
-    if abs(last - plan.makespan) > _slack(plan):
+    if abs(last - plan.makespan) > slack_of(plan):
         yield f"the makespan is given as {plan.makespan}, but the last node ends at {last}"
 
 
@@ -194,15 +186,15 @@ def check_queues(plan: Plan, problem: Problem) -> Iterator[str]:
 
 def check_earliest(plan: Plan, problem: Problem) -> Iterator[str]:
     """Nothing but what is fixed starts before ``not_before``."""
-    fixed = set(problem.fixed)
+    slack, fixed = slack_of(plan), set(problem.fixed)
     for a in plan.assignments:
-        if a.start < problem.not_before - _slack(plan) and a not in fixed:
+        if a.start < problem.not_before - slack and a not in fixed:
             yield f"node {a.node} starts at {a.start}, before {problem.not_before}"
 
 
 def check_durations(plan: Plan, problem: Problem) -> Iterator[str]:
     """No kernel takes less time than estimated (it may take more, beside others), in the version estimated."""
-    slack, fixed = _slack(plan), set(problem.fixed)
+    slack, fixed = slack_of(plan), set(problem.fixed)
     for a in plan.assignments:
         if a.device == ON_HOST or a.dimension == MERGE or a in fixed:
             continue
@@ -228,15 +220,16 @@ def check_feasible(plan: Plan, problem: Problem) -> Iterator[str]:
 
 def check_fixed(plan: Plan, problem: Problem) -> Iterator[str]:
     """What was fixed is in the plan, as it was."""
+    planned = set(plan.assignments)
     for a in problem.fixed:
-        if a not in plan.assignments:
+        if a not in planned:
             yield f"node {a.node} was fixed to {a}, which is not in the plan"
 
 
 def check_transfers(plan: Plan, problem: Problem) -> Iterator[str]:
     """Between the end of a writer and the start of a reader in another memory lies the time of the transfer;
     and before the first reader of initial contents, the time from the nearest memory that holds them."""
-    slack, of = _slack(plan), _by_node(plan)
+    slack, of = slack_of(plan), _by_node(plan)
     graph, devices = problem.graph, problem.machine.devices
 
     def memory(a: Assignment) -> int:

@@ -11,7 +11,7 @@ from manycl.plan.plan import MERGE, WHOLE, Move, Plan
 from manycl.plan.problem import Problem
 
 SLACK = 1e-9
-"""As in ``plan/verify.py``: of the makespan."""
+"""Two times are equal when they differ by no more than this part of the makespan (sums of floats are not exact)."""
 
 
 def check_data(plan: Plan, problem: Problem) -> Iterator[str]:
@@ -27,14 +27,15 @@ def check_data(plan: Plan, problem: Problem) -> Iterator[str]:
     yield from faults
 
 
-def _slack(plan: Plan) -> float:
+def slack_of(plan: Plan) -> float:
+    """Seconds by which two times of a plan may differ and be equal."""
     return SLACK * max(abs(plan.makespan), max((abs(a.end) for a in plan.assignments), default=0.0))
 
 
 def check_moves(plan: Plan, problem: Problem) -> Iterator[str]:
     """Every move is within a buffer, to or from the host on a queue of its own, and takes the time it takes; a
     transfer queue performs one after another, in the order of the plan."""
-    slack, graph, machine = _slack(plan), problem.graph, problem.machine
+    slack, graph, machine = slack_of(plan), problem.graph, problem.machine
     lanes: dict[tuple[int, bool], list[tuple[int, Move]]] = {}
     for j, m in enumerate(plan.moves):
         size = graph.buffers[m.buffer].nbytes if m.buffer in graph.buffers else -1
@@ -63,7 +64,7 @@ def check_moves(plan: Plan, problem: Problem) -> Iterator[str]:
 
 def check_merges(plan: Plan, problem: Problem, contents: Contents) -> Iterator[str]:
     """A node whose partial results lie in several memories is merged once, after all of them; others are not."""
-    slack = _slack(plan)
+    slack = slack_of(plan)
     for node in range(len(problem.graph)):
         members = [plan.assignments[i] for i in contents.members(node)]
         merges = [a for a in members if a.dimension == MERGE]
@@ -90,24 +91,24 @@ def check_merges(plan: Plan, problem: Problem, contents: Contents) -> Iterator[s
 
 def check_inputs(plan: Plan, problem: Problem, contents: Contents) -> Iterator[str]:
     """Before an assignment starts, all that it touches has arrived in its memory."""
-    fixed = set(problem.fixed)
+    slack, fixed = slack_of(plan), set(problem.fixed)
     for i, a in enumerate(plan.assignments):
         if a not in fixed:
-            yield from _late(plan, contents.needs(i), a.start, f"node {a.node}")
+            yield from _late(plan, contents.needs(i), a.start, f"node {a.node}", slack)
 
 
 def check_sources(plan: Plan, contents: Contents) -> Iterator[str]:
     """What is moved is there when the move starts, and nothing overwrites it before the move ends."""
-    slack = _slack(plan)
+    slack = slack_of(plan)
     for j, m in enumerate(plan.moves):
-        yield from _late(plan, contents.sources(j), m.start, f"move {j}")
+        yield from _late(plan, contents.sources(j), m.start, f"move {j}", slack)
         for i in contents.overwriters(j):
             if plan.assignments[i].start < m.end - slack:
                 yield f"move {j} ends after node {plan.assignments[i].node} began to overwrite what it moves"
 
 
-def _late(plan: Plan, needs: Iterator[Need], start: float, what: str) -> Iterator[str]:
-    slack, base = _slack(plan), len(plan.assignments)
+def _late(plan: Plan, needs: Iterator[Need], start: float, what: str, slack: float) -> Iterator[str]:
+    base = len(plan.assignments)
     for need in needs:
         where = f"bytes {need.low} to {need.high} of buffer {need.buffer}"
         if need.missing:
