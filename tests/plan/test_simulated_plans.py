@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from plan_cases import chains, machine, problem, problems
+from split_cases import split_problems
 
+from manycl.errors import PolicyError
 from manycl.plan.events import plan_of
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
-from manycl.run.simulate import simulate
+from manycl.run.disturbance import Disturbance, Slowdown
+from manycl.run.simulate import plan_with, simulate
 
 
 @pytest.mark.parametrize("name", ["in_order", "auto", "cpop", "peft"])
@@ -48,3 +53,20 @@ def test_work_grows_with_the_number_of_kernels_not_its_square(name: str) -> None
         return made
 
     assert calls(1000) < 8 * calls(200)
+
+
+@settings(max_examples=30, deadline=None)
+@given(p=split_problems(), seed=st.integers(0, 5))
+def test_split_plans_meet_disturbances_too(p: Problem, seed: int) -> None:
+    plan = plan_with("balance", p)
+    assume(plan.is_split)
+    plain = simulate(p, plan)
+    assert plain.makespan == pytest.approx(plan.makespan)
+    everywhere = tuple(Slowdown(d, 2.0, 0.0, inf) for d in range(len(p.machine.devices)))
+    slow = simulate(p, plan, disturbance=Disturbance(slowdowns=everywhere))
+    assert plain.makespan < slow.makespan <= 2 * plain.makespan * (1 + 1e-9)
+    noisy = Disturbance(noise=0.2, seed=seed)
+    assert simulate(p, plan, disturbance=noisy) == simulate(p, plan, disturbance=noisy)
+    assert simulate(p, plan, disturbance=noisy).makespan != plain.makespan
+    with pytest.raises(PolicyError, match="replayed without faults"):
+        simulate(p, plan, disturbance=Disturbance(lost={0: 1.0}))
