@@ -195,11 +195,11 @@ class _Plan:
         for ref, function in self.unit.functions.items():
             if not self.needs[ref]:
                 continue
-            for start, end, place in self._signatures(function):
+            for start, end in signatures(self.unit, function):
                 if outside:
                     self.problems.setdefault(ref, outside)
-                elif self._end_of_parameters(function, start, end) is None:
-                    reason = f"the parameters of {function.name} in {self.where(place)} cannot be extended"
+                elif parameters_of(self.unit, function, start, end) is None:
+                    reason = f"the parameters of {function.name} in {self.where(start)} cannot be extended"
                     self.problems.setdefault(ref, reason)
         growing = True
         while growing:
@@ -231,32 +231,9 @@ class _Plan:
         path, line = self.unit.place(offset)
         return f"line {line}" if path == self.unit.lines[0][0] else f"{path}:{line}"
 
-    def _signatures(self, function: Function) -> Iterator[tuple[int, int, int]]:
-        """(start, end, start again) of the text that declares a function: definition and all prototypes."""
-        yield function.start, function.body.start, function.start
-        for node in self._prototypes():
-            if node.ref == function.ref:
-                yield node.start, node.end, node.start
-
-    def _prototypes(self) -> Iterator[Node]:
-        yield from self.unit.prototypes
-        for function in self.unit.functions.values():
-            yield from (node for node in function.body.walk() if node.kind == "FUNCTION_DECL")
-
-    def _end_of_parameters(self, function: Function, start: int, end: int) -> tuple[int, int] | None:
-        """Offsets of the parentheses around a function's parameters, or None where they are not to be found."""
-        text = _without_strings(self.unit.text[start:end])
-        found = []
-        for match in re.finditer(rb"(?<![\w$])" + re.escape(function.name.encode()) + rb"(?![\w$])[\s)]*\(", text):
-            opening = match.end() - 1
-            closing = _closing(text, opening)
-            if closing is not None and _count(text[opening + 1 : closing]) == len(function.parameters):
-                found.append((start + opening, start + closing))
-        return found[0] if len(found) == 1 else None
-
     def text(self) -> str:
         """The program with all edits made, the definitions of the queries' replacements in front."""
-        prefix = _unused_prefix(self.unit.text)
+        prefix = unused_prefix(self.unit.text)
         edits: list[tuple[int, int, str]] = []
         queries: set[str] = set()
         for function in self.unit.functions.values():
@@ -266,10 +243,10 @@ class _Plan:
                 edits.append((function.body.start, function.body.end, ";" + blank.decode()))
             elif needs:
                 declared = ", ".join(f"ulong4 {name}" for name in needs)
-                for start, end, _ in self._signatures(function):
-                    place = self._end_of_parameters(function, start, end)
+                for start, end in signatures(self.unit, function):
+                    place = parameters_of(self.unit, function, start, end)
                     assert place is not None
-                    edits.append(self._appended(*place, declared))
+                    edits.append(appended(self.unit, *place, declared))
         for use in self.uses:
             needs = self._names(self.needed_by(use), prefix)
             if not needs or use.function in self.problems or use.call is None:
@@ -277,7 +254,7 @@ class _Plan:
             if self.is_query(use.callee):
                 queries.add(use.callee.name)
                 edits.append((use.callee.start, use.callee.end, prefix + use.callee.name))
-            edits.append(self._appended(use.callee.end, use.call.end - 1, ", ".join(needs)))
+            edits.append(appended(self.unit, use.callee.end, use.call.end - 1, ", ".join(needs)))
         blanked = [(start, end) for start, end, words in edits if words.startswith(";")]
         edits = [e for e in edits if not any(s <= e[0] < t and e[:2] != (s, t) for s, t in blanked)]
         return _prelude(queries, prefix) + apply_edits(self.unit.text, edits).decode("utf-8", "replace")
@@ -286,14 +263,36 @@ class _Plan:
     def _names(quantities: set[str], prefix: str) -> list[str]:
         return [prefix + name for name in QUANTITIES if name in quantities]
 
-    def _appended(self, opening: int, closing: int, words: str) -> tuple[int, int, str]:
-        """The edit that appends to a list in parentheses; ``opening`` may lie before the parenthesis."""
-        inner = self.unit.text[opening:closing].strip()
-        inner = inner.removeprefix(b"(").strip()
-        if inner == b"void":
-            start = self.unit.text.index(b"void", opening)
-            return start, start + 4, words
-        return closing, closing, f", {words}" if inner else words
+
+def signatures(unit: Unit, function: Function) -> Iterator[tuple[int, int]]:
+    """Start and end of each text that declares a function: its definition up to the body, and all prototypes."""
+    yield function.start, function.body.start
+    inner = (node for each in unit.functions.values() for node in each.body.walk() if node.kind == "FUNCTION_DECL")
+    for node in (*unit.prototypes, *inner):
+        if node.ref == function.ref:
+            yield node.start, node.end
+
+
+def parameters_of(unit: Unit, function: Function, start: int, end: int) -> tuple[int, int] | None:
+    """Offsets of the parentheses around a function's parameters, or None where they are not to be found."""
+    text = without_strings(unit.text[start:end])
+    found = []
+    for match in re.finditer(rb"(?<![\w$])" + re.escape(function.name.encode()) + rb"(?![\w$])[\s)]*\(", text):
+        opening = match.end() - 1
+        end_of_list = closing(text, opening)
+        if end_of_list is not None and _count(text[opening + 1 : end_of_list]) == len(function.parameters):
+            found.append((start + opening, start + end_of_list))
+    return found[0] if len(found) == 1 else None
+
+
+def appended(unit: Unit, opening: int, end: int, words: str) -> tuple[int, int, str]:
+    """The edit that appends to a list in parentheses; ``opening`` may lie before the parenthesis."""
+    inner = unit.text[opening:end].strip()
+    inner = inner.removeprefix(b"(").strip()
+    if inner == b"void":
+        start = unit.text.index(b"void", opening)
+        return start, start + 4, words
+    return end, end, f", {words}" if inner else words
 
 
 def _uses(root: Node, function: int) -> Iterator[_Use]:
@@ -315,12 +314,12 @@ def _uses(root: Node, function: int) -> Iterator[_Use]:
         pending.extend((child, in_block) for child in node.children)
 
 
-def _without_strings(text: bytes) -> bytes:
+def without_strings(text: bytes) -> bytes:
     """The text with the contents of string and character constants blanked, of the same length."""
     return re.sub(rb'"(\\.|[^"\\])*"|' + rb"'(\\.|[^'\\])*'", lambda m: b" " * len(m.group()), text, flags=re.DOTALL)
 
 
-def _closing(text: bytes, opening: int) -> int | None:
+def closing(text: bytes, opening: int) -> int | None:
     depth = 0
     for position in range(opening, len(text)):
         depth += {b"(": 1, b")": -1}.get(text[position : position + 1], 0)
@@ -342,7 +341,7 @@ def _count(inner: bytes) -> int:
     return commas + 1
 
 
-def _unused_prefix(text: bytes) -> str:
+def unused_prefix(text: bytes) -> str:
     """A prefix that no name of the program has."""
     prefix, number = "manycl_", 1
     while prefix.encode() in text:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from manycl.analysis import worker
 from manycl.analysis.facts import ProgramFacts
+from manycl.analysis.merge import MergeKernel
 from manycl.analysis.options import read_options
 from manycl.analysis.rewrite import SubKernel
 from manycl.errors import Diagnostic, SourceError
@@ -68,6 +69,16 @@ def sub_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
     result = _question(program, "sub_kernel", kernel)
     assert isinstance(result, SubKernel)
     return result if result.edited else replace(result, options=program.options)
+
+
+def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:
+    """How to copy exactly what ranges of the work-groups of a launch of ``kernel`` wrote, or why that cannot be done.
+
+    Raises as :func:`sub_kernel` does.
+    """
+    result = _question(program, "merge_kernel", kernel)
+    assert isinstance(result, MergeKernel)
+    return result
 
 
 def symbolic(program: ProgramFacts, kernel: str) -> Summary:

@@ -94,9 +94,11 @@ def answer(request: Request | Question) -> Answer:
 
 
 def _result(question: Question, unit: Unit) -> object:
-    from manycl.analysis import rewrite
+    from manycl.analysis import merge, rewrite
 
     source, _, _, options = question.request
+    if question.what == "merge_kernel":
+        return merge.merge_kernel(unit, question.kernel, source, options)
     return rewrite.sub_kernel(unit, question.kernel, source, options)
 
 
