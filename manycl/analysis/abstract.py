@@ -54,12 +54,15 @@ class Exits:
     continues: list[State] | None = None
 
 
+Counts = dict[tuple[int, tuple[Loop, ...]], tuple[Path, dict[str, int]]]  # by the path's identity and the loops
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """How far the notes of a run had come."""
 
     accesses: int
-    counts: dict[tuple[int, tuple[Loop, ...]], tuple[Path, dict[str, int]]]
+    counts: Counts
     loops: int
     hazards: dict[str, None]
     barriers: int
@@ -79,7 +82,7 @@ class Abstract:
         self.loops: tuple[Loop, ...] = ()
         self.silent = 0  # discovering what a loop does: nothing is recorded
         self.accesses: list[Access] = []
-        self.counts: dict[tuple[int, tuple[Loop, ...]], tuple[Path, dict[str, int]]] = {}
+        self.counts: Counts = {}
         self.wholes: dict[int, tuple[Path, Expr]] = {}
         self.origins: dict[str, Origin] = {}
         self.known_loads: dict[tuple[int, str, int], Expr] = {}
@@ -148,14 +151,48 @@ class Abstract:
 
     # -- counting
 
-    def count(self, what: str, times: int = 1) -> None:
-        if self.silent or self.path is None:
+    def count(self, what: str, times: int = 1, path: Path | None = None) -> None:
+        """Note operations where control is, or on another path."""
+        path = path or self.path
+        if self.silent or path is None:
             return
-        key = id(self.path), self.loops
-        found = self.counts.get(key)
-        if found is None:
-            found = self.counts[key] = (self.path, {})
-        found[1][what] = found[1].get(what, 0) + times
+        found = self.counts.setdefault((id(path), self.loops), (path, {}))[1]
+        found[what] = found.get(what, 0) + times
+
+    def count_access(self, kind: str, pointer: Pointer, size: int, times: int = 1) -> None:
+        """Note ``times`` loads or stores (or atomic operations) of ``size`` bytes."""
+        if self.path is None:
+            return
+        spaces = [self.space(*target.base) for target in pointer.targets]
+        for target, space in zip(pointer.targets, spaces, strict=True):
+            same = spaces.count(space) == len(spaces)
+            path = self.path if same else self.path.where(target.condition)
+            if space != "private" and path is not None:
+                self.count(f"{kind}.{space}", times, path)
+                self.count(f"{kind}.{space}.bytes", times * size, path)
+            if same:
+                break
+
+    def counted_apart(self) -> Counts:
+        """What was counted up to here; from now on is counted anew, until :meth:`count_where`."""
+        counts, self.counts = self.counts, {}
+        return counts
+
+    def count_where(self, condition: Expr, before: Counts) -> None:
+        """What was counted since :meth:`counted_apart` happens only if a condition holds as well."""
+        apart, self.counts = self.counts, before
+        for (_, loops), (path, found) in apart.items():
+            there = path.where(condition)
+            if there is not None:
+                total = self.counts.setdefault((id(there), loops), (there, {}))[1]
+                for kind, times in found.items():
+                    total[kind] = total.get(kind, 0) + times
+
+    def space(self, base: str, index: int) -> str:
+        """The address space of memory: global, constant, local or private; ``lost`` if that is not known."""
+        if base == "program":
+            return self.unit.variables[index].type.address_space or "constant"
+        return {"arg": "global", "local": "local", "var": "private"}.get(base, "lost")
 
     def places(self) -> tuple[tuple[Place, dict[str, int]], ...]:
         return tuple((Place(path.whole(), loops), counts) for (_, loops), (path, counts) in self.counts.items())
@@ -207,8 +244,10 @@ class Abstract:
             found = self.wholes[id(path)] = (path, path.whole())
         return found[1]
 
-    def load(self, pointer: Pointer, type_: CType) -> Value:
+    def load(self, pointer: Pointer, type_: CType, counted: bool = True) -> Value:
         """The value of a type behind a pointer."""
+        if counted:
+            self.count_access("load", pointer, _size(type_))
         result: Value | None = None
         for target in pointer.targets:
             value = self.load_from(target, type_)
@@ -223,9 +262,6 @@ class Abstract:
         size = _size(type_)
         if kind == "var":
             return self.load_cell(self.env.get(index), self.types.get(index), target.offset, type_, size)
-        space = {"arg": "global", "local": "local"}.get(kind, "other")
-        self.count(f"load.{space}")
-        self.count(f"load.{space}.bytes", size)
         if kind in ("arg", "unknown"):
             self.access(target, "read", size)
         if kind == "program":
@@ -338,6 +374,11 @@ class Abstract:
 
     def store(self, pointer: Pointer, type_: CType, value: Cell) -> None:
         """Write a value of a type behind a pointer."""
+        padded = type_.kind == "vector" and type_.lanes == 3 and not type_.size & (type_.size - 1)
+        if padded:  # the fourth lane is not written
+            self.count_access("store", pointer, type_.size // 4, 3)
+        else:
+            self.count_access("store", pointer, _size(type_))
         for target in pointer.targets:
             kind, index = target.base
             size = _size(type_)
@@ -345,9 +386,6 @@ class Abstract:
                 certain = len(pointer.targets) == 1
                 self.store_cell(index, target, type_, size, value, certain)
                 continue
-            space = {"arg": "global", "local": "local"}.get(kind, "other")
-            self.count(f"store.{space}")
-            self.count(f"store.{space}.bytes", size)
             self.access(target, "write", size)
             if kind == "program":
                 self.hazards["writes a variable of program scope"] = None

@@ -216,9 +216,8 @@ class Calls(Expressions):
         element = arguments[0].type.target or node.type
         used = id(node) not in self.discarded
         kind = {"load": "read", "store": "write", "init": "write", "flag_clear": "write"}.get(operation, "atomic")
+        self.count_access("atomic", pointer, max(element.size, 1))
         for target in pointer.targets:
-            space = {"arg": "global", "local": "local"}.get(target.base[0], "other")
-            self.count(f"atomic.{space}")
             if target.base[0] == "var":
                 self.env[target.base[1]] = self.unknown_of(self.types[target.base[1]])
                 continue

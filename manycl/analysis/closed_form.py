@@ -37,6 +37,7 @@ class Form:
     lost: dict[int, tuple[int, int] | None] = field(default_factory=dict)
     trips: Expr | None = None  # times that the body is begun
     whole: Expr | None = None  # times that the condition alone allows
+    out: Expr | None = None  # the iteration in which a break leaves it, if the condition allows that many
     exact: bool = True
     reason: str = ""
     improvable: bool = False  # running every iteration would tell more
@@ -170,6 +171,7 @@ class ClosedForms(Statements):
                 form.improvable = form.improvable or not self.on_data(state, found)
             else:
                 outs.append(out)
+                form.out = out
         if outs and trips is None and not limits and found.condition == x.ONE:
             form.whole = None
         form.trips = _least([*([trips] if trips is not None else []), *(x.add(out, x.ONE) for out in outs)])

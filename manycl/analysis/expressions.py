@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from manycl.analysis import expr as x
@@ -28,6 +29,23 @@ from manycl.analysis.values import (
 
 _COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
 _RANKS = {"bool": 0, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 3, "uint": 3, "long": 4, "ulong": 4}
+_LITERALS = (
+    "INTEGER_LITERAL",
+    "FLOATING_LITERAL",
+    "CHARACTER_LITERAL",
+    "CXX_BOOL_LITERAL_EXPR",
+    "CXX_UNARY_EXPR",
+)
+_REINTERPRETS = re.compile(rb"as_u?(char|short|int|long|float|double|half)\s*\(")
+_FLOATING = ("float", "double", "half")
+_COMPUTED = (
+    "PAREN_EXPR",
+    "UNEXPOSED_EXPR",
+    "CSTYLE_CAST_EXPR",
+    "UNARY_OPERATOR",
+    "BINARY_OPERATOR",
+    "CONDITIONAL_OPERATOR",
+)
 INT = CType("int", "int", "int", size=4)
 _NAMES = {
     "+": "add",
@@ -73,13 +91,38 @@ class Expressions(Initialisers):
         return self.fresh(*(x.type_range(*width) if width else (-x.INFINITE, x.INFINITE)))
 
     def condition(self, node: Node) -> Expr:
-        """The truth of an expression."""
+        """The truth of an expression; numbers and pointers are compared with zero."""
         found = self.value(node)
+        if not self.is_truth(node):
+            self.count(f"compare.{arithmetic_kind(node.type)}")
         if isinstance(found, Expr):
             return x.truth(found)
         if isinstance(found, Pointer):
             return self.fresh(0, 1, f"whether a pointer is null, line {self.line(node.start)}")
         return self.fresh(0, 1, f"a condition on data, line {self.line(node.start)}")
+
+    def is_truth(self, node: Node) -> bool:
+        """Whether an expression needs no comparison with zero to be a condition."""
+        while node.kind == "PAREN_EXPR" or (node.kind == "UNEXPOSED_EXPR" and node.type.kind in ("int", "bool")):
+            if len(node.children) != 1 or node.children[0].type.kind == "vector":
+                break
+            node = node.children[0]
+        tests = node.kind == "BINARY_OPERATOR" and (node.op in _COMPARISONS or node.op in ("&&", "||"))
+        negates = node.kind == "UNARY_OPERATOR" and node.op == "!"
+        return tests or negates or node.type.kind == "bool" or self.is_constant(node)
+
+    def is_constant(self, node: Node) -> bool:
+        """Whether a compiler computes an expression once and for all: nothing is then executed."""
+        found = self.constants.get(id(node))
+        if found is None:
+            literal = node.kind in _LITERALS or (node.kind == "DECL_REF_EXPR" and node.value is not None)
+            made = node.kind in _COMPUTED and all(
+                self.is_constant(c) for c in node.children if c.kind not in ("TYPE_REF", "NAMESPACE_REF")
+            )
+            found = self.constants[id(node)] = literal or (made and bool(node.children))
+        return found
+
+    constants: dict[int, bool]
 
     def other(self, node: Node) -> Cell:
         """What is rare: evaluate what is below it and know nothing."""
@@ -173,15 +216,27 @@ class Expressions(Initialisers):
             if type_.kind == "bool":
                 return self.fresh(0, 1, f"whether a pointer is null, line {self.line(node.start)}")
             return self.address_as_integer(found, type_, node)
-        if type_.kind == "float" and operand.type.kind in ("int", "bool"):
-            self.count("convert")
-        elif type_.kind == "int" and operand.type.kind == "float":
-            self.count("convert")
+        self.count_conversion(node, operand)
+        if type_.kind == "int" and operand.type.kind == "float":
             width = integer(type_)
             assert True
             reason = f"a floating-point number made an integer, line {self.line(node.start)}"
             return self.fresh(*x.type_range(*width), reason) if width else self.fresh_of(type_)
         return self.convert(found, type_)
+
+    def count_conversion(self, node: Node, operand: Node) -> None:
+        """Between numbers of which one is floating, and to truth; others cost nothing."""
+        type_ = node.type
+        kinds = operand.type.kind, type_.kind
+        if self.is_constant(operand) or operand.kind == "INIT_LIST_EXPR":
+            return
+        if kinds in (("int", "float"), ("bool", "float"), ("float", "int")):
+            if not _REINTERPRETS.match(self.unit.text, node.start):  # as_float and the like show as conversions
+                self.count("convert")
+        elif kinds == ("float", "float") and operand.type.base != type_.base:
+            self.count("convert")
+        elif type_.kind == "bool" and not self.is_truth(operand):
+            self.count(f"compare.{arithmetic_kind(operand.type)}")
 
     def address_as_integer(self, pointer: Pointer, type_: CType, node: Node) -> Value:
         for target in pointer.targets:
@@ -212,10 +267,11 @@ class Expressions(Initialisers):
         if op in ("+", "?"):
             return found
         type_ = node.type
-        if type_.kind == "float" or type_.base in ("float", "double", "half"):
-            self.count("float.add", type_.lanes)
+        if not self.is_constant(node):
+            kind = arithmetic_kind(type_)
+            self.count(f"{kind}.neg" if kind != "int" else "int.add" if op == "-" else "int.logic", type_.lanes)
+        if type_.kind == "float" or type_.base in _FLOATING:
             return OPAQUE if type_.kind == "float" else Vector((OPAQUE,) * type_.lanes)
-        self.count("int.add" if op == "-" else "int.logic", type_.lanes)
         return self.lanewise(lambda a: self.negated(op, a, type_), found, type_)
 
     def negated(self, op: str, value: Value, type_: CType) -> Value:
@@ -265,8 +321,8 @@ class Expressions(Initialisers):
             after: Cell = self.moved(before, x.const(sign), (type_.target or type_).size)
         elif isinstance(before, Memory):
             after = blank()
-        elif type_.base in ("float", "double", "half"):
-            self.count("float.add", type_.lanes)
+        elif type_.base in _FLOATING:
+            self.count(f"{type_.base}.add", type_.lanes)
             after = OPAQUE
         else:
             self.count("int.add", type_.lanes)
@@ -299,6 +355,7 @@ class Expressions(Initialisers):
             after = blank()
         else:
             computed = self.computed_in(op, type_, operand.type)
+            self.count_arithmetic(op, computed)
             result = self.operated(
                 op,
                 self.convert(before, computed),
@@ -367,11 +424,18 @@ class Expressions(Initialisers):
             return self.moved(right, left, (node.type.target or node.type).size)
         if isinstance(left, Pointer) or isinstance(right, Pointer):
             return LOST if node.type.kind == "pointer" else self.fresh_of(node.type)
+        if not self.is_constant(node):
+            self.count_arithmetic(node.op, node.type)
         return self.operated(node.op, left, right, node.type)
+
+    def count_arithmetic(self, op: str, type_: CType) -> None:
+        self.count(f"{arithmetic_kind(type_)}.{_NAMES.get(op, 'logic')}", type_.lanes)
 
     def distance(self, node: Node, left: Pointer, right: Pointer) -> Value:
         size = (node.children[0].type.target or node.type).size
         one, other = left.targets[0], right.targets[0]
+        self.count("int.add")
+        self.count("int.div")
         if (
             len(left.targets) == len(right.targets) == 1
             and one.base == other.base
@@ -385,10 +449,8 @@ class Expressions(Initialisers):
 
     def operated(self, op: str, left: Value, right: Value, type_: CType) -> Value:
         """``left op right`` in a type, lane by lane."""
-        if type_.base in ("float", "double", "half"):
-            self.count(f"{'double' if type_.base == 'double' else 'float'}.{_NAMES[op]}", type_.lanes)
+        if type_.base in _FLOATING:
             return OPAQUE if type_.kind == "float" else Vector((OPAQUE,) * type_.lanes)
-        self.count(f"int.{_NAMES.get(op, 'logic')}", type_.lanes)
         if type_.kind == "vector":
             ours = left.lanes if isinstance(left, Vector) else (left,) * type_.lanes
             theirs = right.lanes if isinstance(right, Vector) else (right,) * type_.lanes
@@ -415,8 +477,8 @@ class Expressions(Initialisers):
 
     def compared(self, node: Node, left: Value, right: Value) -> Cell:
         operand = node.children[0].type
-        kind = "float" if operand.base in ("float", "double", "half") else "int"
-        self.count(f"compare.{kind}", operand.lanes)
+        if not self.is_constant(node):
+            self.count(f"compare.{arithmetic_kind(operand)}", operand.lanes)
         if node.type.kind == "vector":
             return self.compared_lanes(node, left, right)
         if isinstance(left, Expr) and isinstance(right, Expr):
@@ -514,6 +576,11 @@ class Expressions(Initialisers):
         self.here = node.start
         self.write(place, value)
         return value
+
+
+def arithmetic_kind(type_: CType) -> str:
+    """Under which name operations on a type are counted: float, double, half or int."""
+    return type_.base if type_.kind != "pointer" and type_.base in _FLOATING else "int"
 
 
 def _wide_alone(value: Expr, low: int, high: int) -> bool:

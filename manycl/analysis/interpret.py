@@ -72,6 +72,7 @@ class _Run(Loops):
         self.discarded: set[int] = set()
         self.assigned_refs: dict[int, frozenset[int]] = {}
         self.plain_bodies: dict[int, bool] = {}
+        self.constants: dict[int, bool] = {}
         self.cached_ids: dict[tuple[str, int], Expr | None] = {}
         shared = set(launch.same) | set(launch.same.values()) if launch else set()
         self.read_only = frozenset(
@@ -91,6 +92,9 @@ class _Run(Loops):
         if result is not value and result.op == "var":
             self.origins[result.key] = Computed(self.origins[result.key].reason, value=value)
         return result
+
+    def space(self, base: str, index: int) -> str:
+        return self.facts.arguments[index].address_space if base == "arg" else super().space(base, index)
 
     # -- queries of the NDRange
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from manycl.analysis.cost import LaunchCost, Work
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.hazards import Repeat, Split, repeat, split
 from manycl.analysis.interpret import Launch, interpret
@@ -76,6 +77,22 @@ class LaunchFacts:
     def out_of_bounds(self) -> tuple[str, ...]:
         """Accesses that certainly leave their memory."""
         return tuple(self.regions.out_of_bounds())
+
+    # -- costs
+
+    @cached_property
+    def cost(self) -> LaunchCost:
+        return LaunchCost(self.summary, self.launch)
+
+    def work(self, dimension: int = 0, first: int = 0, count: int | None = None) -> Work:
+        """What work-groups [first, first + count) along a dimension execute; everything without a count. Raises
+        ValueError for a range outside of the launch."""
+        return self.cost.work(dimension, first, count)
+
+    @property
+    def f(self) -> float:
+        """MKMD's f of the whole launch: iterations of its innermost loops per work-item (Section 4, Eq. 1)."""
+        return self.work().f
 
     # -- looking at index arrays
 

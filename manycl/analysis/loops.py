@@ -50,6 +50,7 @@ class Loops(ClosedForms):
         if parts.after is False and parts.condition is not None and self.never(parts.condition):
             self.condition(parts.condition)
             return
+        self.loops_begun += 1
         changed = self.assigned_cells(node)
         found, changed = self.discover(parts, changed)
         form = self.form(parts.line, found, changed)
@@ -248,7 +249,16 @@ class Loops(ClosedForms):
         if returned:
             self.unsure_return(returns, changed, parts)
         if self.path is not None and not parts.after and parts.condition is not None:
+            before = self.counted_apart()
             self.condition(parts.condition)
+            self.count_where(self.ended(form), before)
+
+    @staticmethod
+    def ended(form: Form) -> Expr:
+        """Whether the condition ends the loop, not a break."""
+        if form.out is None or form.whole is None:
+            return x.ONE
+        return x.less(form.whole, x.add(form.out, x.ONE))
 
     def iterate(self, parts: Parts, form: Form, counter: Expr, head: Env) -> list[State]:
         self.env = dict(head)
@@ -259,13 +269,22 @@ class Loops(ClosedForms):
             condition = self.condition(parts.condition)
             if not form.exact and self.path is not None:
                 self.path = self.path.where(condition)
-        self.execute(parts.body)
+        self.iteration(parts.body)
         self.meet_continues()
         if parts.after and parts.condition is not None and self.path is not None:
             self.condition(parts.condition)
         if parts.step is not None and self.path is not None:
             self.value(parts.step)
         return self.exits.pop().breaks
+
+    loops_begun = 0
+
+    def iteration(self, body: Node) -> None:
+        """Run a body, and count the iteration unless it has loops of its own."""
+        path, begun = self.path, self.loops_begun
+        self.execute(body)
+        if self.loops_begun == begun and path is not None:
+            self.count("iteration", path=path)
 
     def head(self, form: Form, env: Env, counter: Expr) -> Env:
         head = dict(env)
@@ -375,7 +394,7 @@ class Loops(ClosedForms):
             if self.dead():
                 break
             self.exits.append(Exits(continues=[]))
-            self.execute(parts.body)
+            self.iteration(parts.body)
             self.meet_continues()
             ends.extend(self.exits.pop().breaks)
             if self.dead():

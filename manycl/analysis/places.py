@@ -187,7 +187,8 @@ class Places(Abstract):
                 vector = place.component is not None and place.component.kind == "vector"
                 return Vector(chosen) if vector or len(chosen) > 1 else chosen[0]
         lane = lane_type(place.type)
-        found = [self.load(place.pointer.moved(x.const(i * lane.size)), lane) for i in place.lanes]
+        self.count_access("load", place.pointer, place.type.size)  # a vector is loaded as a whole
+        found = [self.load(place.pointer.moved(x.const(i * lane.size)), lane, counted=False) for i in place.lanes]
         if place.component is not None and place.component.kind == "vector":
             return Vector(tuple(found))
         return found[0] if len(found) == 1 else Vector(tuple(found))

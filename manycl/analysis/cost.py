@@ -1,0 +1,273 @@
+"""Costs of a launch: how many operations of each kind any range of its work-groups executes.
+
+Counts are exact where only ids, sizes and scalars decide what is executed. A condition on data counts as true for
+``TAKEN`` of the visits, a loop of which no bound is known as ``ROUNDS`` iterations (as in Device-Hopping, Section 4.2);
+terms of a loop's condition that are not known are left out. The result then is not ``exact`` and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from manycl.analysis import expr as x
+from manycl.analysis.expr import Expr
+from manycl.analysis.summary import Origin, Place, Summary
+
+if TYPE_CHECKING:  # they import NumPy or islpy
+    from manycl.analysis.counting import Axis, Counted
+    from manycl.analysis.interpret import Launch
+
+TAKEN = 0.5
+ROUNDS = 1
+ITERATION = "iteration"  # the kind under which iterations of innermost loops are counted
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work of a launch or of a range of its work-groups (``work_groups`` 0: the driver chooses their size).
+
+    ``f`` is MKMD's (Section 4, Eq. 1): iterations of the innermost loops per work-item, 1 for kernels without loops or
+    where nothing is known of them, and never 0. ``operations`` are totals over the range by kind (empty: not counted):
+    ``float.add``, ``int.mul``, ``compare.int``, ``special``, ``load.global``, ``store.local``, ``barrier`` and so on;
+    an operation on a vector counts once per lane, a load or store of a vector once. ``global_bytes`` and
+    ``local_bytes`` are what the accesses to memory read and write. Counts are ``exact``, or ``reason`` says why not.
+    """
+
+    work_items: int
+    work_groups: int
+    f: float = 1.0
+    operations: Mapping[str, float] = field(default_factory=dict)
+    global_bytes: float = 0.0
+    local_bytes: float = 0.0
+    exact: bool = False
+    reason: str = ""
+
+    @property
+    def cost(self) -> float:
+        """MKMD's T f."""
+        return self.work_items * self.f
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is assumed where data decide. ``lone``: the share of visits of a branch without else in a loop that are
+    counted (1: as its condition says)."""
+
+    taken: float = TAKEN
+    rounds: int = ROUNDS
+    lone: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Visits:
+    """How often a place is visited; ``reason``: why that is not exact."""
+
+    number: float
+    reason: str = ""
+
+
+class LaunchCost:
+    """The costs of one launch, from its summary."""
+
+    def __init__(self, summary: Summary, launch: Launch) -> None:
+        self.summary = summary
+        self.launch = launch
+        self._settled: dict[Expr, Expr] = {}
+        self._works: dict[tuple[int, int, int], Work] = {}
+
+    def work(self, dimension: int = 0, first: int = 0, count: int | None = None) -> Work:
+        """The work of work-groups [first, first + count) along a dimension; of all without a count.
+
+        Raises ValueError for a range outside of the launch.
+        """
+        groups = self.launch.groups(dimension)
+        count = groups - first if count is None else count
+        if not 0 <= first <= first + count <= groups or not 0 <= dimension < len(self.launch.global_size):
+            raise ValueError(f"work-groups {first} to {first + count} of {groups} in dimension {dimension}")
+        key = (0, 0, self.launch.groups(0)) if count == groups else (dimension, first, count)
+        if key not in self._works:
+            if len(self._works) > _KEPT:
+                self._works.clear()
+            self._works[key] = self._work(*key)
+        return self._works[key]
+
+    def _work(self, dimension: int, first: int, count: int) -> Work:
+        items, groups = self.extent(dimension, first, count)
+        if self.summary.failure:
+            return Work(items, groups, reason=self.summary.failure)
+        totals, reason = self.totals(dimension, first, count, Rules())
+        steps = totals.pop(ITERATION, None)
+        f = 1.0 if steps is None or not items else max(steps, 1) / items
+        sizes = {kind: n for kind, n in totals.items() if kind.endswith(".bytes")}
+        operations = {kind: n for kind, n in totals.items() if kind not in sizes}
+        moved = {s: sum(n for kind, n in sizes.items() if f".{s}." in kind) for s in ("global", "local")}
+        return Work(items, groups, f, operations, moved["global"], moved["local"], not reason, reason)
+
+    def extent(self, dimension: int, first: int, count: int) -> tuple[int, int]:
+        """(work-items, work-groups) of a range."""
+        items = groups = 1
+        for d, (size, local) in enumerate(zip(self.launch.global_size, self.launch.local_size, strict=True)):
+            if d == dimension:
+                items *= min(size, (first + count) * local) - min(size, first * local)
+                groups *= count
+            else:
+                items *= size
+                groups *= self.launch.groups(d)
+        return items, groups
+
+    def totals(self, dimension: int, first: int, count: int, rules: Rules) -> tuple[dict[str, float], str]:
+        """Totals over a range by kind, and why they are not exact."""
+        axes = self.axes(dimension, first, count)
+        found: dict[tuple[object, ...], Visits] = {}
+        totals: dict[str, float] = {}
+        reasons: dict[str, None] = {}
+        for place, counts in self.summary.counts:
+            visits = self.visits(place, axes, rules, found)
+            if visits.reason:
+                reasons[visits.reason] = None
+            for kind, times in counts.items():
+                if ".lost" in kind:
+                    kind = kind.replace(".lost", ".global")
+                    reasons["a pointer that is not followed"] = None
+                totals[kind] = totals.get(kind, 0) + times * visits.number
+        return totals, _few(reasons)
+
+    def axes(self, dimension: int, first: int, count: int) -> dict[str, Axis]:
+        from manycl.analysis.counting import Axis
+
+        axes: dict[str, Axis] = {}
+        for d, (size, local) in enumerate(zip(self.launch.global_size, self.launch.local_size, strict=True)):
+            ends = (first, first + count - 1) if d == dimension else (0, self.launch.groups(d) - 1)
+            axes[f"grp{d}"] = Axis(*ends)
+            axes[f"lid{d}"] = Axis(0, min(local, size) - 1)
+        return axes
+
+    # -- a place
+
+    def visits(
+        self, place: Place, axes: Mapping[str, Axis], rules: Rules, found: dict[tuple[object, ...], Visits]
+    ) -> Visits:
+        """How often work-items of the axes come to a place."""
+        from manycl.analysis import counting
+
+        axes = dict(axes)
+        limits: list[Expr] = []
+        open_: set[str] = set()  # counters of loops whose end is not known
+        reasons: dict[str, None] = {}
+        for loop in place.loops:
+            trips = None if loop.trips is None else self.settled(loop.trips)
+            known = None if trips is None else _known(trips)
+            if not loop.exact:
+                reasons[loop.reason or f"the end of the loop in line {loop.line}"] = None
+            if trips is None or trips.unknown:
+                reasons[f"how often the loop in line {loop.line} runs"] = None
+                open_.add(loop.name)
+                known = x.const(rules.rounds) if known is None else known
+                limits.append(x.less(x.var(loop.name, 0, x.INFINITE), known))
+            assert known is not None
+            axes[loop.name] = counting.Axis(0, known.high - 1)
+        share = 1.0
+        for part in _parts(self.settled(place.condition)):
+            if not part.unknown:
+                limits.append(part)
+            elif not open_ & part.variables().keys():
+                share *= rules.taken
+                reasons[self.why(part)] = None
+        condition = x.both(*limits)
+        key = condition.key, tuple(axes[loop.name].high for loop in place.loops)
+        if key not in found:
+            found[key] = self.counted(condition, axes)
+        if found[key].reason:
+            reasons[found[key].reason] = None
+        number = found[key].number
+        return Visits(number if share == 1.0 else number * share, _few(reasons))
+
+    def counted(self, condition: Expr, axes: Mapping[str, Axis]) -> Visits:
+        from manycl.analysis import counting
+
+        parts, axes = counting.merged(list(_parts(condition)), axes, self.launch)
+        try:
+            found: Counted = counting.count(x.both(*parts), axes, self.summary.origins)
+        except ValueError as error:
+            return Visits(counting.size(axes.values()), str(error))
+        reason = f"sampled, within about {100 * found.error:.2g} %" if found.error else ""
+        return Visits(found.number, reason)
+
+    def settled(self, e: Expr) -> Expr:
+        """An expression with the values of arithmetic that may overflow as if it did not (that would be undefined)."""
+        result = self._settled.get(e)
+        if result is None:
+            result = self._settled[e] = _unwrapped(_settled(e, self.summary.origins))
+        return result
+
+    def why(self, part: Expr) -> str:
+        names = [name for name, variable in part.variables().items() if variable.unknown]
+        return self.summary.origins[names[0]].reason if names[0] in self.summary.origins else f"{part}"
+
+
+_KEPT = 512  # ranges whose work is remembered
+
+
+def _parts(condition: Expr) -> Iterable[Expr]:
+    return condition.args if condition.op == "and" else (condition,)
+
+
+def _few(reasons: Mapping[str, None]) -> str:
+    """The first reasons, and how many there are more."""
+    shown = list(reasons)[:3]
+    more = len(reasons) - len(shown)
+    return "; ".join([*shown, f"and {more} more"] if more else shown)
+
+
+def _settled(e: Expr, origins: Mapping[str, Origin]) -> Expr:
+    from manycl.analysis.interpret import Computed
+
+    for _ in range(len(origins) + 1):
+        values: dict[str, Expr] = {}
+        for name, variable in e.variables().items():
+            origin = origins.get(name) if variable.unknown else None
+            if isinstance(origin, Computed):
+                values[name] = origin.value
+        if not values:
+            return e
+        e = x.substitute(e, values)
+    return e
+
+
+def _unwrapped(e: Expr) -> Expr:
+    """A condition whose comparisons of unsigned numbers say what they mean for the numbers that were converted."""
+    if e.op in ("and", "or"):
+        parts = [_unwrapped(part) for part in e.args]
+        return x.both(*parts) if e.op == "and" else x.either(*parts)
+    if e.op == "not":
+        return x.negate(_unwrapped(e.args[0]))
+    if e.op not in ("lt", "eq"):
+        return e
+    for i, side in enumerate(e.args):
+        inner, around = (side.args[0], 1 << side.value) if side.op == "wrap" and side.value > 0 else (side, 0)
+        if not around or inner.low < -around or inner.high >= around:
+            continue
+        compare = x.less if e.op == "lt" else x.equal
+        other = e.args[1 - i]
+        negative = x.less(inner, x.ZERO)
+        plain, wrapped = ((v, other) if i == 0 else (other, v) for v in (inner, x.add(inner, x.const(around))))
+        cases = x.both(x.negate(negative), compare(*plain)), x.both(negative, compare(*wrapped))
+        return _unwrapped(x.either(*cases))
+    return e
+
+
+def _known(trips: Expr) -> Expr | None:
+    """The part of a number of iterations that is known; None if nothing is."""
+    if not trips.unknown:
+        return trips
+    if trips.op == "min":
+        known = [part for part in (_known(a) for a in trips.args) if part is not None]
+        return x.minimum(*known) if len(known) == 2 else known[0] if known else None
+    if trips.op == "max" and trips.args[1] == x.ZERO:
+        inner = _known(trips.args[0])
+        return None if inner is None else x.maximum(inner, x.ZERO)
+    if trips.op == "select" and not (trips.args[1].unknown or trips.args[2].unknown):
+        return x.maximum(trips.args[1], trips.args[2])
+    return None
