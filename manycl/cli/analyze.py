@@ -138,14 +138,14 @@ def _only(program: ProgramFacts, kernels: list[KernelFacts]) -> KernelFacts:
 def as_json(program: ProgramFacts, kernels: list[KernelFacts], view: LaunchView | None = None) -> dict[str, Any]:
     """The stable form for machines, which docs/analysis.md describes: ``{"file", "kernels", "warnings"}``."""
     from manycl.analysis import service
-    from manycl.report import analysis_json, analysis_launch
+    from manycl.report import analysis_cost, analysis_json, analysis_launch
 
     rows = []
     for kernel in kernels:
         summary = service.symbolic(program, kernel.name)
         row = analysis_json.facts_dict(kernel) | {"symbolic": analysis_json.summary_dict(kernel, summary)}
         if view is not None:
-            row["launch"] = analysis_launch.as_dict(view)
+            row["launch"] = analysis_launch.as_dict(view) | {"cost": analysis_cost.as_dict(view)}
         rows.append(row)
     return {"file": program.path, "kernels": rows, "warnings": list(program.warnings)}
 
@@ -154,7 +154,7 @@ def _show(program: ProgramFacts, kernels: list[KernelFacts], view: LaunchView | 
     from rich.console import Console
 
     from manycl.analysis import service
-    from manycl.report import analysis_launch
+    from manycl.report import analysis_cost, analysis_launch
     from manycl.report.analysis_text import symbolic
 
     console = Console(highlight=False, soft_wrap=False)
@@ -166,7 +166,8 @@ def _show(program: ProgramFacts, kernels: list[KernelFacts], view: LaunchView | 
         console.print(_table(kernel))
         lines = symbolic(kernel, service.symbolic(program, kernel.name), program.path, everything=everything)
         if view is not None:
-            lines += ["", *analysis_launch.lines(view, everything=everything)[:-1]]
+            lines += ["", *analysis_launch.lines(view, everything=everything)]
+            lines += analysis_cost.lines(view, everything=everything)
         console.print("\n".join([*lines, ""]), markup=False, soft_wrap=True)
     for warning in program.warnings:
         console.print(warning, markup=False, soft_wrap=True)

@@ -110,7 +110,7 @@ def analyze(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 
 
 def launch_of(out: str) -> str:
-    return out[out.index("launch of") :].rstrip() + "\n"
+    return out[out.index("launch of") : out.index("cost of these")].rstrip() + "\n"
 
 
 @pytest.mark.parametrize(
@@ -145,6 +145,7 @@ def test_a_launch_as_json(file: str, capsys: pytest.CaptureFixture[str]) -> None
     assert found.pop("buffers") == [
         {"argument": i, "name": name, "bytes": 256, "size_from": "accesses"} for i, name in enumerate("cab")
     ]
+    cost = found.pop("cost")
     regions = found.pop("regions")
     assert isinstance(regions, list)
     touched = {(r["name"], r["kind"]): r for r in regions if r["boxes"]}
@@ -176,6 +177,24 @@ def test_a_launch_as_json(file: str, capsys: pytest.CaptureFixture[str]) -> None
         "out_of_bounds": [],
         "sub_kernel": {"possible": True, "byte_identical": True, "hidden": [], "reason": ""},
     }
+
+    assert isinstance(cost, dict)
+    assert cost.keys() == {"range", "launch"}
+    for part, items in (("range", 32), ("launch", 64)):
+        work = cost[part]
+        assert (work["work_items"], work["f"], work["cost"]) == (items, 8, 8 * items)
+        assert work["operations"]["load.global"] == 2 * 8 * items
+        assert work["operations"]["store.global"] == items
+        assert (work["global_bytes"], work["exact"], work["reason"]) == (4 * 17 * items, True, "")
+
+
+def test_costs_in_words(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = analyze(capsys, file, *["mm", "--global", "8,8", "--local", "2,4", "--arg", "n=8", "--groups", "1:0:1"])[1]
+    assert "cost of these work-groups: 32 work-items, f = 8, T f = 256\n" in out
+    assert re.search(r"load\.global +512  16 per work-item\n", out)
+    assert "  global memory: 2.18 kB, local memory: 0 B\n" in out
+    words = ["count", "--global", "64", "--local", "16", "--arg", "bins=8", "--arg", "at=1,2"]
+    assert "estimated" not in analyze(capsys, file, *words)[1]
 
 
 def test_the_symbolic_form_as_json(file: str, capsys: pytest.CaptureFixture[str]) -> None:

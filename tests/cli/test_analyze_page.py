@@ -35,7 +35,7 @@ def keys(value: Any) -> set[str]:
     if isinstance(value, list):
         return set().union(*map(keys, value))
     if isinstance(value, dict):
-        named = {"scalars", "merges", "unknowns"}  # their keys are names of the kernel's
+        named = {"scalars", "merges", "unknowns", "operations"}  # their keys are names of the kernel's
         return set(value).union(*(keys(v) for k, v in value.items() if k not in named))
     return set()
 
