@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -61,8 +60,9 @@ def split_problems(draw: Any, *, whole: bool = False, one_queue: bool = True) ->
             sliced = {k: Slice(ROW) for k in reads if draw(st.booleans())}
             merge = draw(st.sampled_from(["kernel", "difference"]))
             splits[i] = Split(0, GROUPS, sliced, merge, draw(st.sampled_from([(), (0.3,) * 4])))
-    own = itertools.count(1)
-    memories = [next(own) if draw(st.booleans()) else HOST for _ in range(draw(st.integers(1, 4)))]
+    memories: list[int] = []
+    for _ in range(draw(st.integers(1, 4))):  # a memory of its own, that of a device before, or the host's
+        memories.append(draw(st.integers(HOST, 1 + max(memories, default=0))))
     devices = [Device(f"{'gpu' if m else 'cpu'}{i}", "gpu" if m else "cpu", memory=m) for i, m in enumerate(memories)]
     where = Machine(tuple(devices))
     seconds = [[draw(st.floats(0.01, 10.0)) for _ in devices] for _ in range(count)]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import problem
-from split_cases import GROUPS, ROW, Affine, rows
+from split_cases import GROUPS, ROW, Affine, rows, split_problems
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.partition import Slot, water_fill
-from manycl.plan.plan import Plan
+from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policies.mkmd import climb
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
@@ -163,3 +163,32 @@ def test_slots_against_a_row_of_booleans(wanted: list[tuple[int, int]], ready: i
         found.free(start, end)
     assert found.starts == found.ends == []
     assert found.first(ready, seconds) == ready
+
+
+@settings(max_examples=60, deadline=None)
+@given(p=split_problems(whole=True))
+def test_balance_finds_the_optimum_of_tiny_graphs(p: Problem) -> None:
+    """Whole launches in one memory, no handovers: against all orders and all devices."""
+    count = min(4, len(p.graph))
+    builder = GraphBuilder()
+    for buffer in p.graph.buffers.values():
+        builder.adopt(buffer)
+    for node in p.graph.nodes[:count]:
+        builder.add(node)
+    devices = tuple(replace(d, memory=HOST) for d in p.machine.devices[:2])
+    p = replace(p, graph=builder.build(), machine=Machine(devices), queues=(1,) * len(devices), handover=0.0, valid={})
+    before = p.graph.predecessors
+    best = float("inf")
+    for order in itertools.permutations(range(count)):
+        if any(order.index(b) > order.index(n) for n in range(count) for b in before[n]):
+            continue
+        for where in itertools.product(*(p.allowed(n) or (ON_HOST,) for n in range(count))):
+            end = [p.not_before] * count
+            free = dict.fromkeys((ON_HOST, *range(len(devices))), p.not_before)
+            for n in order:
+                seconds = p.estimates.launch(n, where[n]) if where[n] >= 0 else 0.0
+                end[n] = free[where[n]] = max([free[where[n]], *(end[b] for b in before[n])]) + seconds
+            best = min(best, max(end))
+    assert planned("balance", p).makespan == pytest.approx(best)
+    for name in ("mkmd", "mkmd_coarse"):
+        assert planned(name, p).makespan >= best * (1 - 1e-9)
