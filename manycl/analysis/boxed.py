@@ -60,9 +60,10 @@ def boxes_of(access: Access, conditions: Iterable[Expr], domain: Domain) -> tupl
     offset = linear(access.offset)
     if offset is None or access.offset.unknown:
         return None
-    guards = []
+    guards: list[_Linear] = []
+    fixed: list[_Linear] = []
     for condition in conditions:
-        if condition.op != "lt":
+        if condition.op not in ("lt", "eq"):
             return None
         low, high = linear(condition.args[0]), linear(condition.args[1])
         if low is None or high is None:
@@ -70,15 +71,24 @@ def boxes_of(access: Access, conditions: Iterable[Expr], domain: Domain) -> tupl
         gap = dict(high[0])
         for name, factor in low[0].items():
             gap[name] = gap.get(name, 0) - factor
-        guards.append(({n: f for n, f in gap.items() if f}, high[1] - low[1]))
+        kept = fixed if condition.op == "eq" else guards
+        kept.append(({n: f for n, f in gap.items() if f}, high[1] - low[1]))
     offset = (dict(offset[0]), offset[1])
     variables = {name: v for e in (access.offset, *conditions) for name, v in e.variables().items()}
-    ends = domain.joined([offset, *guards])
+    ends = domain.joined([offset, *guards, *fixed])
     for name, variable in variables.items():
         if name not in ends:
             if variable.high >= INFINITE or variable.low <= -INFINITE:
                 return None
             ends[name] = (variable.low, variable.high)
+    for factors, constant in fixed:  # factor * v + constant == 0
+        if len(factors) != 1:
+            return None
+        ((name, factor),) = factors.items()
+        number = -constant // factor
+        if constant % factor or not ends[name][0] <= number <= ends[name][1]:
+            return ()
+        ends[name] = (number, number)
     clips = []
     for factors, constant in guards:
         if len(factors) > 1:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from manycl.analysis.cost import LaunchCost, Work
 from manycl.analysis.facts import KernelFacts
@@ -23,10 +23,18 @@ if TYPE_CHECKING:
 MOST_COUNTED = 1 << 18  # points evaluated for one access that isl is not given: a few milliseconds
 
 
-class LaunchFacts:
-    """What the analysis says of a launch of a kernel (sizes, scalars and buffers known)."""
+#: answers a question (a method or property of LaunchFacts) in another process; None where that was lost
+Remote = Callable[[str, tuple[object, ...]], object]
 
-    def __init__(self, unit: Unit, facts: KernelFacts, launch: Launch) -> None:
+
+class LaunchFacts:
+    """What the analysis says of a launch of a kernel (sizes, scalars and buffers known).
+
+    With ``remote``, whatever needs isl is asked there: on rare inputs it crashes, or takes minutes.
+    """
+
+    def __init__(self, unit: Unit, facts: KernelFacts, launch: Launch, remote: Remote | None = None) -> None:
+        self.remote = remote
         self.facts = facts
         self.launch = launch
         self.summary: Summary = interpret(unit, facts, launch)
@@ -35,7 +43,11 @@ class LaunchFacts:
 
     @cached_property
     def regions(self) -> Regions:
-        return Regions(self.facts, self.summary, self.launch)
+        return Regions(self.facts, self.summary, self.launch, self.remote is None)
+
+    def _elsewhere(self, question: str, *arguments: object) -> Any:
+        """The answer of the process that isl may bring down, None if it did."""
+        return None if self.remote is None else self.remote(question, arguments)
 
     def region(self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None) -> Region:
         """The bytes of buffer argument ``argument`` that work-groups [first, first + count) along a dimension read or
@@ -44,7 +56,7 @@ class LaunchFacts:
         key = argument, kind, dimension, first, count
         found = self._found.get(key)
         if found is None:
-            found = self.regions.region(*key)
+            found = self.regions.boxed(*key) or self._elsewhere("region", *key) or self.regions.region(*key)
             if not found.exact or not found.tight:
                 found = self._counted.counted(*key) or found
             self._found[key] = found
@@ -58,7 +70,7 @@ class LaunchFacts:
     def split(self, dimension: int) -> Split:
         """Whether work-groups may run apart along a dimension, or why not."""
         if dimension not in self._splits:
-            self._splits[dimension] = split(
+            self._splits[dimension] = self._elsewhere("split", dimension) or split(
                 self.regions, dimension, lambda sharers: self._counted.counted_apart(sharers, dimension)
             )
         return self._splits[dimension]
@@ -71,12 +83,13 @@ class LaunchFacts:
     @cached_property
     def repeat(self) -> Repeat:
         """Whether the launch may run twice, or why not."""
-        return repeat(self.regions)
+        return self._elsewhere("repeat") or repeat(self.regions)
 
     @cached_property
     def out_of_bounds(self) -> tuple[str, ...]:
         """Accesses that certainly leave their memory."""
-        return tuple(self.regions.out_of_bounds())
+        found = self._elsewhere("out_of_bounds")
+        return tuple(self.regions.out_of_bounds()) if found is None else tuple(found)
 
     # -- costs
 
@@ -111,4 +124,4 @@ class LaunchFacts:
 
         Raises KeyError for an argument that is no buffer, ValueError for one that the kernel may write or for contents
         that are shorter than its memory."""
-        return Looked(self._looking, contents, budget)
+        return Looked(self._looking, contents, budget, self.region)

@@ -7,7 +7,7 @@ one interval per work-item; any other is run through, as long as that takes no m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -35,8 +35,15 @@ class Looked:
     an access needs, or beyond the budget, the answer is that of the launch itself.
     """
 
-    def __init__(self, looking: Looking, contents: Mapping[int, np.ndarray], budget: int = MOST_POINTS) -> None:
+    def __init__(
+        self,
+        looking: Looking,
+        contents: Mapping[int, np.ndarray],
+        budget: int = MOST_POINTS,
+        plain: Callable[..., Region] | None = None,
+    ) -> None:
         self.looking = looking
+        self.plain = plain or looking.regions.region
         self.regions = looking.regions
         self.launch = looking.regions.launch
         self.budget = budget
@@ -68,7 +75,7 @@ class Looked:
             narrowed = None
             if steered and inside and not self.regions.widened(argument, kind):
                 narrowed = self._region(argument, kind, dimension, first, count)
-            self._regions[key] = narrowed or self.regions.region(*key)
+            self._regions[key] = narrowed or self.plain(*key)
         return self._regions[key]
 
     def split(self, dimension: int) -> Split:
@@ -163,6 +170,8 @@ class Looked:
 
     def _related(self, access: Access, kind: str, groups: tuple[int, int, int], reason: str) -> Reach | None:
         """What is known of an access without looking; ``reason`` says why that did not do."""
+        if not self.regions.isl_here:  # all that is done to the argument instead of this access alone
+            return _of_boxes(self.plain(access.argument, kind, *groups).boxes, False, reason)
         relations = self.regions.relations(access.argument, kind)
         relation = next((r for r in relations if r.access is access), None)
         if relation is None:

@@ -35,7 +35,7 @@ class Region:
     """Bytes of one argument. ``exact``: all of these and no others (else at most these, for ``reason``).
 
     ``boxes`` cover the region (they may overlap); if ``tight``, they are just it. Where they are not, ``elements`` is
-    the set itself: an isl set, in units of ``unit`` bytes.
+    the set itself, in units of ``unit`` bytes, in isl's notation.
     """
 
     argument: int
@@ -45,7 +45,7 @@ class Region:
     tight: bool
     exact: bool
     reason: str = ""
-    elements: Any = field(default=None, compare=False, repr=False)
+    elements: str = field(default="", compare=False, repr=False)
 
     @property
     def shape(self) -> str:
@@ -81,8 +81,8 @@ class Region:
             if 0 <= place < len(units):
                 units[place] = True
 
-        if self.elements is not None:
-            self.elements.foreach_point(add)
+        if self.elements:
+            isl.Set(self.elements).foreach_point(add)
         return np.repeat(units, self.unit)[:nbytes]
 
 
@@ -107,8 +107,8 @@ _MOST_TIDIED = 16  # basic sets
 
 
 def tidied(found: Any) -> Any:
-    """The same set or map in fewer pieces, if it has few. Without the limit on operations: islpy 2026.2.2 crashes if it runs
-    out of them there."""
+    """The same set or map in fewer pieces, if it has few. Without the limit on operations: islpy 2026.2.2 crashes if
+    it runs out of them there."""
     pieces = found.n_basic_map() if isinstance(found, isl.Map) else found.n_basic_set()
     if pieces > _MOST_TIDIED:
         return found
@@ -123,7 +123,8 @@ def tidied(found: Any) -> Any:
 class Regions:
     """The regions of one launch, computed when asked for and then kept."""
 
-    def __init__(self, facts: KernelFacts, summary: Summary, launch: Launch) -> None:
+    def __init__(self, facts: KernelFacts, summary: Summary, launch: Launch, isl_here: bool = True) -> None:
+        self.isl_here = isl_here
         self.facts = facts
         self.summary = summary
         self.spent = 0.0  # seconds in isl
@@ -144,6 +145,8 @@ class Regions:
 
     def limited(self, function: Any, *arguments: Any) -> Any:
         """Call something that works with isl, with bounded effort. Raises :class:`TooComplexError`."""
+        if not self.isl_here:
+            raise TooComplexError
         if self.spent > TIME_LIMIT:
             raise TooComplexError(f" (more than {TIME_LIMIT:g} s)")
         context = isl.DEFAULT_CONTEXT
@@ -293,23 +296,17 @@ class Regions:
 
         Raises ValueError for a range outside of the launch, KeyError for an argument that is no buffer.
         """
-        groups = self.launch.groups(dimension)
-        count = groups - first if count is None else count
+        quick = self.boxed(argument, kind, dimension, first, count)
+        if quick is not None:
+            return quick
+        count = self.launch.groups(dimension) - first if count is None else count
         key = argument, kind, dimension, first, count
-        found = self._regions.get(key)
-        if found is None:
-            if kind not in ("read", "write"):
-                raise ValueError(f"a region is read or written, not {kind}")
-            if first < 0 or count < 1 or first + count > groups or not 0 <= dimension < 3:
-                raise ValueError(f"groups {first} to {first + count - 1} are no range of {groups} groups")
-            found = self._regions[key] = self._region(argument, kind, dimension, first, count)
-        return found
+        if key not in self._regions:
+            self._regions[key] = self._region(*key)
+        return self._regions[key]
 
     def _region(self, argument: int, kind: str, dimension: int, first: int, count: int) -> Region:
         unit = self.units[argument]
-        quick = self._boxed(argument, kind, dimension, first, count)
-        if quick is not None:
-            return quick
         relations = self.relations(argument, kind)
         exact = all(relation.exact for relation in relations)
         reason = next((relation.reason for relation in relations if not relation.exact), "")
@@ -321,8 +318,16 @@ class Regions:
             whole = (Box(0, size),) if size else ()
             return Region(argument, kind, unit, whole, True, False, f"the region is too complex{error}")
 
-    def _boxed(self, argument: int, kind: str, dimension: int, first: int, count: int) -> Region | None:
-        """The region, if every access to it is a box."""
+    def boxed(
+        self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None
+    ) -> Region | None:
+        """The region without isl, if every access to it is a box. Raises as :meth:`region`."""
+        groups = self.launch.groups(dimension)
+        count = groups - first if count is None else count
+        if kind not in ("read", "write"):
+            raise ValueError(f"a region is read or written, not {kind}")
+        if first < 0 or count < 1 or first + count > groups or not 0 <= dimension < 3:
+            raise ValueError(f"groups {first} to {first + count - 1} are no range of {groups} groups")
         unit, size = self.units[argument], self.launch.sizes.get(self.memory(argument), 0)
         if reason := self.widened(argument, kind):
             return Region(argument, kind, unit, (Box(0, size),) if size else (), True, False, reason)
@@ -358,7 +363,7 @@ class Regions:
         found, tight = boxes(elements)
         size = self.launch.sizes.get(self.memory(argument), 0)
         scaled = tuple(_cut(box.scaled(unit), size) for box in found)
-        return Region(argument, kind, unit, scaled, tight, exact, reason, elements)
+        return Region(argument, kind, unit, scaled, tight, exact, reason, "" if tight else str(elements))
 
     def out_of_bounds(self) -> list[str]:
         """Accesses that certainly leave their memory, in words."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.tree import Unit
 
 TIME_LIMIT = 20.0  # seconds for one source
+LAUNCH_LIMIT = 4.0  # seconds for one question about a launch; isl itself is stopped after 1.5
 _CACHED = 256  # programs
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.analysis import worker; worker.main()"
 
@@ -107,7 +108,15 @@ def launched(program: ProgramFacts, kernel: str, launch: Launch) -> LaunchFacts:
     if found is None:
         from manycl.analysis.launched import LaunchFacts
 
-        found = LaunchFacts(_unit(program), facts, launch)
+        def remote(what: str, arguments: tuple[object, ...]) -> object:
+            question = worker.LaunchQuestion(program.tree, facts, launch, what, arguments)
+            try:
+                with _asking:
+                    return _worker().ask(question, LAUNCH_LIMIT).result
+            except _LostError:
+                return None
+
+        found = LaunchFacts(_unit(program), facts, launch, remote)
         with _lock:
             _keep(_launches, key, found)
     return found
@@ -186,7 +195,9 @@ class _Worker:
             stderr=subprocess.DEVNULL,
         )
 
-    def ask(self, request: worker.Request | worker.Question) -> worker.Answer:
+    def ask(
+        self, request: worker.Request | worker.Question | worker.LaunchQuestion, limit: float = TIME_LIMIT
+    ) -> worker.Answer:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         late = threading.Event()
@@ -195,7 +206,7 @@ class _Worker:
             late.set()
             self.process.kill()
 
-        timer = threading.Timer(TIME_LIMIT, kill)
+        timer = threading.Timer(limit, kill)
         timer.start()
         try:
             worker.send(self.process.stdin, request)
@@ -205,7 +216,7 @@ class _Worker:
         except (EOFError, OSError):
             self.close()
             if late.is_set():
-                raise _LostError(f"the analysis of this source took more than {TIME_LIMIT:g} s") from None
+                raise _LostError(f"the analysis of this source took more than {limit:g} s") from None
             raise _LostError("the compiler crashed on this source") from None
         except BaseException:  # an interrupt: the answer would be taken for that of the next question
             self.close()

@@ -16,11 +16,15 @@ import struct
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.tree import Unit
 from manycl.errors import Diagnostic, SourceError
+
+if TYPE_CHECKING:
+    from manycl.analysis.interpret import Launch
+    from manycl.analysis.launched import LaunchFacts
 
 MEMORY = 4 << 30  # bytes of address space
 _STACK = 512 << 20  # bytes of address space for the analysing thread; only what is used becomes memory
@@ -52,6 +56,18 @@ class Question:
     kernel: str
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchQuestion:
+    """What to find out about a launch of a kernel of a program (its ``tree``): a method of ``LaunchFacts`` with its
+    arguments, or a property."""
+
+    tree: bytes
+    kernel: KernelFacts
+    launch: Launch
+    what: str
+    arguments: tuple[Any, ...]
+
+
 def send(stream: IO[bytes], message: object) -> None:
     data = pickle.dumps(message, protocol=5)
     stream.write(struct.pack("<Q", len(data)) + data)
@@ -70,8 +86,40 @@ def receive(stream: IO[bytes]) -> object:
     return pickle.loads(data)
 
 
-def answer(request: Request | Question) -> Answer:
+_units: dict[bytes, Unit] = {}
+_launches: dict[tuple[object, ...], LaunchFacts] = {}
+_KEPT = 64
+
+
+def about_launch(question: LaunchQuestion) -> Answer:
+    """Answer a question about a launch."""
+    from manycl.analysis.launched import LaunchFacts
+    from manycl.analysis.transport import decode
+
+    key = question.tree, question.kernel.name, question.launch.key
+    facts = _launches.get(key)
+    if facts is None:
+        unit = _units.get(question.tree)
+        if unit is None:
+            unit = decode(question.tree)
+            _limit(_units)[question.tree] = unit
+        facts = LaunchFacts(unit, question.kernel, question.launch)
+        _limit(_launches)[key] = facts
+    found = getattr(facts, question.what)
+    return Answer(result=found(*question.arguments) if callable(found) else found)
+
+
+def _limit(kept: dict[Any, Any]) -> dict[Any, Any]:
+    """Forget what was asked for first."""
+    if len(kept) >= _KEPT:
+        del kept[next(iter(kept))]
+    return kept
+
+
+def answer(request: Request | Question | LaunchQuestion) -> Answer:
     """Analyse one source; every failure becomes an answer."""
+    if isinstance(request, LaunchQuestion):
+        return about_launch(request)
     from manycl.analysis import frontend, kernels, transport
     from manycl.analysis.options import read_options
 

@@ -12,11 +12,12 @@ from corpus_case import Buffer, Case, Same
 from corpus_case import Launch as CaseLaunch
 from kernel_corpus import CASES
 
-from manycl.analysis import frontend, kernels
+from manycl.analysis import frontend, kernels, parse_program
 from manycl.analysis.interpret import Launch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.options import read_options
 from manycl.analysis.regions import Regions
+from manycl.analysis.service import launched
 
 LAUNCHES = [(case, ndrange) for case in CASES for ndrange in case.launches]
 # Oclgrind takes the default of a switch in a loop whose first case continues; PoCL and a reading of the source agree
@@ -43,12 +44,13 @@ def launch_of(ndrange: CaseLaunch) -> Launch:
 
 
 def facts_of(case: Case, ndrange: CaseLaunch) -> LaunchFacts:
-    unit, facts = _program(case.source, case.options)
-    return LaunchFacts(unit, facts[case.name], launch_of(ndrange))
+    return launched(parse_program(case.source, options=case.options), case.name, launch_of(ndrange))
 
 
 def regions_of(case: Case, ndrange: CaseLaunch) -> Regions:
-    return facts_of(case, ndrange).regions
+    """With isl in this process."""
+    unit, facts = _program(case.source, case.options)
+    return LaunchFacts(unit, facts[case.name], launch_of(ndrange)).regions
 
 
 def ranges(groups: int) -> Iterator[tuple[int, int]]:
