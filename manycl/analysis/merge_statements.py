@@ -81,7 +81,7 @@ class Statements(Expressions):
                 edit, acts = self.variable(child)
                 edits += edit
                 does = does or bool(acts)
-                if acts and ("var", child.ref) not in self.needed:
+                if acts and child.type.name == "event_t" and ("var", child.ref) not in self.needed:
                     after += f" {acts};"
         words = splice(self.unit.text, balanced(self.unit.text, node.start, node.end), edits)
         if words is None:
@@ -100,12 +100,15 @@ class Statements(Expressions):
         acts = self.effects(value)
         typed = _TYPE_OF_VALUE.search(self.unit.text, node.start, value.start)
         event = node.type.name == "event_t"  # to wait for, where there still are asynchronous copies
-        if typed or (self.local if event else acts):
+        anything = neutral(node.type)
+        if typed or (event and self.local) or (acts and not event and not anything):
             self.needed.add(place)
         start, end = balanced(self.unit.text, value.start, value.end)
         if place in self.needed:
             words = self.initial(value)
             return ([(start, end, words)] if words != self.text(value) else []), acts
+        if acts and not event:
+            return [(start, end, f"({acts}, {anything})")], acts
         return [(node.start + len(before) - 1, end, "")], acts
 
     def initial(self, value: Node) -> str:
