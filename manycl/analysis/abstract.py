@@ -54,7 +54,8 @@ class Exits:
     continues: list[State] | None = None
 
 
-Counts = dict[tuple[int, tuple[Loop, ...]], tuple[Path, dict[str, int]]]  # by the path's identity and the loops
+# by the path's identity, the loops, and whether in a branch without else inside of a loop
+Counts = dict[tuple[int, tuple[Loop, ...], bool], tuple[Path, dict[str, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ class Abstract:
         self.silent = 0  # discovering what a loop does: nothing is recorded
         self.accesses: list[Access] = []
         self.counts: Counts = {}
+        self.looping = 0  # bodies of loops around what runs
+        self.lone = 0  # branches without else around it, in loops
         self.wholes: dict[int, tuple[Path, Expr]] = {}
         self.origins: dict[str, Origin] = {}
         self.known_loads: dict[tuple[int, str, int], Expr] = {}
@@ -156,7 +159,7 @@ class Abstract:
         path = path or self.path
         if self.silent or path is None:
             return
-        found = self.counts.setdefault((id(path), self.loops), (path, {}))[1]
+        found = self.counts.setdefault((id(path), self.loops, self.lone > 0), (path, {}))[1]
         found[what] = found.get(what, 0) + times
 
     def count_access(self, kind: str, pointer: Pointer, size: int, times: int = 1) -> None:
@@ -181,10 +184,10 @@ class Abstract:
     def count_where(self, condition: Expr, before: Counts) -> None:
         """What was counted since :meth:`counted_apart` happens only if a condition holds as well."""
         apart, self.counts = self.counts, before
-        for (_, loops), (path, found) in apart.items():
+        for (_, loops, lone), (path, found) in apart.items():
             there = path.where(condition)
             if there is not None:
-                total = self.counts.setdefault((id(there), loops), (there, {}))[1]
+                total = self.counts.setdefault((id(there), loops, lone), (there, {}))[1]
                 for kind, times in found.items():
                     total[kind] = total.get(kind, 0) + times
 
@@ -195,7 +198,8 @@ class Abstract:
         return {"arg": "global", "local": "local", "var": "private"}.get(base, "lost")
 
     def places(self) -> tuple[tuple[Place, dict[str, int]], ...]:
-        return tuple((Place(path.whole(), loops), counts) for (_, loops), (path, counts) in self.counts.items())
+        counts = self.counts.items()
+        return tuple((Place(path.whole(), loops, lone), found) for (_, loops, lone), (path, found) in counts)
 
     # -- variables
 

@@ -10,7 +10,7 @@ from manycl.analysis import expr as x
 from manycl.analysis.abstract import DEEPEST_CALLS, Frame, Unanalysable
 from manycl.analysis.expr import Expr
 from manycl.analysis.expressions import Expressions
-from manycl.analysis.paths import State, ancestor, join, meet
+from manycl.analysis.paths import Path, State, ancestor, join, meet
 from manycl.analysis.summary import Loop
 from manycl.analysis.tree import CType, Function, Node
 from manycl.analysis.values import LOST, OPAQUE, Cell, Memory, Pointer, Value, Vector, integer, lane_type
@@ -200,6 +200,7 @@ class Calls(Expressions):
             for value, kind, steps in ((source, "read", not to_global), (target, "write", to_global)):
                 if not isinstance(value, Pointer):
                     value = LOST
+                self.count_copied(self.space(*value.targets[0].base), path, (loop,) if loop else (), size)
                 for t in value.targets:
                     if t.base[0] in ("arg", "unknown"):
                         by = x.mul(x.scale(counter, size), stride if strided and steps else x.ONE)
@@ -208,6 +209,17 @@ class Calls(Expressions):
                         self.env[t.base[1]] = self.unknown_of(self.types[t.base[1]])
             self.path = whole
         return self.unknown_of(node.type)
+
+    def count_copied(self, space: str, path: Path, loops: tuple[Loop, ...], size: int) -> None:
+        """Bytes that a group copies: as if its first work-item did it alone."""
+        for d in range(3):
+            local = self.ids("get_local_id", d)
+            there = path.where(x.equal(local, x.ZERO)) if local is not None else None
+            path = there or path
+        whole, self.loops = self.loops, self.loops + loops
+        if space != "private":
+            self.count(f"copy.{space}.bytes", size, path)
+        self.loops = whole
 
     def atomic(self, operation: str, arguments: tuple[Node, ...], node: Node) -> Cell:
         values = [self.value(argument) for argument in arguments]

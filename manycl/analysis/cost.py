@@ -51,16 +51,6 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What is assumed where data decide. ``lone``: the share of visits of a branch without else in a loop that are
-    counted (1: as its condition says)."""
-
-    taken: float = TAKEN
-    rounds: int = ROUNDS
-    lone: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
 class Visits:
     """How often a place is visited; ``reason``: why that is not exact."""
 
@@ -97,7 +87,7 @@ class LaunchCost:
         items, groups = self.extent(dimension, first, count)
         if self.summary.failure:
             return Work(items, groups, reason=self.summary.failure)
-        totals, reason = self.totals(dimension, first, count, Rules())
+        totals, reason = self.totals(dimension, first, count)
         steps = totals.pop(ITERATION, None)
         f = 1.0 if steps is None or not items else max(steps, 1) / items
         sizes = {kind: n for kind, n in totals.items() if kind.endswith(".bytes")}
@@ -117,14 +107,14 @@ class LaunchCost:
                 groups *= self.launch.groups(d)
         return items, groups
 
-    def totals(self, dimension: int, first: int, count: int, rules: Rules) -> tuple[dict[str, float], str]:
+    def totals(self, dimension: int, first: int, count: int) -> tuple[dict[str, float], str]:
         """Totals over a range by kind, and why they are not exact."""
         axes = self.axes(dimension, first, count)
         found: dict[tuple[object, ...], Visits] = {}
         totals: dict[str, float] = {}
         reasons: dict[str, None] = {}
         for place, counts in self.summary.counts:
-            visits = self.visits(place, axes, rules, found)
+            visits = self.visits(place, axes, found)
             if visits.reason:
                 reasons[visits.reason] = None
             for kind, times in counts.items():
@@ -146,9 +136,7 @@ class LaunchCost:
 
     # -- a place
 
-    def visits(
-        self, place: Place, axes: Mapping[str, Axis], rules: Rules, found: dict[tuple[object, ...], Visits]
-    ) -> Visits:
+    def visits(self, place: Place, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits]) -> Visits:
         """How often work-items of the axes come to a place."""
         from manycl.analysis import counting
 
@@ -158,13 +146,13 @@ class LaunchCost:
         reasons: dict[str, None] = {}
         for loop in place.loops:
             trips = None if loop.trips is None else self.settled(loop.trips)
-            known = None if trips is None else _known(trips)
+            known = None if trips is None else known_trips(trips)
             if not loop.exact:
                 reasons[loop.reason or f"the end of the loop in line {loop.line}"] = None
             if trips is None or trips.unknown:
                 reasons[f"how often the loop in line {loop.line} runs"] = None
                 open_.add(loop.name)
-                known = x.const(rules.rounds) if known is None else known
+                known = x.const(ROUNDS) if known is None else known
                 limits.append(x.less(x.var(loop.name, 0, x.INFINITE), known))
             assert known is not None
             axes[loop.name] = counting.Axis(0, known.high - 1)
@@ -173,7 +161,7 @@ class LaunchCost:
             if not part.unknown:
                 limits.append(part)
             elif not open_ & part.variables().keys():
-                share *= rules.taken
+                share *= TAKEN
                 reasons[self.why(part)] = None
         condition = x.both(*limits)
         key = condition.key, tuple(axes[loop.name].high for loop in place.loops)
@@ -258,15 +246,15 @@ def _unwrapped(e: Expr) -> Expr:
     return e
 
 
-def _known(trips: Expr) -> Expr | None:
+def known_trips(trips: Expr) -> Expr | None:
     """The part of a number of iterations that is known; None if nothing is."""
     if not trips.unknown:
         return trips
     if trips.op == "min":
-        known = [part for part in (_known(a) for a in trips.args) if part is not None]
+        known = [part for part in (known_trips(a) for a in trips.args) if part is not None]
         return x.minimum(*known) if len(known) == 2 else known[0] if known else None
     if trips.op == "max" and trips.args[1] == x.ZERO:
-        inner = _known(trips.args[0])
+        inner = known_trips(trips.args[0])
         return None if inner is None else x.maximum(inner, x.ZERO)
     if trips.op == "select" and not (trips.args[1].unknown or trips.args[2].unknown):
         return x.maximum(trips.args[1], trips.args[2])

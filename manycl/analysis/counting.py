@@ -8,6 +8,7 @@ an array over the axes in these bounds, whatever its length; others are enumerat
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 MOST_POINTS = 1 << 22
 _PLAIN = 1 << 14  # points that are enumerated rather than told apart by inclusion and exclusion
 _MOST_SPLITS = 6  # alternatives told apart in one count
-_FEWEST, _MOST = 1 << 5, 1 << 10  # values of an axis that is sampled
+_SAMPLES = (1 << 16, 1 << 12, 1 << 10, 1 << 8, 1 << 5)  # values of an axis that is sampled, what is tried first
+_MOST_SAMPLED = 1 << 20  # points of a sample
 _LARGE = 1 << 62
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -56,10 +58,15 @@ class Axis:
         inside = np.clip(bound, self.low, self.high + 1)
         return inside - self.low if self.low else inside
 
-    def sampled(self, shift: float) -> Axis:
-        """Evenly spread values of it; ``shift`` in [0, 1) moves them."""
-        number = max(_FEWEST, min(_MOST, self.size // 8))
-        numbers = (np.arange(number) + shift) * (self.size / number)
+    def sampled(self, number: int, mirrored: bool) -> Axis:
+        """So many of its values, one at random in each of as many parts: nothing that repeats along it is missed.
+
+        In the ``mirrored`` sample they lie as far from the ends of their parts as else from the beginnings: what is
+        linear in a part comes out right in the mean of both.
+        """
+        places = np.random.default_rng(number).random(number)
+        numbers = (np.arange(number) + (1.0 - places if mirrored else places)) * (self.size / number)
+        numbers = np.minimum(numbers, self.size - 1)
         return Axis(self.low, self.high, self.low + numbers.astype(np.int64), self.size / number)
 
 
@@ -78,26 +85,33 @@ class TooManyError(Exception):
 def count(condition: Expr, axes: Mapping[str, Axis], origins: Mapping[str, Origin]) -> Counted:
     """How many points of the axes fulfil a condition over them. Raises ValueError for values of more than 62 bits."""
     try:
-        return Counted(_total(condition, axes, origins, _MOST_SPLITS))
+        return Counted(_total(condition, axes, origins))
     except TooManyError:
-        one, other = (_sampled(condition, axes, origins, shift) for shift in (0.25, 0.75))
+        one, other = (_sampled(condition, axes, origins, mirrored) for mirrored in (False, True))
     number = (one + other) / 2
-    return Counted(number, max(abs(one - other) / number, 1.0 / _MOST) if number else 1.0)
+    return Counted(number, max(abs(one - other) / number, 0.001) if number else 1.0)
 
 
-def _sampled(condition: Expr, axes: Mapping[str, Axis], origins: Mapping[str, Origin], shift: float) -> float:
+def _sampled(condition: Expr, axes: Mapping[str, Axis], origins: Mapping[str, Origin], mirrored: bool) -> float:
     """The number as a sample has it: of so many axes as it takes, the longest first."""
     axes = dict(axes)
     for name in sorted(axes, key=lambda name: -axes[name].size):
-        axes[name] = axes[name].sampled(shift)
-        try:
-            return _total(condition, axes, origins, _MOST_SPLITS)
-        except TooManyError:
-            continue
+        whole = axes[name]
+        for number in _SAMPLES:
+            if number < whole.size:
+                axes[name] = whole.sampled(number, mirrored)
+                with contextlib.suppress(TooManyError):
+                    return _total(condition, axes, origins, most=_MOST_SAMPLED)
     raise ValueError("too many ids and loops that depend on each other")
 
 
-def _total(condition: Expr, axes: Mapping[str, Axis], origins: Mapping[str, Origin], splits: int) -> float:
+def _total(
+    condition: Expr,
+    axes: Mapping[str, Axis],
+    origins: Mapping[str, Origin],
+    splits: int = _MOST_SPLITS,
+    most: int = MOST_POINTS,
+) -> float:
     if condition.op == "const":
         return size(axes.values()) if condition.value else 0
     parts: Sequence[Expr] = condition.args if condition.op == "and" else (condition,)
@@ -106,7 +120,7 @@ def _total(condition: Expr, axes: Mapping[str, Axis], origins: Mapping[str, Orig
             cases = _cases(part, axes)
             if cases:
                 rest = [p for p in parts if p is not part]
-                return sum(s * _total(x.both(*rest, c), axes, origins, splits - 1) for s, c in cases)
+                return sum(s * _total(x.both(*rest, c), axes, origins, splits - 1, most) for s, c in cases)
     axes, parts = _shortened(axes, parts)
     named = {part: frozenset(n for n in part.variables() if n in axes) for part in parts}
     groups = _connected(named)
@@ -114,7 +128,7 @@ def _total(condition: Expr, axes: Mapping[str, Axis], origins: Mapping[str, Orig
     seen: set[str] = set()
     for together, names in groups:
         own = {name: axes[name] for name in axes if name in names}
-        result *= _Sum(own, origins).of(together)
+        result *= _Sum(own, origins, most).of(together)
         seen |= names
         if not result:
             return 0
@@ -214,8 +228,9 @@ class _Sum:
     All arrays have a dimension for each axis; that of an axis which does not matter, or is done, has length 1.
     """
 
-    def __init__(self, axes: Mapping[str, Axis], origins: Mapping[str, Origin]) -> None:
+    def __init__(self, axes: Mapping[str, Axis], origins: Mapping[str, Origin], most: int) -> None:
         self.axes = axes
+        self.most = most
         self.place = {name: i for i, name in enumerate(axes)}
         whole = math.prod(axis.size * axis.weight for axis in axes.values())
         self.kind = np.dtype(np.int64 if whole < _LARGE and all(a.values is None for a in axes.values()) else float)
@@ -234,7 +249,7 @@ class _Sum:
         left = dict.fromkeys(self.axes)
         while left:
             price, axis = min((self.price(name, parts, weights), name) for name in left)
-            if price > MOST_POINTS:
+            if price > self.most:
                 raise TooManyError
             weights = self.without(axis, parts, weights)
             parts = [p for p in parts if axis not in p.variables()]

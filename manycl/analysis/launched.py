@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from manycl.analysis.cost import LaunchCost, Work
 from manycl.analysis.facts import KernelFacts
+from manycl.analysis.features import Features, launch_features
 from manycl.analysis.hazards import Repeat, Split, repeat, split
 from manycl.analysis.interpret import Launch, interpret
 from manycl.analysis.look import MOST_POINTS, Looked
@@ -106,6 +107,11 @@ class LaunchFacts:
     def f(self) -> float:
         """MKMD's f of the whole launch: iterations of its innermost loops per work-item (Section 4, Eq. 1)."""
         return self.work().f
+
+    @cached_property
+    def features(self) -> Features:
+        """Device-Hopping's features of the launch (Table 1), per work-item."""
+        return launch_features(self.cost, self.facts)
 
     # -- looking at index arrays
 

@@ -282,7 +282,9 @@ class Loops(ClosedForms):
     def iteration(self, body: Node) -> None:
         """Run a body, and count the iteration unless it has loops of its own."""
         path, begun = self.path, self.loops_begun
+        self.looping += 1
         self.execute(body)
+        self.looping -= 1
         if self.loops_begun == begun and path is not None:
             self.count("iteration", path=path)
 
@@ -373,7 +375,7 @@ class Loops(ClosedForms):
         """Run every iteration; false, and nothing has happened, if there are too many."""
         path, env, loops = self.path, self.env, self.loops
         returns, depth, frames = len(self.frames[-1].returns), len(self.exits), len(self.frames)
-        names, recorded = dict(self.names), self.recorded()
+        names, recorded, inside = dict(self.names), self.recorded(), (self.looping, self.lone)
         self.env = dict(env)
         try:
             self.run_all(parts, self.steps + MOST_TRIAL_STEPS)
@@ -381,6 +383,7 @@ class Loops(ClosedForms):
             self.path, self.env, self.loops = path, env, loops
             self.forget(recorded)
             del self.exits[depth:], self.frames[frames:]
+            self.looping, self.lone = inside
             del self.frames[-1].returns[returns:]
             self.names = names | {"?": self.names.get("?", 0)}
             return False

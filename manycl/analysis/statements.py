@@ -80,12 +80,15 @@ class Statements(Calls):
             return
         before, env = self.path, self.env
         ends: list[State] = []
+        lone = len(node.children) < 3 and self.looping > 0
         for choice, branch in zip((condition, x.negate(condition)), node.children[1:], strict=False):
             path = before.where(choice)
             if path is None:
                 continue
             self.path, self.env = path, dict(env)
+            self.lone += lone
             self.execute(branch)
+            self.lone -= lone
             if self.path is not None:
                 ends.append(State(self.path, self.env))
         if len(node.children) < 3:

@@ -58,10 +58,12 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Operations counted together: they happen for all ids and counters of ``loops`` that fulfil ``condition``."""
+    """Operations counted together: they happen for all ids and counters of ``loops`` that fulfil ``condition``.
+    ``lone``: in a branch without else inside of a loop."""
 
     condition: Expr
     loops: tuple[Loop, ...]
+    lone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

