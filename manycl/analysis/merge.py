@@ -83,9 +83,6 @@ class _Merging:
 
     def __init__(self, unit: Unit, root: Function) -> None:
         self.unit, self.root = unit, root
-        for word in (b"asm", b"__asm", b"__asm__"):
-            if any(word in unit.text[f.start : f.end].split() for f in unit.functions.values()):
-                raise RefusedError("inline assembly")
         self.prefix = unused_prefix(unit.text)
         self.slice = Statements(Points(unit, root), self.prefix)
         self.bodies = self.slice.bodies()

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from manycl.analysis.builtins import effects
 from manycl.analysis.tree import Function, Node, Unit
 
 #: hidden parameters in their order, each an ulong4 whose components are dimensions 0 to 2 (the last is unused)
@@ -27,6 +28,7 @@ _QUERIES: dict[str, tuple[str, ...]] = {
     "get_global_offset": ("global_offset",),
     "get_global_linear_id": ("global_size", "global_offset"),
 }
+_ASSEMBLY = re.compile(rb"\b(__asm__|__asm|asm)\b")
 _PICK = "ulong @pick(uint d, ulong4 v) { return d == 0 ? v.s0 : d == 1 ? v.s1 : v.s2; }"
 # beyond three dimensions devices answer differently (1 in the standard, 0 in some): theirs is kept
 _HELPERS = {
@@ -186,6 +188,10 @@ class _Plan:
 
     def _find_problems(self) -> None:
         outside = ""
+        for ref, function in self.unit.functions.items():
+            if _ASSEMBLY.search(without_strings(self.unit.text[function.start : function.end])):
+                reason = f"{function.name} in {self.where(function.start)} has inline assembly"
+                self.problems[ref] = f"{reason}, which may ask for the ids of groups"
         for use in self.uses:
             reason = self._problem_of_use(use)
             if reason and use.function:
@@ -215,6 +221,8 @@ class _Plan:
         declared_only = use.callee.ref in self.unit.declared and use.callee.ref not in self.unit.functions
         if name in _QUERIES and declared_only:
             return f"{here} uses a declaration of {name} of the program's own"
+        if declared_only and effects(name, 0) is None:
+            return f"{here} calls {name}, whose body is not here: it may ask for the ids of groups"
         if not self.needed_by(use):
             return ""
         if use.in_block:
@@ -238,9 +246,10 @@ class _Plan:
         queries: set[str] = set()
         for function in self.unit.functions.values():
             needs = self._names(self.needs[function.ref], prefix)
-            if function.ref in self.problems:  # of other kernels: declared, but not defined
+            if function.ref in self.problems:  # of other kernels: not called here
                 blank = re.sub(rb"[^\n]", b"", self.unit.text[function.body.start : function.body.end])
-                edits.append((function.body.start, function.body.end, ";" + blank.decode()))
+                empty = "{}" if function.is_kernel else ";"
+                edits.append((function.body.start, function.body.end, empty + blank.decode()))
             elif needs:
                 declared = ", ".join(f"ulong4 {name}" for name in needs)
                 for start, end in signatures(self.unit, function):
@@ -255,7 +264,7 @@ class _Plan:
                 queries.add(use.callee.name)
                 edits.append((use.callee.start, use.callee.end, prefix + use.callee.name))
             edits.append(appended(self.unit, use.callee.end, use.call.end - 1, ", ".join(needs)))
-        blanked = [(start, end) for start, end, words in edits if words.startswith(";")]
+        blanked = [(start, end) for start, end, words in edits if words.startswith((";", "{"))]
         edits = [e for e in edits if not any(s <= e[0] < t and e[:2] != (s, t) for s, t in blanked)]
         return _prelude(queries, prefix) + apply_edits(self.unit.text, edits).decode("utf-8", "replace")
 

@@ -13,6 +13,7 @@ _HEAD = f"""
 #define GROUP(d) get_group_id(d)
 #define FLAT_GROUP ((GROUP(2) * get_num_groups(1) + GROUP(1)) * get_num_groups(0) + GROUP(0))
 #define ALL(q) (q(0) + 100 * q(1) + 10000 * q(2) + 1000000 * q(3))
+#define TWICE(f, x) (f(x) + f((x) & 1))
 #define IN (__global ulong *o, __global const int *in)
 size_t declared_twice(int x, uint d);
 size_t declared_twice(int x, uint d);
@@ -33,6 +34,11 @@ int not_asked(int x) {{ return x * 3 + (int)get_local_id(0) + (int)get_local_siz
 typedef struct {{ ulong a, b; }} Pair;
 Pair pair(uint d) {{ Pair p = {{ get_group_id(d), get_global_size(d) }}; return p; }}
 ulong4 vector(ulong4 v) {{ return v + (ulong4)(get_group_id(0), get_num_groups(1), get_global_offset(2), 1); }}
+__attribute__((overloadable)) ulong overloaded(int a) {{ return get_group_id(0) + a; }}
+__attribute__((overloadable)) ulong overloaded(float a) {{ return get_num_groups(0) * (ulong)a; }}
+ulong array_parameter(ulong t[2], const uint d) {{ return t[1] + get_group_id(d); }}
+__global const int *moved(__global const int *p) {{ return p + get_group_id(0); }}
+ulong hidden_names(ulong4 manycl_first_group, ulong4 v) {{ return manycl_first_group.y + v.x + get_group_id(0); }}
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 """
 
@@ -68,6 +74,12 @@ _EXPRESSIONS = {
     "unsigned_wrap": "get_group_id(0) - get_num_groups(0)",
     "strings": "(ulong)(\")(\"[0]) + get_group_id(0) + ')'",
     "line": "__LINE__ + get_group_id(0)",
+    "overloads": "overloaded(3) + overloaded(2.5f) * 100",
+    "hidden_in_names": "hidden_names((ulong4)(1, 2, 3, 4), (ulong4)(5)) + get_num_groups(1)",
+    "pointer_from_call": "*moved(in) + moved(in + 3)[get_group_id(1)]",
+    "comments_for_arguments": "nothing(/* ) */) + empty(// )\n)",
+    "calls_in_macros": "TWICE(get_group_id, TWICE(level3, 1) & 1)",
+    "not_evaluated": "vec_step(get_group_id(0)) + sizeof level3(1) + empty()",
     "dim_and_local": "get_work_dim() * get_group_id(0) + get_local_size(0) + get_local_id(0)",
 }
 
@@ -102,6 +114,14 @@ _STATEMENTS = {
   size_t get_global_size = 11; o[SLOT] = get_global_size + get_num_groups(0);""",
     "array": """
   ulong ids[3] = { get_group_id(0), get_group_id(1), level2(0, 2) }; o[SLOT] = ids[in[5] % 3] + ids[2];""",
+    "own_prototype": """
+  size_t level3(uint d); ulong empty(); o[SLOT] = level3(0) + empty();""",
+    "type_of_call": """
+  __typeof__(get_group_id(0)) x = get_group_id(0); __typeof__(level3(0)) y = level3(x & 1); o[SLOT] = x + y;""",
+    "initial_values": """
+  const size_t n = get_num_groups(0), m = n * get_group_id(1); ulong t[2] = { n, get_group_id(0) };
+  ulong u = array_parameter(t, 0);
+  for (size_t i = get_group_id(0), k = empty(); i < n; i += n, k++) o[SLOT] = t[i & 1] * m + u + k;""",
     "side_effects": """
   uint d = 0; o[SLOT] = get_group_id(d++) + d; """,
     "calls_a_kernel": """

@@ -186,3 +186,42 @@ def test_the_whole_launch_is_not_what_ranges_give_without_the_rewriting() -> Non
 def test_kernels_that_ask_for_nothing_stay_as_they_are(kernel: str) -> None:
     source, options, sub = edited(kernel)
     assert (sub.source, sub.options, sub.hidden, sub.edited) == (source, options, (), False)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("ulong far(uint d); kernel void k(global ulong *o) { o[0] = far(0); }", "line 1 calls far, whose body is not"),
+        (
+            'uint id() { uint x; __asm__("mov %%ctaid.x, %0" : "=r"(x)); return x; }\n'
+            "kernel void k(global ulong *o) { o[id()] = 1; }",
+            "id in line 1 has inline assembly",
+        ),
+        (
+            "size_t get_group_id(uint d);\nkernel void k(global ulong *o) { o[get_group_id(0)] = 1; }",
+            "line 2 uses a decl",
+        ),
+    ],
+)
+def test_kernels_that_cannot_be_run_in_ranges(text: str, reason: str) -> None:
+    sub = sub_kernel(parse_program(text), "k")
+    assert sub.reason.startswith(reason)
+    assert sub.source == ""
+
+
+@pytest.mark.parametrize("name", [OCLGRIND, POCL])
+def test_another_kernel_that_cannot_be_run_in_ranges_is_no_hindrance(name: str) -> None:
+    text = """ulong far(uint d); ulong farther(uint d) { return far(d) + get_group_id(d); }
+        kernel void other(global ulong *o) { o[0] = farther(0); if (o[1]) { o[2] = 3; } }
+        kernel void k(global ulong *o) { o[get_global_id(0)] = get_group_id(0); }"""
+    sub = sub_kernel(parse_program(text), "k")
+    assert sub.hidden == ("first_group",)
+    _, context, queue = device(name)
+    compiled = function(name, sub.source, sub.options, "k")
+    out = cl.Buffer(context, cl.mem_flags.COPY_HOST_PTR, hostbuf=np.full(8, 9, np.uint64))
+    part, start, hidden = sub.arguments((8,), (2,), (0,), (1,), (2,))
+    compiled.set_args(out, np.frombuffer(hidden[0], np.uint8))
+    cl.enqueue_nd_range_kernel(queue, compiled, part, (2,), start)
+    found = np.empty(8, np.uint64)
+    cl.enqueue_copy(queue, found, out)
+    assert found.tolist() == [9, 9, 1, 1, 2, 2, 9, 9]
