@@ -69,7 +69,7 @@ class Region:
     def mask(self, nbytes: int) -> np.ndarray:
         """A bool for each of ``nbytes`` bytes: whether it belongs to the region."""
         result = np.zeros(nbytes, bool)
-        if self.tight:
+        if self.tight or not self.elements.strip("{ }"):
             for box in self.boxes:
                 for start in box.starts():
                     result[max(start, 0) : max(start + box.width, 0)] = True
@@ -81,8 +81,7 @@ class Region:
             if 0 <= place < len(units):
                 units[place] = True
 
-        if self.elements:
-            isl.Set(self.elements).foreach_point(add)
+        isl.Set(self.elements).foreach_point(add)
         return np.repeat(units, self.unit)[:nbytes]
 
 

@@ -29,7 +29,8 @@ def check(case: Generated) -> tuple[int, int]:
                 predicted, exact = masks(facts, ndrange, kind, dimension, first, count)
                 for index in happened:
                     true = happened[index] | atomic[index]
-                    where = f"{case.name}: {kind} of argument {index}, dimension {dimension}, [{first}, {first + count})"
+                    groups = f"dimension {dimension}, groups [{first}, {first + count})"
+                    where = f"{case.name}: {kind} of argument {index}, {groups}"
                     missing = np.flatnonzero(true & ~predicted[index])
                     assert not len(missing), f"outside of the region: {where}, bytes {missing[:8]}\n{case.text}"
                     if exact[index]:
