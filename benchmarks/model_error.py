@@ -44,8 +44,8 @@ PAPER = {  # percent, with 20 and 40 profiles, on a GTX 760 (Table 1)
 
 
 class Case(NamedTuple):
-    """A launch of one of the kernels. ``f`` is given here by hand, as MKMD's Table 1 has it (iterations of the innermost
-    loops of a work-item); it is what :func:`manycl.model.work.trip_counts` is to find by itself."""
+    """A launch of one of the kernels. ``f`` is given here by hand, as MKMD's Table 1 has it (iterations of its
+    innermost loops); it is what :func:`manycl.model.work.trip_counts` is to find by itself."""
 
     kernel: str
     size: tuple[int, ...]

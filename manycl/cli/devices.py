@@ -6,12 +6,16 @@ import argparse
 import dataclasses
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from manycl import flags
 from manycl.cli.options import add_devices, writable
 from manycl.errors import ManyclError
 from manycl.machine import HOST, Device, Machine
 from manycl.units import format_quantity, show_bytes
+
+if TYPE_CHECKING:
+    from manycl.run.backends.platforms import OpenDevice
 
 HELP = "list the OpenCL devices that are here, or that a machine file describes"
 
@@ -20,12 +24,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_devices(parser)
     parser.add_argument("--machine", metavar="FILE", help="show the machine that a file describes instead")
     parser.add_argument("--save", metavar="FILE", help="write the chosen devices as a machine file, to be edited")
+    parser.add_argument(
+        "--measure", action="store_true", help="measure the chosen devices and their links (seconds), and remember it"
+    )
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.machine and (args.devices or args.save):
-        raise ManyclError("--machine shows a file; --devices and --save are about this machine")
+    if args.machine and (args.devices or args.save or args.measure):
+        raise ManyclError("--machine shows a file; --devices, --save and --measure are about this machine")
     writable({"--save": args.save})
     return _described(args) if args.machine else _here(args)
 
@@ -50,7 +57,8 @@ def _here(args: argparse.Namespace) -> int:
     from manycl.run.backends.survey import survey
 
     chosen = args.devices if args.devices is not None else flags.devices()
-    machine, _ = open_devices(chosen)
+    machine, opened = open_devices(chosen)
+    machine = _measured(machine, opened, args.measure)
     found = survey()
     # what a device shares is proved, not believed; a simulator is not worth starting for it
     shares = {
@@ -81,12 +89,32 @@ def _here(args: argparse.Namespace) -> int:
     print(_table([(*_COLUMNS, "HOST MEMORY", "IN all"), *rows]))
     for note in found.notes:
         print(f"note: {note}")
-    if chosen.strip() != "all":
+    if chosen.strip() != "all" or machine.notes:
         print(f"\nchosen by {chosen}:")
         _print_machine(machine)
+        for name in dict.fromkeys(n.rpartition(".")[0] for n in machine.notes):
+            print(f"measured: {name}")
     else:
         _print_links(machine)
     return 0
+
+
+def _measured(machine: Machine, opened: Sequence[OpenDevice], anew: bool) -> Machine:
+    """The machine with what has been measured of it; ``anew``: measure it now, and keep that."""
+    if not anew and not flags.learning():
+        return machine
+    from manycl.model.measured import on_machine
+    from manycl.model.store import Store
+
+    store = Store()
+    if anew:
+        from manycl.report.progress import Progress
+        from manycl.run.measure import measure, steps
+
+        with Progress(steps(machine), delay=0.2) as progress:
+            for subject, values in measure(machine, opened, progress.update).items():
+                store.measured(subject, values)
+    return on_machine(machine, store.measurements())
 
 
 _COLUMNS = ("NAME", "KIND", "MODEL", "PLATFORM", "UNITS", "CLOCK", "MEMORY")
@@ -129,7 +157,11 @@ def _computes_in(machine: Machine, device: Device) -> str:
 def _print_links(machine: Machine) -> None:
     for link in machine.links:
         ends = f"{machine.memory_name(link.source)} -> {machine.memory_name(link.target)}"
-        print(f"link {ends}: {format_quantity(link.bandwidth, 'B/s')}, {format_quantity(link.latency, 's')}")
+        print(f"link {ends}: {_number(link.bandwidth, 'B/s')}, {_number(link.latency, 's')}")
+
+
+def _number(value: float, unit: str) -> str:
+    return format_quantity(float(f"{value:.4g}"), unit)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -128,12 +128,11 @@ class Store:
         return out
 
     def measured(self, subject: str, values: Mapping[str, float]) -> None:
-        """Replace what is known of a device or link."""
+        """Replace these numbers of a device or link."""
         with self._writing() as db:
             if db is not None:
-                db.execute("DELETE FROM machine WHERE subject = ?", (subject,))
                 rows = [(subject, name, value, time.time()) for name, value in values.items()]
-                db.executemany("INSERT INTO machine (subject, name, value, at) VALUES (?, ?, ?, ?)", rows)
+                db.executemany("INSERT OR REPLACE INTO machine (subject, name, value, at) VALUES (?, ?, ?, ?)", rows)
 
     # what `manycl models` uses
 

@@ -109,3 +109,30 @@ def test_no_device_says_what_to_install(capsys: pytest.CaptureFixture[str], monk
     assert "no OpenCL device" in err
     assert "a note" in err
     assert "pip install" in err
+
+
+def test_measuring_is_remembered(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from manycl.run import measure
+
+    monkeypatch.setenv("MANYCL_DATA", str(tmp_path))
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setattr(measure, "_LONG", 0.001)
+    monkeypatch.setattr(measure, "_STREAM", 1 << 20)
+    monkeypatch.setattr(measure, "_LARGE", 1 << 20)
+    assert record(capsys, "--devices", "cpu/2")["machine"]["notes"] == {}
+    measured = record(capsys, "--devices", "cpu/2#0,cpu/2#1@3", "--measure")["machine"]
+    first, second = measured["devices"]
+    for name in ("flops", "bandwidth", "launch_overhead"):
+        assert first[name] == second[name] > 0  # alike, but for the slow-down that was asked of one
+        assert "measured" in measured["notes"][f"cpu0.0.{name}"]
+    assert first["launch_overhead"] < 0.1
+    assert len(measured["links"]) == 4
+    assert all(link["bandwidth"] > 1e6 and 0 < link["latency"] < 1 for link in measured["links"])
+    # not read where nothing is to be remembered (as in all tests), else it is
+    assert record(capsys, "--devices", "cpu/2#0")["machine"]["notes"] == {}
+    monkeypatch.setenv("MANYCL_MODELS", "1")
+    assert record(capsys, "--devices", "cpu/2#0")["machine"]["devices"][0]["flops"] == first["flops"]
+    assert main(["devices", "--devices", "cpu/2#0"]) == 0
+    assert "measured: host->cpu0.0" in capsys.readouterr().out

@@ -125,9 +125,9 @@ def test_measurements_of_devices(tmp_path: Path) -> None:
     store.measured(DEVICE, {"flops": 1.0, "bandwidth": 2.0})
     store.measured(DEVICE, {"flops": 3.0})
     store.measured("gpu", {"flops": 4.0})
-    assert store.measurements() == {DEVICE: {"flops": 3.0}, "gpu": {"flops": 4.0}}
+    assert store.measurements() == {DEVICE: {"flops": 3.0, "bandwidth": 2.0}, "gpu": {"flops": 4.0}}
     assert store.forget_measurements("GPU") == 1
-    assert store.measurements() == {DEVICE: {"flops": 3.0}}
+    assert store.measurements() == {DEVICE: {"flops": 3.0, "bandwidth": 2.0}}
 
 
 WRITER = """
