@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import truth
 from corpus_case import Buffer, Case, Launch, Local, Same
+from generator import generate, touched
 from kernel_corpus import CASES
 
 from manycl.analysis import frontend
@@ -18,7 +19,7 @@ from manycl.analysis.options import read_options
 
 cl = truth.cl
 IDS = [case.name for case in CASES]
-ON_POCL = slice(None, None, 1 if os.environ.get("NIGHTLY") else 67)
+ON_POCL = slice(None, None, 1 if os.environ.get("NIGHTLY") else 101)
 # they store what some elements held before (the first by chance), which cannot be seen
 WRITTEN_BACK = {"bfs_expand", "closure_union", "exchanged_neighbours", "transposed_in_place"}
 
@@ -135,6 +136,21 @@ def test_exactly_what_a_range_writes_is_copied(case: Case, capfd: pytest.Capture
 @pytest.mark.parametrize("case", CASES[ON_POCL], ids=IDS[ON_POCL])
 def test_exactly_what_a_range_writes_is_copied_on_pocl(case: Case) -> None:
     check_case(case, truth.POCL)
+
+
+@pytest.mark.parametrize("seed", range(40 if os.environ.get("NIGHTLY") else 2))
+def test_random_kernels(seed: int) -> None:
+    """Against the generator's own knowledge of what each work-item writes."""
+    for case in generate(seed).cases:
+        merge, ndrange = merging(case), case.launches[0]
+        assert not merge.reason or "atomic" in merge.reason
+        if merge.reason or roots(ndrange, merge.written) & roots(ndrange, merge.reads):
+            continue
+        for dimension, groups in enumerate(ndrange.groups):
+            part = groups // 3, max(1, groups // 3)
+            found = copied(case, merge, ndrange, dimension, *part, truth.OCLGRIND)
+            for index, mask in touched(case, ndrange, dimension, *part)[1].items():
+                assert (found[index] == mask).all(), f"{case.name}, argument {index}, dimension {dimension}"
 
 
 def test_few_kernels_of_the_corpus_are_refused() -> None:

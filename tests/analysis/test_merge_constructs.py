@@ -53,7 +53,7 @@ def test_stores_on_oclgrind(kernel: str, capfd: pytest.CaptureFixture[str]) -> N
     assert "Invalid" not in complaints.err + complaints.out
 
 
-@pytest.mark.parametrize("kernel", KERNELS[::4])
+@pytest.mark.parametrize("kernel", KERNELS[::6])
 def test_stores_on_pocl(kernel: str) -> None:
     checked(of_bodies(kernel), truth.POCL)
 

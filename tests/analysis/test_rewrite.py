@@ -155,13 +155,13 @@ def test_whole_and_single_groups_on_pocl(kernel: str) -> None:
         check(POCL, kernel, dimensions, one_by_one(dimensions))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from([*corpus.OLD, *corpus.PLAIN]), partitions())
 def test_any_partition_on_oclgrind(kernel: str, partition: tuple[int, Ranges]) -> None:
     check(OCLGRIND, kernel, *partition)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from([*corpus.OLD[::3], *corpus.NEW]), partitions())
 def test_any_partition_on_pocl(kernel: str, partition: tuple[int, Ranges]) -> None:
     check(POCL, kernel, *partition)
