@@ -87,6 +87,8 @@ class Abstract:
         self.looping = 0  # bodies of loops around what runs
         self.lone = 0  # branches without else around it, in loops
         self.wholes: dict[int, tuple[Path, Expr]] = {}
+        self.member_words: dict[tuple[int, str], str] = {}
+        self.members: dict[tuple[int, int, int], Expr] = {}
         self.origins: dict[str, Origin] = {}
         self.known_loads: dict[tuple[int, str, int], Expr] = {}
         self.read_only: frozenset[int] = frozenset()
@@ -191,6 +193,13 @@ class Abstract:
                 for kind, times in found.items():
                     total[kind] = total.get(kind, 0) + times
 
+    def count_store(self, pointer: Pointer, type_: CType) -> None:
+        padded = type_.kind == "vector" and type_.lanes == 3 and not type_.size & (type_.size - 1)
+        if padded:  # the fourth lane is not written
+            self.count_access("store", pointer, type_.size // 4, 3)
+        else:
+            self.count_access("store", pointer, _size(type_))
+
     def space(self, base: str, index: int) -> str:
         """The address space of memory: global, constant, local or private; ``lost`` if that is not known."""
         if base == "program":
@@ -265,7 +274,10 @@ class Abstract:
         kind, index = target.base
         size = _size(type_)
         if kind == "var":
-            return self.load_cell(self.env.get(index), self.types.get(index), target.offset, type_, size)
+            cell = self.env.get(index)
+            if isinstance(cell, Memory) and cell.name and not cell.entries:
+                return self.member_symbol(index, target.offset, type_)
+            return self.load_cell(cell, self.types.get(index), target.offset, type_, size)
         if kind in ("arg", "unknown"):
             self.access(target, "read", size)
         if kind == "program":
@@ -273,6 +285,17 @@ class Abstract:
         if kind == "arg" and integer(type_) is not None:
             return self.element(target, type_, size)
         return self.fresh_of(type_)
+
+    def member_symbol(self, cell: int, offset: Expr, type_: CType) -> Value:
+        """A member of a record argument in any launch: a symbol named as the source names it."""
+        width = integer(type_)
+        words = self.member_words.get((cell, offset.key), "")
+        if width is None or type_.kind == "vector" or not words or offset.op != "const":
+            return self.fresh_of(type_)
+        key = cell, offset.value, type_.size
+        if key not in self.members:
+            self.members[key] = x.var(self.name("".join(words.split())), *x.type_range(*width))
+        return self.members[key]
 
     def element(self, target: Target, type_: CType, size: int) -> Value:
         """An integer of a buffer: the same wherever the same element of what nobody writes is read."""
@@ -376,13 +399,10 @@ class Abstract:
     def extent(memory: Memory) -> int:
         return max((k[0] + k[1] for k in memory.entries), default=0)
 
-    def store(self, pointer: Pointer, type_: CType, value: Cell) -> None:
+    def store(self, pointer: Pointer, type_: CType, value: Cell, counted: bool = True) -> None:
         """Write a value of a type behind a pointer."""
-        padded = type_.kind == "vector" and type_.lanes == 3 and not type_.size & (type_.size - 1)
-        if padded:  # the fourth lane is not written
-            self.count_access("store", pointer, type_.size // 4, 3)
-        else:
-            self.count_access("store", pointer, _size(type_))
+        if counted:
+            self.count_store(pointer, type_)
         for target in pointer.targets:
             kind, index = target.base
             size = _size(type_)

@@ -179,7 +179,11 @@ class LaunchCost:
         try:
             found: Counted = counting.count(x.both(*parts), axes, self.summary.origins)
         except ValueError as error:
-            return Visits(counting.size(axes.values()), str(error))
+            small = [part for part in parts if not _is_wide(part)]
+            if len(small) == len(parts):
+                return Visits(TAKEN * counting.size(axes.values()), str(error))
+            rest = self.counted(x.both(*small), axes)
+            return Visits(rest.number * TAKEN ** (len(parts) - len(small)), str(error))
         reason = f"sampled, within about {100 * found.error:.2g} %" if found.error else ""
         return Visits(found.number, reason)
 
@@ -222,6 +226,11 @@ def _settled(e: Expr, origins: Mapping[str, Origin]) -> Expr:
             return e
         e = x.substitute(e, values)
     return e
+
+
+def _is_wide(e: Expr) -> bool:
+    """Whether numbers of 64 bits come around in an expression."""
+    return (e.op == "wrap" and abs(e.value) == 64) or any(_is_wide(a) for a in e.args)
 
 
 def _unwrapped(e: Expr) -> Expr:

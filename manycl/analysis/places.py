@@ -134,7 +134,10 @@ class Places(Abstract):
             size = max((base.type.target or base.type).size, 1)
             where = self.fresh(0, max(size - max(node.type.size, 1), 0), f"a bit field, line {self.line(node.start)}")
             return LValue(pointer.moved(where), node.type)
-        return LValue(pointer.moved(x.const(node.value)), node.type)
+        moved = pointer.moved(x.const(node.value))
+        if len(moved.targets) == 1 and moved.targets[0].base[0] == "var":
+            self.member_words[moved.targets[0].base[1], moved.targets[0].offset.key] = self.unit.words(node)
+        return LValue(moved, node.type)
 
     def component(self, node: Node) -> LValue | None:
         """``v.xy`` or ``p->x``, which libclang shows as an expression without a name."""
@@ -212,13 +215,16 @@ class Places(Abstract):
             self.store(place.pointer, place.type, value)
             return
         lane = lane_type(place.type)
+        whole = len(set(place.lanes)) == place.type.lanes
+        if whole:
+            self.count_store(place.pointer, place.type)
         parts: tuple[Value, ...]
         if isinstance(value, Vector):
             parts = value.lanes
         else:
             parts = ((OPAQUE if isinstance(value, Memory) else value),) * len(place.lanes)
         for i, part in zip(place.lanes, parts, strict=False):
-            self.store(place.pointer.moved(x.const(i * lane.size)), lane, part)
+            self.store(place.pointer.moved(x.const(i * lane.size)), lane, part, counted=not whole)
 
     def loaded(self, node: Node) -> Cell:
         """An lvalue used for its value."""
