@@ -16,7 +16,8 @@ from manycl.analysis.expr import Expr
 from manycl.analysis.summary import Origin, Place, Summary
 
 if TYPE_CHECKING:  # they import NumPy or islpy
-    from manycl.analysis.counting import Axis, Counted
+    from manycl.analysis.axes import Axis
+    from manycl.analysis.counting import Counted
     from manycl.analysis.interpret import Launch
 
 TAKEN = 0.5
@@ -125,7 +126,7 @@ class LaunchCost:
         return totals, _few(reasons)
 
     def axes(self, dimension: int, first: int, count: int) -> dict[str, Axis]:
-        from manycl.analysis.counting import Axis
+        from manycl.analysis.axes import Axis
 
         axes: dict[str, Axis] = {}
         for d, (size, local) in enumerate(zip(self.launch.global_size, self.launch.local_size, strict=True)):
@@ -138,7 +139,7 @@ class LaunchCost:
 
     def visits(self, place: Place, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits]) -> Visits:
         """How often work-items of the axes come to a place."""
-        from manycl.analysis import counting
+        from manycl.analysis.axes import Axis
 
         axes = dict(axes)
         limits: list[Expr] = []
@@ -155,7 +156,7 @@ class LaunchCost:
                 known = x.const(ROUNDS) if known is None else known
                 limits.append(x.less(x.var(loop.name, 0, x.INFINITE), known))
             assert known is not None
-            axes[loop.name] = counting.Axis(0, known.high - 1)
+            axes[loop.name] = Axis(0, known.high - 1)
         share = 1.0
         for part in _parts(self.settled(place.condition)):
             if not part.unknown:
@@ -174,8 +175,9 @@ class LaunchCost:
 
     def counted(self, condition: Expr, axes: Mapping[str, Axis]) -> Visits:
         from manycl.analysis import counting
+        from manycl.analysis.axes import merged
 
-        parts, axes = counting.merged(list(_parts(condition)), axes, self.launch)
+        parts, axes = merged(list(_parts(condition)), axes, self.launch)
         try:
             found: Counted = counting.count(x.both(*parts), axes, self.summary.origins)
         except ValueError as error:

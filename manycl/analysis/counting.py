@@ -13,17 +13,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manycl.analysis import expr as x
+from manycl.analysis.axes import Array, Axis, by_period
 from manycl.analysis.expr import Expr
 from manycl.analysis.points import Points
 from manycl.analysis.summary import Origin
-
-if TYPE_CHECKING:
-    from manycl.analysis.interpret import Launch
 
 MOST_POINTS = 1 << 22
 _PLAIN = 1 << 14  # points that are enumerated rather than told apart by inclusion and exclusion
@@ -31,43 +28,6 @@ _MOST_SPLITS = 6  # alternatives told apart in one count
 _SAMPLES = (1 << 16, 1 << 12, 1 << 10, 1 << 8, 1 << 5)  # values of an axis that is sampled, what is tried first
 _MOST_SAMPLED = 1 << 20  # points of a sample
 _LARGE = 1 << 62
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """Integers [low, high], or so many of them as ``values`` has, each standing for ``weight``."""
-
-    low: int
-    high: int
-    values: Array | None = None
-    weight: float = 1.0
-
-    @property
-    def size(self) -> int:
-        return len(self.values) if self.values is not None else max(self.high - self.low + 1, 0)
-
-    def numbers(self) -> Array:
-        return self.values if self.values is not None else np.arange(self.low, self.high + 1, dtype=np.int64)
-
-    def position(self, bound: Array) -> Array:
-        """How many values are below a bound."""
-        if self.values is not None:
-            return np.searchsorted(self.values, bound, "left")
-        inside = np.clip(bound, self.low, self.high + 1)
-        return inside - self.low if self.low else inside
-
-    def sampled(self, number: int, mirrored: bool) -> Axis:
-        """So many of its values, one at random in each of as many parts: nothing that repeats along it is missed.
-
-        In the ``mirrored`` sample they lie as far from the ends of their parts as else from the beginnings: what is
-        linear in a part comes out right in the mean of both.
-        """
-        places = np.random.default_rng(number).random(number)
-        numbers = (np.arange(number) + (1.0 - places if mirrored else places)) * (self.size / number)
-        numbers = np.minimum(numbers, self.size - 1)
-        return Axis(self.low, self.high, self.low + numbers.astype(np.int64), self.size / number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +44,7 @@ class TooManyError(Exception):
 
 def count(condition: Expr, axes: Mapping[str, Axis], origins: Mapping[str, Origin]) -> Counted:
     """How many points of the axes fulfil a condition over them. Raises ValueError for values of more than 62 bits."""
+    condition, axes = by_period(condition, axes)
     try:
         return Counted(_total(condition, axes, origins))
     except TooManyError:
@@ -133,24 +94,6 @@ def _total(
         if not result:
             return 0
     return result * size(axes[name] for name in axes if name not in seen)
-
-
-def merged(conditions: Sequence[Expr], axes: Mapping[str, Axis], launch: Launch) -> tuple[list[Expr], dict[str, Axis]]:
-    """With one axis for global ids in place of two, in every dimension where the conditions need no other ids."""
-    axes, conditions = dict(axes), list(conditions)
-    for d, local in enumerate(launch.local_size):
-        group, inner = axes.get(f"grp{d}"), axes.get(f"lid{d}")
-        if group is None or inner is None or inner.size != local:
-            continue
-        name = f"gid{d}"
-        ends = group.low * local, group.high * local + local - 1
-        whole = x.subtract(x.var(name, *ends), x.scale(x.var(f"grp{d}", group.low, group.high), local))
-        found = [x.substitute(c, {f"lid{d}": whole}) if f"lid{d}" in c.variables() else c for c in conditions]
-        if not any(f"grp{d}" in c.variables() for c in found):
-            conditions = found
-            del axes[f"grp{d}"], axes[f"lid{d}"]
-            axes[name] = Axis(*ends)
-    return conditions, axes
 
 
 def _shortened(axes: Mapping[str, Axis], parts: Sequence[Expr]) -> tuple[Mapping[str, Axis], Sequence[Expr]]:

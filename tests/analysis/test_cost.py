@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from kernel_corpus import BY_NAME, CASES
 from test_regions import facts_of
 
+from manycl.analysis import axes as axes_module
 from manycl.analysis import counting
 from manycl.analysis import expr as x
+from manycl.analysis.axes import Axis
 from manycl.analysis.cost import Work
-from manycl.analysis.counting import Axis, count
+from manycl.analysis.counting import count
 from manycl.analysis.expr import Expr
 
 NAMES = ("a", "b", "c")
@@ -100,15 +102,16 @@ def boxes(draw: st.DrawFn) -> tuple[Expr, dict[str, Axis]]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(boxes(), st.sampled_from([0, 1 << 14]))
-def test_points_are_counted_as_by_enumeration(box: tuple[Expr, dict[str, Axis]], plain: int) -> None:
-    """Also where every alternative is told apart by inclusion and exclusion (``plain`` 0)."""
+@given(boxes(), st.booleans())
+def test_points_are_counted_as_by_enumeration(box: tuple[Expr, dict[str, Axis]], short: bool) -> None:
+    """Also where what is done for ``long`` axes is done for all: inclusion and exclusion, taking apart by periods."""
     condition, axes = box
-    before, counting._PLAIN = counting._PLAIN, plain
+    before = counting._PLAIN, axes_module._LONG
+    counting._PLAIN, axes_module._LONG = before if short else (0, 1)
     try:
         found = count(condition, axes, {})
     finally:
-        counting._PLAIN = before
+        counting._PLAIN, axes_module._LONG = before
     assert found.error == 0
     assert found.number == brute(condition, axes)
 
@@ -275,6 +278,21 @@ def test_large_stencil() -> None:
     assert work.exact
     assert work.operations["load.global"] == 4 * (w - 2) * (h - 2)
     assert work.operations["store.global"] == w * h
+
+
+def test_large_flat_stencil() -> None:
+    """Rows and columns of a flat id."""
+    w, rows = 4093, 4090
+    text = """kernel void flat(global float *d, global const float *s, int w, int n) {
+        int i = get_global_id(0), x = i % w, y = i / w;
+        if (i >= n) return;
+        if (x > 0 && x < w - 1 && y > 0 && y < n / w - 1) d[i] = s[i - 1] + s[i + 1] + s[i - w] + s[i + w];
+        if (i % 3 == 1) for (int k = i & 7; k < 100; k++) d[i] += k;
+    }"""
+    facts = facts_of(Case("flat", "", (), (True,), text=text), launch(1 << 24, 256, f32(1), f32(1), w, w * rows))
+    work = facts.work()
+    assert work.exact
+    assert work.operations["load.global"] - 4 * (w - 2) * (rows - 2) == sum(100 - i % 8 for i in range(1, w * rows, 3))
 
 
 def test_large_triangles() -> None:
