@@ -12,7 +12,7 @@ from manycl import __version__
 from manycl.errors import ManyclError
 
 # in the order of `manycl --help`; a module per command
-COMMANDS = ("devices", "analyze", "spec", "plan", "simulate", "run", "report", "bench")
+COMMANDS = ("devices", "analyze", "spec", "plan", "simulate", "profile", "models", "run", "report", "bench")
 _ABOUT = "Run OpenCL kernels on every device of a machine: analyse, plan, run, see."
 _EPILOG = """\
 examples:
@@ -23,7 +23,8 @@ examples:
   manycl run app.json --devices cpu/2 --gantt run.html
   manycl plan app.json --machine conan             what would happen on a machine that is not here
   manycl simulate app.json --machine conan --noise 5%
-environment: MANYCL_DEVICES, MANYCL_POLICY, MANYCL_DEBUG (see docs)
+  manycl profile app.json && manycl models list    what its kernels take here, remembered
+environment: MANYCL_DEVICES, MANYCL_POLICY, MANYCL_DEBUG, MANYCL_DATA, MANYCL_MODELS (see docs)
 """
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -38,11 +39,12 @@ __kernel void add(__global float *x, __global const float *y, __global const flo
 """
 _OPERATIONS = 8  # of a round of multiply_add
 _LONG = 0.02  # seconds that a run of multiply_add shall take at least
-_STREAM = 1 << 26  # bytes of each array of add, where the device has room
+_STREAM = {"cpu": 1 << 26}  # bytes of each array of add, where the device has room
+_LONG_STREAM = 1 << 28  # on other devices
 _SHARE = 16  # of its memory that an array may take at most
 _LARGE, _SMALL = 1 << 26, 1 << 12  # bytes of transfers
 _BEST_OF, _MEDIAN_OF = 5, 30
-_LOCAL = 64  # work-items of a work-group
+_LOCAL = 128  # work-items of a work-group
 
 Values = dict[str, float]
 
@@ -93,9 +95,15 @@ def measure(
 
 def _device(driver: Driver) -> Values:
     device, queue = driver.device, driver.queues[0]
-    program = cl.Program(driver.context, _SOURCE).build()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers always have something to say
+        program = cl.Program(driver.context, _SOURCE).build()
     kernels = {name: cl.Kernel(program, name) for name in ("nothing", "multiply_add", "add")}
-    nbytes = min(_STREAM, device.global_memory // _SHARE, device.max_allocation) // 4096 * 4096
+    nbytes = (
+        min(_STREAM.get(device.kind, _LONG_STREAM), device.global_memory // _SHARE, device.max_allocation)
+        // 4096
+        * 4096
+    )
     buffers = [cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, nbytes) for _ in range(3)]
     for buffer in buffers:
         cl.enqueue_fill_buffer(queue, buffer, np.float32(1.0), 0, nbytes).wait()

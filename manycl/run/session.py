@@ -43,7 +43,7 @@ class Session:
     NVIDIA's driver enqueues a kernel in 4.6 us instead of 10.
 
     ``remember``: begin with what earlier sessions measured, and keep what this one measures when it is closed (None:
-    unless MANYCL_MODELS is 0). ``history``: measurements to begin with instead of those.
+    unless MANYCL_MODELS is 0).
 
     Not for several threads at once: a lock lets one run in at a time.
     """
@@ -54,7 +54,6 @@ class Session:
         *,
         profile: bool = True,
         remember: bool | None = None,
-        history: History | None = None,
     ) -> None:
         machine, opened = open_devices(devices if devices is not None else flags.devices())
         self.store = Store() if (flags.learning() if remember is None else remember) else None
@@ -63,9 +62,7 @@ class Session:
         self.sharing = sharing(self.machine, measurements)
         self.backend = OpenCLBackend(self.machine, opened, profile)
         self.directory = Directory()
-        if history is None:
-            history = self.store.history() if self.store is not None else History()
-        self.history = history
+        self.history = self.store.history() if self.store is not None else History()
         self.memory = self.backend.memory
         self._keys = count()
         self._garbage: list[int] = []

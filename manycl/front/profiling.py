@@ -1,0 +1,178 @@
+"""Measuring what the models of an application's kernels lack: every kernel on every device, at several sizes.
+
+Sizes are varied by the application's own symbols: those whose value changes some kernel's NDRange are halved, quartered
+and so on, all together and one by one, as far as the application loads with them. Every launch runs three times on each
+device that may run it, unless it has been measured there before; what is learned goes to the store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from manycl.errors import ManyclError
+from manycl.front.application import Application
+from manycl.front.runner import Runner
+from manycl.graph.graph import HostTask, Launch
+from manycl.model.estimate import ModelEstimates
+from manycl.model.history import Shape, identity, kernel_key
+from manycl.model.work import implementation, trip_counts
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.session import Session
+
+RUNS = 3  # of each launch on each device: the first, and two that agree or of which the smaller counts
+_TOGETHER = (Fraction(1, 2), Fraction(3, 4), Fraction(1, 4), Fraction(5, 8), Fraction(1, 8))
+_ALONE = (Fraction(1, 2), Fraction(1, 4))
+_LEAST = 2  # a symbol's value below which it is not varied
+_MOST = 12  # variations
+
+Parameters = Mapping[str, str]
+Load = Callable[[Parameters], Application]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One application, with some values of its symbols, on one device. ``outcome``: ``measured``, ``known`` (measured
+    before), ``left out`` (no time) or what went wrong. ``runs`` and ``seconds`` it took."""
+
+    parameters: Parameters
+    device: str
+    outcome: str
+    runs: int = 0
+    seconds: float = 0.0
+
+
+def variations(load: Load, given: Parameters) -> list[tuple[Parameters, Application]]:
+    """The application as it was asked for, then with other values of its size symbols; each that loads and has other
+    NDRanges than all before."""
+    first = load(given)
+    found = [(given, first)]
+    seen = {_ranges(first)}
+
+    def attempt(values: Mapping[str, int]) -> bool:
+        if len(found) >= _MOST:
+            return False
+        parameters = {**given, **{name: str(value) for name, value in values.items()}}
+        try:
+            application = load(parameters)
+        except ManyclError:
+            return False  # the application does not come in this size
+        ranges = _ranges(application)
+        if not ranges <= set().union(*seen):
+            seen.add(ranges)
+            found.append((parameters, application))
+            return True
+        return False
+
+    numbers = {n: int(v) for n, v in first.parameters.items() if isinstance(v, int) and v >= _LEAST}
+    sizes = [name for name in numbers if _halved(load, given, name, numbers[name], _ranges(first))]
+    if not sizes:
+        return found
+    for factor in _TOGETHER:
+        attempt({name: max(1, int(numbers[name] * factor)) for name in sizes})
+    if len(sizes) > 1:
+        for factor in _ALONE:
+            for name in sizes:
+                attempt({name: max(1, int(numbers[name] * factor))})
+    return found
+
+
+def _halved(load: Load, given: Parameters, name: str, value: int, ranges: frozenset[object]) -> bool:
+    """Whether the kernels' NDRanges depend on a symbol."""
+    try:
+        return not _ranges(load({**given, name: str(value // 2)})) <= ranges
+    except ManyclError:
+        return False
+
+
+def _ranges(application: Application) -> frozenset[object]:
+    return frozenset(
+        (n.kernel.name, n.global_size, n.local_size) for n in application.graph.nodes if isinstance(n, Launch)
+    )
+
+
+def profile(
+    found: Sequence[tuple[Parameters, Application]],
+    devices: str | None,
+    budget: float,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Iterator[Step]:
+    """Measure what is missing, largest first wanted, within ``budget`` seconds: yields what was done.
+
+    The sizes that were asked for come first. A run that would take longer than what is left, as far as the models know,
+    is left out.
+    """
+    begin = time.monotonic()
+    done = 0
+    for parameters, application in found:
+        if time.monotonic() - begin >= budget:
+            yield Step(parameters, "all devices", "left out")
+            continue
+        with Runner(application, devices) as runner:
+            for device in range(len(runner.session.machine.devices)):
+                yield _on_device(runner, parameters, device, begin + budget)
+                done += 1
+                progress(done)
+
+
+def _on_device(runner: Runner, parameters: Parameters, device: int, end: float) -> Step:
+    session, graph = runner.session, runner.application.graph
+    name = session.machine.devices[device].name
+    begin, runs = time.monotonic(), 0
+    problem = session.problem(graph)
+    missing = RUNS - _known(session, problem, device)
+    if missing <= 0:
+        return Step(parameters, name, "known")
+    try:
+        plan = _all_on(problem, device)
+        for _ in range(missing):
+            if time.monotonic() + _expected(session, problem, plan) > end:
+                break
+            runner.reset()
+            session.run(graph, plan)
+            runs += 1
+            problem = session.problem(graph)  # learns from the run
+    except ManyclError as error:
+        return Step(parameters, name, f"failed: {error.message}", runs, time.monotonic() - begin)
+    outcome = "measured" if runs == missing else "left out" if not runs else f"measured {runs} of {missing} times"
+    return Step(parameters, name, outcome, runs, time.monotonic() - begin)
+
+
+def _known(session: Session, problem: Problem, device: int) -> int:
+    """How often the launch that was measured least on a device has been measured there (RUNS: nothing is missing)."""
+    place = session.machine.devices[device]
+    least = RUNS
+    for node, task in enumerate(problem.graph.nodes):
+        if isinstance(task, Launch) and device in problem.allowed(node):
+            chosen = implementation(task, place.kind)
+            shape = Shape(chosen.global_size, trip_counts(task, chosen))
+            series = session.history.series(kernel_key(chosen), shape, identity(place))
+            least = min(least, series.count if series is not None else 0)
+    return least
+
+
+def _all_on(problem: Problem, device: int) -> Plan:
+    """Every node on one device, in order; those that may not run there, on the first that they may."""
+    assignments = []
+    for node, task in enumerate(problem.graph.nodes):
+        if isinstance(task, HostTask):
+            assignments.append(Assignment(node, ON_HOST, 0, 0.0, 0.0))
+            continue
+        allowed = problem.allowed(node)
+        assignments.append(Assignment(node, device if device in allowed else allowed[0], 0, 0.0, 0.0))
+    return Plan(tuple(assignments), "profile", tuple(d.name for d in problem.machine.devices), 0.0)
+
+
+def _expected(session: Session, problem: Problem, plan: Plan) -> float:
+    """Seconds that a run will take, as far as something is known of it; first guesses count nothing."""
+    estimates = problem.estimates
+    assert isinstance(estimates, ModelEstimates)
+    total = 0.0
+    for a in plan.assignments:
+        if a.device != ON_HOST:
+            found = estimates.estimate(a.node, a.device)
+            total += 0.0 if found.source.startswith("prior") else found.seconds
+    return total
