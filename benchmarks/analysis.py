@@ -6,6 +6,7 @@ kernels do on Oclgrind.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import statistics
@@ -103,26 +104,26 @@ def launch_times(program: ProgramFacts, name: str, launch: Launch, dimension: in
 def corpus(quiet: bool) -> dict[str, Any]:
     """Over all kernels and launches of the corpus: the share of exact accesses, and what is wrong."""
     sys.path.insert(0, str(HERE.parent / "tests" / "analysis"))
-    from kernel_corpus import CASES
-    from test_regions import check, regions_of
+    cases = importlib.import_module("kernel_corpus").CASES
+    judge = importlib.import_module("test_regions")
 
     exact = total = unsound = 0
-    for number, case in enumerate(CASES):
+    for number, case in enumerate(cases):
         if not quiet:
-            common.progress(f"{number + 1} of {len(CASES)}: {case.name}")
+            common.progress(f"{number + 1} of {len(cases)}: {case.name}")
         for ndrange in case.launches:
-            regions = regions_of(case, ndrange)
+            regions = judge.regions_of(case, ndrange)
             for index, kind in itertools.product(regions.buffers, ("read", "write")):
                 for relation in regions.relations(index, kind):
                     data = any(words in relation.reason for words in _DATA)
                     total += relation.exact or not data
                     exact += relation.exact
             try:
-                check(case, ndrange)
+                judge.check(case, ndrange)
             except AssertionError as error:
                 unsound += 1
                 print(f"{case.name}: {str(error).splitlines()[0]}", file=sys.stderr)
-    return {"exact_share": exact / total, "unsound": unsound, "kernels": len(CASES)}
+    return {"exact_share": exact / total, "unsound": unsound, "kernels": len(cases)}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from manycl.analysis.facts import KernelFacts
 from manycl.analysis.loops import Loops
 from manycl.analysis.summary import Access, Loop, Origin, Summary
 from manycl.analysis.tree import CType, Function, Unit
-from manycl.analysis.values import OPAQUE, Cell, Memory, Vector, at, blank, integer, lane_type
+from manycl.analysis.values import OPAQUE, Cell, Memory, Vector, at, integer, lane_type
 
 LARGEST = (1 << 31) - 1  # work-items per dimension that the symbolic form assumes at most
 
@@ -208,7 +208,7 @@ class _Run(Loops):
             return at(("local", -index - 1)) if space == "local" else self.fresh_of(type_)
         data = self.launch.scalars.get(index) if self.launch is not None else None
         if type_.kind in ("record", "union"):
-            return Memory({}, data) if data is not None else blank()
+            return Memory({}, data) if data is not None else Memory({}, None, name)
         width = integer(type_)
         if type_.kind in ("image", "sampler", "pipe", "opaque", "other", "float") or width is None:
             return OPAQUE if type_.kind == "float" else self.fresh_of(type_)

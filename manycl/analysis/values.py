@@ -51,11 +51,12 @@ class Memory:
 
     entries: dict[tuple[int, int], Value]
     raw: bytes | None = None
+    name: str = ""  # of an argument whose bytes are not known: its members are symbols
 
     def stored(self, offset: int, size: int, value: Value) -> Memory:
         kept = {k: v for k, v in self.entries.items() if k[0] + k[1] <= offset or offset + size <= k[0]}
         kept[offset, size] = value
-        return Memory(kept, self.raw)
+        return Memory(kept, self.raw, self.name)
 
     def forgets(self, offset: int, size: int) -> Memory:
         return self.stored(offset, size, OPAQUE)

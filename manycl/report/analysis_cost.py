@@ -1,17 +1,57 @@
-"""What a range of the work-groups of a launch costs: operations by kind, and memory traffic."""
+"""What a kernel costs, in any launch and in a given one: operations by kind, memory traffic, features."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from manycl.analysis import expr as x
 from manycl.analysis.cost import Work
+from manycl.analysis.cost_function import Term, cost_function
 from manycl.analysis.facts import KernelFacts
-from manycl.report.analysis_expr import named
+from manycl.analysis.features import COMPARISONS, COMPUTE, MEMORY, launch_features, static_features
+from manycl.analysis.summary import Summary
+from manycl.report.analysis_expr import Reader, named
 from manycl.report.analysis_launch import LaunchView
 from manycl.report.analysis_text import cut
 from manycl.report.words import nbytes
+
+_KEYS = {COMPARISONS: "comparisons", COMPUTE: "compute", MEMORY: "memory_accesses"}
+
+
+def in_symbols(reader: Reader, summary: Summary, *, everything: bool = False) -> list[str]:
+    """A kernel's cost function and what a work-item executes at most, in words; indented by two."""
+    found = cost_function(summary)
+    f = reader.expression(found.f)
+    lines = [f"  cost: T * ({f})" if found.f.op == "sum" else f"  cost: T * {f}" if f != "1" else "  cost: T"]
+    lines[0] += " for T work-items"
+    rows = [f"    {kind}: {_terms(reader, terms)}" for kind, terms in found.operations.items()]
+    lines += cut([row for row in rows if not row.split(":")[0].endswith(".bytes")], everything)
+    features = static_features(summary)
+    words = [f"{name[0].lower()}{name[1:]} {reader.expression(value)}" for name, value in features.items()]
+    lines.append(f"  features: {'; '.join(words)}")
+    return lines + [f"  {named(reason, reader.facts)}" for reason in found.unknown]
+
+
+def _terms(reader: Reader, terms: Sequence[Term]) -> str:
+    words = []
+    for term in terms:
+        number = reader.expression(x.scale(term.trips, term.times))
+        words.append(number if term.condition == x.ONE else f"{number} if {reader.expression(term.condition)}")
+    return " + ".join(words) if all(" if " not in w for w in words) else "; ".join(words)
+
+
+def symbolic_dict(reader: Reader, summary: Summary) -> dict[str, Any]:
+    """The cost function (``f`` of MKMD's T f), where it holds, operations of a work-item, Device-Hopping's features."""
+    found = cost_function(summary)
+    return {
+        "f": reader.expression(found.f),
+        "domain": [reader.expression(part) for part in found.domain],
+        "assumed": [named(reason, reader.facts) for reason in found.unknown],
+        "operations": {kind: _terms(reader, terms) for kind, terms in found.operations.items()},
+        "features": {_KEYS[name]: reader.expression(value) for name, value in static_features(summary).items()},
+    }
 
 
 def lines(view: LaunchView, *, everything: bool = False) -> list[str]:
@@ -25,6 +65,10 @@ def lines(view: LaunchView, *, everything: bool = False) -> list[str]:
     found += cut(rows, everything)
     if work.global_bytes or work.local_bytes:
         found.append(f"  global memory: {nbytes(work.global_bytes)}, local memory: {nbytes(work.local_bytes)}")
+    features = launch_features(view.found.cost, view.found.facts)
+    words = f"{features.comparisons:.6g} comparisons, {features.compute:.6g} compute operations"
+    words += f", {features.memory_accesses:.6g} memory accesses, {features.bytes_transferred:.6g} bytes transferred"
+    found.append(f"  features per work-item of the launch: {words}")
     if not work.exact:
         found.append(f"  estimated: {named(work.reason, view.found.facts) or 'nothing is counted'}")
     return found
@@ -37,7 +81,8 @@ def _number(value: float) -> str:
 def as_dict(view: LaunchView) -> dict[str, Any]:
     """The work of the view's range and of the whole launch."""
     part, facts = view.found.work(view.dimension, view.first, view.count), view.found.facts
-    return {"range": _work(part, facts), "launch": _work(view.found.work(), facts)}
+    features = asdict(launch_features(view.found.cost, facts))
+    return {"range": _work(part, facts), "launch": _work(view.found.work(), facts), "features": features}
 
 
 def _work(work: Work, facts: KernelFacts) -> Mapping[str, Any]:

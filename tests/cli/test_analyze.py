@@ -49,6 +49,16 @@ blend ({file}:3): 2 dimensions, work-group of 4 x 4 x 1 required, barriers, 64 b
   reads   in[gid0].w  (line 10)
   reads   table[0]  (line 10)
   barriers: 1 in the source
+  cost: T for T work-items
+    store.local: 1
+    barrier: 1
+    load.global: 2
+    load.constant: 1
+    float.mul: 4
+    load.local: 1
+    float.add: 2
+    store.global: 2
+  features: comparison operations 0; floating point and integer compute operations 6; memory accesses 7
 
 odd ({file}:14): 1 dimension
 
@@ -61,6 +71,9 @@ odd ({file}:14): 1 dimension
   writes  a[0]  (line 16)
   touches any part of a  (line 16)
   hazard: calls somewhere_else, of which nothing is known, line 16
+  cost: T for T work-items
+    store.global: 1
+  features: comparison operations 0; floating point and integer compute operations 0; memory accesses 1
 
 """
 

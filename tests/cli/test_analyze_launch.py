@@ -179,7 +179,7 @@ def test_a_launch_as_json(file: str, capsys: pytest.CaptureFixture[str]) -> None
     }
 
     assert isinstance(cost, dict)
-    assert cost.keys() == {"range", "launch"}
+    assert cost.keys() == {"range", "launch", "features"}
     for part, items in (("range", 32), ("launch", 64)):
         work = cost[part]
         assert (work["work_items"], work["f"], work["cost"]) == (items, 8, 8 * items)
@@ -203,7 +203,7 @@ def test_the_symbolic_form_as_json(file: str, capsys: pytest.CaptureFixture[str]
     assert set(kernels) == {"mm", "shift", "count", "fixed"}
     for found in kernels.values():
         assert set(found) == {
-            *("failure", "accesses", "unknowns", "hazards", "barriers", "images_read", "images_written"),
+            *("failure", "accesses", "unknowns", "hazards", "barriers", "images_read", "images_written", "cost"),
         }
     write = next(a for a in kernels["mm"]["accesses"] if a["kind"] == "write")
     assert write == {
