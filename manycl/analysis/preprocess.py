@@ -244,6 +244,8 @@ def _write(preprocessor: _Preprocessor, path: str, folder: str | None) -> Expand
         size += len(value)
         if size > MAX_BYTES:
             raise SourceError(f"{path}: the source is longer than {MAX_BYTES >> 20} MiB once its macros are expanded")
+        if "\n" not in value:
+            continue
         for offset in range(value.count("\n")):
             here = place or ((path, token.lineno) if not lines else (lines[-1][0], lines[-1][1]))
             lines.append((here[0], here[1] + offset) if place else here)
