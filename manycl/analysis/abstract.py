@@ -166,7 +166,9 @@ class Abstract:
 
     def count_access(self, kind: str, pointer: Pointer, size: int, times: int = 1) -> None:
         """Note ``times`` loads or stores (or atomic operations) of ``size`` bytes."""
-        if self.path is None:
+        if self.silent or self.path is None:
+            return
+        if len(pointer.targets) == 1 and pointer.targets[0].base[0] == "var":
             return
         spaces = [self.space(*target.base) for target in pointer.targets]
         for target, space in zip(pointer.targets, spaces, strict=True):

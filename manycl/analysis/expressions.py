@@ -93,7 +93,7 @@ class Expressions(Initialisers):
     def condition(self, node: Node) -> Expr:
         """The truth of an expression; numbers and pointers are compared with zero."""
         found = self.value(node)
-        if not self.is_truth(node):
+        if not self.silent and not self.is_truth(node):
             self.count(f"compare.{arithmetic_kind(node.type)}")
         if isinstance(found, Expr):
             return x.truth(found)
@@ -228,6 +228,8 @@ class Expressions(Initialisers):
         """Between numbers of which one is floating, and to truth; others cost nothing."""
         type_ = node.type
         kinds = operand.type.kind, type_.kind
+        if self.silent or kinds == ("int", "int") or operand.type.kind not in ("int", "bool", "float", "pointer"):
+            return
         if self.is_constant(operand) or operand.kind == "INIT_LIST_EXPR":
             return
         if kinds in (("int", "float"), ("bool", "float"), ("float", "int")):
@@ -424,7 +426,7 @@ class Expressions(Initialisers):
             return self.moved(right, left, (node.type.target or node.type).size)
         if isinstance(left, Pointer) or isinstance(right, Pointer):
             return LOST if node.type.kind == "pointer" else self.fresh_of(node.type)
-        if not self.is_constant(node):
+        if not self.silent and not self.is_constant(node):
             self.count_arithmetic(node.op, node.type)
         return self.operated(node.op, left, right, node.type)
 
@@ -477,7 +479,7 @@ class Expressions(Initialisers):
 
     def compared(self, node: Node, left: Value, right: Value) -> Cell:
         operand = node.children[0].type
-        if not self.is_constant(node):
+        if not self.silent and not self.is_constant(node):
             self.count(f"compare.{arithmetic_kind(operand)}", operand.lanes)
         if node.type.kind == "vector":
             return self.compared_lanes(node, left, right)
