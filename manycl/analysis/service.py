@@ -196,8 +196,9 @@ class _Worker:
         )
 
     def ask(
-        self, request: worker.Request | worker.Question | worker.LaunchQuestion, limit: float = TIME_LIMIT
+        self, request: worker.Request | worker.Question | worker.LaunchQuestion, limit: float | None = None
     ) -> worker.Answer:
+        limit = TIME_LIMIT if limit is None else limit
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         late = threading.Event()

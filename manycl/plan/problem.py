@@ -175,8 +175,11 @@ class Problem:
 
     def _reasons(self, node: int) -> str:
         devices = self.machine.devices
+        task = self.graph.nodes[node]
+        needed = sum(self.graph.buffers[key].nbytes for key in {*task.reads, *task.writes})
+        little = f"has too little memory for its {needed} bytes"
         said = [
-            f"{devices[d].name} {'has too little memory' if self.can_run(node, d) else 'has no version of it'}"
+            f"{devices[d].name} {little if self.can_run(node, d) else 'has no version of it'}"
             for d in self.preferred(node)
         ]
         return ", ".join(said) or "there are no devices"
