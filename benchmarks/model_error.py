@@ -1,11 +1,12 @@
 """How far off predicted times are: MKMD's Table 1 on this machine's CPU, and a whole run's makespan.
 
 For each of seven kernels, launches are drawn at random (work-groups and arguments); the regression (MKMD, Eq. 3) is
-fitted to 20 of them, or 40, and predicts 100 others. A launch's time is the shortest of three runs, on the device's
-clock (others who use the machine only make it longer). MANYCL_DEVICES chooses the device (one; default: the whole CPU).
+fitted to 20 of them, or 40, and predicts 100 others. A launch's time is the shortest of five runs, on the device's
+clock (others who use the machine only make it longer), every run at another time between those of the others.
+MANYCL_DEVICES chooses the device (one; default: the whole CPU).
 mean_error_percent: mean relative error over all kernels with 20 profiles; mean_error_40_percent: with 40.
-noise_floor_percent: what nothing could predict: the mean relative deviation of such times of a launch, taken again and
-again between the others, from their median.
+noise_floor_percent: what nothing could predict: launches that are there five times, the mean relative deviation of
+their times from the median.
 simulated_vs_real_percent: a graph of all seven kernels, twice, on two one-core devices: the simulator's makespan, given
 what was measured in four runs of it, against real runs (median).
 """
@@ -25,13 +26,16 @@ import numpy as np
 os.environ["MANYCL_MODELS"] = "0"  # neither learns from this machine's past nor adds to it
 
 import manycl as mc
+from manycl.graph.graph import Launch
 from manycl.model.regression import Regression, Sample, fit
+from manycl.model.trips import trip_count
 from manycl.plan.policy import find
 from manycl.run.simulate import plan_with, simulate
 
 DEVICE = os.environ.get("MANYCL_DEVICES") or "cpu"
 FLOATS = 6_000_000  # of the largest array
-PROFILES, MORE, UNSEEN, REPEATED, RUNS = 20, 40, 100, 4, 3
+PROFILES, MORE, UNSEEN, RUNS = 20, 40, 100, 5
+REPEATED, TIMES = 4, 5  # launches that are there several times, for the noise
 PAPER = {  # percent, with 20 and 40 profiles, on a GTX 760 (Table 1)
     "blackscholes": (2.12, 1.27),
     "nbody": (1.72, 1.23),
@@ -44,8 +48,7 @@ PAPER = {  # percent, with 20 and 40 profiles, on a GTX 760 (Table 1)
 
 
 class Case(NamedTuple):
-    """A launch of one of the kernels. ``f`` is given here by hand, as MKMD's Table 1 has it (iterations of its
-    innermost loops); it is what :func:`manycl.model.work.trip_counts` is to find by itself."""
+    """A launch of one of the kernels. ``f`` as MKMD's Table 1 has it: what the analysis finds must be proportional."""
 
     kernel: str
     size: tuple[int, ...]
@@ -101,20 +104,28 @@ def draw(kernel: str, a: Arrays, rng: random.Random) -> Case:
     return Case(kernel, (64 * rng.randrange(129, 513, 2),), (64,), args, centres * features)
 
 
-def measure(queue: mc.Queue, program: mc.Program, case: Case) -> float:
-    """Seconds on the device's clock, of the shortest of some runs."""
-    found = []
-    for _ in range(RUNS):
+class Measured:
+    """One launch: its graph, the shortest time of its runs, and its T and T f."""
+
+    def __init__(self, queue: mc.Queue, program: mc.Program, case: Case) -> None:
         program.kernel(case.kernel)(queue, case.size, case.local, *case.args)
-        queue.finish()
-        (event,) = queue.trace.kernels()
-        found.append(event.end - event.start)
-    return min(found)
+        self._session, self._graph = queue.session, queue.take()
+        queue.hold.clear()
+        launch = self._graph.nodes[0]
+        assert isinstance(launch, Launch)
+        f = trip_count(launch.program, launch.kernel).of(launch, launch)
+        self.loops = f / case.f  # what the analysis finds, over what Table 1 has
+        self._items, self._cost = launch.work_items, launch.work_items * f
+        self.seconds = float("inf")
 
+    def run(self) -> None:
+        """Once more; on the device's clock."""
+        ((_, _, seconds),) = self._session.run(self._graph, "in_order").record.durations()
+        self.seconds = min(self.seconds, seconds)
 
-def sample(case: Case, seconds: float) -> Sample:
-    items = float(np.prod(case.size))
-    return Sample(items, items * case.f, seconds)
+    @property
+    def sample(self) -> Sample:
+        return Sample(self._items, self._cost, self.seconds)
 
 
 def errors(model: Regression | None, seen: Sequence[Sample]) -> float:
@@ -127,18 +138,17 @@ def of_kernel(kernel: str, queue: mc.Queue, program: mc.Program, a: Arrays) -> t
     """Errors with 20 and 40 profiles, and the noise floor, in percent."""
     rng = random.Random(kernel)
     again = [draw(kernel, a, rng) for _ in range(REPEATED)]
-    repeated: list[list[float]] = [[] for _ in again]
-    taken: list[Sample] = []
-    for number in range(-2, MORE + UNSEEN):
-        case = draw(kernel, a, rng)
-        seconds = measure(queue, program, case)
-        if number < 0:
-            continue  # the first launches warm up
-        taken.append(sample(case, seconds))
-        which = number % (4 * REPEATED)
-        if which % 4 == 0:
-            repeated[which // 4].append(measure(queue, program, again[which // 4]))
-    profiles, unseen = taken[:MORE], taken[MORE:]
+    cases = [draw(kernel, a, rng) for _ in range(MORE + UNSEEN)] + again * TIMES
+    found = [Measured(queue, program, c) for c in cases]
+    assert len({round(m.loops, 6) for m in found}) == 1, f"{kernel}: f is not what Table 1 has"
+    for m in found[:2]:
+        m.run()  # to warm up
+    for _ in range(RUNS):
+        for m in rng.sample(found, len(found)):
+            m.run()
+    profiles, unseen = [m.sample for m in found[:MORE]], [m.sample for m in found[MORE : MORE + UNSEEN]]
+    seconds = [m.seconds for m in found[MORE + UNSEEN :]]
+    repeated = [seconds[i::REPEATED] for i in range(REPEATED)]
     noise = 100 * statistics.fmean(abs(s / statistics.median(of) - 1) for of in repeated for s in of)
     return errors(fit(profiles[:PROFILES]), unseen), errors(fit(profiles), unseen), noise
 

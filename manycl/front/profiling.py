@@ -18,7 +18,8 @@ from manycl.front.runner import Runner
 from manycl.graph.graph import HostTask, Launch
 from manycl.model.estimate import ModelEstimates
 from manycl.model.history import Shape, identity, kernel_key
-from manycl.model.work import implementation, trip_counts
+from manycl.model.trips import trip_count
+from manycl.model.work import implementation
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.session import Session
@@ -148,7 +149,7 @@ def _known(session: Session, problem: Problem, device: int) -> int:
     for node, task in enumerate(problem.graph.nodes):
         if isinstance(task, Launch) and device in problem.allowed(node):
             chosen = implementation(task, place.kind)
-            shape = Shape(chosen.global_size, trip_counts(task, chosen))
+            shape = Shape(chosen.global_size, trip_count(chosen.program, chosen.kernel).of(task, chosen))
             series = session.history.series(kernel_key(chosen), shape, identity(place))
             least = min(least, series.count if series is not None else 0)
     return least

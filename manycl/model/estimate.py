@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from manycl.graph.graph import Graph, Launch
 from manycl.graph.versions import preferred
@@ -22,10 +23,13 @@ from manycl.model.history import History, Shape, identity, kernel_key, lone
 from manycl.model.occupancy import share_of
 from manycl.model.prior import MEASURED, Correction, correction, prior, ratio, scaled
 from manycl.model.transfer import Ends, Sharing, TransferModel
+from manycl.model.trips import trip_count
 from manycl.model.work import IMPOSSIBLE, NOTHING, Estimate, Work, implementation, product, work_of
 
 __all__ = ["Estimate", "History", "ModelEstimates"]
 
+_POOR = 9.0  # spread of a model's estimate from which on the scaled guess is looked at as well
+_OTHERS = 8  # launches that it is scaled by, the latest ones
 _INDEPENDENT = 4  # launches of a kernel from which on its models can contradict a single measurement
 
 
@@ -119,8 +123,21 @@ class ModelEstimates:
 
 def launch_kind(launch: Launch) -> tuple[object, ...]:
     """What launches of one graph have in common that take equally long."""
-    versions = tuple((id(v.program), v.kernel.name, v.global_size, v.local_size) for v in launch.versions)
-    return id(launch.program), launch.kernel.name, launch.global_size, launch.local_size, versions
+    values = trip_count(launch.program, launch.kernel).arguments(launch.args)
+    own = id(launch.program), launch.kernel.name, launch.global_size, launch.local_size, launch.global_offset, values
+    if not launch.versions:
+        return own
+    versions = (
+        (
+            id(v.program),
+            v.kernel.name,
+            v.global_size,
+            v.local_size,
+            trip_count(v.program, v.kernel).arguments(launch.args),
+        )
+        for v in launch.versions
+    )
+    return *own, *versions
 
 
 def buffer_bytes(graph: Graph, node: int) -> int:
@@ -179,7 +196,8 @@ class _Case:
         found: list[Estimate] = []
         if self.measured is None or len(self.here.series) >= _INDEPENDENT:
             found = [e.times(self.place.device.slowdown) for e in self.here.predictions(self.work)]
-        if ratios := self._at_other_sizes():
+        best = min((e.spread for e in found), default=math.inf)
+        if best > _POOR and (ratios := self._at_other_sizes()):
             found.append(scaled(self.guess, self.place.device, ratios, "another size, scaled"))
         return min(found, key=lambda e: e.spread, default=None)
 
@@ -191,7 +209,8 @@ class _Case:
         """Measured over guessed at the sizes that were measured on the device."""
         out = []
         device = self.place.device
-        for shape, series in self.here.series.items() if self.here is not None else ():
+        known = self.here.series if self.here is not None else {}
+        for shape, series in islice(reversed(known.items()), _OTHERS):
             if shape != self.shape and series.count:
                 guess = self.place.guess(_resized(self.work, shape))
                 found = ratio(series.typical * device.slowdown, guess, device)

@@ -46,14 +46,17 @@ class Shape(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def text_hash(source: str, options: tuple[str, ...]) -> str:
-    """Identifies a program's text with its build options."""
-    return hashlib.sha256("\0".join([source, *options]).encode("utf-8", "surrogatepass")).hexdigest()[:24]
+def text_hash(source: str, options: tuple[str, ...], included: bytes = b"") -> str:
+    """Identifies a program's text with its build options, and what it includes."""
+    text = "\0".join([source, *options]).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text + included).hexdigest()[:24]
 
 
 def kernel_key(chosen: Launch | Version) -> KernelKey:
     program = chosen.program
-    return KernelKey(text_hash(program.source, program.options), chosen.kernel.name, chosen.local_size)
+    # a program that includes files is known by its tree, which has them (and the place they lie in)
+    included = program.tree if "#include" in program.source else b""
+    return KernelKey(text_hash(program.source, program.options, included), chosen.kernel.name, chosen.local_size)
 
 
 def identity(device: Device) -> str:

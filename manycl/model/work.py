@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from manycl.graph.graph import Launch, Version
 from manycl.graph.versions import preferred
+from manycl.model.trips import trip_count
 
 _NONE: Mapping[str, float] = MappingProxyType({})
 
@@ -78,16 +79,12 @@ def product(sizes: Sequence[int]) -> int:
     return n
 
 
-def trip_counts(launch: Launch, chosen: Launch | Version) -> float:
-    """MKMD's f of a launch: 1 while nothing counts the kernel's loops."""
-    return 1.0
-
-
 def work_of(launch: Launch, chosen: Launch | Version, nbytes: int) -> Work:
     """The work of a whole launch of an implementation, which reads and writes ``nbytes`` of buffers."""
     items = product(chosen.global_size)
     groups = -(-items // max(1, product(chosen.local_size))) if chosen.local_size is not None else 0
-    return Work(items, groups, trip_counts(launch, chosen), global_bytes=nbytes)
+    f = trip_count(chosen.program, chosen.kernel).of(launch, chosen)
+    return Work(items, groups, f, global_bytes=nbytes)
 
 
 NOTHING = Estimate(0.0, 0.0, 0.0, "nothing to do", 0.0)

@@ -1,0 +1,134 @@
+"""MKMD's f of a launch: the analysis finds it in symbols once a kernel (:mod:`manycl.analysis.cost_function`), here it
+is evaluated for launches, in microseconds.
+
+Where f differs between work-items, the ids have their mean values: exact where f is linear in them. Trips that only the
+data decide count once; so does what cannot be analysed at all.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.graph.graph import Argument, Launch, Version
+from manycl.graph.launch import TYPES
+
+if TYPE_CHECKING:
+    from manycl.analysis.expr import Expr
+
+_KEPT = 4096  # kernels
+_known: dict[tuple[str, tuple[str, ...], str], TripCount] = {}
+
+
+class TripCount(NamedTuple):
+    """f of a kernel: an expression (None: 1), and the scalar arguments in it: name, index, code for :mod:`struct`."""
+
+    f: Expr | None = None
+    scalars: tuple[tuple[str, int, str], ...] = ()
+
+    def arguments(self, args: Sequence[Argument]) -> tuple[Argument, ...]:
+        """What f depends on besides the NDRange."""
+        return tuple(args[index] for _, index, _ in self.scalars) if self.scalars else ()
+
+    def of(self, launch: Launch, chosen: Launch | Version) -> float:
+        """f of a launch (of one of its versions); 1 at least."""
+        if self.f is None:
+            return 1.0
+        at = _sizes_and_ids(chosen.global_size, chosen.local_size, launch.global_offset)
+        for name, index, code in self.scalars:
+            data = launch.args[index]
+            if isinstance(data, bytes) and len(data) == struct.calcsize(code):
+                at[name] = float(struct.unpack(code, data)[0])
+        try:
+            value = _value(self.f, at)
+        except OverflowError:
+            return 1.0
+        return float(f"{value:.9g}") if 1.0 < value < math.inf else 1.0
+
+
+ONCE = TripCount()
+
+
+def trip_count(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
+    """f of a kernel; found once (a few milliseconds) and kept."""
+    key = program.source, program.options, kernel.name
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= _KEPT:
+            _known.clear()
+        found = _known[key] = _find(program, kernel)
+    return found
+
+
+def _find(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
+    if not program.tree:  # facts that were made by hand
+        return ONCE
+    from manycl.analysis.cost_function import cost_function
+    from manycl.analysis.service import symbolic
+
+    summary = symbolic(program, kernel.name)
+    if summary.failure:
+        return ONCE
+    f = cost_function(summary).f
+    names = f.variables()
+    scalars = tuple(
+        (a.name, a.index, "=" + TYPES[a.base].code)
+        for a in kernel.arguments
+        if a.kind == "scalar" and a.name in names and a.base in TYPES and a.lanes == 1
+    )
+    return TripCount(f, scalars) if names or f.value != 1 else ONCE
+
+
+def _sizes_and_ids(
+    size: tuple[int, ...], local: tuple[int, ...] | None, offset: tuple[int, ...] | None
+) -> dict[str, float]:
+    """The launch's own variables, by the analysis' names; work-groups of one item where the driver chooses them."""
+    at: dict[str, float] = {}
+    for d in range(3):
+        items = size[d] if d < len(size) else 1
+        group = local[d] if local is not None and d < len(local) else 1
+        groups = -(-items // max(1, group))
+        first = offset[d] if offset is not None and d < len(offset) else 0
+        at |= {f"gsz{d}": items, f"lsz{d}": group, f"ngrp{d}": groups}
+        at |= {f"gid{d}": first + (items - 1) / 2, f"lid{d}": (group - 1) / 2, f"grp{d}": (groups - 1) / 2}
+    return at
+
+
+def _value(e: Expr, at: Mapping[str, float]) -> float:
+    """An expression where variables have these values, and others 1."""
+    if e.op == "const":
+        return float(e.value)
+    if e.op == "var":
+        return at.get(e.key, 1.0)
+    args = [_value(a, at) for a in e.args]
+    match e.op:
+        case "sum":
+            return e.value + sum(a * f for a, f in zip(args, e.terms, strict=True))
+        case "mul":
+            return math.prod(args)
+        case "fdiv":
+            return float(args[0] // args[1]) if args[1] else 1.0
+        case "tdiv":
+            return float(math.trunc(args[0] / args[1])) if args[1] else 1.0
+        case "fmod":
+            return args[0] % args[1] if args[1] else 1.0
+        case "min":
+            return min(args)
+        case "max":
+            return max(args)
+        case "select":
+            return args[1] if args[0] else args[2]
+        case "lt":
+            return float(args[0] < args[1])
+        case "eq":
+            return float(args[0] == args[1])
+        case "and":
+            return float(all(args))
+        case "or":
+            return float(any(args))
+        case "not":
+            return float(not args[0])
+    return args[0]  # a conversion to a type that is taken to hold it

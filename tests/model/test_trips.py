@@ -1,0 +1,102 @@
+"""f of launches, against what the loops of kernels really run; kernels that nothing is known of."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manycl.analysis import parse_program
+from manycl.analysis.facts import ProgramFacts
+from manycl.graph.graph import Argument, BufferArg, Launch
+from manycl.model.estimate import launch_kind
+from manycl.model.trips import ONCE, trip_count
+
+SOURCE = """
+__kernel void product(__global float *c, __global const float *a, int n, float scale) {
+  float sum = 0;
+  for (int k = 0; k < n; k++) sum += a[k] * scale;
+  c[get_global_id(0)] = sum;
+}
+__kernel void strided(__global float *c, int n) {
+  for (int k = get_global_id(0); k < n; k += get_global_size(0)) c[k] = 1;
+}
+__kernel void tiles(__global float *c, __global const float *a, long n, __local float *t) {
+  float sum = 0;
+  for (int i = 0; i < n / get_local_size(0); i++) {
+    t[get_local_id(0)] = a[i];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int j = 0; j < get_local_size(0); j++) sum += t[j];
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  c[get_global_id(0)] = sum;
+}
+__kernel void triangle(__global float *c, __global const float *a) {
+  float sum = 0;
+  for (int k = 0; k <= get_global_id(0); k++) sum += a[k];
+  c[get_global_id(0)] = sum;
+}
+__kernel void data(__global float *c, __global const int *a, uchar n) {
+  for (int k = 0; k < n; k++)
+    for (int j = 0; j < a[get_global_id(0)]; j++) c[get_global_id(0)] += 1;
+}
+__kernel void plain(__global float *c) { c[get_global_id(0)] = 1; }
+"""
+PROGRAM = parse_program(SOURCE)
+BUFFER = BufferArg(0)
+
+
+def launch(kernel: str, size: tuple[int, ...], local: tuple[int, ...] | None, *args: Argument) -> Launch:
+    return Launch(kernel, PROGRAM, PROGRAM.kernels[kernel], size, local, (BUFFER, *args), (), ())
+
+
+def f(node: Launch) -> float:
+    return trip_count(node.program, node.kernel).of(node, node)
+
+
+@given(st.integers(1, 1 << 20), st.floats(0, 1, width=32))
+def test_a_scalar_that_loops_go_by(n: int, scale: float) -> None:
+    args = BUFFER, struct.pack("=i", n), struct.pack("=f", scale)
+    assert f(launch("product", (64,), None, *args)) == n
+
+
+@given(st.integers(1, 64), st.integers(1, 1000))
+def test_a_fixed_number_of_work_items_for_any_input(items: int, n: int) -> None:
+    trips = [len(range(i, n, items)) for i in range(items)]
+    found = f(launch("strided", (items,), None, struct.pack("=i", n)))
+    assert abs(found - max(1, sum(trips) / items)) <= 1
+
+
+@given(st.integers(1, 16), st.integers(1, 40))
+def test_local_sizes(local: int, tiles: int) -> None:
+    node = launch("tiles", (local * 4,), (local,), BUFFER, struct.pack("=q", local * tiles), BUFFER)
+    assert f(node) == local * tiles
+
+
+@given(st.integers(1, 1000), st.integers(0, 100))
+def test_loops_that_differ_between_work_items_count_their_mean(items: int, offset: int) -> None:
+    node = launch("triangle", (items,), None, BUFFER)
+    node.global_offset = (offset,)
+    assert f(node) == pytest.approx(sum(i + 1 for i in range(offset, offset + items)) / items)
+
+
+def test_what_data_decide_counts_once_and_what_has_no_loops_is_one() -> None:
+    assert f(launch("data", (4,), None, BUFFER, b"\x07")) == 7
+    assert trip_count(PROGRAM, PROGRAM.kernels["plain"]) is ONCE
+    by_hand = ProgramFacts("no source", (), {"plain": PROGRAM.kernels["plain"]})
+    assert trip_count(by_hand, PROGRAM.kernels["plain"]) is ONCE
+
+
+def test_only_the_scalars_that_matter_tell_launches_apart() -> None:
+    def kind(n: int, scale: float) -> object:
+        return launch_kind(launch("product", (64,), None, BUFFER, struct.pack("=i", n), struct.pack("=f", scale)))
+
+    assert kind(3, 1.0) == kind(3, 2.0) != kind(4, 1.0)
+
+
+@pytest.mark.parametrize("n", [0, -5, -(2**31)])
+def test_loops_that_do_not_run_leave_one(n: int) -> None:
+    args = BUFFER, struct.pack("=i", n), struct.pack("=f", 1.0)
+    assert f(launch("product", (64,), None, *args)) == 1.0
