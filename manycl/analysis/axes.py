@@ -7,7 +7,7 @@ quotients are taken becomes two, quotient and remainder by a common period: a fl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
+from manycl.analysis.summary import Origin
 
 if TYPE_CHECKING:
     from manycl.analysis.interpret import Launch
@@ -24,6 +25,19 @@ _LONG = 1 << 12  # values of an axis that is worth taking apart
 _LONGEST_PERIOD = 1 << 16
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Origins = Mapping[str, Origin]
+
+
+def axes_in(e: Expr, axes: Container[str], origins: Origins) -> list[str]:
+    """The axes that an expression depends on, also by the places of elements of arrays in it."""
+    names = e.variables()
+    found = [name for name in names if name in axes]
+    if e.unknown:
+        for name, variable in names.items():
+            offset = origins[name].offset if variable.unknown and name in origins else None
+            if offset is not None:
+                found += [n for n in axes_in(offset, axes, origins) if n not in found]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +75,9 @@ class Axis:
         return Axis(self.low, self.high, self.low + numbers.astype(np.int64), self.size / number)
 
 
-def merged(conditions: Sequence[Expr], axes: Mapping[str, Axis], launch: Launch) -> tuple[list[Expr], dict[str, Axis]]:
+def merged(
+    conditions: Sequence[Expr], axes: Mapping[str, Axis], launch: Launch, origins: Origins
+) -> tuple[list[Expr], dict[str, Axis]]:
     """With one axis for global ids in place of two, in every dimension where the conditions need no other ids."""
     axes, conditions = dict(axes), list(conditions)
     for d, local in enumerate(launch.local_size):
@@ -72,20 +88,20 @@ def merged(conditions: Sequence[Expr], axes: Mapping[str, Axis], launch: Launch)
         ends = group.low * local, group.high * local + local - 1
         whole = x.subtract(x.var(name, *ends), x.scale(x.var(f"grp{d}", group.low, group.high), local))
         found = [x.substitute(c, {f"lid{d}": whole}) if f"lid{d}" in c.variables() else c for c in conditions]
-        if not any(f"grp{d}" in c.variables() for c in found):
+        if not any(axes_in(c, (f"grp{d}", f"lid{d}"), origins) for c in found):
             conditions = found
             del axes[f"grp{d}"], axes[f"lid{d}"]
             axes[name] = Axis(*ends)
     return conditions, axes
 
 
-def by_period(condition: Expr, axes: Mapping[str, Axis]) -> tuple[Expr, Mapping[str, Axis]]:
+def by_period(condition: Expr, axes: Mapping[str, Axis], origins: Origins) -> tuple[Expr, Mapping[str, Axis]]:
     """The same points, with long axes taken apart whose quotients and remainders are asked for."""
     for name, axis in axes.items():
         if axis.values is None and axis.size > _LONG and name in condition.variables():
             period = reduce(math.lcm, _divisors(condition, name), 1)
             if 1 < period <= min(_LONGEST_PERIOD, axis.size // 2):
-                condition, axes = _taken_apart(condition, axes, name, period)
+                condition, axes = _taken_apart(condition, axes, name, period, origins)
     return condition, axes
 
 
@@ -99,13 +115,16 @@ def _divisors(e: Expr, name: str) -> Iterator[int]:
         yield from _divisors(arg, name)
 
 
-def _taken_apart(condition: Expr, axes: Mapping[str, Axis], name: str, period: int) -> tuple[Expr, Mapping[str, Axis]]:
+def _taken_apart(
+    condition: Expr, axes: Mapping[str, Axis], name: str, period: int, origins: Origins
+) -> tuple[Expr, Mapping[str, Axis]]:
     axis = axes[name]
     outer, inner = Axis(axis.low // period, axis.high // period), Axis(0, period - 1)
     quotient = x.var(f"{name}/{period}", outer.low, outer.high)
     remainder = x.var(f"{name}%{period}", 0, period - 1)
     whole = x.add(x.scale(quotient, period), remainder)
-    found = _replaced(condition, name, whole)
+    elements = [v for v in condition.variables().values() if v.unknown]
+    found = None if any(axes_in(v, (name,), origins) for v in elements) else _replaced(condition, name, whole)
     if found is None:
         return condition, axes
     ends = x.negate(x.less(whole, x.const(axis.low))), x.less(whole, x.const(axis.high + 1))

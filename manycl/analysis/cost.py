@@ -16,7 +16,7 @@ from manycl.analysis.expr import Expr
 from manycl.analysis.summary import Origin, Place, Summary
 
 if TYPE_CHECKING:  # they import NumPy or islpy
-    from manycl.analysis.axes import Axis
+    from manycl.analysis.axes import Array, Axis
     from manycl.analysis.counting import Counted
     from manycl.analysis.interpret import Launch
 
@@ -53,17 +53,21 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Visits:
-    """How often a place is visited; ``reason``: why that is not exact."""
+    """How often a place is visited; ``reasons``: why that is not exact."""
 
     number: float
-    reason: str = ""
+    reasons: tuple[str, ...] = ()
 
 
 class LaunchCost:
-    """The costs of one launch, from its summary."""
+    """The costs of one launch, from its summary.
 
-    def __init__(self, summary: Summary, launch: Launch) -> None:
+    ``contents``: the bytes of arrays that the kernel only reads, by argument; what only their elements decide is then
+    counted as it is, as far as that takes no more than to look at every work-item."""
+
+    def __init__(self, summary: Summary, launch: Launch, contents: Mapping[int, Array] | None = None) -> None:
         self.summary = summary
+        self.contents = contents or {}
         self.launch = launch
         self._settled: dict[Expr, Expr] = {}
         self._works: dict[tuple[int, int, int], Work] = {}
@@ -116,8 +120,7 @@ class LaunchCost:
         reasons: dict[str, None] = {}
         for place, counts in self.summary.counts:
             visits = self.visits(place, axes, found)
-            if visits.reason:
-                reasons[visits.reason] = None
+            reasons |= dict.fromkeys(visits.reasons)
             for kind, times in counts.items():
                 if ".lost" in kind:
                     kind = kind.replace(".lost", ".global")
@@ -139,6 +142,13 @@ class LaunchCost:
 
     def visits(self, place: Place, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits]) -> Visits:
         """How often work-items of the axes come to a place."""
+        told = self.contents and self.visits_told(place, axes, found, True)
+        return told if told and not told.reasons else self.visits_told(place, axes, found, False)
+
+    def visits_told(
+        self, place: Place, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits], told: bool
+    ) -> Visits:
+        """With the elements of arrays that were ``told``, or without."""
         from manycl.analysis.axes import Axis
 
         axes = dict(axes)
@@ -147,10 +157,10 @@ class LaunchCost:
         reasons: dict[str, None] = {}
         for loop in place.loops:
             trips = None if loop.trips is None else self.settled(loop.trips)
-            known = None if trips is None else known_trips(trips)
+            known = None if trips is None else trips if told and self.told(trips) else known_trips(trips)
             if not loop.exact:
                 reasons[loop.reason or f"the end of the loop in line {loop.line}"] = None
-            if trips is None or trips.unknown:
+            if trips is None or (trips.unknown and known is not trips):
                 reasons[f"how often the loop in line {loop.line} runs"] = None
                 open_.add(loop.name)
                 known = x.const(ROUNDS) if known is None else known
@@ -159,7 +169,7 @@ class LaunchCost:
             axes[loop.name] = Axis(0, known.high - 1)
         share = 1.0
         for part in _parts(self.settled(place.condition)):
-            if not part.unknown:
+            if not part.unknown or (told and self.told(part)):
                 limits.append(part)
             elif not open_ & part.variables().keys():
                 share *= TAKEN
@@ -168,26 +178,36 @@ class LaunchCost:
         key = condition.key, tuple(axes[loop.name].high for loop in place.loops)
         if key not in found:
             found[key] = self.counted(condition, axes)
-        if found[key].reason:
-            reasons[found[key].reason] = None
+        reasons |= dict.fromkeys(found[key].reasons)
         number = found[key].number
-        return Visits(number if share == 1.0 else number * share, _few(reasons))
+        return Visits(number if share == 1.0 else number * share, tuple(reasons))
 
     def counted(self, condition: Expr, axes: Mapping[str, Axis]) -> Visits:
         from manycl.analysis import counting
         from manycl.analysis.axes import merged
 
-        parts, axes = merged(list(_parts(condition)), axes, self.launch)
+        known = counting.Known(self.summary.origins, self.contents)
+        parts, axes = merged(list(_parts(condition)), axes, self.launch, known.origins)
         try:
-            found: Counted = counting.count(x.both(*parts), axes, self.summary.origins)
+            found: Counted = counting.count(x.both(*parts), axes, known)
         except ValueError as error:
             small = [part for part in parts if not _is_wide(part)]
             if len(small) == len(parts):
-                return Visits(TAKEN * counting.size(axes.values()), str(error))
+                return Visits(TAKEN * counting.size(axes.values()), (str(error),))
             rest = self.counted(x.both(*small), axes)
-            return Visits(rest.number * TAKEN ** (len(parts) - len(small)), str(error))
-        reason = f"sampled, within about {100 * found.error:.2g} %" if found.error else ""
-        return Visits(found.number, reason)
+            return Visits(rest.number * TAKEN ** (len(parts) - len(small)), (str(error),))
+        return Visits(found.number, (f"sampled, within about {100 * found.error:.2g} %",) if found.error else ())
+
+    def told(self, e: Expr) -> bool:
+        """Whether all that is unknown in an expression are elements of arrays whose contents are known."""
+        for name, variable in e.variables().items():
+            if variable.unknown:
+                origin = self.summary.origins.get(name)
+                if origin is None or origin.offset is None or origin.argument not in self.contents:
+                    return False
+                if not self.told(origin.offset):
+                    return False
+        return True
 
     def settled(self, e: Expr) -> Expr:
         """An expression with the values of arithmetic that may overflow as if it did not (that would be undefined)."""

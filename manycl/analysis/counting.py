@@ -11,16 +11,15 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
 
 from manycl.analysis import expr as x
-from manycl.analysis.axes import Array, Axis, by_period
+from manycl.analysis.axes import Array, Axis, Origins, axes_in, by_period
 from manycl.analysis.expr import Expr
 from manycl.analysis.points import Points
-from manycl.analysis.summary import Origin
 
 MOST_POINTS = 1 << 22
 _PLAIN = 1 << 14  # points that are enumerated rather than told apart by inclusion and exclusion
@@ -42,18 +41,29 @@ class TooManyError(Exception):
     """Too many points to enumerate."""
 
 
-def count(condition: Expr, axes: Mapping[str, Axis], origins: Mapping[str, Origin]) -> Counted:
-    """How many points of the axes fulfil a condition over them. Raises ValueError for values of more than 62 bits."""
-    condition, axes = by_period(condition, axes)
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Where unknown values of a launch come from, and the bytes of arrays (by argument) whose elements they are."""
+
+    origins: Origins = field(default_factory=dict)
+    contents: Mapping[int, Array] = field(default_factory=dict)
+
+
+def count(condition: Expr, axes: Mapping[str, Axis], known: Known) -> Counted:
+    """How many points of the axes fulfil a condition over them and over elements of known arrays.
+
+    Raises ValueError for values of more than 62 bits, and for elements outside of their array.
+    """
+    condition, axes = by_period(condition, axes, known.origins)
     try:
-        return Counted(_total(condition, axes, origins))
+        return Counted(_total(condition, axes, known))
     except TooManyError:
-        one, other = (_sampled(condition, axes, origins, mirrored) for mirrored in (False, True))
+        one, other = (_sampled(condition, axes, known, mirrored) for mirrored in (False, True))
     number = (one + other) / 2
     return Counted(number, max(abs(one - other) / number, 0.001) if number else 1.0)
 
 
-def _sampled(condition: Expr, axes: Mapping[str, Axis], origins: Mapping[str, Origin], mirrored: bool) -> float:
+def _sampled(condition: Expr, axes: Mapping[str, Axis], known: Known, mirrored: bool) -> float:
     """The number as a sample has it: of so many axes as it takes, the longest first."""
     axes = dict(axes)
     for name in sorted(axes, key=lambda name: -axes[name].size):
@@ -62,14 +72,14 @@ def _sampled(condition: Expr, axes: Mapping[str, Axis], origins: Mapping[str, Or
             if number < whole.size:
                 axes[name] = whole.sampled(number, mirrored)
                 with contextlib.suppress(TooManyError):
-                    return _total(condition, axes, origins, most=_MOST_SAMPLED)
+                    return _total(condition, axes, known, most=_MOST_SAMPLED)
     raise ValueError("too many ids and loops that depend on each other")
 
 
 def _total(
     condition: Expr,
     axes: Mapping[str, Axis],
-    origins: Mapping[str, Origin],
+    known: Known,
     splits: int = _MOST_SPLITS,
     most: int = MOST_POINTS,
 ) -> float:
@@ -78,18 +88,18 @@ def _total(
     parts: Sequence[Expr] = condition.args if condition.op == "and" else (condition,)
     if splits:
         for part in parts:
-            cases = _cases(part, axes)
+            cases = _cases(part, axes, known.origins)
             if cases:
                 rest = [p for p in parts if p is not part]
-                return sum(s * _total(x.both(*rest, c), axes, origins, splits - 1, most) for s, c in cases)
+                return sum(s * _total(x.both(*rest, c), axes, known, splits - 1, most) for s, c in cases)
     axes, parts = _shortened(axes, parts)
-    named = {part: frozenset(n for n in part.variables() if n in axes) for part in parts}
+    named = {part: frozenset(axes_in(part, axes, known.origins)) for part in parts}
     groups = _connected(named)
     result: float = 1
     seen: set[str] = set()
     for together, names in groups:
         own = {name: axes[name] for name in axes if name in names}
-        result *= _Sum(own, origins, most).of(together)
+        result *= _Sum(own, known, most).of(together)
         seen |= names
         if not result:
             return 0
@@ -101,7 +111,7 @@ def _shortened(axes: Mapping[str, Axis], parts: Sequence[Expr]) -> tuple[Mapping
     axes, left = dict(axes), []
     for part in parts:
         names = [name for name in part.variables() if name in axes]
-        bound = _bound(part, names[0]) if len(names) == 1 and len(part.variables()) == 1 else None
+        bound = _bound(part, names[0], {}) if len(names) == 1 and len(part.variables()) == 1 else None
         if bound is None or bound.equal or axes[names[0]].values is not None:
             left.append(part)
             continue
@@ -121,9 +131,9 @@ def size(axes: Iterable[Axis]) -> float:
     return result
 
 
-def _cases(part: Expr, axes: Mapping[str, Axis]) -> list[tuple[int, Expr]]:
+def _cases(part: Expr, axes: Mapping[str, Axis], origins: Origins) -> list[tuple[int, Expr]]:
     """A condition as a sum of simpler ones, if enumerating it is dear and it can be taken apart."""
-    names = [name for name in part.variables() if name in axes]
+    names = axes_in(part, axes, origins)
     if len(names) < 2 or math.prod(axes[name].size for name in names) <= _PLAIN:
         return []
     if part.op == "or" or (part.op == "not" and part.args[0].op == "eq"):
@@ -153,14 +163,14 @@ class _Bound:
     equal: bool
 
 
-def _bound(part: Expr, axis: str) -> _Bound | None:
+def _bound(part: Expr, axis: str, origins: Origins) -> _Bound | None:
     """A condition as a bound on an axis; None if it is none."""
     if part.op not in ("lt", "eq"):
         return None
     gap = x.subtract(part.args[1], part.args[0])
     terms = dict(zip(gap.args, gap.terms, strict=True)) if gap.op == "sum" else {gap: 1}
-    own = [atom for atom in terms if axis in atom.variables()]
-    if len(own) != 1 or own[0].op != "var":
+    own = [atom for atom in terms if axes_in(atom, (axis,), origins)]
+    if len(own) != 1 or own[0].key != axis:
         return None
     return _Bound(terms[own[0]], x.subtract(gap, x.scale(own[0], terms[own[0]])), part.op == "eq")
 
@@ -171,14 +181,16 @@ class _Sum:
     All arrays have a dimension for each axis; that of an axis which does not matter, or is done, has length 1.
     """
 
-    def __init__(self, axes: Mapping[str, Axis], origins: Mapping[str, Origin], most: int) -> None:
+    def __init__(self, axes: Mapping[str, Axis], known: Known, most: int) -> None:
         self.axes = axes
+        self.origins = known.origins
+        self.doubts: list[Array] = []
         self.most = most
         self.place = {name: i for i, name in enumerate(axes)}
         whole = math.prod(axis.size * axis.weight for axis in axes.values())
         self.kind = np.dtype(np.int64 if whole < _LARGE and all(a.values is None for a in axes.values()) else float)
         arrays = {name: self.along(name, a.numbers()) for name, a in axes.items() if a.size <= MOST_POINTS}
-        self.points = Points(origins, {}, arrays, ())
+        self.points = Points(known.origins, known.contents, arrays, ())
 
     def along(self, name: str, values: Array) -> Array:
         shape = [1] * len(self.axes)
@@ -188,6 +200,7 @@ class _Sum:
     def of(self, parts: list[Expr]) -> float:
         if any(axis.size == 0 for axis in self.axes.values()):
             return 0
+        every = parts
         weights = [self.along(n, np.full(a.size, a.weight)) for n, a in self.axes.items() if a.values is not None]
         left = dict.fromkeys(self.axes)
         while left:
@@ -195,11 +208,12 @@ class _Sum:
             if price > self.most:
                 raise TooManyError
             weights = self.without(axis, parts, weights)
-            parts = [p for p in parts if axis not in p.variables()]
+            parts = [p for p in parts if axis not in self.names(p)]
             del left[axis]
         result = reduce(np.multiply, weights, np.ones((1,) * len(self.axes), self.kind))
         for part in parts:  # without variables that are axes
             result = result * self.value(part)
+        self.settle(every)
         total = result.sum()
         return int(total) if self.kind.kind == "i" else float(total)
 
@@ -211,10 +225,10 @@ class _Sum:
         bounds, others = [], []
         alone = True
         for part in parts:
-            names = [name for name in part.variables() if name in self.axes]
+            names = self.names(part)
             if axis not in names:
                 continue
-            found = _bound(part, axis)
+            found = _bound(part, axis, self.origins)
             if found is not None:
                 bounds.append(found)
             else:
@@ -227,11 +241,11 @@ class _Sum:
     def price(self, axis: str, parts: list[Expr], weights: list[Array]) -> int:
         """How many numbers it takes to sum over an axis."""
         bounds, others, own, alone = self.plan(axis, parts, weights)
-        names = {name for b in bounds for name in b.rest.variables() if name in self.axes}
+        names = {name for b in bounds for name in self.names(b.rest)}
         if alone:
             size = math.prod(self.axes[name].size for name in names)
             return size + (self.axes[axis].size if others or own else 0)
-        names |= {axis} | {name for part in others for name in part.variables() if name in self.axes}
+        names |= {axis} | {name for part in others for name in self.names(part)}
         names |= {name for w in own for name, at in self.place.items() if w.shape[at] > 1}
         return math.prod(self.axes[name].size for name in names)
 
@@ -241,7 +255,8 @@ class _Sum:
         kept = [w for w in weights if not any(w is o for o in own)]
         factors = [*own, *(self.value(part) for part in others)]
         if not alone:
-            factors += [self.value(p) for p in parts if axis in p.variables() and _bound(p, axis) is not None]
+            bounding = [p for p in parts if axis in self.names(p) and _bound(p, axis, self.origins) is not None]
+            factors += [self.value(p) for p in bounding]
             product = reduce(np.multiply, factors).astype(self.kind, copy=False)
             return [*kept, product.sum(axis=self.place[axis], keepdims=True)]
         first, end = self.span(axis, bounds)
@@ -271,6 +286,22 @@ class _Sum:
 
     def value(self, e: Expr) -> Array:
         found = self.points.of(e)
-        if not found.whole:
-            raise ValueError("numbers of more than 62 bits")
-        return np.asarray(found.values)
+        if found.bad is None or not found.bad.any():
+            return np.asarray(found.values)
+        bad = np.asarray(found.bad)
+        self.doubts.append(bad.reshape((1,) * (len(self.axes) - bad.ndim) + bad.shape))
+        return np.where(bad, 0, found.values)
+
+    def settle(self, parts: Sequence[Expr]) -> None:
+        """Values that could not be found must be where other conditions do not hold."""
+        for bad in self.doubts:
+            there = {name for name, at in self.place.items() if bad.shape[at] == self.axes[name].size}
+            for part in parts:
+                if not part.unknown and there.issuperset(self.names(part)):
+                    found = self.points.of(part)
+                    bad = bad & (np.asarray(found.values) != 0) if found.whole else bad
+            if bad.any():
+                raise ValueError("numbers of more than 62 bits, or elements outside of their array")
+
+    def names(self, e: Expr) -> list[str]:
+        return axes_in(e, self.axes, self.origins)

@@ -103,6 +103,16 @@ class LaunchFacts:
         ValueError for a range outside of the launch."""
         return self.cost.work(dimension, first, count)
 
+    def cost_with(self, contents: Mapping[int, np.ndarray]) -> LaunchCost:
+        """The costs of the launch with the contents of arrays (by argument) as it will find them. Raises KeyError for
+        an argument that is no buffer, ValueError for one that the kernel may write."""
+        buffers = {a.index: a for a in self.facts.arguments if a.kind == "buffer"}
+        shared = {*self.launch.same, *self.launch.same.values()}
+        for index in contents:
+            if buffers[index].writes or index in shared:
+                raise ValueError(f"the kernel may write {buffers[index].name}: work-items may find other contents")
+        return LaunchCost(self.summary, self.launch, {i: data.view("u1").reshape(-1) for i, data in contents.items()})
+
     @property
     def f(self) -> float:
         """MKMD's f of the whole launch: iterations of its innermost loops per work-item (Section 4, Eq. 1)."""

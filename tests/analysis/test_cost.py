@@ -18,8 +18,9 @@ from manycl.analysis import counting
 from manycl.analysis import expr as x
 from manycl.analysis.axes import Axis
 from manycl.analysis.cost import Work
-from manycl.analysis.counting import count
+from manycl.analysis.counting import Known, count
 from manycl.analysis.expr import Expr
+from manycl.analysis.launched import LaunchFacts
 
 NAMES = ("a", "b", "c")
 
@@ -109,7 +110,7 @@ def test_points_are_counted_as_by_enumeration(box: tuple[Expr, dict[str, Axis]],
     before = counting._PLAIN, axes_module._LONG
     counting._PLAIN, axes_module._LONG = before if short else (0, 1)
     try:
-        found = count(condition, axes, {})
+        found = count(condition, axes, Known())
     finally:
         counting._PLAIN, axes_module._LONG = before
     assert found.error == 0
@@ -120,9 +121,12 @@ def test_long_axes_are_not_enumerated() -> None:
     million = 10**9
     i, j, k = (x.var(n, 0, million - 1) for n in ("i", "j", "k"))
     axes = {n: Axis(0, million - 1) for n in ("i", "j", "k")}
-    assert count(x.less(i, x.const(5)), axes, {}).number == 5 * million**2
-    assert count(x.both(x.less(i, j), x.less(j, x.const(1000))), {n: axes[n] for n in ("i", "j")}, {}).number == 499500
-    assert count(x.equal(x.scale(k, 3), x.const(12)), {"k": axes["k"]}, {}).number == 1
+    assert count(x.less(i, x.const(5)), axes, Known()).number == 5 * million**2
+    assert (
+        count(x.both(x.less(i, j), x.less(j, x.const(1000))), {n: axes[n] for n in ("i", "j")}, Known()).number
+        == 499500
+    )
+    assert count(x.equal(x.scale(k, 3), x.const(12)), {"k": axes["k"]}, Known()).number == 1
 
 
 def test_what_is_too_large_is_sampled() -> None:
@@ -130,7 +134,7 @@ def test_what_is_too_large_is_sampled() -> None:
     radius = 4000
     i, j = (x.var(n, 0, radius - 1) for n in ("i", "j"))
     inside = x.less(x.add(x.mul(i, i), x.mul(j, j)), x.const(radius * radius))
-    found = count(inside, {n: Axis(0, radius - 1) for n in ("i", "j")}, {})
+    found = count(inside, {n: Axis(0, radius - 1) for n in ("i", "j")}, Known())
     assert 0 < found.error < 0.01
     assert found.number == pytest.approx(math.pi / 4 * radius**2, rel=0.002)
 
@@ -140,7 +144,7 @@ def test_sampling_keeps_other_conditions() -> None:
     i, j, k = (x.var(n, 0, radius - 1) for n in ("i", "j", "k"))
     inside = x.less(x.add(x.mul(i, i), x.mul(j, j)), x.const(radius * radius))
     below = x.less(k, x.const(10))
-    found = count(x.both(inside, below), {n: Axis(0, radius - 1) for n in ("i", "j", "k")}, {})
+    found = count(x.both(inside, below), {n: Axis(0, radius - 1) for n in ("i", "j", "k")}, Known())
     assert found.number == pytest.approx(10 * math.pi / 4 * radius**2, rel=0.002)
 
 
@@ -228,6 +232,40 @@ def test_what_data_decide_is_guessed_and_said() -> None:
     assert "line 3" in work.reason
     stores = 8 * 0.5 + 8 + 8 * 1 + 8 * (1 - 0.5**6)  # the last loop goes on half of the time
     assert work.operations["store.global"] == stores
+
+
+ROWS = """kernel void rows(global float *y, global const int *first, global const float *v, int n) {
+    int r = get_global_id(0);
+    if (r >= n) return;
+    for (int k = first[r]; k < first[r + 1]; k++) y[r] += v[k];
+}"""
+
+
+def rows(n: int) -> LaunchFacts:
+    """One work-item per row of a sparse matrix, in work-groups of 64."""
+    arguments = (f32(n), i32(n + 1), f32(1), n)
+    return facts_of(Case("rows", "", (), (True,), text=ROWS), launch(-(-n // 64) * 64, 64, *arguments))
+
+
+@pytest.mark.parametrize("n", [100, 1 << 20])
+def test_data_that_are_told_decide(n: int) -> None:
+    first = np.random.default_rng(1).integers(0, 20, n + 1).cumsum().astype(np.int32)
+    cost = rows(n).cost_with({1: first})
+    assert cost.work().exact
+    assert cost.work().operations["float.add"] == first[-1] - first[0]
+    assert cost.work(0, 1, 1).operations["float.add"] == first[min(128, n)] - first[64]
+    assert cost.work().cost == first[-1] - first[0]
+
+
+def test_data_that_cannot_be_told() -> None:
+    facts = rows(100)
+    with pytest.raises(ValueError, match="may write y"):
+        facts.cost_with({0: np.zeros(100, np.float32)})
+    with pytest.raises(KeyError):
+        facts.cost_with({3: np.zeros(1, np.int32)})
+    short = facts.cost_with({1: np.zeros(50, np.int32)}).work()
+    assert not short.exact
+    assert short.operations == facts.work().operations
 
 
 # -- large launches

@@ -115,6 +115,25 @@ def test_ranges_are_the_instructions_executed() -> None:
         assert {k: v for k, v in pairs.items() if v[0] != v[1]} == {}, job
 
 
+def test_what_data_decide_is_exact_with_the_data() -> None:
+    """With the contents of what a kernel only reads."""
+    told, wrong = [], []
+    for file in FILES:
+        for case, ndrange, counts in counted(file):
+            facts = facts_of(case, ndrange)
+            if facts.work().exact:
+                continue
+            fixed = {a.index for a in facts.facts.arguments if a.kind == "buffer" and not a.writes}
+            fixed -= {*facts.launch.same, *facts.launch.same.values()}
+            work = facts.cost_with({i: d for i, d in truth.contents(ndrange, 1).items() if i in fixed}).work()
+            if work.exact:
+                told.append(case.name)
+                pairs = accesses(work, counts) | arithmetic(case, work, counts)
+                wrong += [(case.name, what, pair) for what, pair in pairs.items() if pair[0] != pair[1]]
+    assert not wrong
+    assert {"spmv_csr", "conditional_on_data", "guarded_reads", "bound_from_memory"} <= set(told)
+
+
 def test_random_kernels() -> None:
     checked = 0
     cases = [case for seed in (3, 6) for case in generate(seed, 25).cases]
