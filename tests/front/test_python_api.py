@@ -364,7 +364,9 @@ def test_a_buffer_that_is_too_large(plain: mc.Queue) -> None:
     x = plain.empty(limit + 4096, np.uint8)
     program = mc.Program("__kernel void g(__global uchar *x) { x[0] = 1; }")
     program.g(plain, (1,), (1,), x)
-    with pytest.raises((PolicyError, RunError), match=f"too little memory for its {limit + 4096} bytes|allocates at most"):
+    with pytest.raises(
+        (PolicyError, RunError), match=f"too little memory for its {limit + 4096} bytes|allocates at most"
+    ):
         plain.finish()
 
 
