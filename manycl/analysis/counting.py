@@ -257,14 +257,20 @@ class _Sum:
         if not alone:
             bounding = [p for p in parts if axis in self.names(p) and _bound(p, axis, self.origins) is not None]
             factors += [self.value(p) for p in bounding]
-            product = reduce(np.multiply, factors).astype(self.kind, copy=False)
-            return [*kept, product.sum(axis=self.place[axis], keepdims=True)]
+            return [*kept, self.product(axis, factors).sum(axis=self.place[axis], keepdims=True)]
         first, end = self.span(axis, bounds)
         if not factors:
             return [*kept, (end - first).astype(self.kind, copy=False)]
-        product = reduce(np.multiply, factors).astype(self.kind, copy=False).reshape(-1)
+        product = self.product(axis, factors).reshape(-1)
         sums = np.concatenate((np.zeros(1, self.kind), np.cumsum(product, dtype=self.kind)))
         return [*kept, sums[end] - sums[first]]
+
+    def product(self, axis: str, factors: Sequence[Array]) -> Array:
+        """Of weights and conditions, for every value of an axis even if they turned out not to depend on it."""
+        found = reduce(np.multiply, factors).astype(self.kind, copy=False)
+        shape = list(found.shape)
+        shape[self.place[axis]] = self.axes[axis].size
+        return np.broadcast_to(found, shape)
 
     def span(self, axis: str, bounds: Sequence[_Bound]) -> tuple[Array, Array]:
         """The positions [first, end) of an axis that bounds leave, end not before first."""
@@ -287,10 +293,15 @@ class _Sum:
     def value(self, e: Expr) -> Array:
         found = self.points.of(e)
         if found.bad is None or not found.bad.any():
-            return np.asarray(found.values)
-        bad = np.asarray(found.bad)
-        self.doubts.append(bad.reshape((1,) * (len(self.axes) - bad.ndim) + bad.shape))
-        return np.where(bad, 0, found.values)
+            return self.shaped(found.values)
+        bad = self.shaped(found.bad)
+        self.doubts.append(bad)
+        return np.where(bad, 0, self.shaped(found.values))
+
+    def shaped(self, values: Array) -> Array:
+        """With a dimension for each axis; constants have none."""
+        values = np.asarray(values)
+        return values if values.ndim == len(self.axes) else values.reshape((1,) * len(self.axes))
 
     def settle(self, parts: Sequence[Expr]) -> None:
         """Values that could not be found must be where other conditions do not hold."""

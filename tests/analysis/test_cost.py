@@ -257,6 +257,19 @@ def test_data_that_are_told_decide(n: int) -> None:
     assert cost.work().cost == first[-1] - first[0]
 
 
+def test_one_element_decides_for_all() -> None:
+    """Also where its place only seems to depend on ids and iterations."""
+    body = "int i = get_global_id(0); if (s[0] > i) d[i] = 1; for (int k = 0; k < n; k++) if (s[k % 4 / 4] > 1) d[i]++;"
+    text = f"kernel void f(global int *d, global const int *s, int n) {{ {body} }}"
+    facts = facts_of(Case("f", "", (), (True,), text=text), launch(16, 4, out(16, "i4"), i32(4), 100))
+    for first, stores in ((5, 5 + 1600), (1, 1), (-3, 0)):
+        work = facts.cost_with({1: np.array([first, 7, 7, 7], np.int32)}).work()
+        assert work.exact
+        assert work.operations["store.global"] == stores
+        part = facts.cost_with({1: np.array([first, 7, 7, 7], np.int32)}).work(0, 1, 1)
+        assert part.operations["store.global"] == max(0, min(first - 4, 4)) + 400 * (first > 1)
+
+
 def test_data_that_cannot_be_told() -> None:
     facts = rows(100)
     with pytest.raises(ValueError, match="may write y"):
