@@ -24,6 +24,9 @@ from manycl.model.regression import Regression, Sample, fit
 from manycl.model.work import Estimate, Work, around, product
 
 KEEP = 31  # measurements per launch and device, and comparisons per model; older ones are forgotten
+SHAPES = 512  # launches per kernel and device, likewise
+_FITTED = 128  # launches that models are fitted to at most, evenly from small to large
+_STALE = 16  # models are fitted anew when one launch in so many has changed
 _VALIDATED = 3  # comparisons after which they, and not the fit's own error, say how good a model is
 _UNSURE = 0.25  # relative error assumed of a single measurement
 _FADE = 4.0  # runs elsewhere that halve (as a logarithm) what a single measurement has against its device
@@ -137,32 +140,46 @@ class OnDevice:
     series: dict[Shape, Series] = field(default_factory=dict)
     comparisons: dict[str, deque[Comparison]] = field(default_factory=dict)  # by model
     unsaved: list[tuple[str, Comparison]] = field(default_factory=list)
-    _changes: int = 0
-    _fitted: int = -1
+    _errors: dict[str, float] = field(default_factory=dict)
+    _changes: int = 0  # since the models were fitted
+    _fitted_to: int = 0  # launches
     _models: tuple[Regression | None, Interpolation | None] = (None, None)
 
+    def add(self, shape: Shape) -> Series:
+        """A new series; where there are too many, the oldest is forgotten."""
+        if len(self.series) >= SHAPES:
+            del self.series[next(iter(self.series))]
+        self.series[shape] = series = Series()
+        return series
+
     def changed(self, series: Series) -> None:
-        """A series has one more measurement: models are fitted anew where that can make a difference."""
+        """A series has one more measurement, which may change the models."""
         if series.count <= 4 or series.count % 8 == 0:
             self._changes += 1
 
     def models(self) -> tuple[Regression | None, Interpolation | None]:
-        if self._fitted != self._changes:
-            samples = [Sample(t := product(s.global_size), t * s.f, r.typical) for s, r in self.series.items()]
-            self._models = fit(samples), interpolate((s.cost, s.seconds) for s in samples)
-            self._fitted = self._changes
+        """What is fitted to the launches; anew when enough of them have changed to make a difference."""
+        if self._changes > (self._fitted_to // _STALE):
+            samples = sorted(Sample(t := product(s.global_size), t * s.f, r.typical) for s, r in self.series.items())
+            chosen = samples[:: -(-len(samples) // _FITTED)] if samples else []
+            self._models = fit(chosen), interpolate((s.cost, s.seconds) for s in chosen)
+            self._fitted_to, self._changes = len(samples), 0
         return self._models
 
     def compared(self, model: str, comparison: Comparison) -> None:
         self.comparisons.setdefault(model, deque(maxlen=KEEP)).append(comparison)
+        self._errors.pop(model, None)
 
     def error(self, model: str) -> float | None:
         """Mean relative error of a model's predictions, the worst tenth left out; None before there are a few."""
         known = self.comparisons.get(model, ())
         if len(known) < _VALIDATED:
             return None
-        errors = sorted(c.error for c in known)
-        return fmean(errors[: max(_VALIDATED, math.ceil(0.9 * len(errors)))])
+        found = self._errors.get(model)
+        if found is None:
+            errors = sorted(c.error for c in known)
+            found = self._errors[model] = fmean(errors[: max(_VALIDATED, math.ceil(0.9 * len(errors)))])
+        return found
 
     def predictions(self, work: Work) -> list[Estimate]:
         """What the fitted models say of a launch, whether or not it was measured; the surest first."""
@@ -236,7 +253,7 @@ class History:
             here = kernel.devices[device] = OnDevice()
         series = here.series.get(shape)
         if series is None:
-            series = here.series[shape] = Series()
+            series = here.add(shape)
         series.add(seconds)
         series.unsaved.append(seconds)
         series.run = kernel.runs

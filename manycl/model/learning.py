@@ -11,6 +11,7 @@ from manycl.model.history import PRIOR, History, KernelKey, Shape, identity, ker
 from manycl.model.prior import prior
 from manycl.model.work import Work, implementation, work_of
 
+_COMPARED = 64  # new launches a run that models are compared with
 _NO_VERSIONS: Mapping[int, Version] = {}
 
 
@@ -29,6 +30,8 @@ def learn(
     devices = machine.devices
     names = [identity(d) for d in devices]
     seen: dict[object, tuple[KernelKey, Shape]] = {}
+    predictor: Predictor | None = None
+    comparisons = 0
     history.next_run()
     for node, device, seconds in durations:
         launch = graph.nodes[node]
@@ -45,8 +48,12 @@ def learn(
             here = history.on(known[0], names[device])
             if here is None:
                 _compare_guess(history, known[0], place, work, alone)
-            elif known[1] not in here.series and chosen is implementation(launch, place.kind):
-                for found in Predictor(machine, history).models(launch, nbytes, device):
+            elif (
+                comparisons < _COMPARED and known[1] not in here.series and chosen is implementation(launch, place.kind)
+            ):
+                comparisons += 1
+                predictor = predictor or Predictor(machine, history)
+                for found in predictor.models(launch, nbytes, device):
                     model = found.source.partition(",")[0]
                     history.compare(known[0], names[device], model, found.seconds, alone)
         history.observe(*known, names[device], alone)

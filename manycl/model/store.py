@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manycl import flags
-from manycl.model.history import KEEP, PRIOR, Comparison, History, KernelKey, Shape, Stored
+from manycl.model.history import KEEP, PRIOR, SHAPES, Comparison, History, KernelKey, Shape, Stored
 
 if TYPE_CHECKING:
     import sqlite3
@@ -107,6 +107,7 @@ class Store:
                     "INSERT INTO comparison (kernel, device, model, predicted, measured, at) VALUES (?, ?, ?, ?, ?, ?)",
                     [(kernel, device, model, c.predicted, c.measured, now) for model, c in here.unsaved],
                 )
+                _trim(db, "series", "kernel = ? AND device = ?", (kernel, device), SHAPES)
                 for model in {m for m, _ in here.unsaved}:
                     where = "kernel = ? AND device = ? AND model = ?"
                     _trim(db, "comparison", where, (kernel, device, model), 1 if model == PRIOR else KEEP)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,10 +16,11 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
 from manycl.machine import Device, Machine
 from manycl.model.estimate import History, ModelEstimates
-from manycl.model.history import KEEP, Shape, identity, kernel_key
+from manycl.model.history import KEEP, SHAPES, Shape, identity, kernel_key
 from manycl.model.learning import learn
 from manycl.model.occupancy import share
 from manycl.model.prior import FACTOR_LIMIT, correction, prior
+from manycl.model.store import Store
 from manycl.model.work import Estimate, Work, work_of
 
 KERNEL = KernelFacts("k", 1, ())
@@ -343,3 +345,20 @@ def test_host_tasks_take_no_time() -> None:
 
 def test_estimates_scale_as_a_whole() -> None:
     assert Estimate(1.0, 0.5, 2.0, "x", 3.0, 4).times(2) == Estimate(2.0, 1.0, 4.0, "x", 3.0, 4)
+
+
+def test_thousands_of_different_launches_are_bounded_and_still_predicted(tmp_path: Path) -> None:
+    history = Store(tmp_path).history()
+    nodes = [launch(64 * i) for i in range(1, 3 * SHAPES)]
+    learn(history, graph(*nodes), MACHINE, [(i, 0, linear(64 * (i + 1))) for i in range(len(nodes))])
+    here = history.on(kernel_key(nodes[0]), identity(SLOW))
+    assert here is not None
+    assert len(here.series) == SHAPES
+    estimate = found(history, launch(64 * 5 * SHAPES // 2 + 32)).estimate(0, 0)
+    assert estimate.seconds == pytest.approx(linear(64 * 5 * SHAPES // 2 + 32), rel=1e-6)
+    store = Store(tmp_path)
+    for _ in range(2):  # saved anew, no more are kept
+        store.save(history)
+        assert len(store.rows()) == SHAPES
+        history = store.history()
+        learn(history, graph(*nodes[:8]), MACHINE, [(i, 0, 1.0) for i in range(8)])
