@@ -107,7 +107,10 @@ def unknown(type_: CType, fresh: Fresh) -> Value:
 
 def lane_type(type_: CType) -> CType:
     kind = "float" if type_.base in ("float", "double", "half") else "int"
-    return CType(kind, type_.base, type_.base, size=type_.size // (4 if type_.lanes == 3 else max(type_.lanes, 1)))
+    places = type_.lanes
+    if places == 3 and type_.size & (type_.size - 1) == 0:  # three lanes take the room of four, but in vload3
+        places = 4
+    return CType(kind, type_.base, type_.base, size=type_.size // max(places, 1))
 
 
 def convert(value: Value, type_: CType, fresh: Fresh) -> Value:
