@@ -11,7 +11,7 @@ import re
 import stat
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import pcpp
@@ -19,6 +19,7 @@ from pcpp import parser as pcpp_parser
 from pcpp.ply.ply import lex
 
 from manycl.analysis.options import Options
+from manycl.analysis.plain_lines import shorten
 from manycl.errors import Diagnostic, SourceError
 
 MAX_DEPTH = 200  # nested includes, as in clang
@@ -158,8 +159,18 @@ class Expander:
 
         Raises :class:`SourceError` with every problem found.
         """
-        if (plain := self._plain(source, path, options)) is not None:
-            return plain
+        macros = self._macros.keys() | {name for name, _ in options.macros}
+        shortened = shorten(source, macros)
+        if shortened is None:
+            return self._expand(source, path, folder, options)
+        if shortened.is_all:
+            text = "\n".join(shortened.rows)
+            return Expanded(text, tuple((path, number) for number in range(1, len(shortened.rows) + 1)), ())
+        short = self._expand(shortened.text, path, folder, options)
+        text = shortened.restore(short.text)
+        return replace(short, text=text) if text is not None else self._expand(source, path, folder, options)
+
+    def _expand(self, source: str, path: str, folder: str | None, options: Options) -> Expanded:
         display = {path: path}
         preprocessor = _Preprocessor(self._lexer, self._header, display)
         preprocessor.macros = dict(self._macros)
@@ -192,30 +203,6 @@ class Expander:
         if preprocessor.errors:
             raise SourceError("the source cannot be preprocessed", tuple(preprocessor.errors))
         return expanded
-
-    def _plain(self, source: str, path: str, options: Options) -> Expanded | None:
-        """A source in which there is nothing to expand: only its comments become blanks. pcpp would take as long as
-        the parser."""
-        if _SPECIAL.search(source):
-            return None
-        text = _COMMENT.sub(_blank, source)
-        if "/*" in text or "*/" in text:
-            return None
-        macros = self._macros.keys() | {name for name, _ in options.macros}
-        if not macros.isdisjoint(_NAME.findall(text)):
-            return None
-        lines = tuple((path, number) for number in range(1, text.count("\n") + 2))
-        return Expanded(text, lines, ())
-
-
-_SPECIAL = re.compile(r"[#\\\r\f\v]|%:|\?\?|_Pragma|__(?:LINE|FILE|DATE|TIME|COUNTER|BASE_FILE|INCLUDE_LEVEL)__")
-_COMMENT = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_NAME = re.compile(r"[A-Za-z_]\w*")
-
-
-def _blank(match: re.Match[str]) -> str:
-    words = match.group()
-    return re.sub(r"[^\n]", " ", words) if words.startswith("/") else words
 
 
 def _write(preprocessor: _Preprocessor, path: str, folder: str | None) -> Expanded:
