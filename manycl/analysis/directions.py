@@ -7,6 +7,7 @@ from a buffer) widens to read and written, with the reason.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 
@@ -72,7 +73,7 @@ def _callees_first(unit: Unit) -> tuple[list[Function], bool]:
         elif function.ref not in seen:
             seen.add(function.ref)
             stack.append((function, True))
-            found = {n.ref for n in function.body.walk() if n.kind == "DECL_REF_EXPR" and n.ref in unit.functions}
+            found = {n.ref for n in function.nodes if n.kind == "DECL_REF_EXPR" and n.ref in unit.functions}
             mentions[function.ref] = found
             stack.extend((unit.functions[ref], False) for ref in found)
     recursive = False
@@ -87,6 +88,12 @@ def is_null(node: Node) -> bool:
     while len(node.children) >= 1 and node.kind in ("PAREN_EXPR", "UNEXPOSED_EXPR", "CSTYLE_CAST_EXPR"):
         node = node.children[-1]
     return node.kind == "INTEGER_LITERAL" and node.value == 0
+
+
+@functools.cache
+def _method(kind: str) -> str:
+    """The method that evaluates nodes of a kind."""
+    return f"value_{kind.lower()}"
 
 
 class _Body(PointsTo):
@@ -119,7 +126,7 @@ class _Body(PointsTo):
             for child in node.children:
                 self.value(child)
             return NONE
-        handler = getattr(self, f"value_{kind.lower()}", None)
+        handler = getattr(self, _method(kind), None)
         if handler is not None:
             result: Locations = handler(node)
             return result

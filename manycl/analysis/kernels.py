@@ -25,7 +25,7 @@ def shared_variables(unit: Unit) -> tuple[str, ...]:
     """A warning for each variable through which kernels may pass data without having it as an argument."""
     found = [node for node in unit.variables.values() if node.type.address_space == "global"]
     for function in unit.functions.values():
-        found += [n for n in function.body.walk() if n.kind == "VAR_DECL" and n.type.address_space == "global"]
+        found += [n for n in function.nodes if n.kind == "VAR_DECL" and n.type.address_space == "global"]
     places = [(node, *unit.place(node.start)) for node in found if not node.type.const]
     what = "keeps its value between kernels, which no dependence between launches accounts for"
     return tuple(f"{path}:{line}: warning: variable {node.name} {what}" for node, path, line in places)
@@ -115,7 +115,7 @@ def _reachable(unit: Unit, kernel: Function) -> Iterator[Function]:
     while pending:
         function = pending.pop()
         yield function
-        for node in function.body.walk():
+        for node in function.nodes:
             if node.kind == "DECL_REF_EXPR" and node.ref in unit.functions and node.ref not in seen:
                 seen.add(node.ref)
                 pending.append(unit.functions[node.ref])
@@ -130,7 +130,7 @@ def _callee(node: Node) -> Node | None:
 
 def _calls(unit: Unit, function: Function) -> Iterator[tuple[str, tuple[Node, ...]]]:
     """Calls of functions that the program does not declare itself: (name, arguments)."""
-    for node in function.body.walk():
+    for node in function.nodes:
         if node.kind == "CALL_EXPR":
             target = _callee(node)
             if target is not None and target.ref not in unit.declared:
@@ -139,7 +139,7 @@ def _calls(unit: Unit, function: Function) -> Iterator[tuple[str, tuple[Node, ..
 
 def _dimensions(function: Function) -> int:
     highest = 1
-    for node in function.body.walk():
+    for node in function.nodes:
         if node.kind != "CALL_EXPR":
             continue
         target = _callee(node)
@@ -189,9 +189,7 @@ def _is_double(type_: CType) -> bool:
 
 def _local_bytes(function: Function) -> int:
     return sum(
-        node.type.size
-        for node in function.body.walk()
-        if node.kind == "VAR_DECL" and node.type.address_space == "local"
+        node.type.size for node in function.nodes if node.kind == "VAR_DECL" and node.type.address_space == "local"
     )
 
 

@@ -78,7 +78,7 @@ class Points:
         self.types: dict[Place, CType] = {("var", n.ref): n.type for n in unit.variables.values()}
         self.owner: dict[Place, int] = {}
         for function in self.functions:
-            for node in (*function.parameters, *function.body.walk()):
+            for node in (*function.parameters, *function.nodes):
                 if node.kind in ("VAR_DECL", "PARM_DECL"):
                     self.types[("var", node.ref)] = node.type
                     self.owner[("var", node.ref)] = function.ref
@@ -106,7 +106,7 @@ class Points:
         while pending:
             function = pending.pop()
             yield function
-            for node in function.body.walk():
+            for node in function.nodes:
                 if node.kind == "DECL_REF_EXPR" and node.ref in self.unit.functions and node.ref not in seen:
                     seen.add(node.ref)
                     pending.append(self.unit.functions[node.ref])
@@ -117,7 +117,7 @@ class Points:
         for variable in self.unit.variables.values():
             self.collect_of(variable)
         for function in self.functions:
-            for node in function.body.walk():
+            for node in function.nodes:
                 self.collect_of(node)
                 if node.kind == "RETURN_STMT" and node.children:
                     self.hold({("result", function.ref)}, self.values(node.children[0]))
@@ -230,7 +230,7 @@ class Points:
 
     def stored(self, function: Function) -> set[Place]:
         found: set[Place] = set()
-        for node in function.body.walk():
+        for node in function.nodes:
             target = assigned(node) if node.kind in _ASSIGNMENTS else None
             if target is not None:
                 found |= self.places(target)
@@ -251,7 +251,7 @@ class Points:
 
     def spread(self) -> None:
         calls = {
-            f.ref: {g.ref for n in f.body.walk() if n.kind == "CALL_EXPR" and (g := self.called(n)) is not None}
+            f.ref: {g.ref for n in f.nodes if n.kind == "CALL_EXPR" and (g := self.called(n)) is not None}
             for f in self.functions
         }
         growing = True

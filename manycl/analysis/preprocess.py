@@ -164,11 +164,11 @@ class Expander:
         if shortened is None:
             return self._expand(source, path, folder, options)
         if shortened.is_all:
-            text = "\n".join(shortened.rows)
-            return Expanded(text, tuple((path, number) for number in range(1, len(shortened.rows) + 1)), ())
+            places = tuple((path, number) for number in range(1, len(shortened.rows) + 1))
+            return Expanded("\n".join(shortened.rows), places, ())
         short = self._expand(shortened.text, path, folder, options)
         text = shortened.restore(short.text)
-        return replace(short, text=text) if text is not None else self._expand(source, path, folder, options)
+        return self._expand(source, path, folder, options) if text is None else replace(short, text=text)
 
     def _expand(self, source: str, path: str, folder: str | None, options: Options) -> Expanded:
         display = {path: path}

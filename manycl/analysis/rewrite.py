@@ -276,7 +276,7 @@ class _Plan:
 def signatures(unit: Unit, function: Function) -> Iterator[tuple[int, int]]:
     """Start and end of each text that declares a function: its definition up to the body, and all prototypes."""
     yield function.start, function.body.start
-    inner = (node for each in unit.functions.values() for node in each.body.walk() if node.kind == "FUNCTION_DECL")
+    inner = (node for each in unit.functions.values() for node in each.nodes if node.kind == "FUNCTION_DECL")
     for node in (*unit.prototypes, *inner):
         if node.ref == function.ref:
             yield node.start, node.end

@@ -76,6 +76,14 @@ class Function:
     body: Node
     attributes: tuple[str, ...] = ()
     required_work_group: tuple[int, int, int] | None = None
+    _nodes: tuple[Node, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes of the body, parents first."""
+        if not self._nodes:
+            self._nodes = tuple(self.body.walk())
+        return self._nodes
 
 
 @dataclass(slots=True, eq=False)
