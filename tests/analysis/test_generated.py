@@ -1,4 +1,5 @@
-"""Regions and hazards of random kernels against what the trees they were made from do when they are executed.
+"""Regions and hazards of random kernels against what they do: the trees that they were made from are executed, and
+their ranges of work-groups run one at a time on Oclgrind (all of them) and PoCL (some).
 
 ``KERNELS`` says how many (default 500; 20000 was run once); ``SEED`` where to begin.
 """
@@ -9,10 +10,14 @@ import os
 
 import numpy as np
 import pytest
+import truth
 from generator import Generated, conflicts, generate, repeatable, touched
-from test_regions import facts_of, masks, ranges
+from own_process import own_process
+from test_regions import check_launch, facts_of, masks, ranges
+from test_taken_apart import taken_apart
 
 PER_PROGRAM = 25
+PER_PROCESS = 4  # on PoCL, which compiles slowly
 SEED = int(os.environ.get("SEED", "1"))
 PROGRAMS = -(-int(os.environ.get("KERNELS", "500")) // PER_PROGRAM)
 
@@ -44,7 +49,32 @@ def check(case: Generated) -> tuple[int, int]:
     return exact_regions, regions
 
 
+def check_runs(case: Generated, name: str, *, apart: bool) -> None:
+    """With sentinels where it writes and poison where it does not read; the tree has told what is exact."""
+    check_launch(case, case.launches[0], name, exactness=False)
+    if apart:
+        taken_apart(case, case.launches[0], name)
+
+
+def check_on_pocl(seed: int) -> None:
+    for case in generate(seed, PER_PROCESS).cases:
+        check_runs(case, truth.POCL, apart=True)
+
+
 @pytest.mark.parametrize("seed", range(SEED, SEED + PROGRAMS))
 def test_random_kernels(seed: int) -> None:
-    found = [check(case) for case in generate(seed, PER_PROGRAM).cases]
+    cases = generate(seed, PER_PROGRAM).cases
+    found = [check(case) for case in cases]
     assert sum(exact for exact, _ in found) > sum(regions for _, regions in found) / 2
+    for number, case in enumerate(cases):
+        check_runs(case, truth.OCLGRIND, apart=number % 5 == 0)
+
+
+@pytest.mark.parametrize("seed", range(SEED + 100000, SEED + 100000 + -(-PROGRAMS // 3)))
+def test_random_kernels_on_pocl(seed: int) -> None:
+    """In a process of their own: now and then PoCL's compiler crashes or does not come to an end."""
+    truth.device(truth.POCL)
+    status = own_process(check_on_pocl, seed)
+    if status is None or status < 0:
+        pytest.skip(f"PoCL crashed or hung: {status}")
+    assert status == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 
@@ -14,6 +13,7 @@ import truth
 from corpus_case import Same
 from generator import Generated, Program, generate, programs, touched, touched_by
 from hypothesis import HealthCheck, given, settings
+from own_process import own_process
 
 NIGHTLY = bool(os.environ.get("NIGHTLY"))
 SEEDS = range(40) if NIGHTLY else range(2)
@@ -69,16 +69,10 @@ def test_oracle_agrees_with_oclgrind(seed: int, capfd: pytest.CaptureFixture[str
 def test_oracle_agrees_with_pocl(seed: int) -> None:
     """In a process of its own: now and then PoCL's compiler crashes or does not come to an end."""
     truth.device(truth.POCL)
-    process = multiprocessing.get_context("spawn").Process(target=check_program, args=(seed, 4, truth.POCL))
-    process.start()
-    process.join(120)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
-    assert process.exitcode is not None
-    if process.exitcode < 0:
-        pytest.skip(f"PoCL crashed or hung: {process.exitcode}")
-    assert process.exitcode == 0
+    status = own_process(check_program, seed, 4, truth.POCL)
+    if status is None or status < 0:
+        pytest.skip(f"PoCL crashed or hung: {status}")
+    assert status == 0
 
 
 def test_conflicts_and_changes_are_seen() -> None:

@@ -74,14 +74,18 @@ def taken_apart(case: Case, ndrange: CaseLaunch, name: str) -> None:
         if whole is None:
             whole = truth.run_range(case, ndrange, 0, 0, None, start, name)
         result = {i: data.copy() for i, data in start.items()}
-        for first, count in cuts(groups, 31 * dimension + len(case.name)):
-            reads = region(facts, ndrange, "read", dimension, first, count)
-            writes = region(facts, ndrange, "write", dimension, first, count)
+        parts = cuts(groups, 31 * dimension + len(case.name))
+        written = [region(facts, ndrange, "write", dimension, *each) for each in parts]
+        shared = {i: sum(each[i].astype(int) for each in written) > 1 for i in start}
+        for each, writes in zip(parts, written, strict=True):
+            reads = region(facts, ndrange, "read", dimension, *each)
             # what may be written but need not be must come there first; everything else is not there
             there = {i: truth._poisoned(ndrange, i, data, reads[i] | writes[i], 77) for i, data in start.items()}
-            after = part(case, ndrange, dimension, first, count, there, name)
+            after = part(case, ndrange, dimension, *each, there, name)
             for index, mask in writes.items():
-                result[index][mask] = after[index][mask]
+                # regions that are larger than what is written may overlap although that does not: there, by difference
+                taken = mask & ~(shared[index] & (after[index] == start[index]))
+                result[index][taken] = after[index][taken]
         for index, data in whole.items():
             wrong = np.flatnonzero(result[index] != data)
             assert not len(wrong), f"argument {index}, dimension {dimension}: bytes {wrong[:8]}"
