@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -18,6 +18,24 @@ class Buffer:
     key: int
     nbytes: int
     name: str = ""
+
+
+class Rows(NamedTuple):
+    """``rows`` runs of ``width`` bytes, the first at ``offset``, ``pitch`` bytes from start to start."""
+
+    offset: int
+    width: int
+    pitch: int = 0
+    rows: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Buffer):
+    """The bytes ``rows`` (disjoint, in order) of buffer ``whole``, ``nbytes`` together: what a run that takes launches
+    apart keeps track of instead of the buffer. ``key`` is negative."""
+
+    whole: int = 0
+    rows: tuple[Rows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +75,8 @@ class Launch:
     ``device`` is a preference: ``""`` any, a kind (``cpu``, ``gpu``), or a device's name. ``rank`` orders the frontier
     before everything else (higher first). Sizes are in work-items, as for clEnqueueNDRangeKernel. ``annotations`` are
     the user's promises about the arguments. ``versions``, where there are several, are all implementations, the
-    launch's own kernel first: any of them may run, with the same arguments (:mod:`manycl.graph.versions`). Treat as
+    launch's own kernel first: any of them may run, with the same arguments (:mod:`manycl.graph.versions`).
+    ``overwrites`` are those of the ``writes`` of which it writes every byte, so what they held is not needed. Treat as
     frozen (plain slots because ten thousand of them are made per run).
     """
 
@@ -74,6 +93,7 @@ class Launch:
     rank: float | None = None
     annotations: tuple[Annotation, ...] = ()
     versions: tuple[Version, ...] = ()
+    overwrites: tuple[int, ...] = ()
 
     @property
     def work_items(self) -> int:

@@ -2,10 +2,11 @@
 
     launch overhead + max(operations / usable operations per second, bytes / bandwidth) x slow-down
 
-*usable* is the share of the device that so few work-items can fill (:mod:`manycl.model.occupancy`). Where the kernel's
-operations were not counted, a work-item is taken to have 64 a step of its loops: an assumption, good for comparing
-devices and not for predicting seconds, and the error bar says so. Device numbers that nobody measured (``manycl devices
---measure``) widen it as well. What other kernels took on a device, compared with their first guesses, corrects the next
+*usable* is the share of the device that so few work-items can fill (:mod:`manycl.model.occupancy`). Operations are counted
+by the analysis (:mod:`manycl.model.counts`) and weighed by kind: how many multiplications of single precision one of
+them takes. Where it cannot count them, a work-item is taken to have 64 a step of its loops: an assumption, good for
+comparing devices and not for predicting seconds, and the error bar says so. Device numbers that nobody measured
+(``manycl devices --measure``) widen it as well. What other kernels took on a device, compared with their first guesses, corrects the next
 one's (``Correction``).
 """
 
@@ -24,14 +25,20 @@ OPERATIONS_PER_ITEM = 64.0
 MEASURED = ("flops", "bandwidth", "launch_overhead")
 """The device's numbers that the guess rests on; where each comes from stands in ``Machine.notes``."""
 
-_WEIGHTS = (("double", 2.0), ("special", 8.0), ("iteration", 0.0))
-"""How many plain operations one of a kind is worth, by how the kind's name begins (others: 1); between cheap CPUs and
-dear GPUs."""
-_DIVISIONS = (".div", ".mod", ".rem")
+_WEIGHTS = {
+    # CPU: what fits the seven kernels of benchmarks/model_kernels.cl on PoCL; addresses are mostly computed outside of
+    # the loops. Others: lanes a clock of one of NVIDIA's multiprocessors (CUDA C++ Programming Guide, throughput of
+    # native arithmetic instructions): 128 multiply-adds (256 operations), 64 integers, 32 loads, 16 special functions
+    "cpu": {"int": 0.125, "compare": 0.125, "convert": 0.125, "load": 0.5, "store": 0.5, "special": 8.0, "atomic": 8.0},
+    "": {"int": 0.5, "compare": 0.5, "convert": 1.0, "load": 8.0, "store": 8.0, "special": 16.0, "atomic": 16.0},
+}
+_DOUBLE = 2.0
+_DIVISIONS = ("div", "mod", "rem")
 _DIVISION = 4.0
 _COUNTED = 3.0  # how many times off a roofline of counted operations may be: caches, latencies, vector units
-_ASSUMED = 10.0  # and one of assumed operations
-_ESTIMATED = 3.0  # what a device's estimated numbers add to either
+_PARTLY = 6.0  # where counts rest on an assumption: branches and loops that data decide
+_ASSUMED = 10.0  # and where all operations are assumed
+_ESTIMATED = 3.0  # what a device's estimated numbers add to any of them
 _ENOUGH = 5  # kernels after which what was seen replaces these factors
 _MOST_CORRECTION = 1000.0
 
@@ -62,26 +69,32 @@ def correction(ratios: Collection[float]) -> Correction:
 def prior(work: Work, device: Device, *, measured: bool = False, seen: Correction = NO_CORRECTION) -> Estimate:
     """The first guess. ``measured``: the device's numbers are measurements."""
     usable = device.flops * share_of(work.work_items, work.work_groups, device)
-    operations = sum(n * _weight(kind) for kind, n in work.operations.items())
-    counted = operations > 0
-    if not counted:
-        operations = OPERATIONS_PER_ITEM * work.cost
+    operations = sum(n * weight(kind, device.kind) for kind, n in work.operations.items())
+    words, reach = ("counted", _COUNTED) if work.exact else ("partly counted", _PARTLY)
+    if not operations:
+        operations, words, reach = OPERATIONS_PER_ITEM * work.cost, "assumed", _ASSUMED
     body = max(operations / usable, work.global_bytes / device.bandwidth) * device.slowdown
     seconds = device.launch_overhead + body * seen.ratio
-    source = (
-        f"prior ({'counted' if counted else 'assumed'} operations, {'measured' if measured else 'estimated'} device)"
-    )
+    source = f"prior ({words} operations, {'measured' if measured else 'estimated'} device)"
     if seen.kernels:
         low, high = seen.low / seen.ratio, seen.high / seen.ratio
         percent = 50.0 * (high - low)
         return Estimate(seconds, seconds * low, seconds * high, f"{source}, corrected", percent, seen.kernels)
-    reach = (_COUNTED if counted else _ASSUMED) * (1.0 if measured else _ESTIMATED)
+    reach *= 1.0 if measured else _ESTIMATED
     return Estimate(seconds, seconds / reach, seconds * reach, source)
 
 
-def _weight(kind: str) -> float:
-    weight = next((w for start, w in _WEIGHTS if kind.startswith(start)), 1.0)
-    return weight * _DIVISION if kind.endswith(_DIVISIONS) else weight
+def weight(operation: str, device: str) -> float:
+    """How many plain operations one of a kind (as ``Work.operations`` names them) is worth on a kind of device."""
+    family, _, what = operation.partition(".")
+    if family == "local" or what == "image":
+        family = "load"
+    found = _WEIGHTS.get(device, _WEIGHTS[""]).get(family, 1.0)
+    if family == "double":
+        found = _DOUBLE
+    if what == "fma":
+        return 2.0 * found
+    return max(1.0, found) * _DIVISION if what in _DIVISIONS else found
 
 
 FACTOR_LIMIT = 1000.0

@@ -4,37 +4,13 @@ is."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from manycl.analysis.cost import Work
 from manycl.graph.graph import Launch, Version
 from manycl.graph.versions import preferred
 from manycl.model.trips import trip_count
-
-_NONE: Mapping[str, float] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The work of a launch or of a range of its work-groups (``work_groups`` 0: the driver chooses their size).
-
-    ``f`` is the product of the trip counts of the kernel's loops, so that ``work_items * f`` is MKMD's cost function
-    (Section 4, Eq. 1); 1 where nothing is known of them. ``operations`` are totals over the range by kind (empty:
-    not counted), ``global_bytes`` what is read from and written to global memory.
-    """
-
-    work_items: int
-    work_groups: int
-    f: float = 1.0
-    operations: Mapping[str, float] = field(default_factory=lambda: _NONE)
-    global_bytes: float = 0.0
-
-    @property
-    def cost(self) -> float:
-        """MKMD's T f."""
-        return self.work_items * self.f
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -79,12 +55,12 @@ def product(sizes: Sequence[int]) -> int:
     return n
 
 
-def work_of(launch: Launch, chosen: Launch | Version, nbytes: int) -> Work:
-    """The work of a whole launch of an implementation, which reads and writes ``nbytes`` of buffers."""
+def work_of(launch: Launch, chosen: Launch | Version) -> Work:
+    """T, work-groups (0: the driver chooses) and f of a whole launch of an implementation, in microseconds; nothing is
+    counted (:class:`manycl.model.counts.Counts` does)."""
     items = product(chosen.global_size)
     groups = -(-items // max(1, product(chosen.local_size))) if chosen.local_size is not None else 0
-    f = trip_count(chosen.program, chosen.kernel).of(launch, chosen)
-    return Work(items, groups, f, global_bytes=nbytes)
+    return Work(items, groups, trip_count(chosen.program, chosen.kernel).of(launch, chosen))
 
 
 NOTHING = Estimate(0.0, 0.0, 0.0, "nothing to do", 0.0)

@@ -34,8 +34,8 @@ class Delays:
 
 
 def delays(problem: Problem, table: Costs | None = None) -> Delays:
-    """The classical view. A change of device costs ``problem.handover``, data that leave a memory which is not the
-    host's one more, and the transfer itself the direct way or by the host, whichever is shorter."""
+    """The classical view. A change of device costs ``problem.handover``, and the transfer itself the direct way or by
+    the host, whichever is shorter."""
     found = table if table is not None else costs(problem)
     graph = problem.graph
     matrices = _Matrices(problem)
@@ -94,9 +94,7 @@ class _Matrices:
         if a == b:
             return 0.0
         source, target = self._memory[a], self._memory[b]
-        moved = max((self._least(n, source, target) for n in sizes), default=0.0)
-        hops = 2 if sizes and source not in (target, HOST) else 1
-        return moved + hops * self._handover
+        return max((self._least(n, source, target) for n in sizes), default=0.0) + self._handover
 
     def _least(self, nbytes: int, source: int, target: int) -> float:
         if source == target:

@@ -8,17 +8,17 @@ data go by the host on one upload and one download queue a device (``plan/timeli
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.plan.costs import Costs, costs
 from manycl.plan.delays import Delays, delays
-from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Move, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.timeline import Move, Schedule, Transfers
-from manycl.trace import TransferEvent
+from manycl.plan.slots import Slots
+from manycl.plan.timeline import Schedule
+from manycl.plan.transfers import Transfers, known_by_others
 
 
 class Fit(NamedTuple):
@@ -30,35 +30,6 @@ class Fit(NamedTuple):
     moves: list[Move]
 
 
-class Gaps:
-    """One device's tasks, sorted, and the room between them."""
-
-    __slots__ = ("ends", "starts")
-
-    def __init__(self) -> None:
-        self.starts: list[float] = []
-        self.ends: list[float] = []
-
-    def first(self, ready: float, seconds: float) -> float:
-        """The earliest start from ``ready`` on with so much room."""
-        starts, ends = self.starts, self.ends
-        start = ready
-        for i in range(bisect_right(ends, ready), len(starts)):
-            if start + seconds <= starts[i]:
-                return start
-            if ends[i] > start:
-                start = ends[i]
-        return start
-
-    def take(self, start: float, end: float) -> None:
-        i = bisect_left(self.ends, end)
-        # a task that takes no time goes before one that starts where it ends
-        while i < len(self.starts) and (self.starts[i], self.ends[i]) < (start, end):
-            i += 1
-        self.starts.insert(i, start)
-        self.ends.insert(i, end)
-
-
 class Board:
     """A partial schedule that grows node by node, predecessors first."""
 
@@ -67,19 +38,23 @@ class Board:
         self._view = view
         self._transfers = Transfers(problem) if contention and moves else None
         self._contention = contention
-        self.gaps = [Gaps() for _ in range(len(problem.machine.devices) + 1)]
+        self.gaps = [Slots() for _ in range(len(problem.machine.devices) + 1)]
         self.where = [ON_HOST] * len(view.before)
         self.end = [problem.not_before] * len(view.before)
         self.start = list(self.end)
+        self._heard = list(self.end)  # when others than its own device know that a node has ended
+        self._order: list[int] = []
         busy = [-float("inf")] * len(self.gaps)
         for a in sorted(problem.fixed, key=lambda a: (a.start, a.end, a.node)):
             self.where[a.node], self.start[a.node], self.end[a.node] = a.device, a.start, a.end
+            heard = self._heard[a.node] = known_by_others(problem, a.end, fixed=True)
+            self._order.append(a.node)
             # in several queues they may overlap; what counts is when the device is free
             if a.end > busy[a.device]:
                 self.gaps[a.device].take(max(a.start, busy[a.device]), a.end)
                 busy[a.device] = a.end
             if self._transfers is not None:
-                self._transfers.commit(a.node, a.device, a.end, [])
+                self._transfers.commit(a.node, a.device, a.end, heard, [])
 
     def fit(self, node: int, device: int) -> Fit:
         """The earliest place for a node on a device (``ON_HOST``: the host)."""
@@ -92,9 +67,9 @@ class Board:
                 if arrived > ready:
                     ready = arrived
         else:
-            ready, handover = self._problem.not_before, self._problem.handover
+            ready = self._problem.not_before
             for p in self._problem.graph.predecessors[node]:
-                arrived = end[p] if where[p] == device != ON_HOST else end[p] + handover
+                arrived = end[p] if where[p] == device != ON_HOST else self._heard[p]
                 if arrived > ready:
                     ready = arrived
             if self._transfers is not None:
@@ -109,8 +84,10 @@ class Board:
         device, start, end, moves = fit
         self.gaps[device].take(start, end)
         self.where[node], self.start[node], self.end[node] = device, start, end
+        heard = self._heard[node] = end + self._problem.handover
+        self._order.append(node)
         if self._transfers is not None:
-            self._transfers.commit(node, device, end, moves)
+            self._transfers.commit(node, device, end, heard, moves)
 
     def schedule(self) -> Schedule:
         """What has been placed, in the order of dispatch."""
@@ -118,12 +95,12 @@ class Board:
         members = [
             fixed.get(n)
             or Assignment(n, d, 0, self.start[n], self.end[n], version=0 if d == ON_HOST else version(n, d))
-            for n, d in enumerate(self.where)
+            for n in self._order
+            for d in (self.where[n],)
         ]
-        members.sort(key=lambda a: (a.start, a.end, a.node))
+        members.sort(key=lambda a: (a.start, a.end))  # stable: what takes no time keeps the order of placement
         makespan = max(self.end, default=self._problem.not_before)
-        events: tuple[TransferEvent, ...] = self._transfers.events() if self._transfers is not None else ()
-        return Schedule(members, makespan, events)
+        return Schedule(members, makespan, self._transfers.moves if self._transfers is not None else [])
 
 
 class Setting(NamedTuple):
@@ -140,14 +117,7 @@ class Setting(NamedTuple):
         return Board(self.problem, self.view, self.contention, self.table.moves)
 
     def plan(self, policy: str, found: Schedule, **details: object) -> Plan:
-        return Plan(
-            assignments=tuple(found.assignments),
-            policy=policy,
-            devices=tuple(d.name for d in self.problem.machine.devices),
-            makespan=found.makespan,
-            events=found.transfers,
-            details={"contention": self.contention, **details},
-        )
+        return found.plan(self.problem, policy, contention=self.contention, **details)
 
 
 def setting(problem: Problem, policy: str, options: Sequence[str] = ()) -> Setting:

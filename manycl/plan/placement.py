@@ -111,6 +111,10 @@ class Placement:
                     ready = known
         return ready
 
+    def stays(self, fit: Fit) -> bool:
+        """Whether all that the node waits for ran on the same device."""
+        return all(self._device[op] == fit.device for p in self._predecessors[fit.node] for op in self.of[p])
+
     def _heard(self, op: int) -> float:
         """When others than its own device know that an operation has ended."""
         end = self.end[op]

@@ -5,10 +5,11 @@ The model, which the simulator shares (``run/backends/sim.py``):
 
 - a queue runs one kernel at a time, in order;
 - kernels in different queues of a device run together as far as its throughput goes (``model/occupancy.py``):
-  a kernel with share f and t seconds adds f*t seconds of full-device work, and no kernel ends before all work
-  given to the device up to then could have been done;
+  while nodes are placed, a kernel with share f and t seconds adds f*t seconds of full-device work, and no kernel ends
+  before all work given to the device up to then could have been done; the finished schedule is timed exactly
+  (``plan/timing.py``);
 - data that are not valid where they are needed go through the host, on one upload and one download queue a
-  device;
+  device (``plan/transfers.py``);
 - what another device (or a host function) must finish first is known ``handover`` seconds after it has ended.
 """
 
@@ -17,143 +18,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from manycl.errors import PolicyError
 from manycl.graph.graph import Launch
-from manycl.machine import HOST
-from manycl.model.occupancy import share
 from manycl.plan.costs import Costs
-from manycl.plan.plan import ON_HOST, WHOLE, Assignment
+from manycl.plan.events import move_event
+from manycl.plan.placement import Placement
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Move, Plan
 from manycl.plan.problem import Problem
-from manycl.trace import TransferEvent
-
-
-class Move(NamedTuple):
-    """A predicted copy of buffer ``key`` between memories, on the transfer queue of device ``lane``;
-    seconds."""
-
-    key: int
-    source: int
-    target: int
-    lane: int
-    start: float
-    end: float
-
-
-_NO_MOVES: list[Move] = []
-
-
-class Transfers:
-    """Where each buffer is valid from when on, and when each device's transfer queues are free."""
-
-    def __init__(self, problem: Problem) -> None:
-        machine, graph = problem.machine, problem.graph
-        self._problem = problem
-        self._nodes = graph.nodes
-        self._floor = problem.not_before
-        self._memory = [d.memory for d in machine.devices]
-        self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
-        self._size = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
-        self._touched: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
-        self._at = {key: dict.fromkeys(places, self._floor) for key, places in problem.valid.items() if places}
-        self._sendable = dict.fromkeys(self._at, self._floor)  # from when on the host's copy may be uploaded
-        self._up = [self._floor] * len(self._memory)
-        self._down = [self._floor] * len(self._memory)
-        self.moves: list[Move] = []
-
-    def need(self, node: int, device: int) -> tuple[float, list[Move]]:
-        """When all buffers the node touches can be valid for a device (``ON_HOST``: the host), and the copies
-        to make.
-
-        Buffers that are only written count too: a kernel may leave parts of them as they were.
-        """
-        task = self._nodes[node]
-        pair = (task.reads, task.writes)
-        keys = self._touched.get(pair)
-        if keys is None:
-            keys = self._touched[pair] = tuple(dict.fromkeys((*task.reads, *task.writes)))
-        memory = HOST if device == ON_HOST else self._memory[device]
-        arrive = self._floor
-        missing: list[int] = []
-        for key in keys:
-            places = self._at.get(key)
-            if places is None:
-                continue  # undefined contents need no copy
-            here = places.get(memory)
-            if here is None:
-                missing.append(key)
-            elif here > arrive:
-                arrive = here
-        return self._bring(missing, memory, device, arrive) if missing else (arrive, _NO_MOVES)
-
-    def _bring(self, missing: list[int], memory: int, device: int, arrive: float) -> tuple[float, list[Move]]:
-        moves: list[Move] = []
-        downs: dict[int, float] = {}
-        up = self._up[device] if memory != HOST else 0.0
-        for key in missing:
-            places = self._at[key]
-            here = sendable = self._sendable.get(key, 0.0)
-            if HOST not in places:
-                move = self._download(key, min(places), downs)
-                moves.append(move)
-                here = sendable = move.end + self._problem.handover
-            if memory != HOST:
-                start = max(sendable, up)
-                here = up = start + self._problem.estimates.transfer(self._size[key], HOST, memory)
-                moves.append(Move(key, HOST, memory, device, start, here))
-            arrive = max(arrive, here)
-        return arrive, moves
-
-    def _download(self, key: int, source: int, downs: dict[int, float]) -> Move:
-        owner = self._owner[source]
-        start = max(self._at[key][source] + self._problem.handover, downs.get(owner, self._down[owner]))
-        downs[owner] = start + self._problem.estimates.transfer(self._size[key], source, HOST)
-        return Move(key, source, HOST, owner, start, downs[owner])
-
-    def commit(self, node: int, device: int, end: float, moves: list[Move]) -> None:
-        """The node runs there and ends then."""
-        if moves:
-            self._copy(moves)
-        memory = HOST if device == ON_HOST else self._memory[device]
-        at = self._at
-        for key in self._nodes[node].writes:
-            at[key] = {memory: end}
-            if memory == HOST:
-                self._sendable[key] = end + self._problem.handover
-
-    def _copy(self, moves: list[Move]) -> None:
-        for move in moves:
-            key, _, target, lane, _, arrived = move
-            if target == HOST:
-                self._down[lane] = arrived
-                self._at[key][HOST] = self._sendable[key] = arrived + self._problem.handover
-            else:
-                self._up[lane] = arrived
-                self._at[key][target] = arrived
-        self.moves.extend(moves)
-
-    def events(self) -> tuple[TransferEvent, ...]:
-        machine, buffers = self._problem.machine, self._problem.graph.buffers
-        return tuple(
-            TransferEvent(
-                m.key,
-                buffers[m.key].name or f"buffer {m.key}",
-                machine.memory_name(m.source),
-                machine.memory_name(m.target),
-                self._size[m.key],
-                m.start,
-                m.end,
-            )
-            for m in self.moves
-        )
+from manycl.plan.timing import timed
+from manycl.plan.transfers import Transfers, known_by_others
 
 
 class Schedule(NamedTuple):
-    """Assignments in dispatch order, the time in seconds when the last one ends, and the transfers made for
-    them."""
+    """Assignments in dispatch order, the time in seconds when the last one ends, and the transfers made for them, in
+    the order in which each transfer queue performs them."""
 
     assignments: list[Assignment]
     makespan: float
-    transfers: tuple[TransferEvent, ...]
+    moves: list[Move]
+
+    def plan(self, problem: Problem, policy: str, **details: object) -> Plan:
+        return Plan(
+            assignments=tuple(self.assignments),
+            policy=policy,
+            devices=tuple(d.name for d in problem.machine.devices),
+            makespan=self.makespan,
+            events=tuple(move_event(m, problem) for m in self.moves),
+            details=dict(details),
+            moves=tuple(self.moves),
+        )
 
 
 def list_schedule(
@@ -170,15 +62,19 @@ def list_schedule(
     that exact, and a device that waits for another one stalls. ``order`` is topological; ``queues[d]``
     in-order queues of device d are used. What the problem fixes is kept. A kernel continues the queue of the
     predecessor that ends last if nothing else has continued it, else it goes to the queue that is free first.
-    Host tasks (no candidates) take no time and run one after another.
+    Host tasks (no candidates) take no time and run one after another. After kernels that are fixed in ranges, one
+    queue of each device is used.
     """
+    if any(a.dimension != WHOLE for a in problem.fixed):
+        return _after_ranges(problem, table, order, candidates)
     floor, handover, seconds = problem.not_before, problem.handover, table.seconds
     predecessors = problem.graph.predecessors
     transfers = Transfers(problem) if table.moves else None
     lanes = [_Lanes(problem, d, count, floor) for d, count in enumerate(queues)]
     count = len(predecessors)
-    end, where = [0.0] * count, [ON_HOST - 1] * count
-    assignments = _take_fixed(problem, transfers, lanes, end, where)
+    # ``heard``: when others than its own device know that a node has ended
+    end, heard, where = [0.0] * count, [0.0] * count, [ON_HOST - 1] * count
+    assignments = _take_fixed(problem, transfers, lanes, end, heard, where)
     fixed = {a.node for a in assignments}
     host_free = max([floor, *(a.end for a in assignments if a.device == ON_HOST)])
     moving: list[Move] = []
@@ -192,9 +88,10 @@ def list_schedule(
         for d in candidates[node]:
             ready, extra = floor, 0.0
             for p in before:
-                e = end[p]
-                if where[p] != d:
-                    e += handover
+                if where[p] == d:
+                    e = end[p]
+                else:
+                    e = heard[p]
                     extra = handover
                 if e > ready:
                     ready = e
@@ -215,7 +112,7 @@ def list_schedule(
                 best = finish + extra
                 chosen, queue, begin, chosen_moves = d, q, start, moving
         if chosen == ON_HOST:
-            ready = max((end[p] + handover for p in before), default=floor)
+            ready = max([floor, *[heard[p] for p in before]])
             if transfers is not None:
                 arrive, chosen_moves = transfers.need(node, ON_HOST)
                 ready = max(ready, arrive)
@@ -224,29 +121,50 @@ def list_schedule(
             lanes[chosen].free[0] = finish
         else:
             lanes[chosen].take(node, queue, begin, finish)
-        end[node] = finish
+        end[node], heard[node] = finish, finish + handover
         where[node] = chosen
         assignments.append(Assignment(node, chosen, queue, begin, finish))
         if transfers is not None:
-            transfers.commit(node, chosen, finish, chosen_moves)
-    makespan = max(end, default=floor)
-    return Schedule(assignments, makespan, transfers.events() if transfers is not None else ())
+            transfers.commit(node, chosen, finish, finish + handover, chosen_moves)
+    moves = transfers.moves if transfers is not None else []
+    if any(not lane.single for lane in lanes):
+        assignments, moves = timed(problem, seconds, assignments, moves)
+    makespan = max([a.end for a in assignments], default=floor)
+    return Schedule(assignments, makespan, moves)
+
+
+def _after_ranges(
+    problem: Problem, table: Costs, order: Sequence[int], candidates: Sequence[tuple[int, ...]]
+) -> Schedule:
+    """``list_schedule`` where parts of buffers are in several memories."""
+    placement = Placement(problem, table.seconds)
+    fixed = {a.node for a in problem.fixed}
+    for node in order:
+        if node not in fixed:
+            fits = [placement.fit(node, d) for d in candidates[node] or (ON_HOST,)]
+            best = min(fits, key=lambda f: f.end + (0.0 if placement.stays(f) else problem.handover))
+            placement.complete(node, [placement.take(best)])
+    assignments, moves = placement.finish()
+    makespan = max([a.end for a in assignments], default=problem.not_before)
+    return Schedule(list(assignments), makespan, list(moves))
 
 
 def _take_fixed(
-    problem: Problem, transfers: Transfers | None, lanes: Sequence[_Lanes], end: list[float], where: list[int]
+    problem: Problem,
+    transfers: Transfers | None,
+    lanes: Sequence[_Lanes],
+    end: list[float],
+    heard: list[float],
+    where: list[int],
 ) -> list[Assignment]:
     """What the problem fixes, in the order of dispatch, entered into the schedule as it is."""
-    if any(a.dimension != WHOLE for a in problem.fixed):
-        raise PolicyError(
-            "a launch is fixed in ranges of work-groups", hint="mkmd_coarse, mkmd and balance can go on from there"
-        )
     for a in sorted(problem.fixed):
         end[a.node], where[a.node] = a.end, a.device
+        heard[a.node] = known_by_others(problem, a.end, fixed=True)
         if a.device != ON_HOST:
             lanes[a.device].occupy(a)
         if transfers is not None:
-            transfers.commit(a.node, a.device, a.end, [])
+            transfers.commit(a.node, a.device, a.end, heard[a.node], [])
     return sorted(problem.fixed, key=lambda a: (a.start, a.end, a.node))
 
 

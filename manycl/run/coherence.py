@@ -1,32 +1,63 @@
-"""The coherence directory: for every buffer, in which memories its current contents are valid.
+"""The coherence directory: for every buffer, or for parts of it, in which memories its current contents are valid.
 
 Pure bookkeeping. Contents are undefined until somebody defines them; undefined contents are never copied. A kernel
-that writes a buffer may leave parts of it as they were, so it needs the current contents first, like a reader.
+that writes a buffer may leave parts of it as they were, so it needs the current contents first, like a reader, unless
+it is known to write every byte.
+
+Nearly always a buffer is valid as a whole, and one bit mask says where. After a launch was taken apart, its parts are
+valid in different memories. While such a run is under way its pieces (:mod:`manycl.run.pieces`) stand for the buffer,
+each with a key of its own and treated like a buffer; when it has ended, they are put together again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from typing import NamedTuple
+
 from manycl.errors import ResultError
+from manycl.graph.graph import Rows
 from manycl.machine import HOST
+from manycl.run import pieces
 
 HOST_BIT = 1 << HOST
 
 
+class Part(NamedTuple):
+    """Bytes of a buffer that are valid in the memories of a mask (0: undefined)."""
+
+    rows: tuple[Rows, ...]
+    mask: int
+
+
 class Directory:
-    """``valid[key]`` is a bit mask over memories (bit m: valid in memory m). No entry: contents are undefined."""
+    """``valid[key]`` is a bit mask over memories (bit m: valid in memory m), of a buffer or a piece. No entry: contents
+    are undefined, or ``parts[key]`` says it part by part (two or more parts, which are all of the buffer).
+    """
 
     def __init__(self) -> None:
         self.valid: dict[int, int] = {}
+        self.parts: dict[int, tuple[Part, ...]] = {}
         self._lost: dict[int, str] = {}
+        self._keys = count(-1, -1)
+
+    def new_key(self) -> int:
+        """A key for a piece, or for a buffer of a run's own."""
+        return next(self._keys)
 
     def define(self, key: int, memory: int = HOST) -> None:
         """The contents were set in one memory; all other copies are stale."""
         self.valid[key] = 1 << memory
+        self.parts.pop(key, None)
         self._lost.pop(key, None)
 
     def copied(self, key: int, memory: int) -> None:
         """A transfer made the contents valid in one more memory."""
         self.valid[key] |= 1 << memory
+
+    def gathered(self, key: int) -> None:
+        """All parts of a buffer that are defined were brought to the host."""
+        self.parts[key] = tuple(Part(p.rows, p.mask and p.mask | HOST_BIT) for p in self.parts[key])
 
     def drop(self, key: int, memory: int) -> None:
         """A transfer that was counted upon may never have ended: the memory does not hold the contents."""
@@ -35,11 +66,13 @@ class Directory:
     def lose(self, key: int, reason: str) -> None:
         """A failed run leaves the contents unknown; asking for them raises with ``reason``."""
         self.valid.pop(key, None)
+        self.parts.pop(key, None)
         self._lost[key] = reason
 
     def forget(self, key: int) -> None:
         """The buffer is gone."""
         self.valid.pop(key, None)
+        self.parts.pop(key, None)
         self._lost.pop(key, None)
 
     def check(self, key: int) -> None:
@@ -51,12 +84,54 @@ class Directory:
             )
 
     def memories(self, key: int) -> frozenset[int]:
-        """The memories where the contents are valid; empty: undefined."""
-        mask = self.valid.get(key, 0)
+        """The memories where the contents are valid, of the largest part if they are so in parts; empty: undefined."""
+        parts = self.parts.get(key)
+        if parts is None:
+            mask = self.valid.get(key, 0)
+        else:
+            mask = max(parts, key=lambda p: p.mask and sum(r.width * r.rows for r in p.rows)).mask
         return frozenset(m for m in range(mask.bit_length()) if mask >> m & 1)
+
+    def open(self, cut: Mapping[int, Sequence[tuple[int, int]]]) -> None:
+        """A run begins that keeps track of pieces instead of the buffers ``cut``. For each of them: the keys of the
+        pieces, and of which of the buffer's parts each is a part (0 where it is valid as a whole)."""
+        for buffer, members in cut.items():
+            parts = self.parts.pop(buffer, None)
+            masks = [self.valid.pop(buffer, 0)] if parts is None else [p.mask for p in parts]
+            self.valid.update((key, masks[part]) for key, part in members if masks[part])
+
+    def close(self, cut: Mapping[int, Mapping[int, tuple[Rows, ...]]]) -> None:
+        """The run has ended: for each buffer, its pieces (rows by key) become one again, or parts. One that lost a
+        piece is lost."""
+        for buffer, members in cut.items():
+            lost = [self._lost.pop(key) for key in members if key in self._lost]
+            by_mask: dict[int, list[tuple[Rows, ...]]] = {}
+            for key, rows in members.items():
+                by_mask.setdefault(self.valid.pop(key, 0), []).append(rows)
+            if lost:
+                self.lose(buffer, lost[0])
+            elif len(by_mask) > 1:
+                self.parts[buffer] = tuple(
+                    Part(pieces.as_rows(pieces.union(pieces.of_rows(rows) for rows in found)), mask)
+                    for mask, found in by_mask.items()
+                )
+            elif mask := next(iter(by_mask)):
+                self.valid[buffer] = mask
+
+    def drop_pieces(self, keys: Iterable[int]) -> None:
+        """Buffers of a run's own are not needed any more."""
+        for key in keys:
+            self.forget(key)
 
     def validate(self, memories: int) -> None:
         """Assert the invariants (used by tests and at debug level 4)."""
         for key, mask in self.valid.items():
             assert 0 < mask < 1 << memories, f"buffer {key} valid in no memory of the machine: {mask:b}"
             assert key not in self._lost, f"buffer {key} both valid and lost"
+        for key, parts in self.parts.items():
+            assert key not in self.valid, f"buffer {key} both whole and in parts"
+            assert key not in self._lost, f"buffer {key} both in parts and lost"
+            assert len({p.mask for p in parts}) == len(parts) > 1, f"parts of buffer {key} are valid in the same places"
+            sets = [pieces.of_rows(p.rows) for p in parts]
+            total = sum(int((high - low).sum()) for low, high in sets)
+            assert total == sum(int((h - low).sum()) for low, h in [pieces.union(sets)]), f"parts of {key} overlap"

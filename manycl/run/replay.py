@@ -51,10 +51,10 @@ class _PlanBackend(SimBackend):
             m = self._plan.moves[token - base]
             return problem.estimates.transfer(m.nbytes, m.source, m.target), 0.0
         a = self._plan.assignments[token]
+        if a in self._fixed:
+            return max(0.0, a.end - self.now()), 0.0
         if a.device == ON_HOST:
             return self._host_seconds.get(token, 0.0), 0.0
-        if a in self._fixed:
-            return max(0.0, a.end - problem.not_before), 1.0
         if a.dimension == WHOLE:
             assert isinstance(command, Run)
             return super()._cost(command._replace(token=a.node))
@@ -63,13 +63,27 @@ class _PlanBackend(SimBackend):
             return problem.merge_seconds(a.node, a.device, len(others)), 1.0
         return problem.range_seconds(a.node, a.device, a.groups), 1.0
 
+    def _disturbed(self, by: Disturbance, command: Command, seconds: float, now: float) -> float:
+        token = command.token
+        if token < len(self._plan.assignments):
+            a = self._plan.assignments[token]
+            if a in self._fixed:
+                return seconds
+            if a.dimension == WHOLE and not isinstance(command, HostCall):
+                # its noise is the node's, whatever the plan
+                command = command._replace(token=a.node)
+        return super()._disturbed(by, command, seconds, now)
+
     def _note(self, command: Command, start: float, end: float) -> None:
         events, plan = self.record.sorted_events, self._plan
         token, base = command.token, len(self._plan.assignments)
         if token >= base:
             events.append(move_event(plan.moves[token - base]._replace(start=start, end=end), self._problem))
             return
-        a = plan.assignments[token]._replace(start=start, end=end)
+        a = plan.assignments[token]
+        if a not in self._fixed:
+            a = a._replace(start=start, end=end)
+        start, end = a.start, a.end
         task = self._problem.graph.nodes[a.node]
         if isinstance(task, Launch):
             component = self._component.get(a.node, -1)
@@ -90,16 +104,20 @@ class _Replay:
         self._after: list[tuple[int, ...]] = []
         self._lines: dict[tuple[int, int], deque[int]] = {}
         fixed = set(problem.fixed)
+        under_way: dict[int, list[int]] = {}
         for i, a in enumerate(plan.assignments):
             if a in fixed and a.end <= problem.not_before:
                 self._reported[i] = 1
                 self._after.append(())
                 continue
             self._lines.setdefault((a.device, a.queue), deque()).append(i)
-            if a in fixed:  # under way already: it waits for nothing
+            if a in fixed:  # under way already, or as good as: it waits for nothing
+                under_way.setdefault(a.device, []).append(i)
                 self._after.append(())
                 continue
             waits = {*self._predecessors(i, contents), *_bringers(contents.needs(i), f"node {a.node}")}
+            # whatever queue it is in, nothing new starts on a device beside what is fixed there
+            waits.update(under_way.get(a.device, ()))
             self._after.append(tuple(sorted(waits)))
         for j, m in enumerate(plan.moves):
             queue = DOWNLOAD_QUEUE if m.target == HOST else UPLOAD_QUEUE

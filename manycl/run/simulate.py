@@ -34,18 +34,22 @@ def simulate(
 
     Times are the problem's estimates; what one device waits for from another costs ``problem.handover``
     seconds more. ``host_seconds``, ``fail``, ``disturbance``: see :class:`manycl.run.backends.sim.SimBackend`. Raises
-    what a run raises. A plan that splits launches into ranges is replayed (:func:`manycl.run.replay.replay`), which
-    knows no faults.
+    what a run raises. A plan with moves, as static policies make them for machines with several memories, is replayed
+    (:func:`manycl.run.replay.replay`); with a fault, its moves are left to the engine, and a plan that splits launches
+    is refused.
     """
     chosen = find(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else getattr(policy, "policy", type(policy).__name__)
     plan = chosen if isinstance(chosen, Plan) else None
     if plan is None and hasattr(chosen, "plan"):
         chosen = plan = cast("StaticPolicy", chosen).plan(problem)
-    if plan is not None and (plan.is_split or problem.fixed):
-        if fail or (disturbance is not None and disturbance.faults):
-            raise PolicyError("a plan that splits launches is replayed without faults")
-        return replay(problem, plan, host_seconds=host_seconds, disturbance=disturbance)
+    if plan is not None:
+        faults = bool(fail or (disturbance is not None and disturbance.faults))
+        versions = any(a.version for a in plan.assignments)
+        if plan.is_split or problem.fixed or ((plan.moves or versions) and not faults):
+            if faults:
+                raise PolicyError("a plan that splits launches is replayed without faults")
+            return replay(problem, plan, host_seconds=host_seconds, disturbance=disturbance)
     directory = Directory()
     for key, places in problem.valid.items():
         if places:

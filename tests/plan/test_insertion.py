@@ -16,12 +16,13 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST
 from manycl.plan.delays import delays, downward_ranks, lower_bound, upward_ranks
-from manycl.plan.insertion import Gaps, setting
+from manycl.plan.insertion import setting
 from manycl.plan.plan import Assignment
 from manycl.plan.policies import portfolio
 from manycl.plan.policies.cpop import critical_path, path_device
 from manycl.plan.policies.peft import optimistic_costs
 from manycl.plan.problem import Problem
+from manycl.plan.slots import Slots
 from manycl.plan.verify import verify
 from manycl.run.simulate import plan_with, simulate
 
@@ -125,7 +126,7 @@ def test_a_gap_is_filled() -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=12))
 def test_gaps_give_the_earliest_room(wanted: list[tuple[int, int]]) -> None:
     """Against a search over every whole second."""
-    gaps = Gaps()
+    gaps = Slots()
     taken: list[tuple[int, int]] = []
     for ready, seconds in wanted:
         start = gaps.first(float(ready), float(seconds))

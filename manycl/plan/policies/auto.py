@@ -31,11 +31,4 @@ class Auto:
         rival = on_one_device(problem, table, range(len(order)), [1] * len(problem.queues), below=best.makespan)
         if rival is not None:
             best, chosen = rival, "in_order"
-        return Plan(
-            assignments=tuple(best.assignments),
-            policy="auto",
-            devices=tuple(d.name for d in problem.machine.devices),
-            makespan=best.makespan,
-            events=best.transfers,
-            details={"chosen": chosen},
-        )
+        return best.plan(problem, "auto", chosen=chosen)

@@ -53,10 +53,4 @@ class InOrder:
         devices, nodes = problem.machine.devices, problem.graph.nodes
         found = on_one_device(problem, costs(problem), range(len(nodes)), [1] * len(devices))
         assert found is not None, "every makespan is below infinity"
-        return Plan(
-            assignments=tuple(found.assignments),
-            policy="in_order",
-            devices=tuple(d.name for d in devices),
-            makespan=found.makespan,
-            events=found.transfers,
-        )
+        return found.plan(problem, "in_order")
