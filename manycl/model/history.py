@@ -17,11 +17,12 @@ from functools import lru_cache
 from statistics import fmean, median_low
 from typing import NamedTuple
 
+from manycl.analysis.cost import Work
 from manycl.graph.graph import Launch, Version
 from manycl.machine import Device
 from manycl.model.interpolation import Interpolation, interpolate
 from manycl.model.regression import Regression, Sample, fit
-from manycl.model.work import Estimate, Work, around, product
+from manycl.model.work import Estimate, around, product
 
 KEEP = 31  # measurements per launch and device, and comparisons per model; older ones are forgotten
 SHAPES = 512  # launches per kernel and device, likewise

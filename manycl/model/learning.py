@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from manycl.graph.graph import Graph, Launch, Version
 from manycl.machine import Device, Machine
-from manycl.model.estimate import Predictor, buffer_bytes, launch_kind
+from manycl.model.estimate import launch_kind
 from manycl.model.history import PRIOR, History, KernelKey, Shape, identity, kernel_key
-from manycl.model.prior import prior
-from manycl.model.work import Work, implementation, work_of
+from manycl.model.predictor import Predictor
+from manycl.model.work import Estimate, implementation, work_of
 
 _COMPARED = 64  # new launches a run that models are compared with
 _NO_VERSIONS: Mapping[int, Version] = {}
@@ -30,7 +30,7 @@ def learn(
     devices = machine.devices
     names = [identity(d) for d in devices]
     seen: dict[object, tuple[KernelKey, Shape]] = {}
-    predictor: Predictor | None = None
+    predictor = Predictor(machine, history, graph.buffers)
     comparisons = 0
     history.next_run()
     for node, device, seconds in durations:
@@ -42,24 +42,19 @@ def learn(
         known = seen.get(kind)
         alone = seconds / place.slowdown
         if known is None:
-            nbytes = buffer_bytes(graph, node)
-            work = work_of(launch, chosen, nbytes)
-            known = seen[kind] = kernel_key(chosen), Shape(chosen.global_size, work.f)
+            known = seen[kind] = kernel_key(chosen), Shape(chosen.global_size, work_of(launch, chosen).f)
             here = history.on(known[0], names[device])
             if here is None:
-                _compare_guess(history, known[0], place, work, alone)
-            elif (
-                comparisons < _COMPARED and known[1] not in here.series and chosen is implementation(launch, place.kind)
-            ):
+                _compare_guess(history, known[0], place, predictor.guess(launch, chosen, device), alone)
+            elif comparisons < _COMPARED and known[1] not in here.series:
                 comparisons += 1
-                predictor = predictor or Predictor(machine, history)
-                for found in predictor.models(launch, nbytes, device):
+                for found in predictor.models(launch, chosen, device):
                     model = found.source.partition(",")[0]
                     history.compare(known[0], names[device], model, found.seconds, alone)
         history.observe(*known, names[device], alone)
 
 
-def _compare_guess(history: History, key: KernelKey, device: Device, work: Work, seconds: float) -> None:
+def _compare_guess(history: History, key: KernelKey, device: Device, guess: Estimate, seconds: float) -> None:
     """How the first guess, without the launch overhead, compares with the first measurement of a kernel."""
-    body = (prior(work, device).seconds - device.launch_overhead) / device.slowdown
+    body = (guess.seconds - device.launch_overhead) / device.slowdown
     history.compare(key, identity(device), PRIOR, body, max(seconds - device.launch_overhead, seconds * 0.5))

@@ -2,12 +2,12 @@
 
     launch overhead + max(operations / usable operations per second, bytes / bandwidth) x slow-down
 
-*usable* is the share of the device that so few work-items can fill (:mod:`manycl.model.occupancy`). Operations are counted
-by the analysis (:mod:`manycl.model.counts`) and weighed by kind: how many multiplications of single precision one of
-them takes. Where it cannot count them, a work-item is taken to have 64 a step of its loops: an assumption, good for
-comparing devices and not for predicting seconds, and the error bar says so. Device numbers that nobody measured
-(``manycl devices --measure``) widen it as well. What other kernels took on a device, compared with their first guesses, corrects the next
-one's (``Correction``).
+*usable* is the share of the device that so few work-items can fill (:mod:`manycl.model.occupancy`). Operations are
+counted by the analysis (:mod:`manycl.model.counts`) and weighed by kind: how many multiplications of single precision
+one of them takes. Where it cannot count them, a work-item is taken to have 64 a step of its loops: an assumption, good
+for comparing devices and not for predicting seconds, and the error bar says so. Device numbers that nobody measured
+(``manycl devices --measure``) widen it as well. What other kernels took on a device, compared with their first guesses,
+corrects the next one's (``Correction``).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
+from manycl.analysis.cost import Work
 from manycl.machine import Device
 from manycl.model.occupancy import share_of
-from manycl.model.work import Estimate, Work
+from manycl.model.work import Estimate
 
 OPERATIONS_PER_ITEM = 64.0
 MEASURED = ("flops", "bandwidth", "launch_overhead")
@@ -33,7 +34,6 @@ _WEIGHTS = {
     "": {"int": 0.5, "compare": 0.5, "convert": 1.0, "load": 8.0, "store": 8.0, "special": 16.0, "atomic": 16.0},
 }
 _DOUBLE = 2.0
-_DIVISIONS = ("div", "mod", "rem")
 _DIVISION = 4.0
 _COUNTED = 3.0  # how many times off a roofline of counted operations may be: caches, latencies, vector units
 _PARTLY = 6.0  # where counts rest on an assumption: branches and loops that data decide
@@ -87,14 +87,10 @@ def prior(work: Work, device: Device, *, measured: bool = False, seen: Correctio
 def weight(operation: str, device: str) -> float:
     """How many plain operations one of a kind (as ``Work.operations`` names them) is worth on a kind of device."""
     family, _, what = operation.partition(".")
-    if family == "local" or what == "image":
-        family = "load"
-    found = _WEIGHTS.get(device, _WEIGHTS[""]).get(family, 1.0)
-    if family == "double":
-        found = _DOUBLE
+    found = _DOUBLE if family == "double" else _WEIGHTS.get(device, _WEIGHTS[""]).get(family, 1.0)
     if what == "fma":
         return 2.0 * found
-    return max(1.0, found) * _DIVISION if what in _DIVISIONS else found
+    return max(1.0, found) * _DIVISION if what == "div" else found
 
 
 FACTOR_LIMIT = 1000.0

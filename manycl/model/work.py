@@ -12,6 +12,7 @@ from manycl.graph.graph import Launch, Version
 from manycl.graph.versions import preferred
 from manycl.model.trips import trip_count
 
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A predicted time in seconds, between ``low`` and ``high`` nine times out of ten as far as anybody knows.
@@ -26,6 +27,11 @@ class Estimate:
     source: str
     error_percent: float | None = None
     samples: int = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether it rests on measurements of the kernel on such a device, and is no first guess."""
+        return self.source.startswith(("measured", "regression", "interpolation"))
 
     @property
     def spread(self) -> float:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manycl.analysis.cost import Work
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
@@ -21,7 +22,7 @@ from manycl.model.learning import learn
 from manycl.model.occupancy import share
 from manycl.model.prior import FACTOR_LIMIT, correction, prior
 from manycl.model.store import Store
-from manycl.model.work import Estimate, Work, work_of
+from manycl.model.work import Estimate, work_of
 
 KERNEL = KernelFacts("k", 1, ())
 PROGRAM = ProgramFacts("source", ("-DN=1",), {"k": KERNEL})
@@ -45,7 +46,7 @@ def graph(*nodes: Launch | HostTask, buffers: tuple[int, ...] = ()) -> Graph:
 
 
 def guess(node: Launch, device: Device, nbytes: int = 0) -> float:
-    return prior(work_of(node, node, nbytes), device).seconds
+    return prior(replace(work_of(node, node), global_bytes=nbytes), device).seconds
 
 
 def observe(history: History, node: Launch, device: Device, *seconds: float) -> None:
@@ -69,10 +70,13 @@ def test_prior_of_a_compute_bound_and_of_a_memory_bound_kernel() -> None:
 
 
 def test_counted_operations_replace_the_assumption_and_narrow_the_bar() -> None:
-    assumed, counted = Work(1000, 100), Work(1000, 100, operations={"float.add": 1e9, "double.mul": 1e9})
+    counted = Work(1000, 100, operations={"float.add": 1e9, "double.mul": 1e9}, exact=True)
+    partly, assumed = replace(counted, exact=False), Work(1000, 100)
     first, second = prior(assumed, SLOW), prior(counted, SLOW, measured=True)
     assert second.seconds == pytest.approx(1e-5 + 3e9 / 1e10)
-    assert second.spread < first.spread
+    assert second.spread < prior(partly, SLOW, measured=True).spread < prior(assumed, SLOW, measured=True).spread
+    assert prior(counted, SLOW).spread < first.spread
+    assert "partly counted" in prior(partly, SLOW).source
     assert "assumed" in first.source
     assert "estimated" in first.source
     assert "counted" in second.source
@@ -301,11 +305,13 @@ def test_learning_takes_the_slowdown_out() -> None:
     assert found(history, launch(64), machine=Machine((SLOW,))).launch(0, 0) == 1.0
 
 
+OTHER = ProgramFacts("other", (), {"k": KERNEL})
+
+
 def test_the_version_that_ran_is_the_one_that_is_learned() -> None:
-    other = ProgramFacts("other", (), {"k": KERNEL})
     versions = (
         Version(PROGRAM, KERNEL, (64,), (64,), ("gpu",)),
-        Version(other, KERNEL, (16,), (16,), ("cpu",)),
+        Version(OTHER, KERNEL, (16,), (16,), ("cpu",)),
     )
     node = replace_versions(launch(64), versions)
     history = History()
@@ -315,6 +321,33 @@ def test_the_version_that_ran_is_the_one_that_is_learned() -> None:
     assert [estimates.version(0, d) for d in (0, 1)] == [1, 0]
     only_gpu = replace_versions(launch(64), versions[:1])
     assert found(history, only_gpu).launch(0, 0) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "chosen"),
+    [
+        ((), (), 0),  # nothing is known: what the device prefers
+        ((2.0, 2.0), (), 0),  # a guess is no reason to leave it, however small
+        ((), (1e-9, 1e-9), 1),
+        ((2.0, 2.0), (1.0, 1.0), 1),
+        ((1.0, 1.0), (2.0, 2.0), 0),
+        ((9.0, 1.0), (2.0, 2.0), 0),  # one bad sample decides nothing
+    ],
+)
+def test_the_version_that_was_seen_to_be_faster_is_the_one(
+    first: tuple[float, ...], second: tuple[float, ...], chosen: int
+) -> None:
+    versions = (Version(PROGRAM, KERNEL, (1 << 20,), (64,)), Version(OTHER, KERNEL, (64,), (64,)))
+    node = replace_versions(launch(1 << 20), versions)
+    history = History()
+    for version, seconds in zip(versions, (first, second), strict=True):
+        for s in seconds:
+            learn(history, graph(node), MACHINE, [(0, 0, s)], {0: version})
+    estimates = found(history, node)
+    assert estimates.version(0, 0) == chosen
+    if first or second:
+        assert estimates.launch(0, 0) == min((second if chosen else first), default=0.0)
+    assert estimates.version(0, 1) in (0, chosen)
 
 
 def replace_versions(node: Launch, versions: tuple[Version, ...]) -> Launch:
@@ -329,14 +362,23 @@ def test_ranges_of_work_groups(groups: int, count: int) -> None:
     estimates = ModelEstimates(graph(launch(64 * groups)), MACHINE)
     for device in (0, 1):
         whole = estimates.launch(0, device)
-        part = estimates.groups(0, device, count)
+        part = estimates.groups(0, device, count, groups)
         assert 0 < part <= whole * (1 + 1e-12)
         if count >= groups:
             assert part == whole
         else:
-            assert part <= estimates.groups(0, device, count + 1) * (1 + 1e-12)
-            rest = estimates.groups(0, device, groups - count)
+            assert part <= estimates.groups(0, device, count + 1, groups) * (1 + 1e-12)
+            rest = estimates.groups(0, device, groups - count, groups)
             assert part + rest >= whole * (1 - 1e-12)  # splitting saves no work
+
+
+def test_what_does_not_shrink_with_a_range_is_the_regressions() -> None:
+    history = History()
+    for size in (6400, 64000, 12800, 128000, 25600):
+        observe(history, launch(size), SLOW, linear(size), linear(size))
+    estimates = found(history, launch(64000), launch(32000))
+    assert estimates.groups(0, 0, 500, 1000) == pytest.approx(linear(32000), rel=1e-6)
+    assert estimates.groups(0, 0, 500, 1000) == pytest.approx(estimates.launch(1, 0), rel=1e-6)
 
 
 def test_host_tasks_take_no_time() -> None:

@@ -1,0 +1,109 @@
+"""The counted work of launches: operations by kind and bytes, as the analysis finds them for the launch itself.
+
+Counting takes one to three milliseconds a launch, so of a graph's launches only so many are counted; others of the same
+kernel get the counts of the one that is nearest in T f, in proportion, and say so. Where the analysis cannot tell
+(``Work.operations`` is empty), ``Work.reason`` says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from manycl.analysis.cost import Work
+from manycl.errors import ManyclError
+from manycl.graph.graph import Buffer, BufferArg, Launch, Version
+from manycl.model.history import KernelKey, kernel_key
+from manycl.model.work import work_of
+
+MOST = 64  # launches that are counted
+EACH = 8  # of one kernel
+PROPORTION = "in proportion to another launch of the kernel"
+
+
+class _Kind(NamedTuple):
+    """Launches of a kernel that are counted once."""
+
+    global_size: tuple[int, ...]
+    f: float
+    nbytes: int
+
+
+class Counts:
+    """The work of launches that use these buffers; each kind of launch is counted when it is first asked for."""
+
+    def __init__(self, buffers: Mapping[int, Buffer]) -> None:
+        self._buffers = buffers
+        self._found: dict[KernelKey, dict[_Kind, Work]] = {}
+        self._left = MOST
+
+    def work(self, launch: Launch, chosen: Launch | Version) -> Work:
+        """The work of a whole launch of an implementation. ``global_bytes`` is what it moves if it finds in a cache
+        whatever it has touched before: the bytes of its buffers, or those of all its accesses where these are fewer."""
+        plain = work_of(launch, chosen)
+        nbytes = buffer_bytes(self._buffers, launch)
+        kind = _Kind(chosen.global_size, plain.f, nbytes)
+        known = self._found.setdefault(kernel_key(chosen), {})
+        found = known.get(kind)
+        if found is None:
+            hopeless = any(not w.operations for w in known.values())
+            if self._left <= 0 or len(known) >= EACH or hopeless:
+                return _in_proportion(known.values(), plain, nbytes)
+            self._left -= 1
+            found = known[kind] = _counted(launch, chosen, plain, self._buffers, nbytes)
+        return found
+
+
+def buffer_bytes(buffers: Mapping[int, Buffer], launch: Launch) -> int:
+    """The bytes of the buffers that a launch reads, and of those it writes."""
+    nbytes = 0
+    for key in launch.reads:
+        nbytes += buffers[key].nbytes
+    for key in launch.writes:
+        nbytes += buffers[key].nbytes
+    return nbytes
+
+
+def _counted(launch: Launch, chosen: Launch | Version, plain: Work, buffers: Mapping[int, Buffer], nbytes: int) -> Work:
+    if not chosen.program.tree:  # facts that were made by hand
+        return replace(plain, global_bytes=nbytes, reason="there is no source to analyse")
+    from manycl.analysis.service import launched
+    from manycl.graph.known import known_launch
+
+    # where the driver chooses the work-groups, those of one work-item stand for them: few counts depend on it
+    local = chosen.local_size or (1,) * len(chosen.global_size)
+    version = Version(chosen.program, chosen.kernel, chosen.global_size, local, annotations=chosen.annotations)
+    sizes = {a.key: buffers[a.key].nbytes for a in launch.args if isinstance(a, BufferArg)}
+    try:
+        found = launched(chosen.program, chosen.kernel.name, known_launch(launch, sizes, version)).work()
+    except ManyclError as error:
+        return replace(plain, global_bytes=nbytes, reason=error.message)
+    if not found.operations:
+        return replace(plain, global_bytes=nbytes, reason=found.reason or "it does nothing")
+    return replace(
+        plain,
+        operations=found.operations,
+        global_bytes=min(nbytes, found.global_bytes),
+        local_bytes=found.local_bytes,
+        exact=found.exact,
+        reason=found.reason,
+    )
+
+
+def _in_proportion(known: Collection[Work], plain: Work, nbytes: int) -> Work:
+    """The work of a launch, from the one nearest in T f of others of its kernel."""
+    if not known:
+        return replace(plain, global_bytes=nbytes, reason="the graph has too many kinds of launches to count all")
+    near = min(known, key=lambda w: abs(math.log(w.cost / plain.cost)))
+    if not near.operations:
+        return replace(plain, global_bytes=nbytes, reason=near.reason)
+    factor, items = plain.cost / near.cost, plain.work_items / near.work_items
+    return replace(
+        plain,
+        operations={kind: n * factor for kind, n in near.operations.items()},
+        global_bytes=min(nbytes, near.global_bytes * items),
+        local_bytes=near.local_bytes * factor,
+        reason=PROPORTION,
+    )

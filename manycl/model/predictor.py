@@ -1,0 +1,216 @@
+"""How long a launch will take: of all models of a kernel on a device, the surest; and of its versions, the fastest.
+
+A launch that was measured on the device takes what it took (:mod:`manycl.model.history`). Another launch of a kernel
+that was measured takes what MKMD's regression or REPARA's interpolation says, whichever has the narrower bar: the
+error that it has had in predicting real runs, else in predicting its own samples from one another, and wider outside of
+them. Where there are too few measurements for either, the first guess (:mod:`manycl.model.prior`) is scaled by what the
+kernel took over its guess at other sizes on the device, else on other devices; so a kernel that does much more work
+than assumed looks expensive everywhere. Where there is nothing, there is the first guess.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
+
+from manycl.analysis.cost import Work
+from manycl.graph.graph import Buffer, Launch, Version
+from manycl.graph.versions import preferred
+from manycl.machine import Device, Machine
+from manycl.model.counts import Counts
+from manycl.model.history import History, Shape, identity, kernel_key, lone
+from manycl.model.prior import MEASURED, Correction, correction, prior, ratio, scaled
+from manycl.model.work import IMPOSSIBLE, Estimate, product, work_of
+
+_POOR = 9.0  # spread of a model's estimate from which on the scaled guess is looked at as well
+_OTHERS = 8  # launches that it is scaled by, the latest ones
+_INDEPENDENT = 4  # launches of a kernel from which on its models can contradict a single measurement
+
+
+class Row(NamedTuple):
+    """A launch on every device: the estimates, and which of its versions (index) they are for."""
+
+    estimates: tuple[Estimate, ...]
+    versions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A device, and how good first guesses for it are."""
+
+    device: Device
+    name: str  # its identity
+    measured: bool  # its numbers are measurements
+    seen: Correction
+
+    def guess(self, work: Work) -> Estimate:
+        return prior(work, self.device, measured=self.measured, seen=self.seen)
+
+
+class Predictor:
+    """The decision between the models, for one machine and history and for launches that use these buffers."""
+
+    def __init__(self, machine: Machine, history: History, buffers: Mapping[int, Buffer]) -> None:
+        self._history = history
+        self._counts = Counts(buffers)
+        self._places = []
+        for device in machine.devices:
+            name = identity(device)
+            measured = all("measured" in machine.notes.get(f"{device.name}.{n}", "") for n in MEASURED)
+            seen = correction(history.ratios(name).values())
+            self._places.append(_Place(device, name, measured, seen))
+
+    def row(self, launch: Launch) -> Row:
+        """The estimates of a launch for every device: of the version that is predicted to be the fastest there.
+
+        Without versions, the launch itself. Of several that a device may run, the one that it prefers
+        (:func:`manycl.graph.versions.preferred`) gives way only to one that is faster as measurements tell: first
+        guesses are too rough to tell versions apart.
+        """
+        if not launch.versions:
+            found = self._of(launch, launch, range(len(self._places)))
+            return Row(tuple(found.values()), (0,) * len(found))
+        orders = [preferred(launch.versions, p.device.kind) for p in self._places]
+        told = [
+            self._of(launch, version, [d for d, order in enumerate(orders) if v in order])
+            for v, version in enumerate(launch.versions)
+        ]
+        estimates, versions = [], []
+        for d, order in enumerate(orders):
+            best = order[0] if order else 0
+            for v in order[1:]:
+                if told[v][d].known and told[v][d].seconds < told[best][d].seconds:
+                    best = v
+            estimates.append(told[best].get(d, IMPOSSIBLE))
+            versions.append(best)
+        return Row(tuple(estimates), tuple(versions))
+
+    def _of(self, launch: Launch, chosen: Launch | Version, devices: Sequence[int]) -> dict[int, Estimate]:
+        """Of one implementation, by device."""
+        cases = [_Case(launch, chosen, self._places[d], self._history, self._counts) for d in devices]
+        return {d: _choose(i, cases) for i, d in enumerate(devices)}
+
+    def models(self, launch: Launch, chosen: Launch | Version, device: int) -> list[Estimate]:
+        """What each fitted model says of a launch on a device (without its slow-down), measured there or not."""
+        case = _Case(launch, chosen, self._places[device], self._history, self._counts)
+        return case.here.predictions(case.work) if case.here is not None else []
+
+    def guess(self, launch: Launch, chosen: Launch | Version, device: int) -> Estimate:
+        """The first guess, not corrected by what others were."""
+        place = self._places[device]
+        return prior(self._counts.work(launch, chosen), place.device, measured=place.measured)
+
+    def fixed(self, launch: Launch, chosen: Launch | Version, device: int) -> float | None:
+        """The part of a launch's time on a device that does not depend on the number of its work-groups (MKMD's e over
+        y), as the regression has it; None without one."""
+        case = _Case(launch, chosen, self._places[device], self._history, self._counts)
+        model = case.here.models()[0] if case.here is not None else None
+        if model is None:
+            return None
+        whole = model.seconds(case.work.work_items, case.work.cost)
+        return model.e / whole if whole > 0 else None
+
+
+class _Case:
+    """One implementation of a launch on one device: everything that is known of it."""
+
+    def __init__(
+        self, launch: Launch, chosen: Launch | Version, place: _Place, history: History, counts: Counts
+    ) -> None:
+        key = kernel_key(chosen)
+        self.place = place
+        self.work = work_of(launch, chosen)
+        self.shape = Shape(chosen.global_size, self.work.f)
+        self.here = history.on(key, place.name)
+        self.measured: Estimate | None = None
+        self.idle = 0
+        self._launch, self._implementation, self._counts = launch, chosen, counts
+        series = self.here.series.get(self.shape) if self.here is not None else None
+        if series is not None and series.count:
+            self.measured = series.estimate().times(place.device.slowdown)
+            self.idle = history.idle(key, self.shape, place.name)
+
+    @cached_property
+    def counted(self) -> Work:
+        """The work with its operations: looked up only where a first guess is wanted."""
+        return self._counts.work(self._launch, self._implementation)
+
+    @cached_property
+    def guess(self) -> Estimate:
+        return self.place.guess(self.counted)
+
+    @property
+    def solid(self) -> Estimate | None:
+        """What measurements of this very launch say, where there are several."""
+        return self.measured if self.measured is not None and self.measured.samples > 1 else None
+
+    @cached_property
+    def told(self) -> Estimate | None:
+        """What measurements of other launches of the kernel on the device say: the surest of the models and of the
+        guess scaled by them."""
+        if self.here is None:
+            return None
+        found: list[Estimate] = []
+        if self.measured is None or len(self.here.series) >= _INDEPENDENT:
+            found = [e.times(self.place.device.slowdown) for e in self.here.predictions(self.work)]
+        best = min((e.spread for e in found), default=math.inf)
+        if best > _POOR and (ratios := self._at_other_sizes()):
+            found.append(scaled(self.guess, self.place.device, ratios, "another size, scaled"))
+        return min(found, key=lambda e: e.spread, default=None)
+
+    @property
+    def known(self) -> Estimate | None:
+        return self.solid or self.told or self.measured
+
+    def _at_other_sizes(self) -> list[float]:
+        """Measured over guessed at the sizes that were measured on the device."""
+        out = []
+        device = self.place.device
+        known = self.here.series if self.here is not None else {}
+        for shape, series in islice(reversed(known.items()), _OTHERS):
+            if shape != self.shape and series.count:
+                guess = self.place.guess(_resized(self.counted, shape))
+                found = ratio(series.typical * device.slowdown, guess, device)
+                if found is not None:
+                    out.append(found)
+        return out
+
+
+def _resized(work: Work, shape: Shape) -> Work:
+    """The work of the same kernel at another size, in proportion."""
+    items = product(shape.global_size)
+    factor = items * shape.f / work.cost
+    return replace(
+        work,
+        work_items=items,
+        work_groups=max(1, round(work.work_groups * items / work.work_items)) if work.work_groups else 0,
+        f=shape.f,
+        operations={kind: n * factor for kind, n in work.operations.items()},
+        global_bytes=work.global_bytes * items / work.work_items,
+    )
+
+
+def _choose(index: int, cases: Sequence[_Case]) -> Estimate:
+    case = cases[index]
+    if (solid := case.solid) is not None:
+        return solid
+    otherwise = case.told or _from_others(index, cases)
+    if case.measured is None:
+        return otherwise or case.guess
+    return case.measured if otherwise is None else lone(case.measured, otherwise, case.idle)
+
+
+def _from_others(index: int, cases: Sequence[_Case]) -> Estimate | None:
+    """The guess, scaled by what the launch took on other devices."""
+    ratios = []
+    for i, case in enumerate(cases):
+        if i != index and (known := case.known) is not None:
+            found = ratio(known.seconds, case.guess, case.place.device)
+            if found is not None:
+                ratios.append(found)
+    case = cases[index]
+    return scaled(case.guess, case.place.device, ratios, "another device, scaled") if ratios else None
