@@ -6,11 +6,11 @@ shares sought are a fixed point of F. Three methods:
 
 - ``fixed_point``: x := F(x) (Section 5.2);
 - ``broyden``: the zero of x - F(x) by Broyden's method, which learns how f depends on the shares (Section 5.2);
-- ``edges``: ours. Devices run neighbouring ranges, so a device's time depends on the two cuts that bound its range and on
-  nothing else. What a group costs at either end is learned by the secant of that sparse Jacobian (L. K. Schubert,
+- ``edges``: ours. Devices run neighbouring ranges, so a device's time depends on the two cuts that bound its range and
+  on nothing else. What a group costs at either end is learned by the secant of that sparse Jacobian (L. K. Schubert,
   *Modification of a quasi-Newton method for nonlinear equations with a sparse Jacobian*, Math. Comp. 24, 1970), and
-  Newton's step moves the cuts to where all end together. It knows about costs that depend on where a range lies.
-  Its first step, when nothing is learned yet, is F's, with the launch overhead left out of f.
+  Newton's step moves the cuts to where all end together. So it knows that costs depend on where a range lies. Its first
+  step, when nothing is learned yet, is F's, with the launch overhead left out of f.
 
 All are damped: nothing moves for a gain below the dead band, a measurement far from what was foreseen is refused once,
 and shares that were measured and were no better are not taken again. Values are frozen and functions pure.
@@ -55,9 +55,9 @@ class Granularity:
     ``once``: seconds that a launch takes beside its groups; ``each``: seconds a group, on average, as last measured (or
     estimated); ``ends``: what a group costs at the first and last group of the range, over ``each``. ``seconds`` and
     ``before``: the last execution's accepted times (empty: there was none) and shares. ``inverse``, ``residual``:
-    Broyden's, over all devices. ``least``: groups below which a device gets none. ``unrest``: how far, as a part of them,
-    times have been from what was foreseen. ``doubted``: devices whose last measurement was refused. ``pending``: a small
-    gain was foreseen and waits to be confirmed. ``vain``: moves in a row that made nothing better.
+    Broyden's, over all devices. ``least``: groups below which a device gets none. ``unrest``: how far, as a part of
+    them, times have been from what was foreseen. ``doubted``: devices whose last measurement was refused. ``pending``:
+    a small gain was foreseen and waits to be confirmed. ``vain``: moves in a row that made nothing better.
     """
 
     shares: tuple[int, ...]
@@ -276,8 +276,8 @@ def _level(groups: int, once: Sequence[float], each: Sequence[float]) -> list[fl
 
 
 def _broyden(g: Granularity) -> tuple[list[float], Granularity]:
-    """The good Broyden method on x - F(x), with the inverse Jacobian kept; the unit matrix, with which a step is F's, where
-    it leads astray."""
+    """The good Broyden method on x - F(x), with the inverse Jacobian kept; the unit matrix, with which a step is F's,
+    where it leads astray."""
     count, groups = len(g.shares), g.groups
     rates = [1.0 / (g.each[i] + g.once[i] / max(n, 1)) for i, n in enumerate(g.shares)]
     total = sum(rates)

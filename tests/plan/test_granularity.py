@@ -181,8 +181,8 @@ def test_one_outlier_changes_nothing(method: str) -> None:
 @pytest.mark.parametrize("method", ["edges", "fixed_point"])
 @pytest.mark.parametrize("devices", [2, 3, 4])
 def test_a_drifting_load_is_followed(method: str, devices: int) -> None:
-    """A cluster wanders through the groups, as in Libsplit's Figure 5: from the third execution on the slowest device is
-    within 10 % of the mean (of F itself, which knows nothing of where groups cost more: 20 %)."""
+    """A cluster wanders through the groups, as in Libsplit's Figure 5: from the third execution on the slowest device
+    is within 10 % of the mean (of F itself, which knows nothing of where groups cost more: 20 %)."""
     speeds = [4.0, 3.0, 2.5, 1.0][:devices]
     groups = 4096
     g = start(groups, [0.0] * devices, [1.0 / s for s in speeds], method=method)
