@@ -67,6 +67,11 @@ class ModelEstimates:
         that the device may run (:meth:`manycl.model.predictor.Predictor.row`)."""
         return self._rows[node].versions[device]
 
+    def fastest(self, launch: Launch, device: int) -> int:
+        """The same for a launch like one of the graph's; -1 where there is none."""
+        row = self._kinds.get(launch_kind(launch))
+        return -1 if row is None else row.versions[device]
+
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         """Seconds to move ``nbytes`` from a memory to another when nothing else moves."""
         return self._transfers.seconds(nbytes, source, target)
@@ -104,10 +109,21 @@ class ModelEstimates:
             out.append(found)
         return out
 
-    @cached_property
+    @property
     def _rows(self) -> list[Row]:
-        """Per node, what is predicted for each device; found out once per kind of launch."""
+        """Per node, what is predicted for each device."""
+        return self._table[0]
+
+    @property
+    def _kinds(self) -> dict[object, Row]:
+        """The same per kind of launch, whatever its buffers."""
+        return self._table[1]
+
+    @cached_property
+    def _table(self) -> tuple[list[Row], dict[object, Row]]:
+        """Both; found out once per kind of launch and bytes."""
         buffers, predictor = self._graph.buffers, self._predictor
+        found: dict[object, Row] = {}
         kinds: dict[object, Row] = {}
         devices = len(self._machine.devices)
         nothing = Row((NOTHING,) * devices, (0,) * devices)
@@ -116,12 +132,13 @@ class ModelEstimates:
             if not isinstance(task, Launch):
                 rows.append(nothing)
                 continue
-            kind = (launch_kind(task), buffer_bytes(buffers, task))
-            row = kinds.get(kind)
+            kind = launch_kind(task)
+            size = (kind, buffer_bytes(buffers, task))
+            row = found.get(size)
             if row is None:
-                row = kinds[kind] = predictor.row(task)
+                row = found[size] = kinds[kind] = predictor.row(task)
             rows.append(row)
-        return rows
+        return rows, kinds
 
 
 def launch_kind(launch: Launch) -> tuple[object, ...]:

@@ -229,6 +229,9 @@ class History:
         self._kernels: dict[KernelKey, _Kernel] = {}
         self._ratios: dict[str, dict[KernelKey, float]] = {}
         self._run = 0
+        self.unable: set[tuple[KernelKey, str]] = set()
+        """Versions that another one ran instead of (it does not build, or its work-groups are too large), and the
+        device. Not stored: another session tries again."""
 
     def next_run(self) -> None:
         """What is observed from now on belongs to another run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from manycl.graph.graph import Graph, Launch, Version
+from manycl.graph.versions import preferred
 from manycl.machine import Device, Machine
 from manycl.model.estimate import launch_kind
 from manycl.model.history import PRIOR, History, KernelKey, Shape, identity, kernel_key
@@ -44,6 +45,8 @@ def learn(
         if known is None:
             known = seen[kind] = kernel_key(chosen), Shape(chosen.global_size, work_of(launch, chosen).f)
             here = history.on(known[0], names[device])
+            if launch.versions:
+                _note_unable(history, launch, chosen, place)
             if here is None:
                 _compare_guess(history, known[0], place, predictor.guess(launch, chosen, device), alone)
             elif comparisons < _COMPARED and known[1] not in here.series:
@@ -52,6 +55,18 @@ def learn(
                     model = found.source.partition(",")[0]
                     history.compare(known[0], names[device], model, found.seconds, alone)
         history.observe(*known, names[device], alone)
+
+
+def _note_unable(history: History, launch: Launch, ran: Launch | Version, device: Device) -> None:
+    """A version that the device prefers and that has never run there would have been tried first
+    (:meth:`manycl.model.predictor.Predictor.row`): where another one ran, it could not."""
+    name = identity(device)
+    for index in preferred(launch.versions, device.kind):
+        if launch.versions[index] is ran:
+            return
+        key = kernel_key(launch.versions[index])
+        if history.on(key, name) is None:
+            history.unable.add((key, name))
 
 
 def _compare_guess(history: History, key: KernelKey, device: Device, guess: Estimate, seconds: float) -> None:

@@ -67,14 +67,14 @@ class Predictor:
     def row(self, launch: Launch) -> Row:
         """The estimates of a launch for every device: of the version that is predicted to be the fastest there.
 
-        Without versions, the launch itself. Of several that a device may run, the one that it prefers
-        (:func:`manycl.graph.versions.preferred`) gives way only to one that is faster as measurements tell: first
-        guesses are too rough to tell versions apart.
+        Without versions, the launch itself. Of several that a device can run, the one that it prefers
+        (:func:`manycl.graph.versions.preferred`) gives way only to one that is faster as measurements of both tell:
+        first guesses are too rough to tell versions apart.
         """
         if not launch.versions:
             found = self._of(launch, launch, range(len(self._places)))
             return Row(tuple(found.values()), (0,) * len(found))
-        orders = [preferred(launch.versions, p.device.kind) for p in self._places]
+        orders = [self._able(launch, p) for p in self._places]
         told = [
             self._of(launch, version, [d for d, order in enumerate(orders) if v in order])
             for v, version in enumerate(launch.versions)
@@ -83,11 +83,17 @@ class Predictor:
         for d, order in enumerate(orders):
             best = order[0] if order else 0
             for v in order[1:]:
-                if told[v][d].known and told[v][d].seconds < told[best][d].seconds:
+                now, other = told[best][d], told[v][d]
+                if now.known and other.known and other.seconds < now.seconds:
                     best = v
             estimates.append(told[best].get(d, IMPOSSIBLE))
             versions.append(best)
         return Row(tuple(estimates), tuple(versions))
+
+    def _able(self, launch: Launch, place: _Place) -> list[int]:
+        """The versions that a device may run, without those that it was seen to be unable to."""
+        order, unable = preferred(launch.versions, place.device.kind), self._history.unable
+        return [v for v in order if (kernel_key(launch.versions[v]), place.name) not in unable]
 
     def _of(self, launch: Launch, chosen: Launch | Version, devices: Sequence[int]) -> dict[int, Estimate]:
         """Of one implementation, by device."""

@@ -60,6 +60,8 @@ class Programs:
         self._kernels: list[dict[tuple[int, str], KernelObject]] = [{} for _ in devices]
         self._alive: dict[int, ProgramFacts] = {}  # keeps the id of every program that _kernels is keyed by
         self._chosen: list[dict[tuple[Any, ...], int | SourceError]] = [{} for _ in devices]
+        self.prefer: Callable[[Launch, int], int] = lambda launch, device: -1
+        """Which version (index) of a launch a device shall run if it can (-1: what it prefers itself)."""
 
     def build(self, programs: Iterable[ProgramFacts], devices: Iterable[int]) -> None:
         """Build what is not built yet, several at once (building releases the GIL)."""
@@ -93,18 +95,19 @@ class Programs:
         return found
 
     def version(self, launch: Launch, device: int) -> Version:
-        """Which of a launch's versions a device runs: of those that it can, the first in order of preference.
+        """Which of a launch's versions a device runs: the one that ``prefer`` names, else, of those that it can, the
+        first in order of preference.
 
         The ones before it, which do not build there or whose work-groups are too large, are warned about, once. Raises
         SourceError where none is left.
         """
-        versions = launch.versions
-        key = tuple((id(v.program), v.kernel.name, v.kinds, v.local_size) for v in versions)
+        versions, first = launch.versions, self.prefer(launch, device)
+        key = (first, *((id(v.program), v.kernel.name, v.kinds, v.local_size) for v in versions))
         chosen = self._chosen[device].get(key)
         if chosen is None:
             self._alive.update((id(v.program), v.program) for v in versions)
             try:
-                chosen = self._choose(launch, device)
+                chosen = self._choose(launch, device, first)
             except SourceError as error:
                 chosen = error
             self._chosen[device][key] = chosen
@@ -112,11 +115,12 @@ class Programs:
             raise chosen
         return versions[chosen]
 
-    def _choose(self, launch: Launch, device: int) -> int:
+    def _choose(self, launch: Launch, device: int, first: int) -> int:
         name, kind = self._machine.devices[device].name, self._machine.devices[device].kind
         faults: list[str] = []
         diagnostics: list[Diagnostic] = []
-        for index in preferred(launch.versions, kind):
+        order = preferred(launch.versions, kind)
+        for index in sorted(order, key=lambda i: i != first):
             version = launch.versions[index]
             words = f"kernel {version.kernel.name} ({version.program.path}:{version.kernel.line})"
             try:
