@@ -5,13 +5,14 @@ The judge (``plan/verify.py``) and the replay of plans (``run/replay.py``) share
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
-from manycl.plan.problem import Problem
+from manycl.plan.problem import Part, Problem
 
 INITIAL = -1
 
@@ -117,11 +118,11 @@ class Contents:
     def _walk(self) -> None:
         graph, problem = self._problem.graph, self._problem
         now: dict[int, tuple[Piece, ...]] = {}
-        for key, places in problem.valid.items():
-            if places and key in graph.buffers:
-                first = Piece(0, graph.buffers[key].nbytes, INITIAL, frozenset(places), ())
-                now[key] = (first,)
-                self._made[key, INITIAL] = [first]
+        for key in graph.buffers:
+            first = tuple(Piece(p.low, p.high, INITIAL, p.memories, ()) for p in problem.initial(key))
+            if first:
+                now[key] = first
+                self._made[key, INITIAL] = list(first)
         for node, task in enumerate(graph.nodes):
             self._before.append({key: now[key] for key in {*task.reads, *task.writes} if key in now})
             for key in task.writes:
@@ -129,6 +130,25 @@ class Contents:
                 self._made[key, node] = new
                 self._writers.setdefault(key, []).append(node)
                 now[key] = _over(now.get(key, ()), new)
+        self._after = now
+
+    def left(self) -> dict[int, tuple[Part, ...]]:
+        """Where every byte is when the plan has ended: of each buffer, the parts and the memories that hold them."""
+        return {key: self._left(key, pieces) for key, pieces in self._after.items() if pieces}
+
+    def _left(self, key: int, pieces: Sequence[Piece]) -> tuple[Part, ...]:
+        moves = [m for m in self._plan.moves if m.buffer == key and m.partial < 0]
+        out: list[Part] = []
+        for piece in pieces:
+            mine = [m for m in moves if m.writer == piece.writer and m.low < piece.high and piece.low < m.high]
+            edges = {piece.low, piece.high, *(e for m in mine for e in (m.low, m.high) if piece.low < e < piece.high)}
+            for low, high in pairwise(sorted(edges)):
+                copied = {m.target for m in mine if m.low <= low and high <= m.high}
+                part = Part(low, high, piece.memories | copied)
+                if out and out[-1].high == low and out[-1].memories == part.memories:
+                    part = Part(out.pop().low, high, part.memories)
+                out.append(part)
+        return tuple(out)
 
     def _written(self, node: int, key: int) -> list[Piece]:
         """What the node's assignments leave in a buffer."""

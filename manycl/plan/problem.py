@@ -6,13 +6,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, HostTask
 from manycl.machine import Device, Machine
 from manycl.plan.plan import Assignment
 from manycl.plan.split import Split
+
+
+class Part(NamedTuple):
+    """Bytes ``low`` … ``high - 1`` of a buffer are valid in these memories."""
+
+    low: int
+    high: int
+    memories: frozenset[int]
 
 
 class Estimates(Protocol):
@@ -44,6 +52,9 @@ class Problem:
     ``splits[n]`` says how node n may be split into ranges of work-groups (absent: it may not). ``fixed`` is a partial
     schedule: assignments that every plan keeps as they are, all those of a node or none, those of a node's
     predecessors among them. What a fixed node needed has been brought; ``valid`` is the state before it.
+
+    ``parts[b]``, of a buffer that is not valid as a whole anywhere: from which byte up to which it is valid in which
+    memories, in order; plans with moves follow them, others go by ``valid[b]``.
     """
 
     graph: Graph
@@ -56,6 +67,14 @@ class Problem:
     handover: float = 50e-6
     splits: Mapping[int, Split] = field(default_factory=dict)
     fixed: tuple[Assignment, ...] = ()
+    parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
+
+    def initial(self, key: int) -> tuple[Part, ...]:
+        """Where the contents of a buffer are at the start, part by part (none: they are undefined)."""
+        places = self.valid.get(key)
+        if key in self.parts:
+            return self.parts[key]
+        return (Part(0, self.graph.buffers[key].nbytes, places),) if places else ()
 
     def allowed(self, node: int) -> tuple[int, ...]:
         """Indices of the devices that may run the node as a whole: those it prefers that can run it, and have the

@@ -27,11 +27,10 @@ class Segments:
     """``of[key]``: a buffer's segments in order; no entry: its contents are undefined."""
 
     def __init__(self, problem: Problem) -> None:
-        buffers = problem.graph.buffers
         self.of: dict[int, list[Segment]] = {
-            key: [Segment(0, buffers[key].nbytes, INITIAL, dict.fromkeys(places, INITIAL))]
-            for key, places in problem.valid.items()
-            if places and key in buffers
+            key: [Segment(p.low, p.high, INITIAL, dict.fromkeys(p.memories, INITIAL)) for p in parts]
+            for key in problem.graph.buffers
+            if (parts := problem.initial(key))
         }
         self._old: list[tuple[int, list[Segment] | None]] = []
 

@@ -4,6 +4,7 @@
 def load() -> None:
     """Register them all (idempotent)."""
     from manycl.plan.policies import (  # noqa: F401
+        adaptive,
         auto,
         balance,
         clustering,

@@ -1,0 +1,262 @@
+"""``adaptive``: kernels divided among all devices, each time by what the last times took (``plan/granularity.py``).
+
+P. Huchant, M.-C. Counilh and D. Barthou, *Automatic OpenCL Task Adaptation for Heterogeneous Architectures*, Euro-Par
+2016, Section 5, for several devices and whole graphs: kernels that hand parts of buffers to each other are cut at the
+same places (``plan/families.py``). No profile or training: the first execution is divided by the estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from manycl.errors import PolicyError
+from manycl.graph.graph import Graph, HostTask, Launch
+from manycl.machine import HOST
+from manycl.plan.families import Family, families
+from manycl.plan.granularity import DEAD_BAND, METHODS, Granularity, adapted, cuts, start
+from manycl.plan.placement import Placement
+from manycl.plan.plan import Plan
+from manycl.plan.policies.mkmd_coarse import Table, as_plan, look_up, place, priorities, weights
+from manycl.plan.policy import register
+from manycl.plan.problem import Problem
+from manycl.plan.rank import priority_order
+
+WORTH = 0.05
+"""A kernel is divided if that is foreseen to gain this part of its time on the best device."""
+TRIED = 10.0
+"""A kernel whose estimate is longer than this many handovers is divided once whatever the estimates say of its gain."""
+MOST_CHUNKS = 2048
+"""With more work-groups than this a device gets several at least: what one more or less gains is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """What is known of a family: its members, the devices that may run it (indices; none: it fits into no memory), how
+    its groups are dealt out to them, the seconds that a group of the leader costs each beside its kernels (what moves
+    every time), and what dividing costs once. ``whole``: the one of ``devices`` that has all groups, since dividing
+    them does not pay (-1: it does)."""
+
+    family: Family
+    devices: tuple[int, ...]
+    granularity: Granularity
+    beside: tuple[float, ...]
+    overhead: float = 0.0
+    whole: int = -1
+
+    def cuts(self) -> tuple[int, ...]:
+        """Of the leader's groups, by device."""
+        if self.whole < 0:
+            return cuts(self.granularity)
+        groups = self.granularity.groups
+        return (0,) * (self.whole + 1) + (groups,) * (len(self.devices) - self.whole)
+
+    def judged(self, alone: float = 0.0) -> _Course:
+        """Divided or whole, whatever is foreseen to be shorter; ``alone``: what it took as a whole (0: not known)."""
+        g = self.granularity
+        together = max(g.foreseen(i, n) for i, n in enumerate(g.shares) if n) + self.overhead
+        single = [o + e * g.groups for o, e in zip(g.once, g.each, strict=True)]
+        best = single.index(min(single)) if self.whole < 0 else self.whole
+        worth = WORTH if self.whole < 0 else 2.0 * WORTH  # what was given up must promise more
+        divided = together < (1.0 - worth) * (alone or single[best]) and sum(1 for n in g.shares if n) > 1
+        return replace(self, whole=-1 if divided else best)
+
+
+@register("adaptive")
+class Adaptive:
+    """Keeps what it learns as long as it lives, by kernel and call site, so one object is used for all repetitions:
+    ``plan`` before an execution, ``observe`` after it. ``settled``: the last plan is still the right one.
+
+    Options: ``method`` (``edges``, ``fixed_point``, ``broyden``), ``first`` (``estimates`` or ``uniform``), ``least``
+    (work-groups of a kernel's leader that a device gets at least), ``band`` (part of the time that a change must gain).
+    """
+
+    def __init__(self) -> None:
+        self._courses: dict[Hashable, _Course] = {}
+        self._of: dict[int, tuple[Graph, tuple[Hashable, ...]]] = {}
+        self.settled = False
+
+    def plan(self, problem: Problem) -> Plan:
+        """Raises PolicyError for options that there are not, and for nodes that no device can run."""
+        options = _options(problem)
+        table = look_up(problem)
+        names = _names(problem.graph)
+        used: dict[int, tuple[_Course, Sequence[int]]] = {}
+        keys: list[Hashable] = []
+        for family in families(problem):
+            key = tuple(names[m.node] for m in family.members)
+            course = self._courses.get(key)
+            if course is None or course.granularity.groups != family.leader.groups:
+                course = _begin(problem, table, family, options)
+            else:
+                course = replace(course, family=family)  # the nodes' numbers are this graph's
+            self._courses[key] = course
+            keys.append(key)
+            at = course.cuts()
+            for member in family.members:
+                used[member.node] = course, member.cuts(at)
+        self._of[id(problem.graph)] = problem.graph, tuple(keys)
+        self.settled = True
+        placement = Placement(problem, table.rows)
+        fixed = {a.node for a in problem.fixed}
+        for node in priority_order(problem.graph, priorities(problem, weights(table))):
+            if node in fixed:
+                continue
+            if node in used:
+                _divide(placement, table, node, *used[node])
+            else:
+                place(placement, table, node)
+        return as_plan(problem, placement, "adaptive", shares=[list(c.granularity.shares) for c, _ in used.values()])
+
+    def observe(self, graph: Graph, durations: Iterable[tuple[int, int, float]]) -> bool:
+        """What an execution of a graph planned here took: (node, device, seconds), several of a node on a device add
+        up. Whether the next one should be divided otherwise; then ``settled`` is false until it is planned."""
+        known = self._of.get(id(graph))
+        if known is None:
+            return False
+        taken: dict[tuple[int, int], float] = {}
+        for node, device, seconds in durations:
+            taken[node, device] = taken.get((node, device), 0.0) + seconds
+        for key in known[1]:
+            course = self._courses[key]
+            after = self._courses[key] = _after(course, taken)
+            if after is not course and after.cuts() != course.cuts():
+                self.settled = False
+        return not self.settled
+
+    def shares(self, graph: Graph) -> dict[int, dict[int, int]]:
+        """How the work-groups of every node that is divided are dealt out: groups by device (index)."""
+        out: dict[int, dict[int, int]] = {}
+        for key in self._of[id(graph)][1]:
+            course = self._courses[key]
+            at = course.cuts()
+            for member in course.family.members:
+                bounds = pairwise(member.cuts(at))
+                out[member.node] = {d: b - a for d, (a, b) in zip(course.devices, bounds, strict=True) if b > a}
+        return out
+
+
+def _after(course: _Course, taken: dict[tuple[int, int], float]) -> _Course:
+    """The family after an execution; as it was where that was not measured on all devices that it used."""
+    g = course.granularity
+    at = course.cuts()
+    total = [0.0] * len(course.devices)
+    for member in course.family.members:
+        for i, (a, b) in enumerate(pairwise(member.cuts(at))):
+            if b > a and course.devices:
+                seconds = taken.get((member.node, course.devices[i]), 0.0)
+                if seconds <= 0.0:
+                    return course
+                total[i] += seconds
+    if course.whole >= 0:
+        return course.judged(sum(total)) if course.devices else course
+    for i, n in enumerate(g.shares):
+        total[i] += course.beside[i] * n
+    return replace(course, granularity=adapted(g, total)).judged()
+
+
+def _begin(problem: Problem, table: Table, family: Family, options: _Options) -> _Course:
+    """The first division: by the estimates, which may be far from true; so only brief kernels stay whole untried."""
+    places = [dict(table.places[m.node]) for m in family.members]
+    devices = tuple(d for d in sorted(places[0]) if all(p.get(d) == 0 for p in places))
+    if not devices:  # it fits into no device's memory as a whole: in ranges, one after another
+        return _Course(family, (), start(family.leader.groups, [0.0], [1.0]), (0.0,), whole=0)
+    once, each = [], []
+    groups = family.leader.groups
+    for d in devices:
+        first = sum(problem.range_seconds(m.node, d, 1) for m in family.members)
+        whole = sum(table.rows[m.node][d] for m in family.members)
+        overhead = min(problem.machine.devices[d].launch_overhead * len(family.members), 0.5 * first)
+        once.append(overhead)
+        each.append((whole - overhead) / groups)
+    beside = _beside(problem, family, devices)
+    total = [e + b for e, b in zip(each, beside, strict=True)]
+    least = max(options.least, -(-groups // MOST_CHUNKS))
+    g = start(groups, once, total, method=options.method, least=least, uniform=options.uniform, dead_band=options.band)
+    overhead = problem.handover * len(family.members)
+    course = _Course(family, devices, g, beside, overhead)
+    brief = min(o + groups * e for o, e in zip(once, total, strict=True)) < TRIED * overhead
+    return course.judged() if brief and not options.uniform else course
+
+
+def _beside(problem: Problem, family: Family, devices: Sequence[int]) -> tuple[float, ...]:
+    """Seconds that a group of the leader costs each device in transfers of every repetition: slices that host functions
+    or kernels outside of the family write or read, and slices that members read as a whole."""
+    inside = {m.node for m in family.members}
+    moved = dict.fromkeys(devices, 0.0)
+    nodes = problem.graph.nodes
+    for m in family.members:
+        for key, part in problem.splits[m.node].slices.items():
+            nbytes = part.stride / m.scale
+            down = key in nodes[m.node].writes and any(
+                key in task.reads and (n not in inside or key not in problem.splits[n].slices)
+                for n, task in enumerate(nodes)
+            )
+            up = key in nodes[m.node].reads and any(
+                key in task.writes and (isinstance(task, HostTask) or n not in inside) for n, task in enumerate(nodes)
+            )
+            for d in devices:
+                memory = problem.machine.devices[d].memory
+                if memory != HOST:
+                    large = 1 << 24  # the latency is not what a group costs
+                    rate = problem.estimates.transfer(large, HOST, memory) / large
+                    moved[d] += (down + up) * nbytes * rate
+    return tuple(moved[d] for d in devices)
+
+
+def _divide(placement: Placement, table: Table, node: int, course: _Course, at: Sequence[int]) -> None:
+    """Place a node's ranges, each on its device; whole where one device has all of it."""
+    ranges = [(d, a, b - a) for d, (a, b) in zip(course.devices, pairwise(at), strict=False) if b > a]
+    if not ranges:
+        place(placement, table, node)
+        return
+    if len(ranges) == 1:
+        placement.complete(node, [placement.take(placement.fit(node, ranges[0][0]))])
+        return
+    ranges.sort(key=lambda r: -r[2])  # partial results, if there are any, are merged where most is
+    placement.complete(node, [placement.take(placement.fit(node, *r)) for r in ranges])
+
+
+def _names(graph: Graph) -> list[Hashable]:
+    """A name for the call site of every node: kernel, sizes, and how many like it come before it."""
+    count: dict[Hashable, int] = {}
+    out: list[Hashable] = []
+    for task in graph.nodes:
+        name: Hashable = task.name
+        if isinstance(task, Launch):
+            name = (task.program.source, task.kernel.name, task.global_size, task.local_size)
+        count[name] = count.get(name, -1) + 1
+        out.append((name, count[name]))
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    method: str
+    uniform: bool
+    least: int
+    band: float
+
+
+def _options(problem: Problem) -> _Options:
+    given = problem.options
+    known = ("method", "first", "least", "band")
+    for name in given:
+        if name not in known:
+            raise PolicyError(f"adaptive: there is no option {name!r}", hint=f"options: {', '.join(known)}")
+    method, first = given.get("method", METHODS[0]), given.get("first", "estimates")
+    least, band = given.get("least", "1"), given.get("band", str(DEAD_BAND))
+    if method not in METHODS:
+        raise PolicyError(f"adaptive: option method={method}: expected one of {', '.join(METHODS)}")
+    if first not in ("estimates", "uniform"):
+        raise PolicyError(f"adaptive: option first={first}: expected estimates or uniform")
+    if not least.isdigit() or int(least) < 1:
+        raise PolicyError(f"adaptive: option least={least}: expected a number from 1 on")
+    try:
+        part = float(band)
+    except ValueError:
+        part = -1.0
+    if not 0.0 <= part < 1.0:
+        raise PolicyError(f"adaptive: option band={band}: expected a number from 0 to 1")
+    return _Options(method, first == "uniform", int(least), part)

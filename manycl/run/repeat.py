@@ -1,0 +1,75 @@
+"""A graph that runs again and again on the simulated machine, while a policy learns from what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from manycl.plan.contents import Contents
+from manycl.plan.plan import WHOLE, Plan
+from manycl.plan.policies.adaptive import Adaptive
+from manycl.plan.policy import StaticPolicy
+from manycl.plan.problem import Estimates, Problem
+from manycl.run.disturbance import Disturbance
+from manycl.run.replay import replay
+from manycl.trace import KernelEvent, Trace
+
+Truth = Callable[[int, int, int, int, int], float]
+"""``truth(repetition, node, device, first, count)``: seconds that a range really takes, in work-groups."""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """One of the repetitions: its problem (what is where when it begins), plan and trace."""
+
+    problem: Problem
+    plan: Plan
+    trace: Trace
+
+
+class _Real:
+    """Estimates that say what a plan's ranges really take: every device has one range of a node at most."""
+
+    def __init__(self, known: Estimates, plan: Plan, problem: Problem, truth: Truth, turn: int) -> None:
+        self.transfer = known.transfer
+        self._first = {(a.node, a.device): a.first for a in plan.assignments if a.dimension != WHOLE}
+        self._problem, self._truth, self._turn = problem, truth, turn
+
+    def launch(self, node: int, device: int) -> float:
+        return self._truth(self._turn, node, device, 0, self._all(node))
+
+    def groups(self, node: int, device: int, count: int) -> float:
+        first = self._first.get((node, device), 0)
+        return self._truth(self._turn, node, device, first, count or self._all(node))
+
+    def _all(self, node: int) -> int:
+        split = self._problem.splits.get(node)
+        return 1 if split is None else split.groups
+
+
+def repetitions(
+    problem: Problem, policy: StaticPolicy, truth: Truth, *, disturbance: Disturbance | None = None
+) -> Iterator[Repetition]:
+    """Plan with what is known, replay with what is true, and let the policy see what it took: without end.
+
+    Data stay where a repetition leaves them. The noise of a disturbance is another in every repetition.
+    """
+    turn = 0
+    while True:
+        plan = policy.plan(problem)
+        real = replace(problem, estimates=_Real(problem.estimates, plan, problem, truth, turn))
+        with_noise = None if disturbance is None else replace(disturbance, seed=disturbance.seed * 7919 + turn)
+        trace = replay(real, plan, disturbance=with_noise)
+        yield Repetition(problem, plan, trace)
+        if isinstance(policy, Adaptive):
+            devices = {name: i for i, name in enumerate(trace.devices)}
+            events = (e for e in trace.events if isinstance(e, KernelEvent))
+            policy.observe(problem.graph, [(e.node, devices[e.device], e.end - e.start) for e in events])
+        left = Contents(plan, problem).left()
+        held = {key: frozenset.intersection(*(p.memories for p in parts)) for key, parts in left.items()}
+        problem = replace(
+            problem,
+            valid={key: places or left[key][0].memories for key, places in held.items()},
+            parts={key: left[key] for key, places in held.items() if not places},
+        )
+        turn += 1
