@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from manycl import __version__
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.configure(sub)
         sub.set_defaults(run=module.run)
     args = parser.parse_args(words)
+    formatted, warnings.formatwarning = warnings.formatwarning, _warning
     try:
         return int(args.run(args))
     except ManyclError as error:
@@ -69,3 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"manycl: {error}", file=sys.stderr)
         return 2
+    finally:
+        warnings.formatwarning = formatted
+
+
+def _warning(message: Warning | str, *_: object) -> str:
+    """One line, as all other messages; where in the code it was raised helps nobody here."""
+    return f"manycl: warning: {message}\n"

@@ -6,13 +6,9 @@ import argparse
 import json
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from manycl import flags
 from manycl.cli import options
-
-if TYPE_CHECKING:
-    from manycl.machine import Machine
 
 HELP = "predict what a policy would do with an application, on this machine or one described in a file"
 _EPILOG = """\
@@ -20,7 +16,7 @@ examples:
   manycl plan examples/transformer.json -D H=8 --devices cpu/2 --policy heft
   manycl plan app.json --machine paper.toml --policy clustering --option resident=1 --gantt plan.html
   manycl plan app.json --policy my_policies.py:mine --save plan.json
-times of kernels that were never measured are first guesses (docs/policies.md)
+the table says which times are measured, and which are predicted by what (docs/models.md); manycl profile measures
 exit status: 0 done, 2 bad input or an impossible plan
 """
 
@@ -39,9 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from manycl.front.load import load_application
-    from manycl.machine import HOST
-    from manycl.model.estimate import ModelEstimates
-    from manycl.plan.problem import Problem, queue_counts
+    from manycl.front.planning import described_machine, problem_of, this_machine
+    from manycl.report.sources import sources, table
     from manycl.report.summary import summarise
     from manycl.run.simulate import plan_with
 
@@ -53,16 +48,10 @@ def run(args: argparse.Namespace) -> int:
     application = load_application(args.application, options.pairs(args.define, "-D"), kernel_folders=args.kernels)
     for warning in application.warnings:
         print(f"manycl: warning: {warning}", file=sys.stderr)
-    graph, machine = application.graph, _machine(args)
-    defined = (key for key, contents in application.contents.items() if contents.kind != "undefined")
-    problem = Problem(
-        graph=graph,
-        machine=machine,
-        estimates=ModelEstimates(graph, machine),
-        queues=queue_counts(machine, {**application.queues, **options.queue_counts(args.queues)}),
-        valid={key: frozenset({HOST}) for key in defined},
-        options=options.pairs(args.option, "--option"),
-    )
+    place = described_machine(args.machine) if args.machine else this_machine(args.devices)
+    wanted = options.queue_counts(args.queues), options.pairs(args.option, "--option")
+    problem, estimates = problem_of(application, place, *wanted)
+    graph = application.graph
     begin = time.perf_counter()
     plan = plan_with(args.policy or flags.policy(), problem)
     seconds = time.perf_counter() - begin
@@ -73,22 +62,18 @@ def run(args: argparse.Namespace) -> int:
         from manycl.report.gantt import write_gantt
 
         write_gantt(trace, args.gantt)
-    summary = summarise(trace)
+    summary, rests_on = summarise(trace), sources(trace, graph, place.machine, estimates)
     if args.json:
-        record = {"planning_s": seconds, "summary": summary.to_dict(), "plan": json.loads(plan.to_json())}
+        record = {
+            "planning_s": seconds,
+            "summary": summary.to_dict(),
+            "estimates": [s.to_dict() for s in rests_on],
+            "plan": json.loads(plan.to_json()),
+        }
         print(json.dumps(record))
     else:
         print(summary.text())
-        print(f"planned {len(graph)} nodes in {seconds * 1e3:.1f} ms")
+        print(table(rests_on))
+        chosen = f": {plan.details['chosen']}" if "chosen" in plan.details else ""
+        print(f"planned {len(graph)} nodes in {seconds * 1e3:.1f} ms by {plan.policy}{chosen}")
     return 0
-
-
-def _machine(args: argparse.Namespace) -> Machine:
-    if args.machine:
-        from manycl.machine_file import load_machine
-
-        return load_machine(args.machine)
-    from manycl.run.backends.platforms import open_devices
-
-    machine, _ = open_devices(args.devices or flags.devices())
-    return machine

@@ -18,6 +18,7 @@ from manycl.errors import ManyclError
 if TYPE_CHECKING:
     from manycl.graph.graph import Graph
     from manycl.machine import Machine
+    from manycl.report.sources import Source
     from manycl.run.disturbance import Disturbance
 
 HELP = "run the engine on a simulated machine: exact models, or noise, drift, interference and faults"
@@ -28,6 +29,7 @@ examples:
   manycl simulate app.json --machine conan --policy eager --interference gpu1=3@2ms-5ms
   manycl simulate app.json --machine conan --drift gpu=2@10ms     every GPU evenly slower, twice at 10 ms
   manycl simulate app.json --machine repara --fault gpu0@5ms      gpu0 stops answering
+  manycl simulate app.json --devices cpu/2                        this machine, as far as it was measured
   manycl simulate --machines                                      the machines that come with manycl
 the policy plans with the undisturbed models; the same seed gives the same run (docs/machines.md)
 exit status: 0 done, 1 the run failed as it was asked to, 2 bad input
@@ -50,7 +52,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     options.add_application(parser)
     parser.add_argument("--machines", action=_List, nargs=0, help="list the machines that come with manycl, and end")
-    parser.add_argument("--machine", metavar="NAME|FILE.toml", required=True, help="the machine to simulate")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--machine", metavar="NAME|FILE.toml", help="the machine to simulate; default: this machine")
+    where.add_argument("--devices", metavar="SPEC", help=options.DEVICES)
     options.add_policy(parser)
     parser.add_argument("--plan", metavar="FILE.json", help="follow a plan that was saved, instead of a policy")
     parser.add_argument("--noise", metavar="PART", default="0", help="standard deviation of all times, e.g. 5%%")
@@ -68,12 +72,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from manycl.front.load import load_application
-    from manycl.machine import HOST
-    from manycl.machine_file import load_machine
-    from manycl.model.estimate import ModelEstimates
+    from manycl.front.planning import described_machine, problem_of, this_machine
     from manycl.plan.plan import Plan
     from manycl.plan.policy import StaticPolicy, find
-    from manycl.plan.problem import Problem, queue_counts
+    from manycl.report.sources import sources
     from manycl.run.engine import RunFailure
     from manycl.run.simulate import plan_with, simulate
 
@@ -84,19 +86,13 @@ def run(args: argparse.Namespace) -> int:
         check_suffix(args.gantt)
     if args.plan and args.policy:
         raise ManyclError("--plan and --policy: one of them decides")
-    machine = load_machine(args.machine)
+    place = described_machine(args.machine) if args.machine else this_machine(args.devices)
     application = load_application(args.application, options.pairs(args.define, "-D"), kernel_folders=args.kernels)
     for warning in application.warnings:
         print(f"manycl: warning: {warning}", file=sys.stderr)
-    graph = application.graph
-    problem = Problem(
-        graph=graph,
-        machine=machine,
-        estimates=ModelEstimates(graph, machine),
-        queues=queue_counts(machine, {**application.queues, **options.queue_counts(args.queues)}),
-        valid={key: frozenset({HOST}) for key, c in application.contents.items() if c.kind != "undefined"},
-        options=options.pairs(args.option, "--option"),
-    )
+    graph, machine = application.graph, place.machine
+    wanted = options.queue_counts(args.queues), options.pairs(args.option, "--option")
+    problem, estimates = problem_of(application, place, *wanted)
     disturbed = disturbance(args, machine, graph)
     planned: Plan | None = None
     name = args.policy or flags.policy()
@@ -117,7 +113,8 @@ def run(args: argparse.Namespace) -> int:
         from manycl.report.gantt import write_gantt
 
         write_gantt(trace, args.gantt)
-    _report(args, machine, trace, None if planned is None else planned.makespan, failure)
+    rests_on = sources(trace, graph, machine, estimates)
+    _report(args, machine, trace, None if planned is None else planned.makespan, rests_on, failure)
     return 1 if failure else 0
 
 
@@ -130,7 +127,15 @@ def _read_plan(path: str) -> Any:
         raise ManyclError(f"--plan {path}: {error}") from None
 
 
-def _report(args: argparse.Namespace, machine: Machine, trace: Any, planned: float | None, failure: str) -> None:
+def _report(
+    args: argparse.Namespace,
+    machine: Machine,
+    trace: Any,
+    planned: float | None,
+    rests_on: Sequence[Source],
+    failure: str,
+) -> None:
+    from manycl.report.sources import in_words
     from manycl.report.summary import summarise
     from manycl.report.words import seconds
 
@@ -143,10 +148,12 @@ def _report(args: argparse.Namespace, machine: Machine, trace: Any, planned: flo
             "simulated_s": summary.makespan,
             "failure": failure,
             "summary": summary.to_dict(),
+            "estimates": [s.to_dict() for s in rests_on],
         }
         print(json.dumps(record))
         return
     print(summary.text())
+    print(f"times of {in_words(rests_on)}")
     if failure:
         print(failure)
     elif planned is not None:

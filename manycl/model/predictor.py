@@ -60,7 +60,8 @@ class Predictor:
         self._places = []
         for device in machine.devices:
             name = identity(device)
-            measured = all("measured" in machine.notes.get(f"{device.name}.{n}", "") for n in MEASURED)
+            notes = [machine.notes.get(f"{device.name}.{n}") or machine.notes.get(device.name, "") for n in MEASURED]
+            measured = all("measured" in note for note in notes)
             seen = correction(history.ratios(name).values())
             self._places.append(_Place(device, name, measured, seen))
 

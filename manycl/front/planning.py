@@ -1,0 +1,63 @@
+"""What ``manycl plan`` and ``manycl simulate`` are asked: an application on a machine, and what is known of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from manycl import flags
+from manycl.front.application import Application
+from manycl.machine import HOST, Machine
+from manycl.model.estimate import ModelEstimates
+from manycl.model.history import History
+from manycl.model.measured import on_machine, sharing
+from manycl.model.store import Store
+from manycl.model.transfer import ALONE, Sharing
+from manycl.plan.problem import Problem, queue_counts
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A machine, what was measured of kernels on devices like its own, and how its transfers share."""
+
+    machine: Machine
+    history: History
+    sharing: Sharing = ALONE
+
+
+def this_machine(devices: str | None) -> Place:
+    """The chosen devices of this machine (None: MANYCL_DEVICES, else all), as measured as they are."""
+    from manycl.run.backends.platforms import open_devices
+
+    machine, _ = open_devices(devices if devices is not None else flags.devices())
+    if not flags.learning():
+        return Place(machine, History())
+    store = Store()
+    measurements = store.measurements()
+    return Place(on_machine(machine, measurements), store.history(), sharing(machine, measurements))
+
+
+def described_machine(name: str) -> Place:
+    """A machine that a file describes (or one that comes with manycl). Measurements of kernels count where a device is
+    of the model, driver and size of one that was measured here."""
+    from manycl.machine_file import load_machine
+
+    return Place(load_machine(name), Store().history() if flags.learning() else History())
+
+
+def problem_of(
+    application: Application, place: Place, queues: Mapping[str, int], options: Mapping[str, str]
+) -> tuple[Problem, ModelEstimates]:
+    """What a policy is asked, with the application's initial contents on the host; and the problem's estimates.
+    ``queues`` by device name or kind, before the application's own."""
+    graph = application.graph
+    estimates = ModelEstimates(graph, place.machine, place.history, place.sharing)
+    problem = Problem(
+        graph=graph,
+        machine=place.machine,
+        estimates=estimates,
+        queues=queue_counts(place.machine, {**application.queues, **queues}),
+        valid={key: frozenset({HOST}) for key, c in application.contents.items() if c.kind != "undefined"},
+        options=options,
+    )
+    return problem, estimates
