@@ -75,6 +75,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.formatwarning = formatted
 
 
-def _warning(message: Warning | str, *_: object) -> str:
+def _warning(message: Warning | str, category: object, filename: object, lineno: object, line: object = None) -> str:
     """One line, as all other messages; where in the code it was raised helps nobody here."""
     return f"manycl: warning: {message}\n"
