@@ -11,8 +11,8 @@ from manycl.plan.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """``allowed[n]``: devices that may run node n as a whole (none: it is a host task). ``seconds[n][d]``: its time
-    on device d. ``moves``: the machine has more than one memory, so data must be moved."""
+    """``allowed[n]``: devices that may run node n as a whole (none: it is a host task), or do run it, if it is fixed.
+    ``seconds[n][d]``: its time on device d. ``moves``: the machine has more than one memory, so data must be moved."""
 
     allowed: list[tuple[int, ...]]
     seconds: list[list[float]]
@@ -27,10 +27,17 @@ def costs(problem: Problem) -> Costs:
     allowed: list[tuple[int, ...]] = []
     seconds: list[list[float]] = []
     nothing = [0.0 for _ in devices]
+    fixed: dict[int, set[int]] = {}
+    for a in problem.fixed:
+        fixed.setdefault(a.node, set()).add(a.device)
     for index, node in enumerate(problem.graph.nodes):
         if isinstance(node, HostTask):
             allowed.append(())
             seconds.append(nothing)
+            continue
+        if index in fixed:  # it runs where it does, in whatever ranges
+            allowed.append(tuple(sorted(fixed[index])))
+            seconds.append([launch(index, d) for d in devices])
             continue
         places = by_preference.get(node.device)
         if places is None:

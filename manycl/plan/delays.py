@@ -8,8 +8,9 @@ queues of transfers), and what other planners can be compared in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from manycl.machine import HOST
 from manycl.plan.costs import Costs, costs
@@ -146,18 +147,23 @@ def downward_ranks(view: Delays) -> list[float]:
     return rank
 
 
-def lower_bound(view: Delays, devices: Sequence[int]) -> float:
+def lower_bound(view: Delays, devices: Sequence[int], fixed: Mapping[int, float] = MappingProxyType({})) -> float:
     """No schedule is shorter, in seconds from time zero: the longest way through the graph where every task and delay
-    is at its shortest, and (``devices``: those of the machine) the least work there is over all devices."""
+    is at its shortest, and (``devices``: those of the machine) the least work there is over all devices. ``fixed[n]``:
+    when node n, which is fixed, ends."""
     end: list[float] = []
     work = 0.0
     start = min((min(row) for row in view.earliest), default=0.0)
     for node, edges in enumerate(view.before):
+        if node in fixed:
+            end.append(fixed[node])
+            continue
         best = float("inf")
         for d in view.places[node]:
             ready = view.earliest[node][d]
             for p, matrix in edges:
-                ready = max(ready, end[p] + min(matrix[a][d] for a in view.places[p]))
+                delay = 0.0 if p in fixed else min(matrix[a][d] for a in view.places[p])
+                ready = max(ready, end[p] + delay)
             best = min(best, ready + view.seconds[node][d])
         end.append(best)
         work += min(view.seconds[node][d] for d in view.places[node])

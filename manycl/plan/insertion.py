@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
+from manycl.plan import placement
 from manycl.plan.costs import Costs, costs
-from manycl.plan.delays import Delays, delays
+from manycl.plan.delays import Delays, delays, lower_bound
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Move, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.slots import Slots
@@ -22,12 +24,13 @@ from manycl.plan.transfers import Transfers, known_by_others
 
 
 class Fit(NamedTuple):
-    """Where a node would run: seconds, and the transfers it needs."""
+    """Where a node would run: seconds, and the transfers it needs (``placed``: where parts of buffers are moved)."""
 
     device: int
     start: float
     end: float
     moves: list[Move]
+    placed: placement.Fit | None = None
 
 
 class Board:
@@ -81,7 +84,7 @@ class Board:
         return Fit(device, start, start + seconds, moves)
 
     def take(self, node: int, fit: Fit) -> None:
-        device, start, end, moves = fit
+        device, start, end, moves, _ = fit
         self.gaps[device].take(start, end)
         self.where[node], self.start[node], self.end[node] = device, start, end
         heard = self._heard[node] = end + self._problem.handover
@@ -103,6 +106,31 @@ class Board:
         return Schedule(members, makespan, self._transfers.moves if self._transfers is not None else [])
 
 
+class RangeBoard(Board):
+    """The same after kernels that are fixed in ranges: their results are in several memories."""
+
+    def __init__(self, problem: Problem, view: Delays, rows: Sequence[Sequence[float]]) -> None:
+        super().__init__(replace(problem, fixed=()), view, contention=True, moves=False)
+        self._placement = placement.Placement(problem, rows)
+        for a in sorted(problem.fixed, key=lambda a: (a.start, a.end)):
+            self.where[a.node] = a.device
+            self.end[a.node] = max(self.end[a.node], a.end)
+
+    def fit(self, node: int, device: int) -> Fit:
+        found = self._placement.fit(node, device)
+        return Fit(device, found.start, found.end, [], found)
+
+    def take(self, node: int, fit: Fit) -> None:
+        assert fit.placed is not None
+        self._placement.complete(node, [self._placement.take(fit.placed)])
+        self.where[node], self.start[node], self.end[node] = fit.device, fit.start, fit.end
+
+    def schedule(self) -> Schedule:
+        assignments, moves = self._placement.finish()
+        makespan = max((a.end for a in assignments), default=self._problem.not_before)
+        return Schedule(list(assignments), makespan, list(moves))
+
+
 class Setting(NamedTuple):
     """A problem looked up once. ``contention``: transfers share queues, as the engine's do. ``fixed``: nodes that are
     placed already."""
@@ -114,7 +142,17 @@ class Setting(NamedTuple):
     fixed: frozenset[int]
 
     def board(self) -> Board:
+        if any(a.dimension != WHOLE for a in self.problem.fixed):
+            return RangeBoard(self.problem, self.view, self.table.seconds)
         return Board(self.problem, self.view, self.contention, self.table.moves)
+
+    def bound(self) -> float:
+        """Seconds that no schedule ends before."""
+        ends: dict[int, float] = {}
+        for a in self.problem.fixed:
+            ends[a.node] = max(ends.get(a.node, a.end), a.end)
+        devices = range(len(self.problem.machine.devices))
+        return max(self.problem.not_before, lower_bound(self.view, devices, ends))
 
     def plan(self, policy: str, found: Schedule, **details: object) -> Plan:
         return found.plan(self.problem, policy, contention=self.contention, **details)
@@ -123,7 +161,7 @@ class Setting(NamedTuple):
 def setting(problem: Problem, policy: str, options: Sequence[str] = ()) -> Setting:
     """The problem as the policies with insertion see it. ``options``: those it takes beside ``contention``.
 
-    Raises PolicyError for an option that is none, and for a partial schedule with a kernel in parts."""
+    Raises PolicyError for an option that is none, and for a partial schedule that does not hold together."""
     for name in problem.options:
         if name not in ("contention", *options):
             known = ", ".join(("contention", *options))
@@ -131,8 +169,11 @@ def setting(problem: Problem, policy: str, options: Sequence[str] = ()) -> Setti
     value = problem.options.get("contention", "yes")
     if value not in ("yes", "no"):
         raise PolicyError(f"option contention={value}: expected yes or no")
-    if any(a.dimension != WHOLE for a in problem.fixed):
-        raise PolicyError(f"policy {policy} plans whole kernels, but one of the partial schedule is split")
+    if value == "no" and any(a.dimension != WHOLE for a in problem.fixed):
+        raise PolicyError(
+            f"policy {policy} with contention=no knows no ranges, but one of the partial schedule is split"
+        )
+    problem.check_fixed()
     table = costs(problem)
     return Setting(problem, table, delays(problem, table), value == "yes", frozenset(a.node for a in problem.fixed))
 

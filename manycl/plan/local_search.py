@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from manycl.plan.delays import after
 from manycl.plan.insertion import Board, Setting, earliest_finish
+from manycl.plan.plan import Assignment
 from manycl.plan.timeline import Schedule
 
 FREE = -2
@@ -33,9 +34,13 @@ class Layout:
 
 def layout(found: Schedule) -> Layout:
     """A schedule in this form; its order of dispatch is the order of placement."""
-    members = sorted(found.assignments)
-    order = [a.node for a in found.assignments]
-    return Layout(order, [a.device for a in members], [a.start for a in members], [a.end for a in members])
+    first: dict[int, Assignment] = {}
+    last: dict[int, float] = {}
+    for a in found.assignments:  # several of a node that is fixed in ranges
+        first.setdefault(a.node, a)
+        last[a.node] = max(last.get(a.node, a.end), a.end)
+    members = sorted(first.values())
+    return Layout(list(first), [a.device for a in members], [a.start for a in members], [last[a.node] for a in members])
 
 
 class Search:

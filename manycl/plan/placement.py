@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from manycl.errors import PolicyError
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Move
 from manycl.plan.problem import Problem
@@ -114,6 +113,10 @@ class Placement:
     def stays(self, fit: Fit) -> bool:
         """Whether all that the node waits for ran on the same device."""
         return all(self._device[op] == fit.device for p in self._predecessors[fit.node] for op in self.of[p])
+
+    def known(self, op: int, heard: bool) -> float:
+        """When its own device, or (``heard``) all others know that an operation has ended."""
+        return self._heard(op) if heard else self.end[op]
 
     def _heard(self, op: int) -> float:
         """When others than its own device know that an operation has ended."""
@@ -364,9 +367,8 @@ class Placement:
         for slots, end in zip(self.kernels, busy, strict=True):
             if end > self.floor:
                 slots.take(self.floor, end)  # in whatever queues: nothing new starts beside it
+        self.problem.check_fixed()
         for node in sorted(of):
-            if not all(self.of[p] for p in self._predecessors[node]):
-                raise PolicyError(f"node {node} is fixed, but not all that it depends on")
             ops = of[node]
             merges = [op for op in ops if self.what[op].dimension == MERGE]  # type: ignore[union-attr]
             if not merges:

@@ -179,6 +179,13 @@ class Problem:
         nbytes = sum(self.graph.buffers[key].nbytes for key in self.graph.nodes[node].writes)
         return others * (where.launch_overhead + passes * nbytes / where.bandwidth)
 
+    def check_fixed(self) -> None:
+        """Raise PolicyError where a node is fixed, but not all that it depends on."""
+        fixed = {a.node for a in self.fixed}
+        for node in sorted(fixed):
+            if not fixed.issuperset(self.graph.predecessors[node]):
+                raise PolicyError(f"node {node} is fixed, but not all that it depends on")
+
     def _most_groups(self, node: int, device: int, split: Split) -> int:
         """The most groups of which any range fits (0: not even one); more groups never need less."""
         low, high = 0, split.groups

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from manycl.graph.graph import Launch
+from manycl.model.occupancy import share
 from manycl.plan.costs import Costs
 from manycl.plan.events import move_event
 from manycl.plan.placement import Placement
@@ -158,6 +159,7 @@ def _take_fixed(
     where: list[int],
 ) -> list[Assignment]:
     """What the problem fixes, in the order of dispatch, entered into the schedule as it is."""
+    problem.check_fixed()
     for a in sorted(problem.fixed):
         end[a.node], where[a.node] = a.end, a.device
         heard[a.node] = known_by_others(problem, a.end, fixed=True)

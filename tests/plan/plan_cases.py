@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
+from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 
 FACTS = KernelFacts("k", 1, ())
@@ -91,6 +93,19 @@ def chains(count: int, length: int, **more: Any) -> Graph:
         for c, b in enumerate(buffers):
             builder.add(launch(f"c{c}.{level}", (b,), (b,), **more))
     return builder.build()
+
+
+def begun(p: Problem, plan: Plan, now: float, ahead: float = 0.0) -> Problem:
+    """The problem as it is at a time: what began before (or would within ``ahead`` seconds), and all that it waits for,
+    is fixed."""
+    starts: dict[int, list[float]] = {}
+    for a in plan.assignments:
+        starts.setdefault(a.node, []).append(a.start)
+    nodes: set[int] = set()
+    for n in range(len(p.graph)):
+        if max(starts[n]) < now + ahead and nodes.issuperset(p.graph.predecessors[n]):
+            nodes.add(n)
+    return replace(p, fixed=tuple(a for a in plan.assignments if a.node in nodes), not_before=now)
 
 
 @st.composite

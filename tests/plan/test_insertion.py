@@ -193,7 +193,7 @@ def test_what_is_fixed_stays(name: str, contention: str, p: Problem, count: int)
     assert set(done) <= set(plan.assignments)
 
 
-def test_a_partial_schedule_of_parts_is_refused() -> None:
+def test_the_literature_knows_no_parts() -> None:
     p = replace(problem(chains(1, 1), [1.0, 1.0]), fixed=(Assignment(0, 0, 0, 0.0, 1.0, 0, 0, 4),))
-    with pytest.raises(PolicyError, match="peft plans whole kernels"):
-        plan_with("peft", p)
+    with pytest.raises(PolicyError, match="contention=no knows no ranges"):
+        plan_with("peft", replace(p, options=NO))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import problem
+from plan_cases import begun, problem
 from split_cases import GROUPS, ROW, Affine, rows, split_problems
 
 from manycl.errors import PolicyError
@@ -79,18 +79,6 @@ def test_a_plan_says_the_same_as_json(p: Problem) -> None:
     assert replay(p, again).makespan == plan.makespan
 
 
-def begun(p: Problem, plan: Plan, now: float) -> Problem:
-    """The problem as it is at a time: what began before, and all that it waits for, is fixed."""
-    starts: dict[int, list[float]] = {}
-    for a in plan.assignments:
-        starts.setdefault(a.node, []).append(a.start)
-    nodes: set[int] = set()
-    for n in range(len(p.graph)):
-        if max(starts[n]) < now and nodes.issuperset(p.graph.predecessors[n]):
-            nodes.add(n)
-    return replace(p, fixed=tuple(a for a in plan.assignments if a.node in nodes), not_before=now)
-
-
 @pytest.mark.parametrize("name", [*NAMES, "in_order", "auto"])
 @settings(max_examples=80, deadline=None)
 @given(p=split_problems(), when=st.floats(0.0, 1.0))
@@ -108,9 +96,10 @@ def test_what_is_fixed_must_hold_together() -> None:
     p = chain()
     with pytest.raises(PolicyError, match="node 1 is fixed, but not all that it depends on"):
         planned("balance", replace(p, fixed=(Assignment(1, 0, 0, 0.0, 1.0),)))
-    with pytest.raises(PolicyError, match="fixed in ranges"):
-        planned("auto", replace(p, fixed=(Assignment(0, 0, 0, 0.0, 1.0, 0, 0, GROUPS),)))
     fixed = Assignment(0, 0, 0, 0.0, 1.0)
+    for name in ("in_order", "auto", "cpop", "portfolio", "optimal", "mkmd_coarse", "mkmd"):
+        with pytest.raises(PolicyError, match="node 1 is fixed, but not all that it depends on"):
+            planned(name, replace(p, fixed=(Assignment(1, 0, 0, 0.0, 1.0),)))
     for name in ("heft", "eager"):
         with pytest.raises(PolicyError, match="partial schedule"):
             plan_with(name, replace(p, fixed=(fixed,)))

@@ -105,7 +105,7 @@ class Balance:
         weight = weights(table)
         order = priority_order(problem.graph, priorities(problem, weight))
         best, chosen = coarse(problem, table, order), "coarse"
-        if not problem.splits and not problem.fixed:
+        if not problem.splits:
             placement = _like_portfolio(problem, table)
             if placement.makespan < best.makespan:
                 best, chosen = placement, "portfolio"
@@ -124,7 +124,10 @@ def _like_portfolio(problem: Problem, table: Table) -> Placement:
     """The placement with the order and the devices that ``portfolio`` finds."""
     found, _ = portfolio.schedule(setting(replace(problem, options={}), "balance"), EFFORT)
     placement = Placement(problem, table.rows)
+    fixed = {a.node for a in problem.fixed}
     for a in found.assignments:
+        if a.node in fixed:
+            continue
         placement.complete(a.node, [placement.take(placement.fit(a.node, a.device))])
     return placement
 

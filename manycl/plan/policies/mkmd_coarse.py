@@ -33,7 +33,11 @@ def look_up(problem: Problem) -> Table:
     launch = problem.estimates.launch
     for node, split in problem.splits.items():
         split.check(problem.graph.nodes[node].reads, problem.graph.nodes[node].writes)
-    places = [problem.places(n) for n in range(len(problem.graph))]
+    fixed = {a.node: a.device for a in problem.fixed}  # they run where they do
+    places = [
+        problem.places(n) if n not in fixed else ((fixed[n], 0),) if fixed[n] != ON_HOST else ()
+        for n in range(len(problem.graph))
+    ]
     rows = [[launch(n, d) for d in devices] if found else [0.0 for _ in devices] for n, found in enumerate(places)]
     return Table(rows, places)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from manycl.errors import PolicyError
-from manycl.plan.delays import lower_bound, mean_seconds, upward_ranks
+from manycl.plan.delays import mean_seconds, upward_ranks
 from manycl.plan.insertion import Setting, earliest_finish, ready_order, setting
 from manycl.plan.local_search import FREE, Search, layout
 from manycl.plan.plan import Plan
@@ -53,7 +53,7 @@ def schedule(given: Setting, effort: int = EFFORT, seed: int = 0) -> tuple[Sched
     made = sorted(((name, make()) for name, make in members(given)), key=lambda pair: pair[1].makespan)
     name, found = made[0]
     details: dict[str, object] = {"member": name, "member_makespan": found.makespan}
-    bound = lower_bound(given.view, range(len(given.problem.machine.devices)))
+    bound = given.bound()
     placed = 0
     for i, (_, start) in enumerate(made[:STARTS] if found.assignments else ()):
         search = Search(given, effort // STARTS, seed * STARTS + i)

@@ -1,0 +1,193 @@
+"""When everything in a schedule of whole kernels happens, given who runs it and in which order: exactly.
+
+The machine's rules, which the simulator has too (``run/backends/sim.py``, ``run/replay.py``): a queue performs one
+command at a time, in order; a command starts once all it waits for has ended, ``handover`` seconds later where another
+device or the host has ended it; kernels in different queues of a device slow each other down as soon as their shares of
+it add up to more than 1.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+
+from manycl.graph.graph import Launch
+from manycl.machine import HOST
+from manycl.model.occupancy import share
+from manycl.plan.plan import ON_HOST, Assignment, Move
+from manycl.plan.problem import Problem
+
+UPLOADS, DOWNLOADS = -1, -2
+"""In place of the number of a queue."""
+
+
+def timed(
+    problem: Problem,
+    rows: Sequence[Sequence[float]],
+    assignments: Sequence[Assignment],
+    moves: Sequence[Move],
+    before: Sequence[Sequence[int]] = (),
+) -> tuple[list[Assignment], list[Move]]:
+    """The same schedule with the times at which it happens. ``rows[n][d]``: seconds of node n on device d.
+    ``before``: what each waits for (default: :func:`waits`).
+
+    Each queue performs its assignments, and its moves, in the order given; what is fixed keeps its times, and what
+    stands behind it on its device starts after it.
+    """
+    times = _Clockwork(problem, rows, assignments, moves, before or waits(problem, assignments, moves)).run()
+    base = len(assignments)
+    fixed = set(problem.fixed)
+    return (
+        [
+            a if a in fixed else a._replace(start=start, end=end)
+            for a, (start, end) in zip(assignments, times[:base], strict=True)
+        ],
+        [m._replace(start=start, end=end) for m, (start, end) in zip(moves, times[base:], strict=True)],
+    )
+
+
+def waits(problem: Problem, assignments: Sequence[Assignment], moves: Sequence[Move]) -> list[list[int]]:
+    """What every assignment and then every move waits for beside its queue: indices of assignments, and of moves
+    counted on from their number. Whole kernels only."""
+    base = len(assignments)
+    at = {a.node: i for i, a in enumerate(assignments)}
+    fixed = {a.node for a in problem.fixed}
+    memory = [*(d.memory for d in problem.machine.devices), HOST]
+    brought: dict[tuple[int, int, int], list[int]] = {}
+    for j, m in enumerate(moves):
+        brought.setdefault((m.buffer, m.writer, m.target), []).append(base + j)
+    out: list[list[int]] = [[] for _ in range(base + len(moves))]
+    writer: dict[int, int] = {}
+    for node, task in enumerate(problem.graph.nodes):
+        mine = out[at[node]]
+        if node not in fixed:
+            mine.extend(at[p] for p in problem.graph.predecessors[node])
+            here = memory[assignments[at[node]].device]
+            for key in dict.fromkeys((*task.reads, *task.writes)):
+                mine.extend(brought.get((key, writer.get(key, -1), here), ())[:1])
+        for key in task.writes:
+            writer[key] = node
+    for j, m in enumerate(moves):
+        if m.source == HOST and (found := brought.get((m.buffer, m.writer, HOST))):
+            out[base + j].append(found[0])
+        elif m.writer >= 0:
+            out[base + j].append(at[m.writer])
+    return out
+
+
+class _Clockwork:
+    """Runs the commands of a schedule event by event."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        rows: Sequence[Sequence[float]],
+        assignments: Sequence[Assignment],
+        moves: Sequence[Move],
+        before: Sequence[Sequence[int]],
+    ) -> None:
+        self._floor, self._handover = problem.not_before, problem.handover
+        base = len(assignments)
+        count = base + len(moves)
+        self._device = [*(a.device for a in assignments), *(m.device for m in moves)]
+        fixed = set(problem.fixed)
+        self._until = {i: a.end for i, a in enumerate(assignments) if a in fixed}
+        transfer = problem.estimates.transfer
+        self._seconds = [0.0 if a.device == ON_HOST else rows[a.node][a.device] for a in assignments]
+        self._seconds += [transfer(m.nbytes, m.source, m.target) for m in moves]
+        self._share = _shares(problem, assignments, self._until)
+        self._ready = [self._floor] * count
+        self._pending = [0] * count
+        self._after: list[list[int]] = [[] for _ in range(count)]
+        for token, waited in enumerate(before):
+            if token in self._until:
+                continue
+            beside = [i for i in self._until if i < token < base and self._device[i] == self._device[token]]
+            for w in dict.fromkeys((*waited, *beside)):
+                self._after[w].append(token)
+                self._pending[token] += 1
+        self._following: list[int] = [-1] * count
+        last: dict[tuple[int, int], int] = {}
+        lanes = [(a.device, a.queue) for a in assignments]
+        lanes += [(m.device, DOWNLOADS if m.target == HOST else UPLOADS) for m in moves]
+        for token, lane in enumerate(lanes):
+            if lane in last:
+                self._following[last[lane]] = token
+                self._pending[token] += 1
+            last[lane] = token
+        self._times = [(self._floor, self._floor)] * count
+        self._ended = 0
+        # what runs, by device: token -> (seconds left when alone, since when)
+        self._running: dict[int, dict[int, tuple[float, float]]] = {}
+        self._load: dict[int, float] = {}
+        self._stamp = [0] * count
+        self._events: list[tuple[float, int, int]] = []  # time, token, stamp (-1: it starts)
+
+    def run(self) -> list[tuple[float, float]]:
+        """Start and end of every command."""
+        for token, pending in enumerate(self._pending):
+            if not pending:
+                heapq.heappush(self._events, (self._floor, token, -1))
+        while self._events:
+            now, token, stamp = heapq.heappop(self._events)
+            if stamp == -1:
+                self._begin(token, now)
+            elif stamp == self._stamp[token]:
+                self._finish(token, now)
+        assert self._ended == len(self._times), "a schedule waits for itself"
+        return self._times
+
+    def _begin(self, token: int, now: float) -> None:
+        self._times[token] = (now, now)
+        if token in self._until:
+            heapq.heappush(self._events, (max(now, self._until[token]), token, 0))
+        elif self._share[token] if token < len(self._share) else 0.0:
+            self._running.setdefault(self._device[token], {})[token] = (self._seconds[token], now)
+            self._reload(self._device[token], now, token)
+        else:
+            heapq.heappush(self._events, (now + self._seconds[token], token, 0))
+
+    def _reload(self, device: int, now: float, new: int = -1) -> None:
+        """Kernels of a device run faster or slower from now on."""
+        running = self._running[device]
+        before = self._load.get(device, 1.0)
+        load = self._load[device] = max(1.0, math.fsum(self._share[t] for t in running))
+        for token in running if load != before else ([new] if new >= 0 else []):
+            left, since = running[token]
+            if token != new:
+                left = max(0.0, left - (now - since) / before)
+            running[token] = (left, now)
+            self._stamp[token] += 1
+            heapq.heappush(self._events, (now + left * load, token, self._stamp[token]))
+
+    def _finish(self, token: int, now: float) -> None:
+        self._times[token] = (self._times[token][0], now)
+        self._ended += 1
+        device = self._device[token]
+        if token in self._running.get(device, ()):
+            del self._running[device][token]
+            self._reload(device, now)
+        past = token in self._until and self._until[token] <= self._floor
+        heard = now if past else now + self._handover
+        for other in self._after[token]:
+            self._release(other, now if self._device[other] == device != ON_HOST else heard)
+        if self._following[token] >= 0:
+            self._release(self._following[token], now)
+
+    def _release(self, token: int, at: float) -> None:
+        self._ready[token] = max(self._ready[token], at)
+        self._pending[token] -= 1
+        if not self._pending[token]:
+            heapq.heappush(self._events, (self._ready[token], token, -1))
+
+
+def _shares(problem: Problem, assignments: Sequence[Assignment], fixed: dict[int, float]) -> list[float]:
+    """The part of its device that each kernel takes (0: it runs beside nothing, or is no kernel)."""
+    several = {a.device for a in assignments if a.queue}
+    out: list[float] = []
+    for i, a in enumerate(assignments):
+        task = problem.graph.nodes[a.node]
+        alone = i in fixed or a.device not in several or not isinstance(task, Launch)
+        out.append(0.0 if alone or not isinstance(task, Launch) else share(task, problem.machine.devices[a.device]))
+    return out
