@@ -22,6 +22,10 @@ class KernelEvent:
     """A launch ran on ``device`` (a name) in its in-order queue number ``queue``.
 
     ``name`` is the node's; ``kernel`` the kernel function's, or empty where that is the same.
+
+    Of a launch that was taken apart there are several: ranges (``role`` ``range``: ``groups`` work-groups from number
+    ``first`` on along ``dimension``), and what puts together what they wrote (``merge``; ``copy`` and ``clear`` prepare
+    it). ``method`` says how that is done.
     """
 
     event: ClassVar[str] = "kernel"
@@ -35,6 +39,11 @@ class KernelEvent:
     local_size: tuple[int, ...] | None
     component: int = -1
     kernel: str = ""
+    role: str = ""
+    dimension: int = -1
+    first: int = 0
+    groups: int = 0
+    method: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +119,8 @@ def _are_ints(value: object) -> bool:
 
 
 _FIELDS: dict[str, Callable[[object], bool]] = {
-    **dict.fromkeys(("node", "queue", "component", "buffer", "nbytes"), _is_int),
-    **dict.fromkeys(("name", "kernel", "device", "source", "target", "message"), _is_text),
+    **dict.fromkeys(("node", "queue", "component", "buffer", "nbytes", "dimension", "first", "groups"), _is_int),
+    **dict.fromkeys(("name", "kernel", "device", "source", "target", "message", "role", "method"), _is_text),
     **dict.fromkeys(("start", "end", "time"), _is_time),
     **dict.fromkeys(("global_size", "nodes"), _are_ints),
     "local_size": lambda value: value is None or _are_ints(value),

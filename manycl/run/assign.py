@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import HostTask
-from manycl.plan.plan import ON_HOST, WHOLE, Plan
+from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.plan.queues import setup_cq
@@ -57,7 +57,8 @@ class Follow:
         names = tuple(d.name for d in problem.machine.devices)
         if plan.devices != names:
             raise PolicyError(f"the plan is for devices {', '.join(plan.devices)}, not for {', '.join(names)}")
-        _check_runnable(problem, plan)
+        if problem.fixed:
+            raise PolicyError("the engine cannot continue a partial schedule yet (problem.fixed)")
         used = [0] * devices
         seen = bytearray(len(problem.graph.nodes))
         for a in plan.assignments:
@@ -75,20 +76,6 @@ class Follow:
 
     def completed(self, nodes: list[int], now: float, valid: Mapping[int, int]) -> list[Assigned]:
         return []
-
-
-def _check_runnable(problem: Problem, plan: Plan) -> None:
-    """The engine runs whole launches, each device its own choice of the versions."""
-    if problem.fixed:
-        raise PolicyError("the engine cannot continue a partial schedule yet (problem.fixed)")
-    for a in plan.assignments:
-        if a.dimension != WHOLE or a.version:
-            name = problem.graph.nodes[a.node].name if 0 <= a.node < len(problem.graph) else "?"
-            what = "splits it into ranges of work-groups" if a.dimension != WHOLE else "chooses one of its versions"
-            raise PolicyError(
-                f"the engine cannot run node {a.node} ({name}) as the plan of {plan.policy} asks: the plan {what}",
-                hint="manycl.run.simulate.simulate can; mkmd_coarse plans whole launches",
-            )
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ each with a key of its own and treated like a buffer; when it has ended, they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -57,7 +57,10 @@ class Directory:
 
     def gathered(self, key: int) -> None:
         """All parts of a buffer that are defined were brought to the host."""
-        self.parts[key] = tuple(Part(p.rows, p.mask and p.mask | HOST_BIT) for p in self.parts[key])
+        by_mask: dict[int, list[tuple[Rows, ...]]] = {}
+        for rows, mask in self.parts.pop(key):
+            by_mask.setdefault(mask and mask | HOST_BIT, []).append(rows)
+        self._join(key, by_mask)
 
     def drop(self, key: int, memory: int) -> None:
         """A transfer that was counted upon may never have ended: the memory does not hold the contents."""
@@ -110,18 +113,19 @@ class Directory:
                 by_mask.setdefault(self.valid.pop(key, 0), []).append(rows)
             if lost:
                 self.lose(buffer, lost[0])
-            elif len(by_mask) > 1:
-                self.parts[buffer] = tuple(
-                    Part(pieces.as_rows(pieces.union(pieces.of_rows(rows) for rows in found)), mask)
-                    for mask, found in by_mask.items()
-                )
-            elif mask := next(iter(by_mask)):
-                self.valid[buffer] = mask
+            else:
+                self._join(buffer, by_mask)
 
-    def drop_pieces(self, keys: Iterable[int]) -> None:
-        """Buffers of a run's own are not needed any more."""
-        for key in keys:
-            self.forget(key)
+    def _join(self, key: int, by_mask: Mapping[int, Sequence[tuple[Rows, ...]]]) -> None:
+        """A buffer is valid in the memories of these masks, row by row."""
+        if len(by_mask) == 1:
+            if mask := next(iter(by_mask)):
+                self.valid[key] = mask
+            return
+        self.parts[key] = tuple(
+            Part(pieces.as_rows(pieces.union(pieces.of_rows(rows) for rows in found)), mask)
+            for mask, found in by_mask.items()
+        )
 
     def validate(self, memories: int) -> None:
         """Assert the invariants (used by tests and at debug level 4)."""

@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from manycl import flags
 from manycl.errors import ManyclError, RunError
-from manycl.graph.graph import Graph, Launch
+from manycl.graph.graph import Graph, Launch, Piece
 from manycl.machine import Machine
 from manycl.plan.plan import Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
-from manycl.run.assign import Follow
 from manycl.run.backend import Backend, Command, Failed, Record, Run
 from manycl.run.coherence import Directory
+from manycl.run.lower import RANGE, Lowered, Step, lower
+from manycl.run.overwritten import Overwritten
 from manycl.run.state import RunState
-from manycl.trace import DecisionEvent, FailureEvent, Trace
+from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
+
+
+class Measured(NamedTuple):
+    """A step of a run took ``seconds`` on device ``device`` (index): the whole node, a range of its work-groups, or
+    what puts ranges together (``step.role``)."""
+
+    step: Step
+    device: int
+    seconds: float
 
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run. ``seconds`` from the first command to the last completion."""
+    """A finished run. ``seconds`` from the first command to the last completion.
+
+    ``record`` knows *steps*: of a plan with ranges, each range and each merge is one (``lowered.steps``, by the tokens
+    of the record). :meth:`measured` tells how long each of them took.
+    """
 
     graph: Graph
     machine: Machine
@@ -34,13 +48,28 @@ class Result:
     decisions: tuple[DecisionEvent, ...] = ()
     plan: Plan | None = None  # a dynamic policy's: what it decided, without times
     commands: tuple[Command, ...] | None = None  # all of them, where all could be enqueued at the start
+    lowered: Lowered | None = None  # what was really run
     kind: str = "run"
     details: dict[str, Any] = field(default_factory=dict)
+
+    def measured(self) -> Iterator[Measured]:
+        """The seconds of every launch that completed, as measured on the device (none without profiling)."""
+        step = self.lowered.step if self.lowered is not None else Step
+        return (Measured(step(token), device, seconds) for token, device, seconds in self.record.durations())
+
+    def ranges(self, node: int) -> list[Measured]:
+        """The ranges of work-groups in which a node ran, by their first groups."""
+        found = (m for m in self.measured() if m.step.node == node and m.step.role == RANGE)
+        return sorted(found, key=lambda m: m.step.first)
+
+    def whole(self) -> Iterator[tuple[int, int, float]]:
+        """(node, device, seconds) of every launch that ran as a whole."""
+        return ((m.step.node, m.device, m.seconds) for m in self.measured() if not m.step.role)
 
     @cached_property
     def trace(self) -> Trace:
         """Built when first asked for."""
-        events = [*self.record.events(), *self.decisions]
+        events = [*_events(self), *self.decisions]
         return Trace(
             events=tuple(events),
             devices=tuple(d.name for d in self.machine.devices),
@@ -51,6 +80,33 @@ class Result:
             edges=self.graph.edges,
             details={"models": {d.name: d.model for d in self.machine.devices}, **self.details},
         )
+
+
+def _events(result: Result) -> Iterator[Event]:
+    """What happened, in terms of the graph's nodes and buffers."""
+    lowered = result.lowered
+    if lowered is None or not (lowered.steps or lowered.cut):
+        yield from result.record.events()
+        return
+    for event in result.record.events():
+        if isinstance(event, KernelEvent):
+            step = lowered.step(event.node)
+            yield replace(
+                event,
+                node=step.node,
+                role=step.role,
+                dimension=step.dimension,
+                first=step.first,
+                groups=step.groups,
+                method=step.method,
+            )
+        elif isinstance(event, HostEvent):
+            yield replace(event, node=lowered.step(event.node).node)
+        elif isinstance(event, TransferEvent):
+            buffer = lowered.graph.buffers[event.buffer]
+            yield replace(event, buffer=buffer.whole) if isinstance(buffer, Piece) else event
+        else:
+            yield event
 
 
 class RunFailure(RunError):
@@ -68,22 +124,47 @@ def execute(
     directory: Directory,
     *,
     name: str = "",
-    prepare: Callable[[tuple[int, ...]], None] | None = None,
+    prepare: Callable[[Lowered, RunState], None] | None = None,
     progress: Callable[[int], None] | None = None,
+    lowering: Callable[[Problem, Plan | None, Directory], Lowered] = lower,
 ) -> Result:
     """Run a problem's graph to its end on a back end.
 
-    ``prepare(queues)`` is called once the devices that will be used are known (their queue counts), before time
-    starts; ``progress(n)`` whenever n nodes are complete. Raises :class:`RunFailure` when a node fails; whatever
-    happens, nothing is left running.
+    ``prepare(lowered, state)`` is called once it is known what will run on which devices (``state.queues``), before
+    time starts; ``progress(n)`` whenever n nodes are complete. ``lowering`` turns the plan into steps. Raises
+    :class:`RunFailure` when a node fails; whatever happens, nothing is left running.
     """
-    state = RunState(problem, policy, directory)
-    if prepare is not None:
-        prepare(state.queues)
-    backend.begin(problem.graph, state.queues)
+    plan = policy if isinstance(policy, Plan) else None
+    if plan is None and hasattr(policy, "plan"):
+        plan = cast("StaticPolicy", policy).plan(problem)
+    lowered = lowering(problem, plan, directory)
+    steps = replace(problem, graph=lowered.graph) if lowered.graph is not problem.graph else problem
+    lowered.open(directory)
+    try:
+        state = RunState(steps, lowered.plan or policy, directory, Overwritten(lowered, problem.graph))
+        if prepare is not None:
+            prepare(lowered, state)
+        result = _execute(problem, plan, lowered, state, backend, directory, name, progress)
+    finally:
+        lowered.close(directory)
+    return result
+
+
+def _execute(
+    problem: Problem,
+    plan: Plan | None,
+    lowered: Lowered,
+    state: RunState,
+    backend: Backend,
+    directory: Directory,
+    name: str,
+    progress: Callable[[int], None] | None,
+) -> Result:
+    backend.begin(lowered.graph, state.queues)
     level = flags.debug()
     if level:
-        _say(backend, f"run of {len(problem.graph)} nodes by {name or 'a plan'}, queues {state.queues}")
+        _say(backend, f"run of {len(lowered.graph)} steps by {name or 'a plan'}, queues {state.queues}")
+    total, steps = len(problem.graph), len(lowered.graph)
     try:
         first = state.start(backend.now())
         _tell(level, state, backend, first)
@@ -103,10 +184,10 @@ def execute(
             if level >= 4:
                 state.validate()
             if progress is not None:
-                progress(state.complete)
+                progress(state.complete * total // steps)
         seconds = backend.now()
         if level:
-            _say(backend, f"{'failed' if state.failed else 'complete'}: {state.complete} nodes")
+            _say(backend, f"{'failed' if state.failed else 'complete'}: {state.complete} steps")
         record = backend.abort() if state.failed else backend.finish()
         if state.failed is None and record.failure is not None:
             state.fail(record.failure)
@@ -121,8 +202,9 @@ def execute(
         seconds=seconds,
         record=record,
         decisions=tuple(state.assigner.decisions),
-        plan=state.assigner.plan if isinstance(state.assigner, Follow) else _as_plan(state, name, problem.machine),
+        plan=plan or _as_plan(state, name, problem.machine),
         commands=None if later else tuple(first),
+        lowered=lowered,
     )
     if state.failed is not None:
         raise _failure(state, state.failed, result, directory)
@@ -162,7 +244,9 @@ def _lose(state: RunState, directory: Directory, reason: str) -> None:
 def _failure(state: RunState, failed: Failed, result: Result, directory: Directory) -> ManyclError:
     """Tell the story: which kernel, where, with which sizes, and what was done before."""
     graph, machine = state.graph, result.machine
-    device, node, what = state.where(failed.token)
+    assert result.lowered is not None
+    number = result.lowered.step(failed.token).node if failed.token < len(graph) else -1
+    device, node, what = state.where(failed.token, number)
     on = machine.devices[device].name if device >= 0 else "host"
     sizes = ""
     if node is not None and isinstance(task := graph.nodes[node], Launch):
@@ -174,7 +258,7 @@ def _failure(state: RunState, failed: Failed, result: Result, directory: Directo
         f"{what} failed on {on}{sizes}: {failed.message}\n"
         f"  done before: {state.complete} of {len(graph.nodes)} nodes ({kernels} kernels ended on the devices)"
     )
-    event = FailureEvent(failed.time, -1 if node is None else node, what, on, failed.message)
+    event = FailureEvent(failed.time, number, what, on, failed.message)
     failed_trace = Trace(
         events=(*trace.events, event),
         devices=trace.devices,

@@ -30,7 +30,10 @@ from manycl.run.backends.platforms import open_devices
 from manycl.run.backends.tape import Tape, play, record
 from manycl.run.coherence import Directory
 from manycl.run.engine import Result, execute
+from manycl.run.lower import Lowered, State, lower, state_of
+from manycl.run.state import RunState
 
+KEPT_LOWERED = 8  # plans with ranges whose steps are kept for when they run again
 UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -68,6 +71,7 @@ class Session:
         self._garbage: list[int] = []
         # results that nobody has learned from yet: reading thousands of times out costs more than running again
         self._unlearned: deque[Result] = deque(maxlen=UNLEARNED)
+        self._lowered: deque[tuple[Graph, Plan, Lowered]] = deque()
         self._built: tuple[Graph, tuple[int, ...]] | None = None
         self._lock = threading.RLock()
         self._closed = False
@@ -120,8 +124,13 @@ class Session:
             self.directory.check(key)
             mask = self.directory.valid.get(key, 0)
             if mask and not mask >> HOST & 1:
-                self.backend.fetch(key, (mask & -mask).bit_length() - 1)
+                self.backend.fetch(key, _source(mask))
                 self.directory.copied(key, HOST)
+            elif key in self.directory.parts:
+                for part in self.directory.parts[key]:
+                    if part.mask and not part.mask >> HOST & 1:
+                        self.backend.fetch(key, _source(part.mask), part.rows)
+                self.directory.gathered(key)
             return self.memory.host(key)
 
     def overwrite(self, key: int) -> npt.NDArray[np.uint8]:
@@ -175,42 +184,54 @@ class Session:
                 self.backend,
                 self.directory,
                 name=name,
-                prepare=lambda used: self._build(graph, tuple(d for d, n in enumerate(used) if n)),
+                prepare=self._prepare,
                 progress=progress,
+                lowering=self._lower,
             )
             self._unlearned.append(result)
             return result
 
     def tape(self, result: Result) -> Tape | None:
         """A run that can be played again without deciding anything, if it was of that kind."""
-        if result.commands is None:
+        if result.commands is None or result.lowered is None:
             return None
-        return record(self.backend, result.graph, result.commands)
+        return record(self.backend, result.graph, result.lowered, result.commands)
 
     def play(self, tape: Tape) -> Result | None:
         """Run a tape; None if buffers are not where it needs them (run the graph instead). Raises RunError."""
         self._check_open()
         with self._lock:
             self._collect()
-            valid = self.directory.valid
-            if tape.version != self.memory.version or any(valid.get(k, bit) & bit == 0 for k, bit in tape.needs):
+            lowered = tape.lowered
+            if tape.version != self.memory.version or lowered.state != self._state(lowered, tape.graph):
                 return None
-            for key, _ in tape.needs:
+            for key in tape.graph.buffers if lowered.steps else (k for k, _ in tape.needs):
                 self.directory.check(key)
+            lowered.open(self.directory)
             try:
-                seconds, done = play(self.backend, tape)
-            except BaseException:
-                self._lose(tape, "the run was interrupted")
-                raise
-            if done.failure is not None:
-                name = tape.graph.nodes[done.failure.token].name
-                self._lose(tape, f"kernel {name} failed")
-                raise RunError(f"kernel {name} (node {done.failure.token}) failed: {done.failure.message}")
-            for key, bit in tape.leaves.items():
-                valid[key] = bit
-            result = Result(tape.graph, self.machine, "prepared", seconds, done)
-            self._unlearned.append(result)
-            return result
+                return self._play(tape)
+            finally:
+                lowered.close(self.directory)
+
+    def _play(self, tape: Tape) -> Result | None:
+        valid = self.directory.valid
+        if any(valid.get(k, bit) & bit == 0 for k, bit in tape.needs):
+            return None
+        try:
+            seconds, done = play(self.backend, tape)
+        except BaseException:
+            self._lose(tape, "the run was interrupted")
+            raise
+        if done.failure is not None:
+            name = tape.lowered.graph.nodes[done.failure.token].name
+            number = tape.lowered.step(done.failure.token).node
+            self._lose(tape, f"kernel {name} failed")
+            raise RunError(f"kernel {name} (node {number}) failed: {done.failure.message}")
+        for key, bit in tape.leaves.items():
+            valid[key] = bit
+        result = Result(tape.graph, self.machine, "prepared", seconds, done, lowered=tape.lowered)
+        self._unlearned.append(result)
+        return result
 
     def _lose(self, tape: Tape, reason: str) -> None:
         for key in tape.leaves:
@@ -218,17 +239,54 @@ class Session:
 
     def _problem(self, graph: Graph, queues: tuple[int, ...], options: Mapping[str, str]) -> Problem:
         valid = {k: self.directory.memories(k) for k in graph.buffers} if self.machine.memories > 1 else {}
+        estimates = ModelEstimates(graph, self.machine, self.history, self.sharing)
+        self.backend.programs.prefer = estimates.fastest
         return Problem(
             graph=graph,
             machine=self.machine,
-            estimates=ModelEstimates(graph, self.machine, self.history, self.sharing),
+            estimates=estimates,
             queues=queues,
             valid=valid,
             options=options,
         )
 
-    def _build(self, graph: Graph, devices: tuple[int, ...]) -> None:
+    def _state(self, lowered: Lowered, graph: Graph) -> State:
+        return state_of(graph, self.directory) if lowered.state else ()
+
+    def _lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
+        """Steps that are known from the last time."""
+        if plan is None or not plan.is_split:
+            return lower(problem, plan, directory)
+        state = state_of(problem.graph, directory)
+        for graph, known, lowered in self._lowered:
+            if graph is problem.graph and known is plan and lowered.state == state:
+                return lowered
+        if len(self._lowered) == KEPT_LOWERED:
+            _, _, old = self._lowered.popleft()
+            self._garbage.extend(b.key for b in old.temporaries)
+        lowered = lower(problem, plan, directory)
+        for buffer in lowered.temporaries:
+            self.memory.create(buffer.key, buffer.nbytes, buffer.name)
+        self._lowered.append((problem.graph, plan, lowered))
+        return lowered
+
+    def _prepare(self, lowered: Lowered, state: RunState) -> None:
         """Programs and kernels exist on the devices before time starts."""
+        if lowered.steps and lowered.plan is not None:
+            programs = self.backend.programs
+            wanted: dict[int, list[Launch]] = {}
+            for a in lowered.plan.assignments:
+                task = lowered.graph.nodes[a.node]
+                if isinstance(task, Launch) and not task.versions:
+                    wanted.setdefault(a.device, []).append(task)
+            for device, launches in wanted.items():
+                programs.build([n.program for n in launches], [device])
+                for launch in launches:
+                    programs.kernel(launch.program, launch.kernel.name, device)
+            return
+        self._build(lowered.graph, tuple(d for d, n in enumerate(state.queues) if n))
+
+    def _build(self, graph: Graph, devices: tuple[int, ...]) -> None:
         if self._built is not None and self._built[0] is graph and self._built[1] == devices:
             return
         launches = [n for n in graph.nodes if isinstance(n, Launch)]
@@ -248,7 +306,7 @@ class Session:
         while self._unlearned:
             result = self._unlearned.popleft()
             versions = getattr(result.record, "versions", {})
-            learn(self.history, result.graph, self.machine, result.record.durations(), versions)
+            learn(self.history, result.graph, self.machine, result.whole(), versions)
 
     def _collect(self) -> None:
         if self._garbage:
@@ -266,6 +324,11 @@ class Session:
                 "a host function asked for an array, or for a run, of the devices whose run it is part of",
                 hint="give the array to the function as an argument of Queue.call",
             )
+
+
+def _source(mask: int) -> int:
+    """The memory to copy from, of those that hold the contents."""
+    return (mask & -mask).bit_length() - 1
 
 
 @atexit.register

@@ -8,6 +8,7 @@ static plan is enqueued far ahead, and only dependences between devices wait for
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from manycl.errors import GraphError
 from manycl.graph.graph import Launch
@@ -31,14 +32,28 @@ from manycl.run.coherence import HOST_BIT, Directory
 _NOT_ISSUED = -2
 
 
+def nothing_overwritten(node: int, key: int) -> bool:
+    """What is known of graphs whose kernels nobody has looked at."""
+    return False
+
+
 class RunState:
     """The state of one run. ``directory`` is brought up to date as commands are issued.
+
+    ``overwritten(node, key)``: whether a node writes all of a buffer, so that what it held need not be brought; asked
+    only where it would have to be (what ``Launch.overwrites`` names is never brought).
 
     Invariants (``validate``): a node is issued at most once, after its predecessors; a node is complete only when it
     was issued; what is in a queue was issued there and is not complete.
     """
 
-    def __init__(self, problem: Problem, policy: StaticPolicy | DynamicPolicy | Plan, directory: Directory) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        policy: StaticPolicy | DynamicPolicy | Plan,
+        directory: Directory,
+        overwritten: Callable[[int, int], bool] = nothing_overwritten,
+    ) -> None:
         graph = problem.graph
         self.graph = graph
         self.directory = directory
@@ -47,6 +62,7 @@ class RunState:
         self.issued: list[Assignment] = []  # in the order of enqueueing
         self.assigner: Assigner = assigner(problem, policy, directory.valid)
         self.queues = self.assigner.queues
+        self._overwritten = overwritten
         self._predecessors = graph.predecessors
         self._successors = graph.successors
         self._memory = [d.memory for d in problem.machine.devices]
@@ -148,6 +164,9 @@ class RunState:
                 ready &= self._bring(key, memory, device, after, commands)
         for key in writes:
             if (arriving or not valid.get(key, bit) & bit) and key not in task.reads:
+                assert isinstance(task, Launch)
+                if key in task.overwrites or (not valid.get(key, bit) & bit and self._overwritten(node, key)):
+                    continue
                 ready &= self._bring(key, memory, device, after, commands)
         if not ready:
             return False
@@ -260,14 +279,15 @@ class RunState:
         self.done[failure.token :] = bytes(len(self.done) - failure.token)
         self.complete = sum(self.done)
 
-    def where(self, token: int) -> tuple[int, int | None, str]:
-        """For messages: the device of a command, its node if it is one, and what it is in words."""
+    def where(self, token: int, node: int) -> tuple[int, int | None, str]:
+        """For messages: the device of a command, its token if it is a step (of node ``node``), and what it is in
+        words."""
         if token < len(self.graph.nodes):
             task = self.graph.nodes[token]
             if isinstance(task, Launch):
                 alias = "" if task.name == task.kernel.name else f"{task.name}, "
-                return self._device[token], token, f"kernel {task.kernel.name} ({alias}node {token})"
-            return self._device[token], token, f"host function {task.name} (node {token})"
+                return self._device[token], token, f"kernel {task.kernel.name} ({alias}node {node})"
+            return self._device[token], token, f"host function {task.name} (node {node})"
         return self._transfer_device[token], None, "a transfer"
 
     def unfinished_writes(self) -> set[int]:

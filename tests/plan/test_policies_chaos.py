@@ -15,7 +15,7 @@ from manycl.graph.graph import Launch
 from manycl.machine import HOST
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
-from manycl.run.backends.chaos import ChaosBackend, result_of, touched
+from manycl.run.backends.chaos import ChaosBackend, left_by, touched
 from manycl.run.coherence import Directory
 from manycl.run.engine import execute
 
@@ -31,7 +31,7 @@ def run(p: Problem, name: str, seed: int) -> None:
     for n, node in enumerate(p.graph.nodes):
         inputs = {k: expected.get(k) for k in touched(p.graph, n)}
         for key in node.writes:
-            expected[key] = result_of(n, key, inputs)
+            expected[key] = left_by(p.graph, n, key, inputs, None)
     assert sorted(n for n, _ in backend.record.ran) == list(range(len(p.graph)))
     for key, mask in directory.valid.items():
         for memory in range(p.machine.memories):

@@ -138,15 +138,6 @@ def test_events_have_the_range_of_each_part() -> None:
     ]
 
 
-def test_the_engine_refuses_what_it_cannot_run() -> None:
-    from manycl.run.assign import Follow
-
-    plan, p = by_hand()
-    with pytest.raises(PolicyError, match=r"cannot run node 0 \(f\).*splits it into ranges") as caught:
-        Follow(p, plan)
-    assert "simulate" in caught.value.hint
-
-
 Change = Callable[[list[Any]], object]
 
 

@@ -23,7 +23,7 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import Done, Download, Failed, Run, Upload
 from manycl.run.backends import memory, opencl, staging
-from manycl.run.backends.chaos import ChaosBackend, result_of, touched
+from manycl.run.backends.chaos import ChaosBackend, left_by, touched
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, execute
 from manycl.run.state import RunState
@@ -63,7 +63,7 @@ def test_what_counts_as_valid_is_valid_after_a_failure(
     for n, node in enumerate(graph.nodes):
         seen = {k: current.get(k) for k in touched(graph, n)}
         for key in node.writes:
-            current[key] = result_of(n, key, seen)
+            current[key] = left_by(graph, n, key, seen, None)
             versions.setdefault(key, []).append(current[key])
     for key, mask in directory.valid.items():
         assert mask > 0, "valid nowhere, and nobody says that it is lost"

@@ -18,7 +18,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice, KernelByKernel
 from manycl.plan.problem import Problem
-from manycl.run.backends.chaos import ChaosBackend, result_of, touched
+from manycl.run.backends.chaos import ChaosBackend, left_by, touched
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, execute
 
@@ -104,7 +104,7 @@ def expected(graph: Graph, start: dict[int, object]) -> dict[int, object]:
     for n in range(len(graph.nodes)):
         inputs = {k: values.get(k) for k in touched(graph, n)}
         for key in graph.nodes[n].writes:
-            values[key] = result_of(n, key, inputs)
+            values[key] = left_by(graph, n, key, inputs, None)
     return values
 
 

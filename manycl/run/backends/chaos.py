@@ -3,7 +3,9 @@
 Commands start and end at random (seeded) as far as queues and wait lists allow; reports are held back and shuffled.
 Buffers hold values instead of bytes: a launch's result is a value that depends on the launch and on every buffer it
 touches, so one stale or early read changes the end of the run. A command that finds that what it read has changed
-before it ended was in a race. Used by the tests of the engine; the clock counts steps.
+before it ended was in a race. Ranges of one launch that write elements of the same piece at the same time (the graph's
+note ``together`` names these) leave a value that depends on what was there before, and on which of them have written.
+Used by the tests of the engine; the clock counts steps.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ import random
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from manycl.graph.graph import Graph
+from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST, Machine
 from manycl.run.backend import (
     DOWNLOAD_QUEUE,
@@ -54,15 +57,48 @@ class ChaosRecord:
         return []
 
 
+class Together(NamedTuple):
+    """What several ranges of launch ``node`` have left in a piece: ``base`` was there before."""
+
+    node: int
+    base: Value
+    done: frozenset[tuple[int, int]]  # steps, and what each of them found
+
+
 def touched(graph: Graph, node: int) -> list[int]:
     """The buffers a node's result depends on: all it reads, and what it may leave partly as it was."""
     task = graph.nodes[node]
-    return sorted({*task.reads, *task.writes})
+    overwritten = task.overwrites if isinstance(task, Launch) else ()
+    return sorted({*task.reads, *(k for k in task.writes if k not in overwritten)})
 
 
-def result_of(node: int, key: int, inputs: Mapping[int, Value]) -> Value:
-    """The value that a node leaves in a buffer."""
-    return hash((node, key, tuple(sorted(inputs.items()))))
+def together(graph: Graph, node: int) -> tuple[int, frozenset[int]]:
+    """The pieces that other ranges of the node's launch write at the same time, and which launch that is."""
+    found: Mapping[int, tuple[int, frozenset[int]]] = graph.notes.get("together", {})
+    return found.get(node, (-1, frozenset()))
+
+
+def seen_by(graph: Graph, node: int, held: Mapping[int, Value]) -> dict[int, Value]:
+    """What a node's result depends on, of what its memory holds: of a piece that other ranges write at the same time,
+    what it was before all of them."""
+    launch, shared = together(graph, node)
+    seen = {k: held.get(k) for k in touched(graph, node)}
+    for key in shared & seen.keys():
+        value = seen[key]
+        if isinstance(value, Together) and value.node == launch:
+            seen[key] = value.base
+    return seen
+
+
+def left_by(graph: Graph, node: int, key: int, inputs: Mapping[int, Value], before: Value) -> Value:
+    """The value that a node leaves in a buffer, or in a piece that held ``before``."""
+    launch, shared = together(graph, node)
+    if key not in shared:
+        return hash((node, key, tuple(sorted(inputs.items()))))
+    base, done = inputs.get(key), frozenset({(node, hash(tuple(sorted(inputs.items()))))})
+    if isinstance(before, Together) and before.node == launch:
+        done |= before.done
+    return Together(launch, base, done)
 
 
 class ChaosBackend:
@@ -157,15 +193,16 @@ class ChaosBackend:
     def _read(self, command: Command) -> dict[int, Value]:
         if isinstance(command, (Run, HostCall)):
             held = self.values[self._memory(command)]
-            return {k: held.get(k) for k in touched(self._graph, command.token)}
+            return seen_by(self._graph, command.token, held)
         source = HOST if isinstance(command, Upload) else self.machine.devices[command.device].memory
         return {command.buffer: self.values[source].get(command.buffer)}
 
     def _write(self, command: Command, seen: dict[int, Value]) -> None:
         if isinstance(command, (Run, HostCall)):
             memory = self._memory(command)
+            held = self.values[memory]
             for key in self._graph.nodes[command.token].writes:
-                self.values[memory][key] = result_of(command.token, key, seen)
+                held[key] = left_by(self._graph, command.token, key, seen, held.get(key))
             device = command.device if isinstance(command, Run) else HOST_DEVICE
             self.record.ran.append((command.token, device))
             return

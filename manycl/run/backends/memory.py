@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyopencl as cl
 
 from manycl.errors import RunError
+from manycl.graph.graph import Rows
 from manycl.machine import HOST, Machine
 
 Bytes = npt.NDArray[np.uint8]
@@ -51,6 +52,58 @@ def aligned(nbytes: int) -> Bytes:
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + nbytes]
+
+
+def _rectangles(offset: int, width: int, pitch: int, rows: int) -> list[tuple[int, int, int, int]]:
+    """Rows as rectangles within lines of ``pitch`` bytes (top, left, width, height): two where they go over a line's
+    end."""
+    top, left = divmod(offset, pitch)
+    over = left + width - pitch
+    if over <= 0:
+        return [(top, left, width, rows)]
+    return [(top, left, width - over, rows), (top + 1, 0, over, rows)]
+
+
+def copy_rows(
+    queue: cl.CommandQueue,
+    target: cl.Buffer | Bytes,
+    source: cl.Buffer | Bytes,
+    rows: Sequence[Rows],
+    after: Sequence[cl.Event],
+) -> list[cl.Event]:
+    """Enqueue the transfer of rows between a buffer and a host array, the same bytes of both; an event each."""
+    to_device = isinstance(target, cl.Buffer)
+    wait_for = list(after) or None
+    events = []
+    for offset, width, pitch, count in rows:
+        if count == 1:
+            part = slice(offset, offset + width)
+            if to_device:
+                event = cl.enqueue_copy(
+                    queue, target, source[part], dst_offset=offset, is_blocking=False, wait_for=wait_for
+                )
+            else:
+                event = cl.enqueue_copy(
+                    queue, target[part], source, src_offset=offset, is_blocking=False, wait_for=wait_for
+                )
+        else:
+            for top, left, wide, high in _rectangles(offset, width, pitch, count):
+                event = cl.enqueue_copy(
+                    queue,
+                    target,
+                    source,
+                    buffer_origin=(left, top, 0),
+                    host_origin=(left, top, 0),
+                    region=(wide, high, 1),
+                    buffer_pitches=(pitch,),
+                    host_pitches=(pitch,),
+                    is_blocking=False,
+                    wait_for=wait_for,
+                )
+                events.append(event)
+            continue
+        events.append(event)
+    return events
 
 
 class Memory:
@@ -120,9 +173,9 @@ class Memory:
             return source, False
         return self.host(key), key in self._pins
 
-    def download_target(self, key: int) -> tuple[Bytes, bool]:
-        """Where a download writes to, and whether it is pinned."""
-        return self.replace(key), key in self._pins
+    def download_target(self, key: int, partly: bool = False) -> tuple[Bytes, bool]:
+        """Where a download (of a part, else of all) writes to, and whether it is pinned."""
+        return self.host(key) if partly else self.replace(key), key in self._pins
 
     def on_device(self, key: int, device: int) -> cl.Buffer:
         """The buffer object of a device."""

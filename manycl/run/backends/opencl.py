@@ -17,10 +17,10 @@ from typing import Any
 import pyopencl as cl
 
 from manycl.errors import ManyclError
-from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Piece, Rows, Version
 from manycl.machine import HOST, Machine
 from manycl.run.backend import Command, Done, Download, Failed, HostCall, Report, Run, Upload
-from manycl.run.backends.memory import Memory
+from manycl.run.backends.memory import Bytes, Memory, copy_rows
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.programs import Programs
 from manycl.run.backends.record import OpenCLRecord
@@ -136,6 +136,12 @@ class Driver:
             queue.finish()
 
 
+def _staged_part(data: Bytes, rows: tuple[Rows, ...]) -> tuple[Bytes, int] | None:
+    """The part of a host array that a transfer moves, and its offset, where it is worth staging."""
+    offset, width, _, count = rows[0] if rows else Rows(0, len(data))
+    return (data[offset : offset + width], offset) if len(rows) < 2 and count == 1 and width >= STAGE_FROM else None
+
+
 class OpenCLBackend:
     """Runs commands on real devices. One run at a time; the session's memory and programs outlive it."""
 
@@ -215,16 +221,19 @@ class OpenCLBackend:
         _responsive.leave(self)
         return self.record
 
-    def fetch(self, key: int, memory: int) -> None:
-        """Outside a run: copy a buffer from a device's memory to the host's, and wait for it."""
+    def fetch(self, key: int, memory: int, rows: tuple[Rows, ...] = ()) -> None:
+        """Outside a run: copy a buffer, or rows of it, from a device's memory to the host's, and wait for it."""
         device = next(i for i, d in enumerate(self.machine.devices) if d.memory == memory)
         driver = self.drivers[device]
-        target, is_pinned = self.memory.download_target(key)
+        target, is_pinned = self.memory.download_target(key, bool(rows))
         buffer = self.memory.on_device(key, device)
-        if is_pinned or len(target) < STAGE_FROM or driver.stager is None:
-            cl.enqueue_copy(driver.downloads, target, buffer, is_blocking=True)
+        wanted = rows or (Rows(0, len(target)),)
+        offset, width, _, count = wanted[0]
+        if is_pinned or len(wanted) > 1 or count > 1 or width < STAGE_FROM or driver.stager is None:
+            for event in copy_rows(driver.downloads, target, buffer, wanted, ()):
+                event.wait()
         else:
-            driver.stager.download(buffer, target, []).result()
+            driver.stager.download(buffer, target[offset : offset + width], [], offset).result()
 
     def in_host_function(self) -> bool:
         """Whether the caller is a host function of the run that is under way."""
@@ -297,37 +306,48 @@ class OpenCLBackend:
 
     def _upload(self, command: Upload) -> None:
         driver = self.drivers[command.device]
-        source, is_pinned = self.memory.upload_source(command.buffer)
-        buffer = self.memory.on_device(command.buffer, command.device)
+        key, rows = self._what(command.buffer)
+        source, is_pinned = self.memory.upload_source(key)
+        buffer = self.memory.on_device(key, command.device)
         after = [self._events[t] for t in command.after]
-        if is_pinned or len(source) < STAGE_FROM or driver.stager is None:
-            event = cl.enqueue_copy(driver.uploads, buffer, source, is_blocking=False, wait_for=after or None)
-            self._events[command.token] = event
-            self.record.transfers.append((command.buffer, command.device, True, event))
+        part = _staged_part(source, rows) if not is_pinned and driver.stager is not None else None
+        if part is None or driver.stager is None:
+            events = copy_rows(driver.uploads, buffer, source, rows or (Rows(0, len(source)),), after)
+            event = self._events[command.token] = events[-1]  # the queue is in order: all are complete when this is
+            self.record.transfers.append((command.buffer, command.device, True, events))
             if command.notify:
                 driver.submit(lambda: self._await(command.token, event))
             return
         arrived = cl.UserEvent(driver.context)
         self._events[command.token] = arrived
-        future = driver.stager.upload(buffer, source, after)
+        future = driver.stager.upload(buffer, part[0], after, part[1])
         future.add_done_callback(lambda f: self._staged(f, command, True, arrived))
 
     def _download(self, command: Download) -> None:
         driver = self.drivers[command.device]
-        target, is_pinned = self.memory.download_target(command.buffer)
-        buffer = self.memory.on_device(command.buffer, command.device)
+        key, rows = self._what(command.buffer)
+        target, is_pinned = self.memory.download_target(key, bool(rows))
+        buffer = self.memory.on_device(key, command.device)
         after = [self._events[t] for t in command.after]
-        if is_pinned or len(target) < STAGE_FROM or driver.stager is None:
-            event = cl.enqueue_copy(driver.downloads, target, buffer, is_blocking=False, wait_for=after or None)
+        part = _staged_part(target, rows) if not is_pinned and driver.stager is not None else None
+        if part is None or driver.stager is None:
+            events = copy_rows(driver.downloads, target, buffer, rows or (Rows(0, len(target)),), after)
             driver.downloads.flush()
-            self._events[command.token] = event
-            self.record.transfers.append((command.buffer, command.device, False, event))
+            event = self._events[command.token] = events[-1]
+            self.record.transfers.append((command.buffer, command.device, False, events))
             driver.submit(lambda: self._await(command.token, event))
             return
         for queue in driver.queues:
             queue.flush()
-        future = driver.stager.download(buffer, target, after)
+        future = driver.stager.download(buffer, part[0], after, part[1])
         future.add_done_callback(lambda f: self._staged(f, command, False, None))
+
+    def _what(self, key: int) -> tuple[int, tuple[Rows, ...]]:
+        """The buffer of which something is moved, and its rows (none: all of it)."""
+        if key >= 0:
+            return key, ()
+        buffer = self._graph.buffers[key]
+        return (buffer.whole, buffer.rows) if isinstance(buffer, Piece) else (key, ())
 
     def _staged(self, future: Any, command: Upload | Download, is_upload: bool, arrived: Any) -> None:
         """A staged transfer has ended (on the staging thread)."""

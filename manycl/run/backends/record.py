@@ -27,7 +27,9 @@ class OpenCLRecord:
         self.begin = begin
         self.kernels: list[tuple[int, int, int, cl.Event]] = []  # node, device, queue, event
         self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
-        self.transfers: list[tuple[int, int, bool, Any]] = []  # buffer, device, is upload, event or Future
+        self.transfers: list[
+            tuple[int, int, bool, Any]
+        ] = []  # buffer, device, is upload, events in order or (start, end)
         self.hosts: list[tuple[int, float, float]] = []
         self.offsets: list[float] = []
         self.failure: Failed | None = None
@@ -96,8 +98,8 @@ class OpenCLRecord:
                     start, end = what[0] - self.begin, what[1] - self.begin
                 else:
                     shift = self.offsets[device] - self.begin
-                    start = max(0.0, what.get_profiling_info(_START) * 1e-9 + shift)
-                    end = max(start, what.get_profiling_info(_END) * 1e-9 + shift)
+                    start = max(0.0, what[0].get_profiling_info(_START) * 1e-9 + shift)
+                    end = max(start, what[-1].get_profiling_info(_END) * 1e-9 + shift)
             except cl.Error:
                 continue
             buffer = self.graph.buffers[key]

@@ -37,14 +37,18 @@ class Stager:
         self._order = ThreadPoolExecutor(1, "manycl-stage")
         self._copiers = ThreadPoolExecutor(self._workers, "manycl-stage-copy")
 
-    def upload(self, buffer: cl.Buffer, source: Bytes, after: list[cl.Event]) -> Future[tuple[float, float]]:
-        """Copy ``source`` to the buffer once ``after`` is complete; the result is (start, end) by ``perf_counter``, and
-        the future raises what the driver raised."""
-        return self._order.submit(self._transfer, buffer, source, after, _push)
+    def upload(
+        self, buffer: cl.Buffer, source: Bytes, after: list[cl.Event], offset: int = 0
+    ) -> Future[tuple[float, float]]:
+        """Copy ``source`` to the buffer, from byte ``offset`` on, once ``after`` is complete; the result is
+        (start, end) by ``perf_counter``, and the future raises what the driver raised."""
+        return self._order.submit(self._transfer, buffer, source, after, _push, offset)
 
-    def download(self, buffer: cl.Buffer, target: Bytes, after: list[cl.Event]) -> Future[tuple[float, float]]:
-        """Copy the buffer to ``target`` once ``after`` is complete; as ``upload``."""
-        return self._order.submit(self._transfer, buffer, target, after, _pull)
+    def download(
+        self, buffer: cl.Buffer, target: Bytes, after: list[cl.Event], offset: int = 0
+    ) -> Future[tuple[float, float]]:
+        """Copy the buffer, from byte ``offset`` on, to ``target`` once ``after`` is complete; as ``upload``."""
+        return self._order.submit(self._transfer, buffer, target, after, _pull, offset)
 
     def settle(self) -> None:
         """Wait until no transfer is under way and the callbacks of all futures have been called."""
@@ -54,7 +58,9 @@ class Stager:
         self._order.shutdown()
         self._copiers.shutdown()
 
-    def _transfer(self, buffer: cl.Buffer, data: Bytes, after: list[cl.Event], move: Any) -> tuple[float, float]:
+    def _transfer(
+        self, buffer: cl.Buffer, data: Bytes, after: list[cl.Event], move: Any, offset: int
+    ) -> tuple[float, float]:
         for event in after:
             event.wait()
         if not self._slots:
@@ -66,7 +72,8 @@ class Stager:
         starts = iter(range(0, len(data), CHUNK))  # shared: each worker takes the next chunk there is
         enqueueing = Lock()  # PoCL 3.0 crashes when several threads enqueue on one queue at once
         futures = [
-            self._copiers.submit(move, self._queue, enqueueing, buffer, data, starts, slots) for slots in self._slots
+            self._copiers.submit(move, self._queue, enqueueing, buffer, data, offset, starts, slots)
+            for slots in self._slots
         ]
         for future in futures:
             future.result()
@@ -74,7 +81,13 @@ class Stager:
 
 
 def _push(
-    queue: cl.CommandQueue, enqueueing: Lock, buffer: cl.Buffer, data: Bytes, starts: Iterator[int], slots: list[Bytes]
+    queue: cl.CommandQueue,
+    enqueueing: Lock,
+    buffer: cl.Buffer,
+    data: Bytes,
+    offset: int,
+    starts: Iterator[int],
+    slots: list[Bytes],
 ) -> None:
     """One worker of an upload."""
     busy: list[Any] = [None] * len(slots)
@@ -86,7 +99,7 @@ def _push(
             busy[turn].wait()
         np.copyto(chunk, part)
         with enqueueing:
-            busy[turn] = cl.enqueue_copy(queue, buffer, chunk, dst_offset=start, is_blocking=False)
+            busy[turn] = cl.enqueue_copy(queue, buffer, chunk, dst_offset=offset + start, is_blocking=False)
             queue.flush()
         turn = (turn + 1) % len(slots)
     for event in busy:
@@ -95,7 +108,13 @@ def _push(
 
 
 def _pull(
-    queue: cl.CommandQueue, enqueueing: Lock, buffer: cl.Buffer, data: Bytes, starts: Iterator[int], slots: list[Bytes]
+    queue: cl.CommandQueue,
+    enqueueing: Lock,
+    buffer: cl.Buffer,
+    data: Bytes,
+    offset: int,
+    starts: Iterator[int],
+    slots: list[Bytes],
 ) -> None:
     """One worker of a download: a chunk is on its way while the one before is copied out."""
     coming: list[tuple[int, Bytes, Any]] = []
@@ -111,7 +130,7 @@ def _pull(
             take()
         chunk = slots[turn][: min(CHUNK, len(data) - start)]
         with enqueueing:
-            event = cl.enqueue_copy(queue, chunk, buffer, src_offset=start, is_blocking=False)
+            event = cl.enqueue_copy(queue, chunk, buffer, src_offset=offset + start, is_blocking=False)
             queue.flush()
         coming.append((start, chunk, event))
         turn = (turn + 1) % len(slots)

@@ -17,6 +17,7 @@ from manycl.graph.graph import BufferArg, Graph, Launch, Version
 from manycl.run.backend import Command, Failed, Run
 from manycl.run.backends.programs import KernelObject
 from manycl.run.backends.record import OpenCLRecord
+from manycl.run.lower import Lowered
 
 if TYPE_CHECKING:
     from manycl.run.backends.opencl import OpenCLBackend
@@ -30,9 +31,11 @@ class Tape:
     the entries it waits for. ``places``: (node, device, queue) of each. ``needs``: (buffer, memory bit) that must be
     valid, or undefined, before. ``leaves``: where written buffers are valid afterwards. ``version``: of the memory
     whose buffer objects it holds. ``versions``: which one runs, of nodes that have several versions of their kernel.
+    Nodes and buffers are the steps and pieces of ``lowered``, which was made of ``graph``.
     """
 
     graph: Graph
+    lowered: Lowered
     entries: tuple[tuple[Any, ...], ...]
     places: tuple[tuple[int, int, int], ...]
     needs: tuple[tuple[int, int], ...]
@@ -41,7 +44,7 @@ class Tape:
     versions: dict[int, Version]
 
 
-def record(backend: OpenCLBackend, graph: Graph, commands: Sequence[Command]) -> Tape | None:
+def record(backend: OpenCLBackend, graph: Graph, lowered: Lowered, commands: Sequence[Command]) -> Tape | None:
     """The tape of a run's commands, or None if it cannot be one."""
     if not all(isinstance(c, Run) and not backend.drivers[c.device].throttled for c in commands):
         return None
@@ -55,7 +58,7 @@ def record(backend: OpenCLBackend, graph: Graph, commands: Sequence[Command]) ->
     for command in commands:
         assert isinstance(command, Run)
         node, device, queue, after, _ = command
-        launch = graph.nodes[node]
+        launch = lowered.graph.nodes[node]
         assert isinstance(launch, Launch)
         bit = 1 << backend.machine.devices[device].memory
         needs.update((key, bit) for key in (*launch.reads, *launch.writes) if key not in leaves)
@@ -83,7 +86,7 @@ def record(backend: OpenCLBackend, graph: Graph, commands: Sequence[Command]) ->
         )
         places.append((node, device, queue))
     needed = tuple(sorted(needs))
-    return Tape(graph, tuple(entries), tuple(places), needed, leaves, backend.memory.version, versions)
+    return Tape(graph, lowered, tuple(entries), tuple(places), needed, leaves, backend.memory.version, versions)
 
 
 def _same(value: Any, held: Any) -> bool:
@@ -96,7 +99,7 @@ def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
     devices = {d for d, _ in used}
     offsets = [driver.offset() if i in devices else 0.0 for i, driver in enumerate(backend.drivers)]
     begin = time.perf_counter()
-    result = OpenCLRecord(tape.graph, backend.machine, begin, profiled=backend.profile)
+    result = OpenCLRecord(tape.lowered.graph, backend.machine, begin, profiled=backend.profile)
     result.offsets = offsets
     result.versions = tape.versions
     events: list[cl.Event] = []

@@ -1,0 +1,491 @@
+"""From a plan to steps: what the engine really runs. Pure.
+
+A plan may divide launches into ranges of work-groups, and buffers may be valid in parts. The engine knows neither: it
+is given a graph whose nodes are *steps* (whole launches, ranges, and what puts ranges together, each a launch like any
+other) and whose buffers are the *pieces* that all regions cut the buffers into. So moving only what is missing, halo
+exchange, and running beside each other whatever touches different bytes are nothing special: dependences, validity and
+transfers of pieces are those of buffers. Where nothing is divided and every buffer is valid as a whole, the steps are
+the nodes and the pieces the buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from manycl.errors import PolicyError
+from manycl.graph.graph import Buffer, Graph, HostTask, Launch, Node, Rows
+from manycl.machine import HOST
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run import pieces
+from manycl.run.coherence import Directory
+from manycl.run.cut import Cut, Order
+from manycl.run.divide import DIFFERENCE, IN_PLACE, MERGE_KERNEL, Access, Divided
+from manycl.run.pieces import Bytes
+
+RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
+_MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
+
+
+class Step(NamedTuple):
+    """What a step is of node ``node``: ``role`` is empty for the whole node, else ``range`` (groups ``first`` … of
+    ``dimension``), or what is needed beside the ranges: ``copy``, ``clear``, ``merge``. ``method`` says how what the
+    ranges write is put together (:mod:`manycl.run.divide`)."""
+
+    node: int
+    role: str = ""
+    dimension: int = WHOLE
+    first: int = 0
+    groups: int = 0
+    method: str = ""
+
+
+State = tuple[tuple[int, tuple[tuple[Rows, ...], ...], bool], ...]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """``graph``: of steps and pieces. ``plan``: who runs the steps (None: it is decided while it runs). ``steps[i]``:
+    what node i of the graph is; empty where nodes are what they were. ``cut``: the pieces of each buffer that falls
+    into several: rows by key; ``opens``: the same for ``Directory.open``. ``temporaries``: buffers that only this run
+    needs. ``state``: which parts of which buffers were where (see :func:`state_of`)."""
+
+    graph: Graph
+    plan: Plan | None = None
+    steps: tuple[Step, ...] = ()
+    cut: Mapping[int, Mapping[int, tuple[Rows, ...]]] = field(default_factory=dict)
+    opens: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    temporaries: tuple[Buffer, ...] = ()
+    own: tuple[int, ...] = ()  # keys of the temporaries and of their pieces
+    state: State = ()
+
+    def step(self, token: int) -> Step:
+        return self.steps[token] if self.steps else Step(token)
+
+    def open(self, directory: Directory) -> None:
+        """From now on the directory keeps track of the pieces."""
+        if self.opens:
+            directory.open(self.opens)
+
+    def close(self, directory: Directory) -> None:
+        """The run has ended."""
+        if self.cut:
+            directory.close(self.cut)
+        for key in self.own:
+            directory.forget(key)
+
+
+def state_of(graph: Graph, directory: Directory) -> State:
+    """What of the directory decides how a graph is lowered."""
+    parts, valid = directory.parts, directory.valid
+    return tuple((key, tuple(p.rows for p in parts.get(key, ())), key in valid) for key in graph.buffers)
+
+
+def lower(problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
+    """The steps of a plan, or of a graph that is run without one, in the directory's present state.
+
+    Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be.
+    """
+    split = plan is not None and _is_split(problem, plan)
+    if not split and (not directory.parts or directory.parts.keys().isdisjoint(problem.graph.buffers)):
+        return Lowered(problem.graph, plan)
+    return _Lowering(problem, plan, directory).result()
+
+
+def _is_split(problem: Problem, plan: Plan) -> bool:
+    """Whether a plan divides launches; raises where it wants a version of one that the device would not take."""
+    split = False
+    for a in plan.assignments:
+        if a.dimension != WHOLE:
+            split = True
+        elif a.version and a.version != problem.version(a.node, a.device):
+            name = problem.graph.nodes[a.node].name
+            raise PolicyError(
+                f"the engine cannot run node {a.node} ({name}) as the plan of {plan.policy} asks: it chooses one of its"
+                " versions, but devices take the first that they can run"
+            )
+    return split
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A step before its buffers are cut. ``reads``, ``writes``: bytes by buffer; ``overwrites``: buffers of which every
+    byte of ``writes`` is written. ``round``: steps of the same round of a node run beside each other."""
+
+    step: Step
+    task: Node
+    device: int
+    queue: int
+    reads: dict[int, Bytes]
+    writes: dict[int, Bytes]
+    overwrites: set[int] = field(default_factory=set)
+    round: int = 0
+
+
+class _Lowering:
+    def __init__(self, problem: Problem, plan: Plan | None, directory: Directory) -> None:
+        self.problem = problem
+        self.graph = problem.graph
+        self.plan = plan
+        self.directory = directory
+        self.sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
+        self.temporaries: list[Buffer] = []
+        self.drafts: list[list[_Draft]] = []  # by node
+        self.defined = {key: self._defined(key) for key in self.sizes}
+
+    def _defined(self, key: int) -> Bytes:
+        """The bytes of a buffer that have contents."""
+        parts = self.directory.parts.get(key)
+        if parts is not None:
+            return pieces.union(pieces.of_rows(p.rows) for p in parts if p.mask)
+        return pieces.span(0, self.sizes[key] if key in self.directory.valid else 0)
+
+    def whole(self, key: int) -> Bytes:
+        return pieces.span(0, self.sizes[key])
+
+    # drafts
+
+    def result(self) -> Lowered:
+        of: list[list[Assignment]] = [[] for _ in self.graph.nodes]
+        for a in self.plan.assignments if self.plan is not None else ():
+            if not 0 <= a.node < len(of):
+                raise PolicyError(f"the plan is not valid: {a}")
+            of[a.node].append(a)
+        for node, task in enumerate(self.graph.nodes):
+            if any(a.dimension != WHOLE for a in of[node]):
+                drafts = self._divided(node, task, of[node])
+            else:
+                a = of[node][0] if of[node] else Assignment(node, ON_HOST, 0, 0.0, 0.0)
+                drafts = [self._undivided(node, task, a)]
+            for draft in drafts:
+                for key, written in draft.writes.items():
+                    self.defined[key] = pieces.union([self.defined.get(key, pieces.NOTHING), written])
+            self.drafts.append(drafts)
+        return self._assembled(of)
+
+    def _undivided(self, node: int, task: Node, a: Assignment) -> _Draft:
+        reads = {key: self.whole(key) for key in task.reads}
+        writes = {key: self.whole(key) for key in task.writes}
+        return _Draft(Step(node), task, a.device, a.queue, reads, writes)
+
+    def _divided(self, node: int, task: Node, assignments: list[Assignment]) -> list[_Draft]:
+        ranges = [a for a in assignments if a.dimension != MERGE]
+        divided = self._check(node, task, ranges)
+        # where partial results are put together
+        home = next((a for a in assignments if a.dimension == MERGE), ranges[0])
+        memories = [self._memory(a) for a in ranges]
+        found = [divided.access(a.first, a.groups) for a in ranges]
+        _forget_unread(found, divided.operations)
+        shared = {key for key in task.writes if _clash(key, found, memories)}
+        if len(set(memories)) == 1 or not (shared or divided.operations):
+            return self._in_place(node, divided, ranges, found)
+        if divided.operations:
+            by_difference = shared | set(divided.operations)
+        elif divided.merge_kernel.reason or not shared <= divided.merge_written:
+            by_difference = shared
+        else:
+            return self._by_kernel(node, divided, ranges, found, memories, home)
+        return self._by_difference(node, divided, ranges, found, memories, home, by_difference)
+
+    def _check(self, node: int, task: Node, ranges: list[Assignment]) -> Divided:
+        """The launch divided as the plan says: each of its groups once."""
+        if isinstance(task, HostTask):
+            raise PolicyError(f"the plan divides node {node} ({task.name}), a host function")
+        dimensions = {a.dimension for a in ranges}
+        devices = len(self.problem.machine.devices)
+        if len(dimensions) != 1 or WHOLE in dimensions or not all(0 <= a.device < devices for a in ranges):
+            raise PolicyError(f"the plan divides node {node} ({task.name}) along dimensions {sorted(dimensions)}")
+        if any(a.version for a in ranges):
+            raise PolicyError(f"the plan divides node {node} ({task.name}) with another version of its kernel")
+        divided = Divided(task, dimensions.pop(), self.sizes)
+        following = 0
+        for a in sorted(ranges, key=lambda a: a.first):
+            if a.groups < 1 or a.first != following:
+                raise PolicyError(f"the plan does not run every work-group of node {node} ({task.name}) once: {a}")
+            following += a.groups
+        if following != divided.groups:
+            raise PolicyError(f"the plan runs {following} of {divided.groups} work-groups of node {node} ({task.name})")
+        return divided
+
+    def _memory(self, a: Assignment) -> int:
+        return HOST if a.device == ON_HOST else self.problem.machine.devices[a.device].memory
+
+    def _ranges(
+        self,
+        node: int,
+        divided: Divided,
+        ranges: Sequence[Assignment],
+        found: Sequence[Mapping[int, Access]],
+        method: str,
+        instead: Sequence[Mapping[int, int]],
+    ) -> list[_Draft]:
+        """The ranges, each with the buffers ``instead`` that it works on."""
+        drafts = []
+        writes = divided.launch.writes
+        for a, access, other in zip(ranges, found, instead, strict=True):
+            drafts.append(
+                _Draft(
+                    Step(node, RANGE, a.dimension, a.first, a.groups, method),
+                    divided.range(a.first, a.groups, other),
+                    a.device,
+                    a.queue,
+                    {other.get(k, k): x.reads for k, x in access.items() if len(x.reads[0])},
+                    {other.get(k, k): access[k].writes for k in writes if k in access and len(access[k].writes[0])},
+                    {other.get(k, k) for k in writes if k in access and access[k].exact},
+                )
+            )
+        return drafts
+
+    def _in_place(
+        self, node: int, divided: Divided, ranges: Sequence[Assignment], found: Sequence[Mapping[int, Access]]
+    ) -> list[_Draft]:
+        return self._ranges(node, divided, ranges, found, IN_PLACE, [{} for _ in ranges])
+
+    def _by_kernel(
+        self,
+        node: int,
+        divided: Divided,
+        ranges: Sequence[Assignment],
+        found: Sequence[Mapping[int, Access]],
+        memories: Sequence[int],
+        home: Assignment,
+    ) -> list[_Draft]:
+        launch = divided.launch
+        at = self._memory(home)
+        partial = {
+            m: {k: self._temporary(k) for k in divided.merge_written} for m in dict.fromkeys(memories) if m != at
+        }
+        before: list[_Draft] = []
+        for m, keys in partial.items():
+            a = ranges[memories.index(m)]
+            before += [self._copied(node, divided, a, k, t, MERGE_KERNEL) for k, t in keys.items() if k in launch.reads]
+        drafts = self._ranges(node, divided, ranges, found, MERGE_KERNEL, [partial.get(m, {}) for m in memories])
+        after = []
+        for a, access, m in zip(ranges, found, memories, strict=True):
+            if m == at:
+                continue
+            reads = {k: access[k].reads for k in divided.merge_reads if len(access[k].reads[0])}
+            reads |= {t: access[k].writes for k, t in partial[m].items() if len(access[k].writes[0])}
+            step = Step(node, COMBINE, a.dimension, a.first, a.groups, MERGE_KERNEL)
+            writes = {k: access[k].writes for k in partial[m] if len(access[k].writes[0])}
+            merge = divided.merge(a.first, a.groups, partial[m])
+            all_of_it = {k for k in writes if access[k].exact}
+            after.append(_Draft(step, merge, home.device, home.queue, reads, writes, all_of_it))
+        return _rounds(before, drafts, after)
+
+    def _by_difference(
+        self,
+        node: int,
+        divided: Divided,
+        ranges: Sequence[Assignment],
+        found: Sequence[Mapping[int, Access]],
+        memories: Sequence[int],
+        home: Assignment,
+        keys: set[int],
+    ) -> list[_Draft]:
+        at = self._memory(home)
+        before: list[_Draft] = []
+        old: dict[int, int] = {}
+        partial: dict[int, dict[int, int]] = {m: {} for m in dict.fromkeys(memories) if m != at}
+        methods = {k: " ".join([DIFFERENCE, *divided.operations.get(k, ())[:1]]) for k in keys}
+        for k in sorted(keys):
+            before += self._cleared(node, divided, home, k, methods[k])
+            old[k] = self._temporary(k)
+            before.append(self._copied(node, divided, home, k, old[k], methods[k]))
+            for m, mine in partial.items():
+                mine[k] = self._temporary(k)
+                before.append(self._copied(node, divided, ranges[memories.index(m)], k, mine[k], methods[k]))
+        method = ", ".join(dict.fromkeys(methods[k] for k in sorted(keys)))
+        drafts = self._ranges(node, divided, ranges, found, method, [partial.get(m, {}) for m in memories])
+        after = []
+        for k in sorted(keys):
+            for mine in partial.values():
+                everything = self.whole(k)
+                reads = {mine[k]: everything, old[k]: everything}
+                step = Step(node, COMBINE, method=methods[k])
+                merge = divided.difference(k, mine[k], old[k])
+                after.append(_Draft(step, merge, home.device, home.queue, reads, {k: everything}))
+        return _rounds(before, drafts, after)
+
+    def _temporary(self, key: int) -> int:
+        """A buffer for this run, like another one."""
+        new = self.directory.new_key()
+        self.sizes[new] = self.sizes[key]
+        self.temporaries.append(Buffer(new, self.sizes[key], self.graph.buffers[key].name))
+        return new
+
+    def _copied(self, node: int, divided: Divided, a: Assignment, source: int, target: int, method: str) -> _Draft:
+        step = Step(node, COPY, method=method)
+        all_of_it = self.whole(source)
+        copy = divided.copy(source, target)
+        return _Draft(step, copy, a.device, a.queue, {source: all_of_it}, {target: all_of_it}, {target})
+
+    def _cleared(self, node: int, divided: Divided, a: Assignment, key: int, method: str) -> list[_Draft]:
+        """Two copies of undefined contents differ: what is compared gets contents."""
+        low, high = pieces.without(self.whole(key), self.defined[key])
+        if len(low) > _MOST_GAPS:
+            low, high = low[:1], high[-1:]
+            raise PolicyError(
+                f"{divided.launch.name} cannot be split: {len(low)} parts of what it writes are undefined"
+            )
+        drafts = []
+        for start, end in zip(low.tolist(), high.tolist(), strict=True):
+            step = Step(node, CLEAR, method=method)
+            clear = divided.clear(key, start, end - start)
+            drafts.append(_Draft(step, clear, a.device, a.queue, {}, {key: pieces.span(start, end)}, {key}))
+        return drafts
+
+    # assembling
+
+    def _assembled(self, of: Sequence[Sequence[Assignment]]) -> Lowered:
+        cut = Cut(self.sizes, self.directory)
+        for drafts in self.drafts:
+            for draft in drafts:
+                for key, touched in (*draft.reads.items(), *draft.writes.items()):
+                    cut.add(key, touched)
+        temporary = {b.key for b in self.temporaries}
+        cut.make({**self.graph.buffers, **{b.key: b for b in self.temporaries}}, temporary)
+        nodes: list[Node] = []
+        steps: list[Step] = []
+        of_node: list[list[int]] = []
+        order = Order()
+        for node, drafts in enumerate(self.drafts):
+            before = _explicit(self.graph, node, of_node)
+            mine: list[int] = []
+            for number in range(1 + max(d.round for d in drafts)):
+                order.begin()
+                last: dict[int, tuple[int, int]] = {}
+                for draft in (d for d in drafts if d.round == number):
+                    reads = cut.of(draft.reads)
+                    writes = cut.of(draft.writes)
+                    gone = cut.of({k: b for k, b in draft.writes.items() if k in draft.overwrites})
+                    mine.append(len(nodes))
+                    order.add(len(nodes), reads, writes, before | self._behind(draft, len(nodes), last))
+                    nodes.append(_with(draft.task, reads, writes, gone))
+                    steps.append(draft.step)
+                order.end()
+            of_node.append(mine)
+        graph = Graph(
+            nodes=tuple(nodes),
+            buffers=cut.buffers,
+            predecessors=tuple(order.predecessors),
+            components=tuple(tuple(s for n in c for s in of_node[n]) for c in self.graph.components),
+            name=self.graph.name,
+            notes={**self.graph.notes, "together": self._together(cut, of_node)},
+        )
+        return Lowered(
+            graph=graph,
+            plan=self._planned(of, of_node),
+            steps=tuple(steps),
+            cut={k: c for k, c in cut.cut.items() if k not in temporary},
+            opens=cut.opens,
+            temporaries=tuple(self.temporaries),
+            own=tuple(p for k in temporary for p in (k, *cut.cut.get(k, ()))),
+            state=state_of(self.graph, self.directory),
+        )
+
+    def _behind(self, draft: _Draft, token: int, last: dict[int, tuple[int, int]]) -> set[int]:
+        """Different devices in one memory that is not the host's run the ranges of a launch one after another: a
+        transfer to that memory is known only to the device for which it was started."""
+        memory = HOST if draft.device == ON_HOST else self.problem.machine.devices[draft.device].memory
+        device, before = last.get(memory, (draft.device, token))
+        last[memory] = (draft.device, token)
+        return {before} if memory != HOST and device != draft.device else set()
+
+    def _together(self, cut: Cut, of_node: Sequence[Sequence[int]]) -> dict[int, tuple[int, frozenset[int]]]:
+        """By step: its node, and the pieces that other ranges of it write at the same time, each elements of its own
+        (or by atomic operations): no race."""
+        out: dict[int, tuple[int, frozenset[int]]] = {}
+        for node, (drafts, tokens) in enumerate(zip(self.drafts, of_node, strict=True)):
+            count: dict[int, int] = {}
+            ranges = [(t, cut.of(d.writes)) for t, d in zip(tokens, drafts, strict=True) if d.step.role == RANGE]
+            for _, written in ranges:
+                for piece in written:
+                    count[piece] = count.get(piece, 0) + 1
+            for token, written in ranges:
+                if several := frozenset(p for p in written if count[p] > 1):
+                    out[token] = (node, several)
+        return out
+
+    def _planned(self, of: Sequence[Sequence[Assignment]], of_node: Sequence[Sequence[int]]) -> Plan | None:
+        """The steps in the order in which the plan has their nodes."""
+        if self.plan is None:
+            return None
+        assignments: list[Assignment] = []
+        seen: dict[int, int] = {}
+        for a in self.plan.assignments:
+            drafts, tokens = self.drafts[a.node], of_node[a.node]
+            if drafts[0].step.role == "":
+                assignments.append(a._replace(node=tokens[0], version=0))
+                continue
+            turn = seen[a.node] = seen.get(a.node, 0) + 1
+            ranges = sum(1 for b in of[a.node] if b.dimension != MERGE)
+            for draft, token in zip(drafts, tokens, strict=True):
+                role, step = draft.step.role, draft.step
+                first = turn == 1 and role in (COPY, CLEAR)
+                own = role == RANGE and a.dimension != MERGE and step.first == a.first
+                last = role == COMBINE and a.dimension != MERGE and turn == ranges
+                if first or own or last:
+                    assignments.append(Assignment(token, draft.device, draft.queue, a.start, a.end))
+        return replace(self.plan, assignments=tuple(assignments), moves=(), events=())
+
+
+def _rounds(before: list[_Draft], ranges: list[_Draft], after: list[_Draft]) -> list[_Draft]:
+    """Preparations one after another, then all ranges beside each other, then what puts them together, in turn."""
+    for number, draft in enumerate(before):
+        draft.round = number
+    for draft in ranges:
+        draft.round = len(before)
+    for number, draft in enumerate(after):
+        draft.round = len(before) + 1 + number
+    return [*before, *ranges, *after]
+
+
+def _forget_unread(found: list[dict[int, Access]], shared: Container[int]) -> None:
+    """No range reads what another one writes, but of buffers that groups share by atomic operations: that was proved of
+    all groups, so what is said to be read at most is less by what the others certainly write."""
+    for index, access in enumerate(found):
+        changed = {}
+        for key, mine in access.items():
+            reads = mine.reads
+            for other, theirs in enumerate(found if key not in shared else ()):
+                if other != index and len(reads[0]) and theirs[key].exact:
+                    reads = pieces.without(reads, theirs[key].writes)
+            changed[key] = replace(mine, reads=reads) if reads is not mine.reads else mine
+        found[index] = changed
+
+
+def _clash(key: int, found: Sequence[Mapping[int, Access]], memories: Sequence[int]) -> bool:
+    """Whether ranges in different memories touch the same bytes of a buffer that one of them writes."""
+    by_memory: dict[int, list[Access]] = {}
+    for access, memory in zip(found, memories, strict=True):
+        by_memory.setdefault(memory, []).append(access[key])
+    written = {m: pieces.union(a.writes for a in members) for m, members in by_memory.items()}
+    read = {m: pieces.union(a.reads for a in members) for m, members in by_memory.items()}
+    return any(
+        pieces.meet(written[a], written[b]) or pieces.meet(written[a], read[b])
+        for a in written
+        for b in written
+        if a != b
+    )
+
+
+def _with(task: Node, reads: tuple[int, ...], writes: tuple[int, ...], overwrites: tuple[int, ...]) -> Node:
+    if isinstance(task, Launch):
+        if (reads, writes, overwrites) == (task.reads, task.writes, task.overwrites):
+            return task
+        return replace(task, reads=reads, writes=writes, overwrites=overwrites)
+    return replace(task, reads=reads, writes=writes)
+
+
+def _explicit(graph: Graph, node: int, of_node: Sequence[Sequence[int]]) -> set[int]:
+    """The steps of predecessors that come first although no buffer says so."""
+    task = graph.nodes[node]
+    before: set[int] = set()
+    for p in graph.predecessors[node]:
+        other = graph.nodes[p]
+        if not {*other.writes} & {*task.reads, *task.writes} and not {*other.reads} & {*task.writes}:
+            before.update(of_node[p])
+    return before

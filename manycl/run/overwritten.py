@@ -1,0 +1,40 @@
+"""Which launches write all of a buffer, so that its old contents need not be brought to where they run."""
+
+from __future__ import annotations
+
+from manycl.analysis import service
+from manycl.errors import LaunchError, SourceError
+from manycl.graph.graph import BufferArg, Graph, Launch, Piece
+from manycl.graph.known import known_launch
+from manycl.run.lower import Lowered
+
+WORTH = 1 << 16  # bytes; fewer are brought sooner than a launch is analysed
+
+
+class Overwritten:
+    """Answers whether a node of the lowered graph writes every byte of a buffer, as far as can be proved. ``whole``:
+    the graph as it was, with the buffers as they are."""
+
+    def __init__(self, lowered: Lowered, whole: Graph) -> None:
+        self._lowered = lowered
+        self._buffers = whole.buffers
+
+    def __call__(self, node: int, key: int) -> bool:
+        task, buffer = self._lowered.graph.nodes[node], self._lowered.graph.buffers[key]
+        key = buffer.whole if isinstance(buffer, Piece) else key
+        if self._lowered.step(node).role or self._buffers[key].nbytes < WORTH:
+            return False
+        if not isinstance(task, Launch) or task.versions or task.local_size is None:
+            return False
+        keys = {i: a.key for i, a in enumerate(task.args) if isinstance(a, BufferArg)}
+        try:
+            known = known_launch(task, {k: self._buffers[k].nbytes for k in keys.values()})
+            facts = service.launched(task.program, task.kernel.name, known)
+        except (LaunchError, SourceError):
+            return False
+        regions = (facts.region(i, "write") for i, k in keys.items() if k == key)
+        everything = (0, self._buffers[key].nbytes, 1)
+        return any(
+            r.exact and r.tight and [(b.offset, b.nbytes, b.rows * b.slices) for b in r.boxes] == [everything]
+            for r in regions
+        )

@@ -1,0 +1,143 @@
+"""Sets of bytes of a buffer, and how many of them cut it into pieces. Pure.
+
+All that a run tells apart of a buffer (what each sub-kernel reads and writes, what is valid where) are sets of bytes.
+Cut at all of their edges, a buffer falls into classes of bytes that belong to the same sets: these are its pieces, and
+each of them is at any time valid in the same memories. There are few, however ragged the sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manycl.graph.graph import Rows
+
+if TYPE_CHECKING:  # it imports islpy
+    from manycl.analysis.shapes import Box
+
+Array = np.ndarray[Any, np.dtype[np.int64]]
+Bytes = tuple[Array, Array]
+"""A set of bytes as sorted intervals [low, high) that neither overlap nor touch."""
+
+MOST_ROWS = 1 << 16
+"""Rows of boxes from which on a set is taken for larger than it is: the smallest interval around it."""
+
+
+def span(low: int, high: int) -> Bytes:
+    """The bytes from ``low`` up to ``high``, without ``high``."""
+    return np.array([low] if high > low else [], np.int64), np.array([high] if high > low else [], np.int64)
+
+
+NOTHING = span(0, 0)
+
+
+def merged(low: Array, high: Array) -> Bytes:
+    """The same bytes in the fewest intervals, in order; empty ones are left out."""
+    full = high > low
+    low, high = low[full], high[full]
+    if len(low) < 2:
+        return low, high
+    order = np.argsort(low, kind="stable")
+    low, high = low[order], np.maximum.accumulate(high[order])
+    first = np.flatnonzero(np.concatenate([[True], low[1:] > high[:-1]]))
+    last = np.concatenate([first[1:] - 1, [len(low) - 1]])
+    return low[first], high[last]
+
+
+def union(sets: Iterable[Bytes]) -> Bytes:
+    """All bytes of some sets."""
+    found = [s for s in sets if len(s[0])]
+    if len(found) < 2:
+        return found[0] if found else NOTHING
+    return merged(np.concatenate([s[0] for s in found]), np.concatenate([s[1] for s in found]))
+
+
+def of_boxes(boxes: Sequence[Box]) -> tuple[Bytes, bool]:
+    """The bytes of boxes, and whether these are just them (not where there are too many rows)."""
+    if len(boxes) == 1 and boxes[0].rows == 1 and boxes[0].slices == 1:
+        return span(boxes[0].offset, boxes[0].offset + boxes[0].width), True
+    if sum(box.rows * box.slices for box in boxes) > MOST_ROWS:
+        return span(min(box.offset for box in boxes), max(box.end for box in boxes)), False
+    if not boxes:
+        return NOTHING, True
+    starts = [np.asarray(box.starts(), np.int64) for box in boxes]
+    ends = [start + box.width for start, box in zip(starts, boxes, strict=True)]
+    return merged(np.concatenate(starts), np.concatenate(ends)), True
+
+
+def of_rows(rows: Iterable[Rows]) -> Bytes:
+    """The bytes of rows."""
+    sets = []
+    for row in rows:
+        low = row.offset + np.arange(row.rows, dtype=np.int64) * row.pitch
+        sets.append((low, low + row.width))
+    return union(sets)
+
+
+def as_rows(given: Bytes) -> tuple[Rows, ...]:
+    """A set as rows, as few as following intervals of one width at one distance make."""
+    low, high = given
+    if len(low) == 1:
+        return (Rows(int(low[0]), int(high[0] - low[0])),)
+    if not len(low):
+        return ()
+    width, pitch = high - low, np.diff(low)
+    found: list[Rows] = []
+    start, count = 0, len(low)
+    # following[i]: interval i + 1 continues the row that i - 1 and i are in
+    same = width[1:] == width[:-1]
+    breaks = np.flatnonzero(~same | np.concatenate([[False], pitch[1:] != pitch[:-1]])) + 1
+    for stop in [*breaks.tolist(), count]:
+        if stop <= start:
+            continue
+        rows = stop - start
+        found.append(Rows(int(low[start]), int(width[start]), int(pitch[start]) if rows > 1 else 0, rows))
+        start = stop
+    return tuple(found)
+
+
+def meet(a: Bytes, b: Bytes) -> bool:
+    """Whether two sets have a byte in common."""
+    if not len(a[0]) or not len(b[0]) or a[0][0] >= b[1][-1] or b[0][0] >= a[1][-1]:
+        return False
+    first = np.searchsorted(b[1], a[0], side="right")
+    behind = np.searchsorted(b[0], a[1], side="left")
+    return bool((behind > first).any())
+
+
+def without(a: Bytes, b: Bytes) -> Bytes:
+    """The bytes of ``a`` that are not in ``b``."""
+    if not meet(a, b):
+        return a
+    inside, outside = partition(int(max(a[1][-1], b[1][-1])), [a, b])
+    wanted = sorted(set(outside[0]) - set(outside[1]))
+    return union(of_rows(inside[i]) for i in wanted)
+
+
+def partition(nbytes: int, sets: Sequence[Bytes]) -> tuple[list[tuple[Rows, ...]], list[tuple[int, ...]]]:
+    """The pieces of a buffer of ``nbytes`` that ``sets`` cut it into (all of it: also what is in no set), and for each
+    set the indices of the pieces that it is made of."""
+    points = np.unique(np.concatenate([np.array([0, nbytes], np.int64), *[s[0] for s in sets], *[s[1] for s in sets]]))
+    points = points[points <= nbytes]
+    if len(points) == 2:
+        return [(Rows(0, nbytes),)], [(0,) if len(s[0]) else () for s in sets]
+    distinct: dict[bytes, int] = {}
+    which = [distinct.setdefault(s[0].tobytes() + s[1].tobytes(), len(distinct)) for s in sets]
+    member = np.zeros((len(distinct), len(points)), np.int8)
+    for index, given in zip(which, sets, strict=True):
+        if not member[index].any():
+            member[index, np.searchsorted(points, given[0])] = 1
+            member[index, np.searchsorted(points, given[1])] -= 1
+    inside = np.cumsum(member, axis=1, dtype=np.int8)[:, :-1].astype(bool)
+    signatures = np.ascontiguousarray(np.packbits(inside, axis=0).T)
+    _, first, piece = np.unique(signatures, axis=0, return_index=True, return_inverse=True)
+    piece = piece.reshape(-1)
+    order = np.argsort(first)  # pieces by their first bytes
+    pieces = []
+    for index in order.tolist():
+        mine = piece == index
+        pieces.append(as_rows(merged(points[:-1][mine], points[1:][mine])))
+    held = [tuple(np.flatnonzero(inside[i, first[order]]).tolist()) for i in range(len(distinct))]
+    return pieces, [held[i] for i in which]
