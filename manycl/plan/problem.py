@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -26,10 +26,12 @@ class Part(NamedTuple):
 class Estimates(Protocol):
     """Predicted times in seconds (``manycl.model`` provides them).
 
-    Two more methods may be there. ``groups(node, device, count) -> float``: seconds of a range of ``count``
-    work-groups of a node that may be split; without it the time is affine in the number of groups
-    (:meth:`Problem.range_seconds`). ``version(node, device) -> int``: which of the launch's versions (index) the
-    time of :meth:`launch` is for, the fastest that the device can run; without it the launch's own.
+    Three more methods may be there. ``groups(node, device, count, of) -> float``: seconds of a range of ``count`` of
+    the ``of`` work-groups along the dimension in which a node may be split; without it the time is affine in the number
+    of groups (:meth:`Problem.range_seconds`). ``version(node, device) -> int``: which of the launch's versions (index)
+    the time of :meth:`launch` is for, the fastest that the device can run; without it the launch's own.
+    ``doubt(node, devices) -> float``: how far off the ratios of a node's times on some devices are, as a part of them;
+    without it they are exact.
     """
 
     def launch(self, node: int, device: int) -> float:
@@ -155,7 +157,7 @@ class Problem:
             return whole
         own = getattr(self.estimates, "groups", None)
         if own is not None:
-            return float(own(node, device, count))
+            return float(own(node, device, count, self.splits[node].groups))
         once = min(self.machine.devices[device].launch_overhead, whole)
         return once + (whole - once) * (count / self.splits[node].groups)
 
@@ -163,6 +165,11 @@ class Problem:
         """The version (index) that a device runs of a node: the one that ``estimates.launch`` is about."""
         own = getattr(self.estimates, "version", None)
         return 0 if own is None else int(own(node, device))
+
+    def doubt(self, node: int, devices: Sequence[int]) -> float:
+        """How far off the ratios of a node's times on these devices are expected to be, as a part of them."""
+        own = getattr(self.estimates, "doubt", None)
+        return 0.0 if own is None else float(own(node, devices))
 
     def merge_seconds(self, node: int, device: int, others: int) -> float:
         """Seconds on a device to merge the partial results of ``others`` other memories into its own.

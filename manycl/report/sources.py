@@ -47,6 +47,8 @@ def sources(trace: Trace, graph: Graph, machine: Machine, estimates: Estimates) 
     devices = {d.name: i for i, d in enumerate(machine.devices)}
     groups: dict[tuple[str, str, str], list[Estimate]] = {}
     for event in trace.kernels():
+        if event.role not in ("", "range"):
+            continue  # what puts ranges together
         launch, device = graph.nodes[event.node], devices[event.device]
         assert isinstance(launch, Launch)
         kernel = launch.versions[estimates.version(event.node, device)].kernel if launch.versions else launch.kernel

@@ -38,9 +38,9 @@ class _Real:
     def launch(self, node: int, device: int) -> float:
         return self._truth(self._turn, node, device, 0, self._all(node))
 
-    def groups(self, node: int, device: int, count: int) -> float:
+    def groups(self, node: int, device: int, count: int, of: int) -> float:
         first = self._first.get((node, device), 0)
-        return self._truth(self._turn, node, device, first, count or self._all(node))
+        return self._truth(self._turn, node, device, first, count or of)
 
     def _all(self, node: int) -> int:
         split = self._problem.splits.get(node)

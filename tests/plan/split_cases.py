@@ -23,7 +23,7 @@ class Affine(Table):
 
     once = 0.0
 
-    def groups(self, node: int, device: int, count: int) -> float:
+    def groups(self, node: int, device: int, count: int, of: int) -> float:
         whole = self.seconds[node][device]
         once = min(self.once, whole)
         return once + (whole - once) * (count / GROUPS)
@@ -35,14 +35,16 @@ def rows(name: str, reads: tuple[int, ...], writes: tuple[int, ...], device: str
 
 
 @st.composite
-def split_problems(draw: Any, *, whole: bool = False, one_queue: bool = True) -> Problem:
-    """``whole``: nothing may be split."""
+def split_problems(
+    draw: Any, *, whole: bool = False, one_queue: bool = True, most: int = 9, devices: int = 4
+) -> Problem:
+    """``whole``: nothing may be split. ``most``: nodes, and ``devices``, at most."""
     builder = GraphBuilder()
     # what ranges write leaves the ends of a buffer as they were
     buffers = [builder.buffer((GROUPS + 2) * ROW) for _ in range(draw(st.integers(1, 5)))]
     some = st.lists(st.sampled_from(buffers), max_size=3, unique=True).map(tuple)
     splits: dict[int, Split] = {}
-    count = draw(st.integers(1, 9))
+    count = draw(st.integers(1, most))
     for i in range(count):
         reads, writes = draw(some), draw(some)
         if draw(st.integers(0, 6)) == 0:
@@ -61,11 +63,11 @@ def split_problems(draw: Any, *, whole: bool = False, one_queue: bool = True) ->
             merge = draw(st.sampled_from(["kernel", "difference"]))
             splits[i] = Split(0, GROUPS, sliced, merge, draw(st.sampled_from([(), (0.3,) * 4])))
     memories: list[int] = []
-    for _ in range(draw(st.integers(1, 4))):  # a memory of its own, that of a device before, or the host's
+    for _ in range(draw(st.integers(1, devices))):  # a memory of its own, that of a device before, or the host's
         memories.append(draw(st.integers(HOST, 1 + max(memories, default=0))))
-    devices = [Device(f"{'gpu' if m else 'cpu'}{i}", "gpu" if m else "cpu", memory=m) for i, m in enumerate(memories)]
-    where = Machine(tuple(devices))
-    seconds = [[draw(st.floats(0.01, 10.0)) for _ in devices] for _ in range(count)]
+    all_of = [Device(f"{'gpu' if m else 'cpu'}{i}", "gpu" if m else "cpu", memory=m) for i, m in enumerate(memories)]
+    where = Machine(tuple(all_of))
+    seconds = [[draw(st.floats(0.01, 10.0)) for _ in all_of] for _ in range(count)]
     places = st.frozensets(st.integers(0, where.memories - 1), max_size=2)
     p = problem(
         builder.build(),

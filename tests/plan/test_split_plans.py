@@ -46,7 +46,7 @@ class Ranges:
     def launch(self, node: int, device: int) -> float:
         return (10.0, 5.0)[device]
 
-    def groups(self, node: int, device: int, count: int) -> float:
+    def groups(self, node: int, device: int, count: int, of: int) -> float:
         return self.launch(node, device) * count / 10
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:

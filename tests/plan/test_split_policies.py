@@ -150,7 +150,7 @@ class Versions(Affine):
     def launch(self, node: int, device: int) -> float:
         return float("inf") if (node, device) == (1, 0) else self.seconds[node][device]
 
-    def groups(self, node: int, device: int, count: int) -> float:
+    def groups(self, node: int, device: int, count: int, of: int) -> float:
         return self.launch(node, device) * count / GROUPS
 
     def version(self, node: int, device: int) -> int:
