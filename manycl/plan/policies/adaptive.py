@@ -7,7 +7,7 @@ same places (``plan/families.py``). No profile or training: the first execution 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -29,6 +29,11 @@ TRIED = 10.0
 """A kernel whose estimate is longer than this many handovers is divided once whatever the estimates say of its gain."""
 MOST_CHUNKS = 2048
 """With more work-groups than this a device gets several at least: what one more or less gains is nothing."""
+REMEMBERED = 16
+"""Graphs whose measurements can be told to the policy: the last ones it has planned."""
+
+Ranges = Sequence[tuple[int, int, int]]
+"""Device (index), first work-group and number of work-groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ class Adaptive:
         options = _options(problem)
         table = look_up(problem)
         names = _names(problem.graph)
-        used: dict[int, tuple[_Course, Sequence[int]]] = {}
+        ranges: dict[int, Ranges] = {}
         keys: list[Hashable] = []
         for family in families(problem):
             key = tuple(names[m.node] for m in family.members)
@@ -94,20 +99,16 @@ class Adaptive:
             self._courses[key] = course
             keys.append(key)
             at = course.cuts()
-            for member in family.members:
-                used[member.node] = course, member.cuts(at)
+            for m in family.members:
+                ranges[m.node] = [
+                    (d, a, b - a) for d, (a, b) in zip(course.devices, pairwise(m.cuts(at)), strict=False)
+                ]
         self._of[id(problem.graph)] = problem.graph, tuple(keys)
+        while len(self._of) > REMEMBERED:
+            del self._of[next(iter(self._of))]
         self.settled = True
-        placement = Placement(problem, table.rows)
-        fixed = {a.node for a in problem.fixed}
-        for node in priority_order(problem.graph, priorities(problem, weights(table))):
-            if node in fixed:
-                continue
-            if node in used:
-                _divide(placement, table, node, *used[node])
-            else:
-                place(placement, table, node)
-        return as_plan(problem, placement, "adaptive", shares=[list(c.granularity.shares) for c, _ in used.values()])
+        shares = [list(self._courses[key].granularity.shares) for key in keys]
+        return divided(problem, ranges, "adaptive", table, shares=shares)
 
     def observe(self, graph: Graph, durations: Iterable[tuple[int, int, float]]) -> bool:
         """What an execution of a graph planned here took: (node, device, seconds), several of a node on a device add
@@ -205,17 +206,26 @@ def _beside(problem: Problem, family: Family, devices: Sequence[int]) -> tuple[f
     return tuple(moved[d] for d in devices)
 
 
-def _divide(placement: Placement, table: Table, node: int, course: _Course, at: Sequence[int]) -> None:
-    """Place a node's ranges, each on its device; whole where one device has all of it."""
-    ranges = [(d, a, b - a) for d, (a, b) in zip(course.devices, pairwise(at), strict=False) if b > a]
-    if not ranges:
-        place(placement, table, node)
-        return
-    if len(ranges) == 1:
-        placement.complete(node, [placement.take(placement.fit(node, ranges[0][0]))])
-        return
-    ranges.sort(key=lambda r: -r[2])  # partial results, if there are any, are merged where most is
-    placement.complete(node, [placement.take(placement.fit(node, *r)) for r in ranges])
+def divided(
+    problem: Problem, ranges: Mapping[int, Ranges], policy: str, table: Table | None = None, **details: object
+) -> Plan:
+    """The plan with given ranges (of work-groups, by node): nodes in the order of MKMD's Eq. 4, every range as early as
+    it can; nodes without any where they end first."""
+    table = table or look_up(problem)
+    placement = Placement(problem, table.rows)
+    fixed = {a.node for a in problem.fixed}
+    for node in priority_order(problem.graph, priorities(problem, weights(table))):
+        used = [r for r in ranges.get(node, ()) if r[2]]
+        if node in fixed:
+            continue
+        if not used:
+            place(placement, table, node)
+        elif len(used) == 1:  # as a whole
+            placement.complete(node, [placement.take(placement.fit(node, used[0][0]))])
+        else:
+            used.sort(key=lambda r: -r[2])  # partial results, if there are any, are merged where most is
+            placement.complete(node, [placement.take(placement.fit(node, *r)) for r in used])
+    return as_plan(problem, placement, policy, **details)
 
 
 def _names(graph: Graph) -> list[Hashable]:
