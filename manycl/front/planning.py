@@ -14,15 +14,18 @@ from manycl.model.measured import on_machine, sharing
 from manycl.model.store import Store
 from manycl.model.transfer import ALONE, Sharing
 from manycl.plan.problem import Problem, queue_counts
+from manycl.plan.splitting import Splits
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A machine, what was measured of kernels on devices like its own, and how its transfers share."""
+    """A machine, what was measured of kernels on devices like its own, and how its transfers share. ``here``: it is this
+    machine, where estimates may be wrong; on others they are what happens."""
 
     machine: Machine
     history: History
     sharing: Sharing = ALONE
+    here: bool = False
 
 
 def this_machine(devices: str | None) -> Place:
@@ -31,10 +34,10 @@ def this_machine(devices: str | None) -> Place:
 
     machine, _ = open_devices(devices if devices is not None else flags.devices())
     if not flags.learning():
-        return Place(machine, History())
+        return Place(machine, History(), here=True)
     store = Store()
     measurements = store.measurements()
-    return Place(on_machine(machine, measurements), store.history(), sharing(machine, measurements))
+    return Place(on_machine(machine, measurements), store.history(), sharing(machine, measurements), here=True)
 
 
 def described_machine(name: str) -> Place:
@@ -51,7 +54,7 @@ def problem_of(
     """What a policy is asked, with the application's initial contents on the host; and the problem's estimates.
     ``queues`` by device name or kind, before the application's own."""
     graph = application.graph
-    estimates = ModelEstimates(graph, place.machine, place.history, place.sharing)
+    estimates = ModelEstimates(graph, place.machine, place.history, place.sharing, exact=not place.here)
     problem = Problem(
         graph=graph,
         machine=place.machine,
@@ -59,5 +62,6 @@ def problem_of(
         queues=queue_counts(place.machine, {**application.queues, **queues}),
         valid={key: frozenset({HOST}) for key, c in application.contents.items() if c.kind != "undefined"},
         options=options,
+        splits=Splits(graph),
     )
     return problem, estimates

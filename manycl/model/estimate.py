@@ -9,7 +9,7 @@ from functools import cached_property
 from manycl.graph.graph import Graph, Launch, Version
 from manycl.machine import Machine
 from manycl.model.counts import buffer_bytes
-from manycl.model.history import History
+from manycl.model.history import History, identity
 from manycl.model.occupancy import share_of
 from manycl.model.predictor import Predictor, Row
 from manycl.model.transfer import Ends, Sharing, TransferModel
@@ -23,16 +23,24 @@ class ModelEstimates:
     """Estimates for one graph on one machine; implements ``plan.problem.Estimates``.
 
     The history is read once, when the first launch is asked for. ``sharing``: what is known of transfers at the same
-    time.
+    time. ``exact``: the estimates are what will happen, as on a machine that is only simulated.
     """
 
     def __init__(
-        self, graph: Graph, machine: Machine, history: History | None = None, sharing: Sharing | None = None
+        self,
+        graph: Graph,
+        machine: Machine,
+        history: History | None = None,
+        sharing: Sharing | None = None,
+        *,
+        exact: bool = False,
     ) -> None:
         self._graph = graph
         self._machine = machine
         self._history = history if history is not None else History()
         self._transfers = TransferModel(machine, sharing if sharing is not None else Sharing())
+        self._exact = exact
+        self._names = [identity(d) for d in machine.devices]
         self._once: dict[tuple[int, int], float] = {}
 
     def launch(self, node: int, device: int) -> float:
@@ -66,6 +74,13 @@ class ModelEstimates:
         """Which of a node's versions (index) the times are for: the one that is predicted to be the fastest of those
         that the device may run (:meth:`manycl.model.predictor.Predictor.row`)."""
         return self._rows[node].versions[device]
+
+    def doubt(self, node: int, devices: Sequence[int]) -> float:
+        """How far off the ratios of a node's times on these devices are expected to be, as a part of them: on devices
+        that are alike whatever is wrong is wrong for all of them alike."""
+        if self._exact or len({self._names[d] for d in devices}) < 2:
+            return 0.0
+        return max(self._rows[node].estimates[d].error for d in devices)
 
     def fastest(self, launch: Launch, device: int) -> int:
         """The same for a launch like one of the graph's; -1 where there is none."""

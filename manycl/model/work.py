@@ -38,6 +38,14 @@ class Estimate:
         """How wide the bar is: the factor between its ends (1: certain)."""
         return self.high / self.low if self.low > 0 else math.inf
 
+    @property
+    def error(self) -> float:
+        """The mean relative error to expect: the model's own where it has been compared, else what its bar stands for
+        (:func:`around`)."""
+        if self.error_percent is not None:
+            return max(FLOOR, self.error_percent / 100.0)
+        return (math.sqrt(self.spread) - 1.0) / _NINE_OF_TEN
+
     def times(self, factor: float) -> Estimate:
         """The same estimate for a device that takes ``factor`` times as long."""
         if factor == 1.0:
@@ -69,6 +77,7 @@ def work_of(launch: Launch, chosen: Launch | Version) -> Work:
     return Work(items, groups, trip_count(chosen.program, chosen.kernel).of(launch, chosen))
 
 
+_NINE_OF_TEN = 2.06  # means of the sizes of normal errors that nine of ten errors keep to
 NOTHING = Estimate(0.0, 0.0, 0.0, "nothing to do", 0.0)
 IMPOSSIBLE = Estimate(math.inf, math.inf, math.inf, "no version for such a device")
 
@@ -92,10 +101,10 @@ def around(seconds: float, error: float, distance: float, source: str, samples: 
     ``distance`` times outside of its data (:func:`beyond`).
 
     Inside, the bar has the width that nine of ten errors keep to where the mean of their sizes is ``error`` and they
-    are normal: 2.06 times the mean. Outside it grows with the distance, and the source says so.
+    are normal. Outside it grows with the distance, and the source says so.
     """
     known = error if math.isfinite(error) else unsure
-    reach = (1.0 + 2.06 * max(known, FLOOR)) * distance
+    reach = (1.0 + _NINE_OF_TEN * max(known, FLOOR)) * distance
     if distance > 1.0:
         source = f"{source}, extrapolated"
     percent = 100.0 * error if math.isfinite(error) else None

@@ -1,34 +1,154 @@
-"""``auto``, the default: HEFT's list scheduling or the fastest device alone, whichever is predicted to end
-first.
+"""``auto``, the default: predicts what several policies would do, and takes the best.
 
-HEFT: Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for heterogeneous
-computing", IEEE TPDS 13(3), 2002; here without insertion into gaps (an in-order queue that has been given
-work cannot take any in between), O(V P), and with several queues a device.
+Always: HEFT's list scheduling and the fastest device alone. HEFT: Topcuoglu, Hariri and Wu, "Performance-effective and
+low-complexity task scheduling for heterogeneous computing", IEEE TPDS 13(3), 2002; here without insertion into gaps
+(an in-order queue that has been given work cannot take any in between), O(V P), and with several queues a device.
+
+What takes longer to plan is only asked as long as its planning fits into the budget: by default a part of the makespan
+that was predicted so far, so that a small graph does not wait for its plan. How long planning takes is foreseen by the
+graph's size, not measured: the same problem always gets the same plan.
+
+Predictions are not exact to a handover, so nobody is taken for less; and kernels are divided only if that gains more
+than the estimates are off (:func:`_gains`).
 """
 
 from __future__ import annotations
 
-from manycl.plan.costs import costs
-from manycl.plan.plan import Plan
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from manycl.errors import PolicyError
+from manycl.plan.costs import Costs, costs
+from manycl.plan.insertion import setting
+from manycl.plan.plan import ON_HOST, WHOLE, Plan
+from manycl.plan.policies import balance, mkmd, mkmd_coarse, portfolio
 from manycl.plan.policies.in_order import on_one_device
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import bottom_levels, priority_order
 from manycl.plan.timeline import list_schedule
 
+SHARE = 0.05  # of the predicted makespan that planning may take beside list scheduling
+MOST = 1.0  # seconds that it may take by default
+_COARSE, _MKMD, _BALANCE, _MEMBERS = 15e-6, 150e-6, 200e-6, 50e-6  # seconds of planning a node and device (measured)
+_PLACED = 7e-6  # seconds that the portfolio's search takes for a node that it places
+_SEARCH = 4  # nodes that are placed for each of the graph's by a search that is worth it, at least
+
+
+class Candidate(NamedTuple):
+    """A policy that may be asked: how many seconds that takes."""
+
+    name: str
+    seconds: float
+    plan: Callable[[Problem], Plan]
+
 
 @register("auto")
 class Auto:
-    """Predict, compare, take the better; ``details["chosen"]`` says which it was."""
+    """Predict, compare, take the best; ``details`` says what was ``chosen``, and ``asked`` lists every candidate's
+    makespan. Option ``budget``: seconds that asking others than list scheduling may take."""
 
     def plan(self, problem: Problem) -> Plan:
-        table = costs(problem)
-        order = priority_order(problem.graph, bottom_levels(problem, table))
-        best, chosen = list_schedule(problem, table, order, table.allowed, problem.queues), "heft"
-        rival = on_one_device(problem, table, order, problem.queues, below=best.makespan)
-        if rival is not None:
-            best, chosen = rival, "one device"
-        rival = on_one_device(problem, table, range(len(order)), [1] * len(problem.queues), below=best.makespan)
-        if rival is not None:
-            best, chosen = rival, "in_order"
-        return best.plan(problem, "auto", chosen=chosen)
+        budget = _budget(problem)
+        problem = replace(problem, options={})
+        asked: dict[str, float] = {}
+        best: Plan | None = None
+        divided: Plan | None = None
+        try:
+            table = costs(problem)
+        except PolicyError:
+            if not problem.splits:
+                raise
+            best = None  # a kernel fits into no device as a whole
+        else:
+            best = _simple(problem, table)
+            asked[str(best.details["chosen"])] = best.makespan
+        left = budget if budget is not None else MOST if best is None else min(MOST, SHARE * best.makespan)
+        for name, seconds, ask in _candidates(problem, left):
+            if best is not None and seconds > left:
+                continue
+            left -= seconds
+            found = ask(problem)
+            asked[name] = found.makespan
+            found = replace(found, policy="auto", details={"chosen": name})
+            if best is None:
+                best = found
+            elif found.is_split:
+                if divided is None or found.makespan < divided.makespan:
+                    divided = found
+            elif found.makespan + problem.handover < best.makespan:
+                best = found
+        assert best is not None
+        if divided is not None and _gains(problem, divided, best):
+            best = divided
+        return replace(best, details={**best.details, "asked": asked})
+
+
+def _budget(problem: Problem) -> float | None:
+    for name in problem.options:
+        if name != "budget":
+            raise PolicyError(f"policy auto has no option {name}", hint="there is budget")
+    text = problem.options.get("budget")
+    if text is None:
+        return None
+    try:
+        budget = float(text)
+    except ValueError:
+        budget = -1.0
+    if not 0.0 <= budget < float("inf"):
+        raise PolicyError(f"auto: option budget={text}: expected seconds")
+    return budget
+
+
+def _simple(problem: Problem, table: Costs) -> Plan:
+    """The better of list scheduling over all devices, one device with all its queues, and ``in_order``."""
+    order = priority_order(problem.graph, bottom_levels(problem, table))
+    best, chosen = list_schedule(problem, table, order, table.allowed, problem.queues), "heft"
+    rival = on_one_device(problem, table, order, problem.queues, below=best.makespan)
+    if rival is not None:
+        best, chosen = rival, "one device"
+    rival = on_one_device(problem, table, range(len(order)), [1] * len(problem.queues), below=best.makespan)
+    if rival is not None:
+        best, chosen = rival, "in_order"
+    return best.plan(problem, "auto", chosen=chosen)
+
+
+def _candidates(problem: Problem, budget: float) -> Iterator[Candidate]:
+    """What else may be asked, the cheapest first; nothing where there is no choice."""
+    nodes, devices = len(problem.graph), len(problem.machine.devices)
+    if not nodes or (devices == 1 and not problem.splits):
+        return
+    cells = nodes * devices
+    yield Candidate("mkmd_coarse", _COARSE * cells, mkmd_coarse.MkmdCoarse().plan)
+    if problem.splits:
+        yield Candidate("mkmd", _MKMD * cells, mkmd.Mkmd().plan)
+        yield Candidate("balance", _BALANCE * cells, balance.Balance().plan)
+    elif not problem.fixed:
+        members = _MEMBERS * cells
+        effort = min(portfolio.EFFORT, int((budget - members - _COARSE * cells) / _PLACED))
+        if effort >= _SEARCH * nodes:
+            yield Candidate("portfolio", members + effort * _PLACED, lambda p: _portfolio(p, effort))
+
+
+def _portfolio(problem: Problem, effort: int) -> Plan:
+    given = setting(problem, "portfolio")
+    return given.plan("portfolio", portfolio.schedule(given, effort)[0])
+
+
+def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
+    """Whether a plan that divides kernels gains more than the estimates that it rests on are expected to be off: how
+    far off the ratios between the devices of each divided kernel are, weighed by the seconds that it takes."""
+    if whole.is_split:  # nothing runs as a whole
+        return divided.makespan < whole.makespan
+    parts: dict[int, list[int]] = {}
+    seconds: dict[int, float] = {}
+    for a in divided.assignments:
+        if a.device != ON_HOST:
+            seconds[a.node] = seconds.get(a.node, 0.0) + a.end - a.start
+            if a.dimension != WHOLE:
+                parts.setdefault(a.node, []).append(a.device)
+    total = sum(seconds.values())
+    off = sum(problem.doubt(node, sorted(set(devices))) * seconds[node] for node, devices in parts.items())
+    gain = 1.0 - divided.makespan / whole.makespan if whole.makespan > 0 else 0.0
+    return gain > (off / total if total > 0 else 0.0) and divided.makespan + problem.handover < whole.makespan

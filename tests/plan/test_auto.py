@@ -1,0 +1,146 @@
+"""``auto``: whom it asks, what it takes, and when it divides a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_cases import chains, problem, problems
+from split_cases import GROUPS, ROW, Affine, rows, split_problems
+
+from manycl.errors import PolicyError
+from manycl.graph.dependences import GraphBuilder
+from manycl.machine import HOST, Device, Machine
+from manycl.plan.plan import Plan
+from manycl.plan.policies import auto
+from manycl.plan.problem import Problem
+from manycl.plan.split import Slice, Split
+from manycl.run.simulate import plan_with, simulate
+
+SIMPLE = {"heft", "one device", "in_order"}
+
+
+def planned(p: Problem, **options: Any) -> Plan:
+    return plan_with("auto", replace(p, options={k: str(v) for k, v in options.items()}))
+
+
+@given(problems())
+@settings(max_examples=40)
+def test_the_best_of_those_that_were_asked_is_taken(p: Problem) -> None:
+    plan = planned(p, budget=1000)
+    asked: dict[str, float] = plan.details["asked"]
+    assert plan.makespan == asked[plan.details["chosen"]] <= min(asked.values()) + p.handover
+    if len(p.machine.devices) > 1:
+        assert {"mkmd_coarse", "portfolio"} < asked.keys()
+    assert plan.makespan <= planned(p, budget=0).makespan
+    assert simulate(p, plan).makespan == pytest.approx(plan.makespan, rel=1e-9, abs=1e-12)
+    assert planned(p, budget=1000) == plan
+
+
+@given(split_problems())
+@settings(max_examples=30)
+def test_kernels_are_divided_where_estimates_are_exact_and_that_is_shorter(p: Problem) -> None:
+    plan = planned(p, budget=1000)
+    asked: dict[str, float] = plan.details["asked"]
+    assert plan.makespan <= min(asked.values()) + p.handover
+    if p.splits:
+        assert {"mkmd", "balance"} < asked.keys()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "names"), [(1e-5, set()), (0.002, {"mkmd_coarse"}), (10.0, {"mkmd_coarse", "portfolio"})]
+)
+def test_planning_is_a_small_part_of_what_is_planned(seconds: float, names: set[str]) -> None:
+    graph = chains(5, 10)
+    plan = planned(problem(graph, [seconds] * 2))
+    asked = set(plan.details["asked"])
+    assert asked & SIMPLE
+    assert asked - SIMPLE == names
+
+
+def test_nobody_is_asked_whose_planning_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[float] = []
+    candidates = auto._candidates
+
+    def watched(p: Problem, budget: float) -> Any:
+        for c in candidates(p, budget):
+            yield c._replace(plan=lambda q, c=c: spent.append(c.seconds) or c.plan(q))
+
+    monkeypatch.setattr(auto, "_candidates", watched)
+    for budget in (0.0, 1e-4, 1e-3, 1e-2, 0.1, 1.0):
+        spent.clear()
+        planned(problem(chains(4, 5), [1.0, 2.0]), budget=budget)
+        assert sum(spent) <= budget
+    assert spent
+
+
+def one(doubt: float, seconds: tuple[float, float]) -> Problem:
+    """One kernel that may be divided, on two devices that share their memory."""
+
+    class Doubted(Affine):
+        def doubt(self, node: int, devices: list[int]) -> float:
+            assert devices == [0, 1]
+            return doubt
+
+    builder = GraphBuilder()
+    key = builder.buffer(GROUPS * ROW)
+    builder.add(rows("k", (), (key,)))
+    p = problem(builder.build(), [list(seconds)], Machine((Device("cpu0", "cpu"), Device("cpu1", "cpu"))))
+    return replace(p, estimates=Doubted([list(seconds)]), splits={0: Split(0, GROUPS, {key: Slice(ROW)})}, options={})
+
+
+@given(st.floats(0, 2), st.floats(1, 20))
+@settings(max_examples=60)
+def test_a_gain_below_the_models_error_is_none(doubt: float, slower: float) -> None:
+    p = one(doubt, (1.0, slower))
+    plan = planned(p, budget=10)
+    # 12 groups: the second device takes the number that makes both end together, about
+    best = min(max((GROUPS - n) / GROUPS, n * slower / GROUPS) for n in range(GROUPS + 1))
+    gain = 1.0 - best
+    if abs(gain - doubt) > 0.1:
+        assert plan.is_split == (gain > doubt)
+    if not plan.is_split:
+        assert plan.makespan == 1.0
+
+
+def test_a_kernel_that_fits_nowhere_as_a_whole_is_divided_whatever_is_known() -> None:
+    p = one(5.0, (1.0, 1.0))
+    small = tuple(
+        replace(d, global_memory=GROUPS * ROW // 2, max_allocation=GROUPS * ROW // 2) for d in p.machine.devices
+    )
+    p = replace(p, machine=replace(p.machine, devices=small))
+    assert planned(p, budget=0).is_split
+    with pytest.raises(PolicyError, match="no device can run node 0"):
+        planned(replace(p, splits={}))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": "soon"}, "budget=soon"),
+        ({"budget": "-1"}, "budget=-1"),
+        ({"budget": "nan"}, "nan"),
+        ({"x": "1"}, "no option x"),
+    ],
+)
+def test_bad_options(options: dict[str, str], message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        planned(problem(chains(1, 2), [1.0]), **options)
+
+
+def test_one_device_has_nothing_to_choose() -> None:
+    plan = planned(problem(chains(3, 3), [1.0], Machine((Device("cpu0", "cpu"),))), budget=1000)
+    assert set(plan.details["asked"]) <= SIMPLE
+    assert plan.makespan == 9.0
+
+
+def test_data_in_another_memory_count() -> None:
+    p = one(0.0, (1.0, 1.0))
+    far = Machine((Device("cpu0", "cpu"), Device("gpu0", "gpu", memory=1)))
+    key = next(iter(p.graph.buffers))
+    estimates = Affine([[1.0, 1.0]], 10.0)  # a transfer takes ten times as long as the kernel
+    p = replace(p, machine=far, estimates=estimates, valid={key: frozenset({HOST})})
+    assert not planned(p, budget=10).is_split
