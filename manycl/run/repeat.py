@@ -66,10 +66,9 @@ def repetitions(
             events = (e for e in trace.events if isinstance(e, KernelEvent))
             policy.observe(problem.graph, [(e.node, devices[e.device], e.end - e.start) for e in events])
         left = Contents(plan, problem).left()
-        held = {key: frozenset.intersection(*(p.memories for p in parts)) for key, parts in left.items()}
         problem = replace(
             problem,
-            valid={key: places or left[key][0].memories for key, places in held.items()},
-            parts={key: left[key] for key, places in held.items() if not places},
+            valid={k: frozenset.intersection(*(p.memories for p in of)) or of[0].memories for k, of in left.items()},
+            parts={key: parts for key, parts in left.items() if len(parts) > 1},
         )
         turn += 1

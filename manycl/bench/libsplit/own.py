@@ -135,8 +135,8 @@ def monte_carlo(size: int, paths: int = 256) -> Application:
 # bodies
 
 SOFTENING, REACH, DT = 1e-3, 0.01, 0.02
-CROWD = 0.6  # part of the bodies that are in the crowd
-WIDTH = 0.12  # of the crowd, of a box of 1
+CROWD = 0.5  # part of the bodies that are in the crowd
+WIDTH = 0.13  # of the crowd (standard deviation), of a box of 1 whose ends meet
 
 
 def _forces(c: Contents) -> None:
@@ -169,7 +169,7 @@ def nbody(size: int) -> Application:
     every repetition, as OTOO's does (Figures 1 d and 5)."""
     chance = np.random.default_rng(5)
     crowd = int(CROWD * size)
-    x = np.concatenate([0.2 + WIDTH * (chance.random(crowd) - 0.5), chance.random(size - crowd)])
+    x = np.concatenate([0.2 + WIDTH * chance.standard_normal(crowd), chance.random(size - crowd)]) % 1.0
     speed = np.concatenate([np.full(crowd, 0.5), np.full(size - crowd, -0.1)]).astype(np.float32)
     order = np.argsort(x, kind="stable")
     body = np.stack([x, chance.random(size), chance.random(size), chance.random(size) / size], axis=1)

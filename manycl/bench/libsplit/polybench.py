@@ -12,7 +12,8 @@ from manycl.front.arrays import AnyArray
 
 ROW = (64, 1)
 """Work-groups of kernels on matrices: a part of one row, so that ranges of rows can be of any length."""
-LINE = 64
+LINE = 32
+"""Of kernels with a work-item for a row or column, of which there are few."""
 ALPHA, BETA = 1.5, 0.7
 
 

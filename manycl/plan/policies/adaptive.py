@@ -41,7 +41,7 @@ class _Course:
     """What is known of a family: its members, the devices that may run it (indices; none: it fits into no memory), how
     its groups are dealt out to them, the seconds that a group of the leader costs each beside its kernels (what moves
     every time), and what dividing costs once. ``whole``: the one of ``devices`` that has all groups, since dividing
-    them does not pay (-1: it does)."""
+    them does not pay (-1: it does); ``alone``: seconds that it took the last time it was whole (0: it never was)."""
 
     family: Family
     devices: tuple[int, ...]
@@ -49,6 +49,7 @@ class _Course:
     beside: tuple[float, ...]
     overhead: float = 0.0
     whole: int = -1
+    alone: float = 0.0
 
     def cuts(self) -> tuple[int, ...]:
         """Of the leader's groups, by device."""
@@ -57,15 +58,19 @@ class _Course:
         groups = self.granularity.groups
         return (0,) * (self.whole + 1) + (groups,) * (len(self.devices) - self.whole)
 
-    def judged(self, alone: float = 0.0) -> _Course:
-        """Divided or whole, whatever is foreseen to be shorter; ``alone``: what it took as a whole (0: not known)."""
+    def judged(self) -> _Course:
+        """Divided or whole, whatever is shorter: by what was measured of both, else a brief one by what is foreseen."""
         g = self.granularity
-        together = max(g.foreseen(i, n) for i, n in enumerate(g.shares) if n) + self.overhead
+        used = [i for i, n in enumerate(g.shares) if n]
+        together = max(g.foreseen(i, g.shares[i]) for i in used) + self.overhead
         single = [o + e * g.groups for o, e in zip(g.once, g.each, strict=True)]
         best = single.index(min(single)) if self.whole < 0 else self.whole
+        alone = self.alone
+        if not alone and single[best] < TRIED * self.overhead:
+            alone = single[best]
         worth = WORTH if self.whole < 0 else 2.0 * WORTH  # what was given up must promise more
-        divided = together < (1.0 - worth) * (alone or single[best]) and sum(1 for n in g.shares if n) > 1
-        return replace(self, whole=-1 if divided else best)
+        divided = len(used) > 1 and (not alone or together < (1.0 - worth) * alone)
+        return replace(self, whole=-1 if divided else used[0] if len(used) == 1 else best)
 
 
 @register("adaptive")
@@ -151,7 +156,7 @@ def _after(course: _Course, taken: dict[tuple[int, int], float]) -> _Course:
                     return course
                 total[i] += seconds
     if course.whole >= 0:
-        return course.judged(sum(total)) if course.devices else course
+        return replace(course, alone=sum(total)).judged() if course.devices else course
     for i, n in enumerate(g.shares):
         total[i] += course.beside[i] * n
     return replace(course, granularity=adapted(g, total)).judged()
@@ -177,8 +182,7 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options) ->
     g = start(groups, once, total, method=options.method, least=least, uniform=options.uniform, dead_band=options.band)
     overhead = problem.handover * len(family.members)
     course = _Course(family, devices, g, beside, overhead)
-    brief = min(o + groups * e for o, e in zip(once, total, strict=True)) < TRIED * overhead
-    return course.judged() if brief and not options.uniform else course
+    return course if options.uniform else course.judged()
 
 
 def _beside(problem: Problem, family: Family, devices: Sequence[int]) -> tuple[float, ...]:
