@@ -145,7 +145,15 @@ def _question(program: ProgramFacts, what: str, kernel: str) -> object:
     if kernel not in program.kernels:
         raise KeyError(kernel)
     request = _request(program.source, program.path, program.options)
-    return _ask(worker.Question(request, what, kernel)).result
+    key = request, what, kernel
+    with _lock:
+        if key in _texts:
+            return _texts[key]
+    result = _ask(worker.Question(request, what, kernel)).result
+    if "include" not in program.source:  # an included file may change
+        with _lock:
+            _keep(_texts, key, result)
+    return result
 
 
 def _request(source: str, path: str, options: tuple[str, ...]) -> worker.Request:
@@ -244,6 +252,7 @@ _asking = threading.Lock()
 _programs: OrderedDict[tuple[object, ...], ProgramFacts] = OrderedDict()
 _units: OrderedDict[bytes, Unit] = OrderedDict()
 _summaries: OrderedDict[tuple[bytes, str], Summary] = OrderedDict()
+_texts: OrderedDict[tuple[object, ...], object] = OrderedDict()
 _launches: OrderedDict[tuple[object, ...], LaunchFacts] = OrderedDict()
 _current: _Worker | None = None
 

@@ -61,6 +61,8 @@ class Split:
             part = self.slices.get(key)
             if self.merge == "none" and (part is None or part.width not in (0, part.stride)):
                 raise PolicyError(f"ranges that all write buffer {key} need to be merged: {self}")
-            if self.merge != "none" and (part is not None or key in reads):
+            if self.merge != "none" and part is not None:
                 # parts of a merged buffer would be brought, changed and sent in one memory, whole in another
-                raise PolicyError(f"buffer {key} is merged: it can be neither read by the launch nor sliced: {self}")
+                raise PolicyError(f"buffer {key} is merged: it cannot be sliced: {self}")
+            if self.merge == "kernel" and key in reads:
+                raise PolicyError(f"buffer {key} is read by the launch: it is merged by difference: {self}")

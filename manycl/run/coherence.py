@@ -5,7 +5,7 @@ that writes a buffer may leave parts of it as they were, so it needs the current
 it is known to write every byte.
 
 Nearly always a buffer is valid as a whole, and one bit mask says where. After a launch was taken apart, its parts are
-valid in different memories. While such a run is under way its pieces (:mod:`manycl.run.pieces`) stand for the buffer,
+valid in different memories. While such a run is under way its pieces (:mod:`manycl.graph.pieces`) stand for the buffer,
 each with a key of its own and treated like a buffer; when it has ended, they are put together again.
 """
 
@@ -16,9 +16,9 @@ from itertools import count
 from typing import NamedTuple
 
 from manycl.errors import ResultError
+from manycl.graph import pieces
 from manycl.graph.graph import Rows
 from manycl.machine import HOST
-from manycl.run import pieces
 
 HOST_BIT = 1 << HOST
 
@@ -28,6 +28,11 @@ class Part(NamedTuple):
 
     rows: tuple[Rows, ...]
     mask: int
+
+
+def places(mask: int) -> frozenset[int]:
+    """The memories of a mask."""
+    return frozenset(m for m in range(mask.bit_length()) if mask >> m & 1)
 
 
 class Directory:
@@ -93,7 +98,7 @@ class Directory:
             mask = self.valid.get(key, 0)
         else:
             mask = max(parts, key=lambda p: p.mask and sum(r.width * r.rows for r in p.rows)).mask
-        return frozenset(m for m in range(mask.bit_length()) if mask >> m & 1)
+        return places(mask)
 
     def open(self, cut: Mapping[int, Sequence[tuple[int, int]]]) -> None:
         """A run begins that keeps track of pieces instead of the buffers ``cut``. For each of them: the keys of the

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from manycl.graph import pieces
 from manycl.graph.graph import Buffer, Piece, Rows
-from manycl.run import pieces
+from manycl.graph.pieces import Bytes
 from manycl.run.coherence import Directory
-from manycl.run.pieces import Bytes
 
 
 class Cut:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from manycl.analysis import service
@@ -26,10 +26,10 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.merge import MergeKernel
 from manycl.analysis.rewrite import SubKernel
 from manycl.errors import LaunchError, PolicyError, SourceError
+from manycl.graph import pieces
 from manycl.graph.graph import Argument, BufferArg, Launch
 from manycl.graph.known import known_launch
-from manycl.run import pieces
-from manycl.run.pieces import Bytes
+from manycl.graph.pieces import Bytes
 
 if TYPE_CHECKING:  # it imports islpy
     from manycl.analysis.launched import LaunchFacts
@@ -81,7 +81,7 @@ class Divided:
             verdict = self.facts.split(dimension)
             if not verdict.mergeable:
                 raise self._refused(verdict.reasons[0])
-            self._sub = _sub_kernel(*_identity(launch))
+            self._sub = service.sub_kernel(launch.program, launch.kernel.name)
         except (LaunchError, SourceError) as error:
             raise self._refused(error.message) from None
         if self._sub.reason:
@@ -175,7 +175,7 @@ class Divided:
     def merge_kernel(self) -> MergeKernel:
         """The merge kernel; its ``reason`` says why there is none."""
         launch = self.launch
-        found = _merge_kernel(*_identity(launch))
+        found = service.merge_kernel(launch.program, launch.kernel.name)
         if not found.reason and {self._key(i) for i in found.reads} & {self._key(i) for i in found.written}:
             return replace(found, reason="what decides what is copied is written by the launch")
         return found
@@ -228,21 +228,6 @@ class Divided:
         """Makes undefined bytes of a buffer zero."""
         args = (BufferArg(key), _ulong(start), _ulong(nbytes))
         return _helper(f"clear for {self.launch.name}", _parsed(_HELPERS), "manycl_clear", -(-nbytes // _BLOCK), args)
-
-
-def _identity(launch: Launch) -> tuple[str, str, tuple[str, ...], str]:
-    program = launch.program
-    return program.source, program.path, program.options, launch.kernel.name
-
-
-@lru_cache(256)
-def _sub_kernel(source: str, path: str, options: tuple[str, ...], kernel: str) -> SubKernel:
-    return service.sub_kernel(service.parse_program(source, path=path, options=options), kernel)
-
-
-@lru_cache(256)
-def _merge_kernel(source: str, path: str, options: tuple[str, ...], kernel: str) -> MergeKernel:
-    return service.merge_kernel(service.parse_program(source, path=path, options=options), kernel)
 
 
 def _renamed(args: tuple[Argument, ...], instead: Mapping[int, int]) -> tuple[Argument, ...]:

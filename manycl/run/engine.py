@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -62,9 +62,19 @@ class Result:
         found = (m for m in self.measured() if m.step.node == node and m.step.role == RANGE)
         return sorted(found, key=lambda m: m.step.first)
 
-    def whole(self) -> Iterator[tuple[int, int, float]]:
-        """(node, device, seconds) of every launch that ran as a whole."""
-        return ((m.step.node, m.device, m.seconds) for m in self.measured() if not m.step.role)
+    def samples(self) -> tuple[Graph, Iterable[tuple[int, int, float]]]:
+        """What models learn from: (node, device, seconds) of launches of a graph. A range is a launch of the kernel as
+        well, a smaller one; what puts ranges together is none."""
+        lowered, durations = self.lowered, self.record.durations()
+        if lowered is None or not lowered.steps:
+            return self.graph, durations
+        nodes = list(lowered.graph.nodes)
+        for token, step in enumerate(lowered.steps):
+            launch, own = self.graph.nodes[step.node], nodes[token]
+            if step.role == RANGE and isinstance(launch, Launch) and isinstance(own, Launch):
+                nodes[token] = replace(own, program=launch.program, kernel=launch.kernel, args=launch.args)
+        ran = [d for d in durations if lowered.steps[d[0]].role in ("", RANGE)]
+        return replace(lowered.graph, nodes=tuple(nodes), buffers={**self.graph.buffers, **lowered.graph.buffers}), ran
 
     @cached_property
     def trace(self) -> Trace:

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
+from manycl.graph import pieces
 from manycl.graph.graph import Buffer, Graph, HostTask, Launch, Node, Rows
+from manycl.graph.pieces import Bytes
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run import pieces
 from manycl.run.coherence import Directory
 from manycl.run.cut import Cut, Order
 from manycl.run.divide import DIFFERENCE, IN_PLACE, MERGE_KERNEL, Access, Divided
-from manycl.run.pieces import Bytes
 
 RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
 _MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one

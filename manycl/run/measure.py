@@ -21,8 +21,8 @@ from manycl.model.history import identity
 from manycl.model.measured import together
 from manycl.model.occupancy import ITEMS_PER_UNIT
 from manycl.run.backends.memory import pinned
-from manycl.run.backends.opencl import Driver
 from manycl.run.backends.platforms import OpenDevice
+from manycl.run.backends.queues import Driver
 
 _SOURCE = """
 __kernel void nothing(__global float *x) { }

@@ -24,11 +24,12 @@ from manycl.model.measured import on_machine, sharing
 from manycl.model.store import Store
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, find
-from manycl.plan.problem import Problem, queue_counts
+from manycl.plan.problem import Part, Problem, queue_counts
+from manycl.plan.splitting import Splits
 from manycl.run.backends.opencl import OpenCLBackend
 from manycl.run.backends.platforms import open_devices
 from manycl.run.backends.tape import Tape, play, record
-from manycl.run.coherence import Directory
+from manycl.run.coherence import Directory, places
 from manycl.run.engine import Result, execute
 from manycl.run.lower import Lowered, State, lower, state_of
 from manycl.run.state import RunState
@@ -248,7 +249,20 @@ class Session:
             queues=queues,
             valid=valid,
             options=options,
+            splits=Splits(graph),
+            parts=self._parts(graph),
         )
+
+    def _parts(self, graph: Graph) -> dict[int, tuple[Part, ...]]:
+        """Where buffers are valid that are so in parts, for those whose parts are intervals."""
+        out: dict[int, tuple[Part, ...]] = {}
+        for key, parts in self.directory.parts.items():
+            if key in graph.buffers and all(row.rows == 1 for part in parts for row in part.rows):
+                found = [
+                    Part(row.offset, row.offset + row.width, places(part.mask)) for part in parts for row in part.rows
+                ]
+                out[key] = tuple(sorted(p for p in found if p.memories))
+        return out
 
     def _state(self, lowered: Lowered, graph: Graph) -> State:
         return state_of(graph, self.directory) if lowered.state else ()
@@ -306,7 +320,8 @@ class Session:
         while self._unlearned:
             result = self._unlearned.popleft()
             versions = getattr(result.record, "versions", {})
-            learn(self.history, result.graph, self.machine, result.whole(), versions)
+            graph, durations = result.samples()
+            learn(self.history, graph, self.machine, durations, versions)
 
     def _collect(self) -> None:
         if self._garbage:

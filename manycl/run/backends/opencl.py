@@ -1,8 +1,8 @@
-"""The OpenCL back end: one context and several in-order queues a device, one waiting thread a device, no callbacks.
+"""The OpenCL back end: one context and several in-order queues a device, one waiting thread a queue, no callbacks.
 
-The engine's thread enqueues everything. Each device has a thread that blocks in ``clWaitForEvents`` (which releases the
-GIL) for the commands that somebody must hear of; all other order is kept by the queues and by event wait lists. A
-device with a slow-down factor is driven by its own thread instead, one command after another.
+The engine's thread enqueues everything. Each queue has a thread that blocks in ``clWaitForEvents`` (which releases the
+GIL) for the commands that somebody must hear of; all other order is kept by the queues and by event wait lists. The
+kernels of a device with a slow-down factor are enqueued by a thread of its own instead, one after another.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -18,19 +18,30 @@ import pyopencl as cl
 
 from manycl.errors import ManyclError
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Piece, Rows, Version
-from manycl.machine import HOST, Machine
-from manycl.run.backend import Command, Done, Download, Failed, HostCall, Report, Run, Upload
+from manycl.machine import Machine
+from manycl.run.backend import (
+    DOWNLOAD_QUEUE,
+    UPLOAD_QUEUE,
+    Command,
+    Done,
+    Download,
+    Failed,
+    HostCall,
+    Report,
+    Run,
+    Upload,
+)
 from manycl.run.backends.memory import Bytes, Memory, copy_rows
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.programs import Programs
+from manycl.run.backends.queues import Driver, Worker
 from manycl.run.backends.record import OpenCLRecord
-from manycl.run.backends.staging import STAGE_FROM, Stager
+from manycl.run.backends.staging import STAGE_FROM
 
 _START = cl.profiling_info.START
 _END = cl.profiling_info.END
 _enqueue = cl.enqueue_nd_range_kernel
 SWITCH_INTERVAL = 1e-4  # seconds; the default of 5 ms delays every report while another thread computes
-CALIBRATE_EVERY = 2.0  # seconds; device clocks drift against the host's
 
 
 class _Responsive:
@@ -59,83 +70,6 @@ class _Responsive:
 _responsive = _Responsive()
 
 
-class Driver:
-    """One opened device: its context, queues, waiting thread and clock offset."""
-
-    def __init__(self, opened: OpenDevice, profile: bool = True) -> None:
-        self.device = opened.device
-        self.cl = opened.cl
-        self.context = cl.Context([opened.cl])
-        self.throttled = opened.device.slowdown > 1.0
-        self.profile = profile or self.throttled
-        self._properties = cl.command_queue_properties.PROFILING_ENABLE if self.profile else 0
-        self.queues: list[cl.CommandQueue] = [self.new_queue()]
-        own = opened.device.memory != HOST
-        self.uploads = self.new_queue() if own else self.queues[0]
-        self.downloads = self.new_queue() if own else self.queues[0]
-        self.stager = Stager(self.context, self.new_queue()) if own else None
-        self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self.thread: threading.Thread | None = None
-        self._offset = 0.0
-        self._calibrated = float("-inf")
-
-    def new_queue(self) -> cl.CommandQueue:
-        """Always for this device by name: a context made of a sub-device may list its parent (seen with PoCL 3)."""
-        return cl.CommandQueue(self.context, self.cl, properties=self._properties)
-
-    def need_queues(self, count: int) -> None:
-        while len(self.queues) < count:
-            self.queues.append(self.new_queue())
-
-    def submit(self, job: Callable[[], None]) -> None:
-        """Run a job on the device's own thread, after those submitted before."""
-        if self.thread is None:
-            self.thread = threading.Thread(target=self._work, name=f"manycl-{self.device.name}", daemon=True)
-            self.thread.start()
-        self.jobs.put(job)
-
-    def _work(self) -> None:
-        while (job := self.jobs.get()) is not None:
-            job()
-
-    def offset(self) -> float:
-        """Seconds to add to the device's profiling clock to get the host's ``perf_counter``.
-
-        A marker's ``queued`` time lies between two readings of the host's clock (Intel's driver leaves it at 0: then
-        its ``submit`` time, and the second reading comes after the marker is complete). The narrowest of a few is kept.
-        """
-        now = time.perf_counter()
-        if not self.profile or now - self._calibrated < CALIBRATE_EVERY:
-            return self._offset
-        best = float("inf")
-        for _ in range(5):
-            before = time.perf_counter()
-            event = cl.enqueue_marker(self.queues[0])
-            after = time.perf_counter()
-            event.wait()
-            try:
-                stamp = event.get_profiling_info(cl.profiling_info.QUEUED)
-                if not stamp:
-                    stamp = event.get_profiling_info(cl.profiling_info.SUBMIT)
-                    after = time.perf_counter()
-            except cl.Error:
-                break  # a driver without times for markers: its clock is taken for the host's
-            if after - before < best:
-                best = after - before
-                self._offset = (before + after) / 2 - stamp * 1e-9
-        self._calibrated = time.perf_counter()
-        return self._offset
-
-    def close(self) -> None:
-        if self.thread is not None:
-            self.jobs.put(None)
-            self.thread.join(timeout=10)
-        if self.stager is not None:
-            self.stager.close()
-        for queue in {*self.queues, self.uploads, self.downloads}:
-            queue.finish()
-
-
 def _staged_part(data: Bytes, rows: tuple[Rows, ...]) -> tuple[Bytes, int] | None:
     """The part of a host array that a transfer moves, and its offset, where it is worth staging."""
     offset, width, _, count = rows[0] if rows else Rows(0, len(data))
@@ -153,8 +87,7 @@ class OpenCLBackend:
         self.memory = Memory(machine, contexts, [d.new_queue() if d.stager else d.queues[0] for d in self.drivers])
         self.programs = Programs(machine, contexts, [d.cl for d in self.drivers])
         self._inbox: SimpleQueue[Report] = SimpleQueue()
-        self._host_jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._host_thread: threading.Thread | None = None
+        self._host: Worker | None = None
 
     # the seam
 
@@ -237,13 +170,12 @@ class OpenCLBackend:
 
     def in_host_function(self) -> bool:
         """Whether the caller is a host function of the run that is under way."""
-        return threading.current_thread() is self._host_thread
+        return self._host is not None and self._host.is_current()
 
     def close(self) -> None:
         """Stop the threads and wait for the devices. The back end cannot be used afterwards."""
-        if self._host_thread is not None:
-            self._host_jobs.put(None)
-            self._host_thread.join(timeout=10)
+        if self._host is not None:
+            self._host.close()
         for driver in self.drivers:
             driver.close()
 
@@ -252,11 +184,11 @@ class OpenCLBackend:
     def _run(self, command: Run) -> None:
         driver = self.drivers[command.device]
         if driver.throttled:
-            driver.submit(lambda: self._run_slowly(driver, command))
+            driver.submit(0, lambda: self._run_slowly(driver, command))
             return
         event = self._enqueue(driver, command)
         if command.notify:
-            driver.submit(lambda: self._await(command.token, event))
+            driver.submit(command.queue, lambda: self._await(command.token, event))
 
     def _enqueue(self, driver: Driver, command: Run) -> cl.Event:
         node, device, queue, after, _ = command
@@ -316,7 +248,7 @@ class OpenCLBackend:
             event = self._events[command.token] = events[-1]  # the queue is in order: all are complete when this is
             self.record.transfers.append((command.buffer, command.device, True, events))
             if command.notify:
-                driver.submit(lambda: self._await(command.token, event))
+                driver.submit(UPLOAD_QUEUE, lambda: self._await(command.token, event))
             return
         arrived = cl.UserEvent(driver.context)
         self._events[command.token] = arrived
@@ -335,7 +267,7 @@ class OpenCLBackend:
             driver.downloads.flush()
             event = self._events[command.token] = events[-1]
             self.record.transfers.append((command.buffer, command.device, False, events))
-            driver.submit(lambda: self._await(command.token, event))
+            driver.submit(DOWNLOAD_QUEUE, lambda: self._await(command.token, event))
             return
         for queue in driver.queues:
             queue.flush()
@@ -362,14 +294,9 @@ class OpenCLBackend:
             self._inbox.put(Done(command.token, self.now()))
 
     def _call(self, command: HostCall) -> None:
-        if self._host_thread is None:
-            self._host_thread = threading.Thread(target=self._host_work, name="manycl-host", daemon=True)
-            self._host_thread.start()
-        self._host_jobs.put(lambda: self._call_now(command.token))
-
-    def _host_work(self) -> None:
-        while (job := self._host_jobs.get()) is not None:
-            job()
+        if self._host is None:
+            self._host = Worker("manycl-host")
+        self._host.submit(lambda: self._call_now(command.token))
 
     def _call_now(self, node: int) -> None:
         if self._stopping:
@@ -398,18 +325,11 @@ class OpenCLBackend:
 
     def _drain(self) -> None:
         """Wait until no thread of ours works and no queue holds anything."""
-        waits = []
         for driver in self.drivers:
-            if driver.thread is not None:
-                idle = threading.Event()
-                driver.jobs.put(idle.set)
-                waits.append(idle)
-        if self._host_thread is not None:
-            idle = threading.Event()
-            self._host_jobs.put(idle.set)
-            waits.append(idle)
-        for idle in waits:
-            idle.wait()
+            for worker in driver.workers.values():
+                worker.settle()
+        if self._host is not None:
+            self._host.settle()
         for driver in self.drivers:
             if driver.stager is not None:
                 driver.stager.settle()

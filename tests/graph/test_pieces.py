@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from manycl.analysis.shapes import Box
 from manycl.graph.graph import Rows
-from manycl.run import pieces
+from manycl.graph import pieces
 from manycl.run.coherence import Directory, Part
 from manycl.run.cut import Cut
 

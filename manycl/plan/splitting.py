@@ -1,0 +1,179 @@
+"""How the launches of a graph may be split, derived from what the analysis knows of them.
+
+The slices are for predictions: intervals of bytes that move evenly with the groups, as far as a launch's regions are
+such. What a run really moves follows the regions themselves (``run/lower.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from manycl.analysis import service
+from manycl.errors import LaunchError, SourceError
+from manycl.graph import pieces
+from manycl.graph.graph import BufferArg, Graph, Launch
+from manycl.graph.known import known_launch
+from manycl.plan.split import Slice, Split
+
+if TYPE_CHECKING:  # they import islpy
+    from manycl.analysis.launched import LaunchFacts
+    from manycl.analysis.regions import Region
+
+_NEARLY_ALL = 0.9  # of a buffer that one group touches: no slice is worth the name
+_KEPT = 4096  # launches
+
+_known: dict[object, Split | str] = {}
+
+
+class Splits(Mapping[int, Split]):
+    """How the nodes of a graph may be split, each found out when it is first asked for (``Problem.splits``).
+
+    Launches with several versions of their kernel are not split: these have work-groups of their own. ``why(node)``
+    tells why a node is not.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._found: dict[int, Split | str] = {}
+
+    def _look(self, node: int) -> Split | str:
+        found = self._found.get(node)
+        if found is None:
+            task = self._graph.nodes[node]
+            if isinstance(task, Launch):
+                keys = {a.key for a in task.args if isinstance(a, BufferArg)}
+                found = split_of(task, {k: self._graph.buffers[k].nbytes for k in keys})
+            else:
+                found = "it is a host function"
+            self._found[node] = found
+        return found
+
+    def why(self, node: int) -> str:
+        """Why the node cannot be split; empty if it can."""
+        found = self._look(node)
+        return found if isinstance(found, str) else ""
+
+    def __getitem__(self, node: int) -> Split:
+        found = self._look(node) if 0 <= node < len(self._graph) else ""
+        if isinstance(found, str):
+            raise KeyError(node)
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return (n for n in range(len(self._graph)) if isinstance(self._look(n), Split))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def split_of(launch: Launch, sizes: Mapping[int, int]) -> Split | str:
+    """How a launch may be split best, or why it cannot. ``sizes``: bytes of its buffers by key."""
+    if launch.versions:
+        return "it has several versions"
+    if launch.local_size is None:
+        return "its work-groups are chosen by the driver"
+    try:
+        known = known_launch(launch, sizes)
+        shared = tuple(a.key if isinstance(a, BufferArg) else -1 for a in launch.args)
+        key = launch.program.tree, launch.kernel.name, known.key, shared
+        if key not in _known:
+            if len(_known) >= _KEPT:
+                del _known[next(iter(_known))]
+            facts = service.launched(launch.program, launch.kernel.name, known)
+            _known[key] = _best(launch, facts, sizes)
+        return _known[key]
+    except (LaunchError, SourceError) as error:
+        return error.message
+
+
+def _best(launch: Launch, facts: LaunchFacts, sizes: Mapping[int, int]) -> Split | str:
+    """Of the dimensions that may be split: one along which nothing has to be merged, and bytes lie side by side; of
+    several such, the last, along which neighbouring groups are furthest apart."""
+    reason = "it has one work-group"
+    found: list[tuple[int, Split]] = []
+    for dimension in reversed(range(len(launch.global_size))):
+        if facts.launch.groups(dimension) < 2:
+            continue
+        verdict = facts.split(dimension)
+        if not verdict.mergeable:
+            reason = verdict.reasons[0]
+            continue
+        rank, split = _Along(launch, facts, sizes, dimension).split()
+        found.append((rank, split))
+        if rank == 0:
+            break
+    if not found:
+        return reason
+    sub = service.sub_kernel(launch.program, launch.kernel.name)
+    return sub.reason or min(found, key=lambda f: f[0])[1]
+
+
+class _Along:
+    """A launch that is split along a dimension."""
+
+    def __init__(self, launch: Launch, facts: LaunchFacts, sizes: Mapping[int, int], dimension: int) -> None:
+        self.launch = launch
+        self.facts = facts
+        self.sizes = sizes
+        self.dimension = dimension
+        self.groups = facts.launch.groups(dimension)
+        self.arguments: dict[int, list[int]] = {}
+        for index, argument in enumerate(launch.args):
+            if isinstance(argument, BufferArg):
+                self.arguments.setdefault(argument.key, []).append(index)
+
+    def split(self) -> tuple[int, Split]:
+        """The split, and how good it is: 0 the best."""
+        reads = [k for k in self.launch.reads if k not in self.launch.writes]
+        slices = {k: part for k in reads if (part := self.slice(k, ("read",))) is not None}
+        if self.facts.split(self.dimension).merges:
+            return 3, Split(self.dimension, self.groups, slices, "difference")
+        rank = 0
+        written: dict[int, Slice] = {}
+        for key in self.launch.writes:
+            part = self.slice(key, ("read", "write"))
+            if part is not None and part.width <= part.stride:
+                written[key] = Slice(part.stride, 0, part.offset)
+            elif self.apart(key):
+                rank = 1  # rectangles: as many bytes, wherever they lie
+                written[key] = Slice(-(-self.sizes[key] // self.groups))
+            else:
+                kernel = not any(k in self.launch.reads for k in self.launch.writes) and self.has_merge_kernel()
+                merge = "kernel" if kernel else "difference"
+                return 2 if kernel else 3, Split(self.dimension, self.groups, slices, merge)
+        return rank, Split(self.dimension, self.groups, {**slices, **written})
+
+    def has_merge_kernel(self) -> bool:
+        return not service.merge_kernel(self.launch.program, self.launch.kernel.name).reason
+
+    def regions(self, key: int, kinds: Sequence[str], first: int, count: int) -> list[Region]:
+        return [self.facts.region(i, kind, self.dimension, first, count) for i in self.arguments[key] for kind in kinds]
+
+    def slice(self, key: int, kinds: Sequence[str]) -> Slice | None:
+        """The interval that moves with the groups and holds what these touch; None where there is none."""
+        middle = self.groups // 2
+        sample = sorted({f for f in (0, 1, 2, middle - 1, middle, self.groups - 2, self.groups - 1) if f >= 0})
+        ends: dict[int, tuple[int, int]] = {}
+        for f in sample:
+            if f < self.groups:
+                boxes = [b for r in self.regions(key, kinds, f, 1) for b in r.boxes if b.width]
+                if boxes:
+                    ends[f] = min(b.offset for b in boxes), max(b.end for b in boxes)
+        if middle - 1 not in ends or middle not in ends:
+            return None
+        stride = ends[middle][0] - ends[middle - 1][0]
+        if stride <= 0:
+            return None
+        offset = min(low - stride * f for f, (low, _) in ends.items())
+        width = max(high - stride * f for f, (_, high) in ends.items()) - offset
+        return Slice(stride, width, offset) if width < _NEARLY_ALL * self.sizes[key] or width <= stride else None
+
+    def apart(self, key: int) -> bool:
+        """Whether the two halves of the groups write other bytes."""
+        half = self.groups // 2
+        mine, theirs = (
+            pieces.of_boxes([b for r in self.regions(key, ("write",), first, count) for b in r.boxes])[0]
+            for first, count in ((0, half), (half, self.groups - half))
+        )
+        return not pieces.meet(mine, theirs)

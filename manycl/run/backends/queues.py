@@ -1,0 +1,118 @@
+"""One opened device: its context, its queues, the threads that wait for them, and its clock."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+import pyopencl as cl
+
+from manycl.machine import HOST
+from manycl.run.backends.platforms import OpenDevice
+from manycl.run.backends.staging import Stager
+
+CALIBRATE_EVERY = 2.0  # seconds; device clocks drift against the host's
+
+
+class Worker:
+    """A thread that does one job after another."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], None]) -> None:
+        self._jobs.put(job)
+
+    def settle(self) -> None:
+        """Wait until all that was submitted is done."""
+        idle = threading.Event()
+        self._jobs.put(idle.set)
+        idle.wait()
+
+    def is_current(self) -> bool:
+        """Whether the caller is one of the jobs."""
+        return threading.current_thread() is self._thread
+
+    def close(self) -> None:
+        self._jobs.put(None)
+        self._thread.join(timeout=10)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+class Driver:
+    """One opened device: its context, queues, waiting thread and clock offset."""
+
+    def __init__(self, opened: OpenDevice, profile: bool = True) -> None:
+        self.device = opened.device
+        self.cl = opened.cl
+        self.context = cl.Context([opened.cl])
+        self.throttled = opened.device.slowdown > 1.0
+        self.profile = profile or self.throttled
+        self._properties = cl.command_queue_properties.PROFILING_ENABLE if self.profile else 0
+        self.queues: list[cl.CommandQueue] = [self.new_queue()]
+        own = opened.device.memory != HOST
+        self.uploads = self.new_queue() if own else self.queues[0]
+        self.downloads = self.new_queue() if own else self.queues[0]
+        self.stager = Stager(self.context, self.new_queue()) if own else None
+        # a queue's commands end in order, those of several do not: each queue has somebody who waits
+        self.workers: dict[int, Worker] = {}
+        self._offset = 0.0
+        self._calibrated = float("-inf")
+
+    def new_queue(self) -> cl.CommandQueue:
+        """Always for this device by name: a context made of a sub-device may list its parent (seen with PoCL 3)."""
+        return cl.CommandQueue(self.context, self.cl, properties=self._properties)
+
+    def need_queues(self, count: int) -> None:
+        while len(self.queues) < count:
+            self.queues.append(self.new_queue())
+
+    def submit(self, lane: int, job: Callable[[], None]) -> None:
+        """Run a job on the thread that waits for one of the device's queues, after those submitted before."""
+        worker = self.workers.get(lane)
+        if worker is None:
+            worker = self.workers[lane] = Worker(f"manycl-{self.device.name}")
+        worker.submit(job)
+
+    def offset(self) -> float:
+        """Seconds to add to the device's profiling clock to get the host's ``perf_counter``.
+
+        A marker's ``queued`` time lies between two readings of the host's clock (Intel's driver leaves it at 0: then
+        its ``submit`` time, and the second reading comes after the marker is complete). The narrowest of a few is kept.
+        """
+        now = time.perf_counter()
+        if not self.profile or now - self._calibrated < CALIBRATE_EVERY:
+            return self._offset
+        best = float("inf")
+        for _ in range(5):
+            before = time.perf_counter()
+            event = cl.enqueue_marker(self.queues[0])
+            after = time.perf_counter()
+            event.wait()
+            try:
+                stamp = event.get_profiling_info(cl.profiling_info.QUEUED)
+                if not stamp:
+                    stamp = event.get_profiling_info(cl.profiling_info.SUBMIT)
+                    after = time.perf_counter()
+            except cl.Error:
+                break  # a driver without times for markers: its clock is taken for the host's
+            if after - before < best:
+                best = after - before
+                self._offset = (before + after) / 2 - stamp * 1e-9
+        self._calibrated = time.perf_counter()
+        return self._offset
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.close()
+        if self.stager is not None:
+            self.stager.close()
+        for queue in {*self.queues, self.uploads, self.downloads}:
+            queue.finish()

@@ -1,0 +1,163 @@
+"""How launches may be split, as a person reads it from the kernels; ranges stay within the slices that are said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from manycl.analysis import parse_program
+from manycl.analysis.annotations import annotation
+from manycl.analysis.service import launched
+from manycl.errors import PolicyError
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, HostTask, Launch
+from manycl.graph.known import known_launch
+from manycl.plan.split import Slice, Split
+from manycl.plan.splitting import Splits, split_of
+
+N = 64
+SOURCE = """
+kernel void gemm(global const float *a, global const float *b, global float *c, int n) {
+    int i = get_global_id(0), j = get_global_id(1);
+    float s = 0;
+    for (int k = 0; k < n; k++) s += a[j * n + k] * b[k * n + i];
+    c[j * n + i] = s;
+}
+kernel void stencil(global const float *a, global float *b, int n) {
+    int i = get_global_id(0), j = get_global_id(1);
+    if (i > 0 && j > 0 && i < n - 1 && j < n - 1) b[j * n + i] = a[(j - 1) * n + i] + a[(j + 1) * n + i];
+}
+kernel void columns(global const float *a, global float *b, int n) {
+    for (int j = 0; j < n; j++) b[j * n + get_global_id(0)] = a[j * n + get_global_id(0)];
+}
+kernel void twice(global float *x) { x[get_global_id(0)] *= 2; }
+kernel void histogram(global const uchar *s, global int *bins) { atomic_inc(&bins[s[get_global_id(0)] & 15]); }
+kernel void scatter(global const int *to, global float *x) { x[to[get_global_id(0)]] = 1; }
+kernel void scatter_all(global const int *to, global float *x, global float *y) {
+    int i = get_global_id(0);
+    if (y[i] > 0) x[to[i]] = 1;
+    y[i] = 0;
+}
+kernel void shift(global float *x) { x[get_global_id(0)] = x[get_global_id(0) + 1]; }
+"""
+PROGRAM = parse_program(SOURCE)
+ROW, AREA = 4 * N, 4 * N * N
+
+
+def launch(name: str, size: tuple[int, ...], local: tuple[int, ...] | None, *args: object) -> Launch:
+    facts = PROGRAM.kernels[name]
+    given = tuple(BufferArg(a) if isinstance(a, int) else np.int32(int(str(a))).tobytes() for a in args)
+    of = {a.key: facts.arguments[i] for i, a in enumerate(given) if isinstance(a, BufferArg)}
+    reads = tuple(k for k, f in of.items() if f.reads)
+    return Launch(name, PROGRAM, facts, size, local, given, reads, tuple(k for k, f in of.items() if f.writes))
+
+
+def annotated(given: Launch) -> Launch:
+    """With the promise that the elements of ``to`` all differ."""
+    return replace(given, annotations=(annotation(given.kernel, "to", distinct=True),))
+
+
+GEMM = launch("gemm", (N, N), (4, 8), 0, 1, 2, f"{N}")
+STENCIL = launch("stencil", (N, N), (4, 8), 0, 1, f"{N}")
+COLUMNS = launch("columns", (N,), (8,), 0, 1, f"{N}")
+TWICE = launch("twice", (N * N,), (16,), 0)
+
+
+def test_rows_are_preferred_and_what_all_groups_read_has_no_slice() -> None:
+    assert split_of(GEMM, dict.fromkeys(range(3), AREA)) == Split(1, 8, {0: Slice(8 * ROW, 8 * ROW), 2: Slice(8 * ROW)})
+
+
+def test_a_stencil_reads_a_halo() -> None:
+    found = split_of(STENCIL, dict.fromkeys(range(2), AREA))
+    assert isinstance(found, Split)
+    assert (found.dimension, found.groups, found.merge) == (1, 8, "none")
+    # all but the ends of a row
+    assert found.slices[0] == Slice(8 * ROW, 10 * ROW - 8, 4 - ROW)
+    assert found.slices[1] == Slice(8 * ROW, 0, 4)
+
+
+def test_columns_count_as_many_bytes_as_they_are() -> None:
+    found = split_of(COLUMNS, dict.fromkeys(range(2), AREA))
+    assert found == Split(0, 8, {1: Slice(AREA // 8)})
+
+
+def test_what_is_read_and_written_moves_with_its_groups() -> None:
+    assert split_of(TWICE, {0: AREA}) == Split(0, 256, {0: Slice(64)})
+
+
+def test_atomics_and_what_nobody_knows_are_merged() -> None:
+    histogram = launch("histogram", (1024,), (64,), 0, 1)
+    assert split_of(histogram, {0: 1024, 1: 64}) == Split(0, 16, {0: Slice(64, 64)}, "difference")
+    distinct = annotated(launch("scatter", (64,), (16,), 0, 1))
+    assert split_of(distinct, {0: 256, 1: 256}) == Split(0, 4, {0: Slice(64, 64)}, "kernel")
+    distinct = annotated(launch("scatter_all", (64,), (16,), 0, 1, 2))
+    assert split_of(distinct, {0: 256, 1: 256, 2: 256}) == Split(0, 4, {0: Slice(64, 64)}, "difference")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (launch("shift", (64,), (16,), 0), "x: line 23 reads elements that line 23 writes of other groups"),
+        (launch("scatter", (64,), (16,), 0, 1), "x: line 17 writes elements that other groups write too"),
+        (launch("twice", (64,), (64,), 0), "it has one work-group"),
+        (launch("twice", (64,), None, 0), "its work-groups are chosen by the driver"),
+    ],
+)
+def test_why_not(given: Launch, why: str) -> None:
+    found = split_of(given, {0: 260, 1: 256})
+    assert isinstance(found, str)
+    assert found.startswith(why)
+
+
+@pytest.mark.parametrize("given", [GEMM, STENCIL, COLUMNS, TWICE])
+def test_every_range_stays_within_its_slices(given: Launch) -> None:
+    sizes = dict.fromkeys(range(3), AREA)
+    split = split_of(given, sizes)
+    assert isinstance(split, Split)
+    split.check(given.reads, given.writes)
+    facts = launched(PROGRAM, given.name, known_launch(given, sizes))
+    for key, part in split.slices.items():
+        if part == Slice(AREA // 8):
+            continue  # columns: not where they are, only how many
+        for first in range(split.groups):
+            for count in {1, 2, split.groups - first} & set(range(1, split.groups - first + 1)):
+                low, high = part.bounds(first, count, AREA)
+                kinds = ("read", "write")
+                boxes = [b for kind in kinds for b in facts.region(key, kind, split.dimension, first, count).boxes]
+                assert all(low <= b.offset and b.end <= high for b in boxes)
+
+
+def test_of_a_graph_only_what_is_asked_for_is_analysed(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = GraphBuilder()
+    for _ in range(3):
+        builder.buffer(AREA)
+    for node in (GEMM, TWICE, HostTask("host", print, (), (0,), (0,)), launch("shift", (64,), (16,), 0)):
+        builder.add(node)
+    graph = builder.build()
+    asked: list[str] = []
+
+    def counted(task: Launch, sizes: dict[int, int]) -> Split | str:
+        asked.append(task.name)
+        return split_of(task, sizes)
+
+    monkeypatch.setattr("manycl.plan.splitting.split_of", counted)
+    splits = Splits(graph)
+    assert splits.get(1) == Split(0, 256, {0: Slice(64)})
+    assert asked == ["twice"]
+    assert 7 not in splits
+    assert list(splits) == [0, 1]
+    assert len(splits) == 2
+    assert splits.why(2) == "it is a host function"
+    assert splits.why(3).startswith("x: line")
+    assert splits.why(0) == ""
+    with pytest.raises(KeyError):
+        splits[3]
+    assert sorted(asked) == ["gemm", "shift", "twice"]
+
+
+def test_a_merge_that_reads_is_by_difference() -> None:
+    Split(0, 4, {}, "difference").check((1,), (1,))
+    with pytest.raises(PolicyError, match="merged by difference"):
+        Split(0, 4, {}, "kernel").check((1,), (1,))
