@@ -12,6 +12,9 @@ from manycl.plan.problem import Problem
 from manycl.plan.timeline import Schedule, list_schedule
 
 
+ROUNDING = 1e-9  # sums of the same times in another order differ by less, as a part of them
+
+
 def on_one_device(
     problem: Problem,
     table: Costs,
@@ -28,7 +31,7 @@ def on_one_device(
     for device in range(len(problem.machine.devices)):
         limit = best.makespan if best is not None else below
         least = 0.0 if problem.fixed else _least(table, device)  # what is fixed may be on other devices
-        if queues[device] == 1 and problem.not_before + least >= limit:
+        if queues[device] == 1 and problem.not_before + least >= limit * (1.0 - ROUNDING):
             continue
         candidates = [
             (device,) if device in places else (min(places, key=row.__getitem__),) if places else ()
