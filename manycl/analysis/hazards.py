@@ -13,7 +13,8 @@ from typing import Any
 import islpy as isl
 
 from manycl.analysis import expr as x
-from manycl.analysis.regions import Regions, Relation, TooComplexError
+from manycl.analysis.regions import Regions, Relation
+from manycl.analysis.shapes import TooComplexError
 from manycl.analysis.summary import Access
 
 #: integer atomics that may be done in any order on copies, and merged: the operation that merges them

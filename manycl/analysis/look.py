@@ -19,8 +19,8 @@ from manycl.analysis.boxed import Domain, boxes_of
 from manycl.analysis.hazards import Split
 from manycl.analysis.intervals import apart, as_boxes, merged
 from manycl.analysis.points import Array
-from manycl.analysis.regions import Region, TooComplexError
-from manycl.analysis.shapes import Box, boxes
+from manycl.analysis.regions import Region
+from manycl.analysis.shapes import Box, TooComplexError, boxes
 from manycl.analysis.summary import Access
 from manycl.analysis.walk import Looking, NotFoundError, Reach, Walk, parts_of
 

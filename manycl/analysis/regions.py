@@ -21,7 +21,7 @@ from manycl.analysis.boxed import Domain, boxes_of, merged
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpret import Launch
-from manycl.analysis.shapes import Box, boxes
+from manycl.analysis.shapes import Box, TooComplexError, boxes
 from manycl.analysis.summary import Access, Origin, Summary
 
 MOST_OPERATIONS = 60_000  # of isl, for one step: up to about 0.3 s
@@ -96,10 +96,6 @@ class Relation:
     reason: str
     access: Access | None
     outside: Any = None  # elements beyond the memory that it certainly touches
-
-
-class TooComplexError(Exception):
-    """isl needs more operations than it is given."""
 
 
 _MOST_TIDIED = 16  # basic sets

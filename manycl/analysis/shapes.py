@@ -14,6 +14,10 @@ _SET = isl.dim_type.set
 MOST_BOXES = 64
 
 
+class TooComplexError(Exception):
+    """isl needs more operations than it is given, or does not agree with itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Box:
     """``rows`` runs of ``width`` bytes, ``pitch`` bytes from start to start; ``slices`` of these, ``slice_pitch``
@@ -68,13 +72,20 @@ def _interval(low: int, high: int) -> Any:
 
 
 def bounds(elements: Any) -> tuple[int, int] | None:
-    """The least and the greatest element, None where there is none (or no bound)."""
+    """The least and the greatest element, None where there is none (or no bound).
+
+    Raises :class:`TooComplexError` where isl contradicts itself: of a set with two existentials and a floor it found
+    (islpy 2026.2.2) another least element than of the same set printed and read again.
+    """
     if elements.is_empty():
         return None
-    low, high = elements.dim_min_val(0), elements.dim_max_val(0)
-    if not low.is_int() or not high.is_int():
+    least, greatest = elements.dim_min_val(0), elements.dim_max_val(0)
+    if not least.is_int() or not greatest.is_int():
         return None
-    return low.to_python(), high.to_python()
+    ends = least.to_python(), greatest.to_python()
+    if not elements.is_subset(isl.Set.from_basic_set(_interval(*ends))):
+        raise TooComplexError
+    return ends
 
 
 def _boxed(box: Box) -> Any:

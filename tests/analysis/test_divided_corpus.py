@@ -1,0 +1,119 @@
+"""Every corpus kernel that may run in ranges does so through the engine, on devices that share no memory: the bits of
+one device, whatever the cuts."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import truth
+from corpus_case import Buffer, Case, Local, Same
+from corpus_case import Launch as CaseLaunch
+from test_regions import IDS, LAUNCHES, facts_of
+
+from manycl.analysis import parse_program
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Argument, BufferArg, Graph, Launch, LocalArg
+from manycl.plan.plan import WHOLE, Assignment, Plan
+from manycl.run.session import Session
+
+EVERYTHING = bool(os.environ.get("NIGHTLY"))
+SAMPLE = slice(None) if EVERYTHING else slice(5, None, 31)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    """Four one-core devices, each with memory of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYCL_ZERO_COPY", "0")
+        with Session("cpu/4", remember=False) as found:
+            yield found
+
+
+@dataclass
+class Loaded:
+    """A launch of the corpus in a session: its graph, and its buffers by argument."""
+
+    session: Session
+    graph: Graph
+    keys: dict[int, int]
+
+    def run(self, assignments: list[Assignment], contents: truth.Contents) -> dict[int, Any]:
+        """The buffers after a plan, from these contents on."""
+        session = self.session
+        for index, key in self.keys.items():
+            session.overwrite(key)[:] = contents[index]
+        names = tuple(d.name for d in session.machine.devices)
+        session.run(self.graph, Plan(tuple(assignments), "test", names, 0.0))
+        session.directory.validate(session.machine.memories)
+        return {index: session.host(key).copy() for index, key in self.keys.items()}
+
+
+def load(session: Session, case: Case, ndrange: CaseLaunch) -> Loaded:
+    program = parse_program(case.source, options=case.options)
+    facts = program.kernels[case.name]
+    builder = GraphBuilder()
+    keys: dict[int, int] = {}
+    args: list[Argument] = []
+    for index, argument in enumerate(ndrange.arguments):
+        if isinstance(argument, Buffer):
+            buffer = session.new_buffer(argument.nbytes, facts.arguments[index].name)
+            builder.adopt(buffer)
+            keys[index] = buffer.key
+            args.append(BufferArg(buffer.key))
+        elif isinstance(argument, Same):
+            args.append(BufferArg(keys[argument.index]))
+        else:
+            args.append(LocalArg(argument.nbytes) if isinstance(argument, Local) else np.asarray(argument).tobytes())
+    of = [(a.key, facts.arguments[i]) for i, a in enumerate(args) if isinstance(a, BufferArg)]
+    reads = tuple(dict.fromkeys(k for k, f in of if f.reads))
+    writes = tuple(dict.fromkeys(k for k, f in of if f.writes))
+    builder.add(
+        Launch(
+            case.name,
+            program,
+            facts,
+            ndrange.global_size,
+            ndrange.local_size,
+            tuple(args),
+            reads,
+            writes,
+            ndrange.offset or None,
+        )
+    )
+    return Loaded(session, builder.build(), keys)
+
+
+def divided(loaded: Loaded, dimension: int, groups: int, devices: int, chance: random.Random) -> list[Assignment]:
+    count = min(groups, chance.randint(2, devices + 1))
+    cuts = [0, *sorted(chance.sample(range(1, groups), count - 1)), groups]
+    ranges = list(itertools.pairwise(cuts))
+    chance.shuffle(ranges)
+    return [Assignment(0, chance.randrange(devices), 0, 0.0, 0.0, dimension, a, b - a) for a, b in ranges]
+
+
+@pytest.mark.parametrize(("case", "ndrange"), LAUNCHES[SAMPLE], ids=IDS[SAMPLE])
+def test_ranges_on_devices_of_their_own(session: Session, case: Case, ndrange: CaseLaunch) -> None:
+    facts = facts_of(case, ndrange)
+    wanted = [d for d, n in enumerate(ndrange.groups) if n > 1 and facts.split(d).mergeable]
+    if not wanted:
+        pytest.skip("its groups may not run apart")
+    loaded = load(session, case, ndrange)
+    start = truth.contents(ndrange, 1)
+    whole = loaded.run([Assignment(0, 0, 0, 0.0, 0.0, WHOLE)], start)
+    for dimension in wanted:
+        for devices in (2, 3, 4):
+            chance = random.Random(f"{case.name} {dimension} {devices}")
+            plan = divided(loaded, dimension, ndrange.groups[dimension], devices, chance)
+            found = loaded.run(plan, start)
+            for index, data in whole.items():
+                wrong = np.flatnonzero(found[index] != data)
+                assert not len(wrong), f"argument {index}, {plan}: bytes {wrong[:8]}"
+    for key in loaded.keys.values():
+        session.discard(key)
