@@ -47,7 +47,7 @@ def learn(
             here = history.on(known[0], names[device])
             if launch.versions:
                 _note_unable(history, launch, chosen, place)
-            if here is None:
+            if here is None or PRIOR not in here.comparisons:
                 _compare_guess(history, known[0], place, predictor.guess(launch, chosen, device), alone)
             elif comparisons < _COMPARED and known[1] not in here.series:
                 comparisons += 1

@@ -40,10 +40,7 @@ class Estimate:
 
     @property
     def error(self) -> float:
-        """The mean relative error to expect: the model's own where it has been compared, else what its bar stands for
-        (:func:`around`)."""
-        if self.error_percent is not None:
-            return max(FLOOR, self.error_percent / 100.0)
+        """The mean relative error to expect here: what the bar stands for (:func:`around`)."""
         return (math.sqrt(self.spread) - 1.0) / _NINE_OF_TEN
 
     def times(self, factor: float) -> Estimate:

@@ -46,7 +46,7 @@ def test_kernels_are_divided_where_estimates_are_exact_and_that_is_shorter(p: Pr
     plan = planned(p, budget=1000)
     asked: dict[str, float] = plan.details["asked"]
     assert plan.makespan <= min(asked.values()) + p.handover
-    if p.splits:
+    if len(p.machine.devices) > 1 and any(min(p.estimates.seconds[n]) > 2 * p.handover for n in p.splits):  # type: ignore[attr-defined]
         assert {"mkmd", "balance"} < asked.keys()
 
 
@@ -65,9 +65,9 @@ def test_nobody_is_asked_whose_planning_does_not_fit(monkeypatch: pytest.MonkeyP
     spent: list[float] = []
     candidates = auto._candidates
 
-    def watched(p: Problem, budget: float) -> Any:
-        for c in candidates(p, budget):
-            yield c._replace(plan=lambda q, c=c: spent.append(c.seconds) or c.plan(q))
+    def watched(*args: Any) -> Any:
+        for c in candidates(*args):
+            yield c._replace(plan=lambda c=c: spent.append(c.seconds) or c.plan())
 
     monkeypatch.setattr(auto, "_candidates", watched)
     for budget in (0.0, 1e-4, 1e-3, 1e-2, 0.1, 1.0):

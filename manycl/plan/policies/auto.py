@@ -6,7 +6,8 @@ low-complexity task scheduling for heterogeneous computing", IEEE TPDS 13(3), 20
 
 What takes longer to plan is only asked as long as its planning fits into the budget: by default a part of the makespan
 that was predicted so far, so that a small graph does not wait for its plan. How long planning takes is foreseen by the
-graph's size, not measured: the same problem always gets the same plan.
+graph's size, not measured, so the same problem always gets the same plan, but for one thing: how launches may be split
+is found out by the analysis, which is kept, so it may take longer than the rest of planning when it is done first.
 
 Predictions are not exact to a handover, so nobody is taken for less; and kernels are divided only if that gains more
 than the estimates are off (:func:`_gains`).
@@ -14,11 +15,12 @@ than the estimates are off (:func:`_gains`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
+from manycl.graph.graph import Launch, Node
 from manycl.plan.costs import Costs, costs
 from manycl.plan.insertion import setting
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
@@ -27,13 +29,20 @@ from manycl.plan.policies.in_order import on_one_device
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import bottom_levels, priority_order
+from manycl.plan.split import Split
 from manycl.plan.timeline import list_schedule
 
 SHARE = 0.05  # of the predicted makespan that planning may take beside list scheduling
 MOST = 1.0  # seconds that it may take by default
+LOOKING = 0.25  # of the predicted makespan that finding out how kernels may be split may take: that is done once
 _COARSE, _MKMD, _BALANCE, _MEMBERS = 15e-6, 150e-6, 200e-6, 50e-6  # seconds of planning a node and device (measured)
 _PLACED = 7e-6  # seconds that the portfolio's search takes for a node that it places
 _SEARCH = 4  # nodes that are placed for each of the graph's by a search that is worth it, at least
+_LOOK, _LOOK_AGAIN = 30e-3, 50e-6  # seconds to find out how a kind of launch may be split, and to look it up for a node
+_WORTH = 2.0  # a kernel that takes less than so many handovers is not worth splitting
+_KEPT = 4096
+
+_looked: set[object] = set()  # kinds of launches that have been looked at
 
 
 class Candidate(NamedTuple):
@@ -41,7 +50,7 @@ class Candidate(NamedTuple):
 
     name: str
     seconds: float
-    plan: Callable[[Problem], Plan]
+    plan: Callable[[], Plan]
 
 
 @register("auto")
@@ -51,25 +60,24 @@ class Auto:
 
     def plan(self, problem: Problem) -> Plan:
         budget = _budget(problem)
-        problem = replace(problem, options={})
-        asked: dict[str, float] = {}
+        whole = replace(problem, options={}, splits={})
         best: Plan | None = None
         divided: Plan | None = None
         try:
-            table = costs(problem)
+            table = costs(whole)
         except PolicyError:
-            if not problem.splits:
-                raise
-            best = None  # a kernel fits into no device as a whole
+            whole = replace(whole, splits=problem.splits)  # a kernel fits into no device as a whole
+            left, splits = MOST if budget is None else budget, problem.splits
         else:
-            best = _simple(problem, table)
-            asked[str(best.details["chosen"])] = best.makespan
-        left = budget if budget is not None else MOST if best is None else min(MOST, SHARE * best.makespan)
-        for name, seconds, ask in _candidates(problem, left):
+            best = _simple(whole, table)
+            left = min(MOST, SHARE * best.makespan) if budget is None else budget
+            splits = _splits(problem, table, LOOKING * best.makespan if budget is None else budget)
+        asked = {} if best is None else {str(best.details["chosen"]): best.makespan}
+        for name, seconds, ask in _candidates(whole, splits, left):
             if best is not None and seconds > left:
                 continue
             left -= seconds
-            found = ask(problem)
+            found = ask()
             asked[name] = found.makespan
             found = replace(found, policy="auto", details={"chosen": name})
             if best is None:
@@ -79,7 +87,8 @@ class Auto:
                     divided = found
             elif found.makespan + problem.handover < best.makespan:
                 best = found
-        assert best is not None
+        if best is None:
+            raise PolicyError("there is nothing to plan with: no kernel runs as a whole, and none may be split")
         if divided is not None and _gains(problem, divided, best):
             best = divided
         return replace(best, details={**best.details, "asked": asked})
@@ -114,21 +123,44 @@ def _simple(problem: Problem, table: Costs) -> Plan:
     return best.plan(problem, "auto", chosen=chosen)
 
 
-def _candidates(problem: Problem, budget: float) -> Iterator[Candidate]:
-    """What else may be asked, the cheapest first; nothing where there is no choice."""
-    nodes, devices = len(problem.graph), len(problem.machine.devices)
-    if not nodes or (devices == 1 and not problem.splits):
+def _splits(problem: Problem, table: Costs, limit: float) -> Mapping[int, Split]:
+    """How the nodes may be split that are worth it, if finding that out is foreseen to take no more than ``limit``
+    seconds; none where there is one device only."""
+    if len(problem.machine.devices) == 1 or limit < _LOOK_AGAIN:
+        return {}
+    least = _WORTH * problem.handover
+    worth = [n for n, row in enumerate(table.seconds) if table.allowed[n] and min(row) > least]
+    kinds = {kind for n in worth if (kind := _kind(problem.graph.nodes[n])) not in _looked}
+    if _LOOK_AGAIN * len(worth) + _LOOK * len(kinds) > limit:
+        return {}
+    if len(_looked) > _KEPT:
+        _looked.clear()
+    _looked.update(kinds)
+    return {n: split for n in worth if (split := problem.splits.get(n)) is not None}
+
+
+def _kind(node: Node) -> object:
+    assert isinstance(node, Launch)
+    return node.program.source, node.program.options, node.kernel.name, node.global_size, node.local_size
+
+
+def _candidates(whole: Problem, splits: Mapping[int, Split], budget: float) -> Iterator[Candidate]:
+    """What else may be asked, the cheapest first; nothing where there is no choice. ``whole`` says how nodes may be
+    split that fit into no device; ``splits``, how those may that are worth it."""
+    nodes, devices = len(whole.graph), len(whole.machine.devices)
+    if not nodes or (devices == 1 and not splits):
         return
     cells = nodes * devices
-    yield Candidate("mkmd_coarse", _COARSE * cells, mkmd_coarse.MkmdCoarse().plan)
-    if problem.splits:
-        yield Candidate("mkmd", _MKMD * cells, mkmd.Mkmd().plan)
-        yield Candidate("balance", _BALANCE * cells, balance.Balance().plan)
-    elif not problem.fixed:
+    yield Candidate("mkmd_coarse", _COARSE * cells, lambda: mkmd_coarse.MkmdCoarse().plan(whole))
+    if splits:
+        may = replace(whole, splits=splits)
+        yield Candidate("mkmd", _MKMD * cells, lambda: mkmd.Mkmd().plan(may))
+        yield Candidate("balance", _BALANCE * cells, lambda: balance.Balance().plan(may))
+    elif not whole.fixed:
         members = _MEMBERS * cells
         effort = min(portfolio.EFFORT, int((budget - members - _COARSE * cells) / _PLACED))
         if effort >= _SEARCH * nodes:
-            yield Candidate("portfolio", members + effort * _PLACED, lambda p: _portfolio(p, effort))
+            yield Candidate("portfolio", members + effort * _PLACED, lambda: _portfolio(whole, effort))
 
 
 def _portfolio(problem: Problem, effort: int) -> Plan:
