@@ -32,8 +32,12 @@ DECAY = 0.85
 """How long a surprise makes what a change of a range teaches less trusted: the load may be drifting."""
 STEEPEST = 4.0
 """How much more or less than the mean group a group at the end of a range is believed to cost."""
+MOST_JITTER = 0.05
+"""How wide the dead band gets at most where times change by themselves: a load that drifts must still be followed."""
 MOST_PATIENT = 4.0
 """How much wider the dead band gets when moves bring nothing."""
+LESS = 0.1
+"""What the slowest device gets of its target when it got much less before, and took as long."""
 REMEMBERED = 8
 """Shares that were tried, and are not tried again while times stay as they are."""
 
@@ -56,8 +60,9 @@ class Granularity:
     estimated); ``ends``: what a group costs at the first and last group of the range, over ``each``. ``seconds`` and
     ``before``: the last execution's accepted times (empty: there was none) and shares. ``inverse``, ``residual``:
     Broyden's, over all devices. ``least``: groups below which a device gets none. ``unrest``: how far, as a part of
-    them, times have been from what was foreseen. ``doubted``: devices whose last measurement was refused. ``pending``:
-    a small gain was foreseen and waits to be confirmed. ``vain``: moves in a row that made nothing better.
+    them, times have been from what was foreseen; ``jitter``: the same where nothing had changed. ``doubted``: devices
+    whose last measurement was refused. ``stubborn``: devices that got much less to do and took as long. ``pending``: a
+    small gain was foreseen and waits to be confirmed. ``vain``: moves in a row that made nothing better.
     """
 
     shares: tuple[int, ...]
@@ -72,8 +77,10 @@ class Granularity:
     inverse: tuple[Floats, ...] = ()
     residual: Floats = ()
     unrest: float = 0.0
+    jitter: float = 0.0
     tried: tuple[Tried, ...] = ()
     doubted: tuple[int, ...] = ()
+    stubborn: tuple[int, ...] = ()
     pending: bool = False
     vain: int = 0
     executions: int = 0
@@ -118,13 +125,14 @@ def adapted(g: Granularity, measured: Sequence[float]) -> Granularity:
     g = _learned(g, measured, used)
     now = max(measured[i] for i in used)
     targets, g = _proposed(g, used)
+    targets = [t * LESS if i in g.stubborn and measured[i] == now else t for i, t in enumerate(targets)]
     shares = _rounded(g, targets, g.groups)
     gain = 1.0 - _ahead(g, targets, shares) / now
     tried = _tried(g, now)
     if g.before and g.before != g.shares:  # what the last move has brought
         better = all(now < (1.0 - 0.5 * g.dead_band) * t.seconds for t in tried if t.shares != g.shares)
         g = replace(g, vain=0 if better else g.vain + 1)
-    band = g.dead_band * min(2.0 ** max(0, g.vain - 2), MOST_PATIENT)
+    band = max(g.dead_band, min(0.5 * g.jitter, MOST_JITTER)) * min(2.0 ** max(0, g.vain - 2), MOST_PATIENT)
     again = next((t for t in tried if t.shares == shares), None)
     g = replace(g, tried=tried)
     if shares == g.shares or gain < band or (again is not None and again.seconds >= now * (1.0 - g.dead_band)):
@@ -174,13 +182,14 @@ def _learned(g: Granularity, measured: Sequence[float], used: Sequence[int]) -> 
     each, ends, seconds = list(g.each), list(g.ends), list(g.seconds or measured)
     old = _bounds(g.before) if g.before else []
     new = _bounds(g.shares)
-    surprise = 0.0
+    surprise = still = 0.0
+    stubborn: list[int] = []
     for i in used:
         once = min(g.once[i], 0.5 * measured[i])
         mean = (measured[i] - once) / g.shares[i]
         change = (measured[i] - g.seconds[i]) / mean if g.seconds and g.before[i] else 0.0
         if g.seconds and g.before[i] and new[i] == old[i]:
-            surprise = max(surprise, abs(change) / g.shares[i])
+            still = max(still, abs(change) / g.shares[i])
             if abs(change) > 0.5 * g.dead_band * g.shares[i]:  # another load: what was learned may not hold
                 ends[i] = _faded(g.ends[i])
         elif g.seconds and g.before[i]:
@@ -189,6 +198,8 @@ def _learned(g: Granularity, measured: Sequence[float], used: Sequence[int]) -> 
             # in groups of mean cost: how much more it took than the ends' costs had said
             error = change - (right * by_right - left * by_left)
             surprise = max(surprise, abs(error) / g.shares[i])
+            if g.shares[i] < 0.8 * g.before[i] and measured[i] > 0.95 * g.seconds[i]:
+                stubborn.append(i)
             error /= by_left * by_left + by_right * by_right + (max(BLUR, g.unrest) * g.shares[i]) ** 2
             ends[i] = _believable(left - error * by_left), _believable(right + error * by_right)
         each[i], seconds[i] = mean, measured[i]
@@ -198,8 +209,10 @@ def _learned(g: Granularity, measured: Sequence[float], used: Sequence[int]) -> 
         ends=tuple(ends),
         seconds=tuple(seconds),
         doubted=(),
+        stubborn=tuple(stubborn),
         executions=g.executions + 1,
-        unrest=max(surprise, DECAY * g.unrest),
+        unrest=max(surprise, still, DECAY * g.unrest),
+        jitter=0.7 * g.jitter + 0.3 * still if still else g.jitter,
     )
 
 

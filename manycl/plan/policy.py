@@ -14,7 +14,7 @@ A user registers either with :func:`register`: a class with one of these methods
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -70,6 +70,17 @@ Select = Callable[[Sequence[Component], Sequence[DeviceState], float], Choice | 
 @runtime_checkable
 class StaticPolicy(Protocol):
     def plan(self, problem: Problem) -> Plan: ...
+
+
+@runtime_checkable
+class LearningPolicy(StaticPolicy, Protocol):
+    """A static policy that is used again for every repetition of a graph, and is told what each of them took."""
+
+    def observe(self, graph: Graph, durations: Iterable[tuple[int, int, float]]) -> None:
+        """(node, device index, seconds) of the launches of a repetition, or of ranges of them."""
+
+    def settled(self, graph: Graph) -> bool:
+        """Whether its last plan of this graph is still what it would plan."""
 
 
 @runtime_checkable

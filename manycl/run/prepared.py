@@ -1,15 +1,18 @@
-"""A graph that runs again and again: planned twice, then played."""
+"""A graph that runs again and again: planned twice, then played; or planned anew whenever its policy has learned."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from manycl import flags
 from manycl.graph.graph import Graph
 from manycl.plan.plan import Plan
-from manycl.plan.policy import Policy
+from manycl.plan.policy import LearningPolicy, Policy, find
 from manycl.run.backends.tape import Tape
 from manycl.run.engine import Result
+from manycl.run.lower import RANGE
 from manycl.run.session import Session
 
 PLANNED_RUNS = 2
@@ -17,7 +20,8 @@ PLANNED_RUNS = 2
 
 
 class PreparedGraph:
-    """``plan`` is what is kept after ``PLANNED_RUNS`` runs; a dynamic policy is not asked again either.
+    """``plan`` is what is kept after ``PLANNED_RUNS`` runs; a dynamic policy is not asked again either. A policy that
+    learns (``adaptive``) is told what every run took, and asked again when it would plan otherwise.
 
     Where the kept plan needs nothing but launches (all data are where they are used), its enqueue calls are recorded
     and from then on only played.
@@ -35,6 +39,10 @@ class PreparedGraph:
         self.session = session
         self.graph = graph
         self.plan: Plan | None = None
+        if policy is None or isinstance(policy, str):
+            found = find(policy or flags.policy())
+            policy = found if isinstance(found, LearningPolicy) else policy
+        self._learner = policy if isinstance(policy, LearningPolicy) else None
         self._run: Callable[[Any], Result] = lambda chosen: session.run(
             graph, chosen if chosen is not None else policy, queues=queues, options=options
         )
@@ -43,6 +51,8 @@ class PreparedGraph:
 
     def run(self) -> Result:
         """Run on the buffers' present contents; raises what a run raises."""
+        if self._learner is not None:
+            return self._learning(self._learner)
         if self._tape is not None:
             result = self.session.play(self._tape)
             if result is not None:
@@ -52,4 +62,19 @@ class PreparedGraph:
         if self._runs >= PLANNED_RUNS:
             self.plan = result.plan
             self._tape = self.session.tape(result)
+        return result
+
+    def _learning(self, policy: LearningPolicy) -> Result:
+        if not policy.settled(self.graph):
+            self.plan = self._tape = None
+        result = self.session.play(self._tape) if self._tape is not None else None
+        if result is None:
+            result = self._run(self.plan)
+            if self.plan is not None:  # where this plan needs its data they are now
+                self._tape = self.session.tape(result)
+            self.plan = result.plan
+            if self.plan is not None:
+                result = replace(result, policy=self.plan.policy)
+        measured = (m for m in result.measured() if m.step.role in ("", RANGE))
+        policy.observe(self.graph, ((m.step.node, m.device, m.seconds) for m in measured))
         return result

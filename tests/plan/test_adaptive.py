@@ -125,17 +125,20 @@ def test_what_was_learned_is_kept_for_the_same_call_site() -> None:
 
 def test_settled_says_whether_to_plan_again() -> None:
     policy, p = Adaptive(), jacobi()
-    assert not policy.settled
+    assert not policy.settled(p.graph)
     policy.plan(p)
-    assert policy.settled
+    assert policy.settled(p.graph)
     first = policy.shares(p.graph)[0]
     slow = [(n, d, truth(0, n, d, 0, c) * (5.0 if d == 1 else 1.0)) for n in (0, 1) for d, c in first.items()]
-    assert policy.observe(p.graph, slow)
-    assert not policy.settled
+    policy.observe(p.graph, slow[:2])  # not all of it was measured
+    assert policy.settled(p.graph)
+    policy.observe(p.graph, slow)
+    assert not policy.settled(p.graph)
     policy.plan(p)
+    assert policy.settled(p.graph)
     assert policy.shares(p.graph)[0][1] < first[1]
-    assert not policy.observe(p.graph, slow[:2])  # not all of it was measured
-    assert not Adaptive().observe(p.graph, slow)
+    policy.observe(jacobi().graph, slow)  # it has not planned that one
+    assert policy.settled(p.graph)
 
 
 def test_a_brief_kernel_stays_whole_and_a_useless_division_is_given_up() -> None:
@@ -144,7 +147,7 @@ def test_a_brief_kernel_stays_whole_and_a_useless_division_is_given_up() -> None
     assert not plan_with("adaptive", brief).is_split
     # the estimates promised much, but two devices take long whatever they have to do
     policy = Adaptive()
-    found = list(islice(repetitions(p, policy, lambda turn, n, d, first, count: (1e-3 * count, 2.0, 2.0)[d]), 9))
+    found = list(islice(repetitions(p, policy, lambda turn, n, d, first, count: (1e-3 * count, 2.0, 2.0)[d]), 14))
     assert found[0].plan.is_split
     assert ranges(found[-1].plan, 0) == [(0, 0, 0)]  # as a whole
 

@@ -7,6 +7,7 @@ same places (``plan/families.py``). No profile or training: the first execution 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -41,7 +42,8 @@ class _Course:
     """What is known of a family: its members, the devices that may run it (indices; none: it fits into no memory), how
     its groups are dealt out to them, the seconds that a group of the leader costs each beside its kernels (what moves
     every time), and what dividing costs once. ``whole``: the one of ``devices`` that has all groups, since dividing
-    them does not pay (-1: it does); ``alone``: seconds that it took the last time it was whole (0: it never was)."""
+    them does not pay (-1: it does); ``alone``: seconds that it took the last time it was whole (0: it never was).
+    ``warm``: it has been executed, or nothing was known to compare the first execution with."""
 
     family: Family
     devices: tuple[int, ...]
@@ -50,6 +52,7 @@ class _Course:
     overhead: float = 0.0
     whole: int = -1
     alone: float = 0.0
+    warm: bool = False
 
     def cuts(self) -> tuple[int, ...]:
         """Of the leader's groups, by device."""
@@ -76,7 +79,7 @@ class _Course:
 @register("adaptive")
 class Adaptive:
     """Keeps what it learns as long as it lives, by kernel and call site, so one object is used for all repetitions:
-    ``plan`` before an execution, ``observe`` after it. ``settled``: the last plan is still the right one.
+    ``plan`` before an execution, ``observe`` after it.
 
     Options: ``method`` (``edges``, ``fixed_point``, ``broyden``), ``first`` (``estimates`` or ``uniform``), ``least``
     (work-groups of a kernel's leader that a device gets at least), ``band`` (part of the time that a change must gain).
@@ -84,8 +87,7 @@ class Adaptive:
 
     def __init__(self) -> None:
         self._courses: dict[Hashable, _Course] = {}
-        self._of: dict[int, tuple[Graph, tuple[Hashable, ...]]] = {}
-        self.settled = False
+        self._of: dict[int, tuple[Graph, dict[Hashable, tuple[int, ...]]]] = {}
 
     def plan(self, problem: Problem) -> Plan:
         """Raises PolicyError for options that there are not, and for nodes that no device can run."""
@@ -93,7 +95,7 @@ class Adaptive:
         table = look_up(problem)
         names = _names(problem.graph)
         ranges: dict[int, Ranges] = {}
-        keys: list[Hashable] = []
+        planned: dict[Hashable, tuple[int, ...]] = {}
         for family in families(problem):
             key = tuple(names[m.node] for m in family.members)
             course = self._courses.get(key)
@@ -102,41 +104,43 @@ class Adaptive:
             else:
                 course = replace(course, family=family)  # the nodes' numbers are this graph's
             self._courses[key] = course
-            keys.append(key)
-            at = course.cuts()
+            at = planned[key] = course.cuts()
             for m in family.members:
                 ranges[m.node] = [
                     (d, a, b - a) for d, (a, b) in zip(course.devices, pairwise(m.cuts(at)), strict=False)
                 ]
-        self._of[id(problem.graph)] = problem.graph, tuple(keys)
+        self._of.pop(id(problem.graph), None)
+        self._of[id(problem.graph)] = problem.graph, planned
         while len(self._of) > REMEMBERED:
             del self._of[next(iter(self._of))]
-        self.settled = True
-        shares = [list(self._courses[key].granularity.shares) for key in keys]
+        shares = [[b - a for a, b in pairwise(at)] for at in planned.values()]
         return divided(problem, ranges, "adaptive", table, shares=shares)
 
-    def observe(self, graph: Graph, durations: Iterable[tuple[int, int, float]]) -> bool:
+    def observe(self, graph: Graph, durations: Iterable[tuple[int, int, float]]) -> None:
         """What an execution of a graph planned here took: (node, device, seconds), several of a node on a device add
-        up. Whether the next one should be divided otherwise; then ``settled`` is false until it is planned."""
+        up. Nothing is learned of families that were not measured on all devices that they used."""
         known = self._of.get(id(graph))
         if known is None:
-            return False
+            return
         taken: dict[tuple[int, int], float] = {}
         for node, device, seconds in durations:
             taken[node, device] = taken.get((node, device), 0.0) + seconds
-        for key in known[1]:
+        for key, planned in known[1].items():
             course = self._courses[key]
-            after = self._courses[key] = _after(course, taken)
-            if after is not course and after.cuts() != course.cuts():
-                self.settled = False
-        return not self.settled
+            if course.cuts() == planned:  # else it was changed by another graph with this call site
+                self._courses[key] = _after(course, taken)
+
+    def settled(self, graph: Graph) -> bool:
+        """Whether the last plan of this graph is still what would be planned."""
+        known = self._of.get(id(graph))
+        return known is not None and all(self._courses[key].cuts() == at for key, at in known[1].items())
 
     def shares(self, graph: Graph) -> dict[int, dict[int, int]]:
-        """How the work-groups of every node that is divided are dealt out: groups by device (index)."""
+        """How the work-groups of every node that may be divided are dealt out by the last plan of a graph: groups by
+        device (index)."""
         out: dict[int, dict[int, int]] = {}
-        for key in self._of[id(graph)][1]:
+        for key, at in self._of[id(graph)][1].items():
             course = self._courses[key]
-            at = course.cuts()
             for member in course.family.members:
                 bounds = pairwise(member.cuts(at))
                 out[member.node] = {d: b - a for d, (a, b) in zip(course.devices, bounds, strict=True) if b > a}
@@ -159,7 +163,20 @@ def _after(course: _Course, taken: dict[tuple[int, int], float]) -> _Course:
         return replace(course, alone=sum(total)).judged() if course.devices else course
     for i, n in enumerate(g.shares):
         total[i] += course.beside[i] * n
-    return replace(course, granularity=adapted(g, total)).judged()
+    if course.warm:
+        return replace(course, granularity=adapted(g, total)).judged()
+    g = adapted(g, _half_believed(g, total))
+    g = replace(g, seconds=(), before=(), tried=(), executions=0)  # nothing to learn from but the shares
+    return replace(course, granularity=g, warm=True).judged()
+
+
+def _half_believed(g: Granularity, measured: Sequence[float]) -> list[float]:
+    """A first execution, beside which compilers work and caches are filled: halfway (geometrically) between what was
+    measured and what was foreseen, as far as devices differ."""
+    used = [i for i, n in enumerate(g.shares) if n]
+    ratio = {i: measured[i] / g.foreseen(i, g.shares[i]) for i in used}
+    mean = math.exp(sum(math.log(r) for r in ratio.values()) / len(used))
+    return [m / math.sqrt(ratio[i] / mean) if i in ratio else m for i, m in enumerate(measured)]
 
 
 def _begin(problem: Problem, table: Table, family: Family, options: _Options) -> _Course:
@@ -181,7 +198,7 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options) ->
     least = max(options.least, -(-groups // MOST_CHUNKS))
     g = start(groups, once, total, method=options.method, least=least, uniform=options.uniform, dead_band=options.band)
     overhead = problem.handover * len(family.members)
-    course = _Course(family, devices, g, beside, overhead)
+    course = _Course(family, devices, g, beside, overhead, warm=options.uniform)
     return course if options.uniform else course.judged()
 
 
