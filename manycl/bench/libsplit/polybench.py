@@ -125,7 +125,7 @@ def covariance(size: int) -> Application:
     steps = (
         _on_line("means", size, "mean", "data"),
         _on_rows("centre", size, "centred", "data", "mean"),
-        _on_line("triangle", size, "out", "centred"),
+        _on_rows("triangle", size, "out", "centred"),
     )
     arrays = {**_matrices(size, "data", "centred", "out"), **_vectors(size, "mean")}
     return Application("COVAR", "matrices.cl", steps, arrays, ("out",), reference, 1e-3)
@@ -145,7 +145,7 @@ def correlation(size: int) -> Application:
         _on_line("means", size, "mean", "data"),
         _on_line("deviations", size, "deviation", "data", "mean"),
         _on_rows("standardise", size, "standard", "data", "mean", "deviation"),
-        _on_line("triangle", size, "out", "standard"),
+        _on_rows("triangle", size, "out", "standard"),
     )
     arrays = {**_matrices(size, "data", "standard", "out"), **_vectors(size, "mean", "deviation")}
     return Application("CORR", "matrices.cl", steps, arrays, ("out",), reference, 1e-3)

@@ -86,16 +86,14 @@ kernel void standardise(global float *out, global const float *data, global cons
         out[i * n + j] = (data[i * n + j] - mean[j]) / deviation[j];
 }
 
-// The upper triangle of data^T data / n, a row a work-item: the first rows take the longest.
+// The upper triangle of data^T data / n, an element a work-item: the first rows have the most.
 kernel void triangle(global float *out, global const float *data, int n)
 {
-    int row = get_global_id(0);
-    if (row >= n)
+    int j = get_global_id(0), i = get_global_id(1);
+    if (i >= n || j >= n || j < i)
         return;
-    for (int j = row; j < n; j++) {
-        float sum = 0.0f;
-        for (int i = 0; i < n; i++)
-            sum += data[i * n + row] * data[i * n + j];
-        out[row * n + j] = sum / (float)n;
-    }
+    float sum = 0.0f;
+    for (int k = 0; k < n; k++)
+        sum += data[k * n + i] * data[k * n + j];
+    out[i * n + j] = sum / (float)n;
 }

@@ -1,0 +1,172 @@
+"""Libsplit's Figures 4, 5 and 6, on its two machines, simulated."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import manycl
+from manycl.bench.libsplit.registry import APPLICATIONS
+from manycl.bench.libsplit.simulated import Case, Fixed, policies, seconds_of
+from manycl.machine import Machine
+from manycl.machine_file import load_machine
+from manycl.plan.granularity import METHODS
+from manycl.plan.policies.adaptive import Adaptive
+from manycl.plan.policy import StaticPolicy
+from manycl.run.repeat import repetitions
+from manycl.trace import KernelEvent
+
+Say = Callable[[str], None]
+MACHINES = ("conan", "happycl")
+SHOWN = ("EP", "AESEncrypt")
+"""The applications of Figure 4."""
+CLOSE = 1.03
+"""Within this factor of the oracle's time, the best split is reached."""
+PAPER = {
+    "EP": {"speedup": 2.8, "fixed_point": 6, "broyden": 4},
+    "AESEncrypt": {"speedup": 2.15, "fixed_point": 3, "broyden": 3},
+}
+"""What the text of Section 7 says in numbers: speed-up on conan, and iterations to reach it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``repetitions`` of Figure 6, of Figure 4, and of Figure 5; ``scale``: sizes are divided by this; ``names``: of
+    the applications (none: all)."""
+
+    repetitions: int = 100
+    shown: int = 10
+    drifting: int = 60
+    scale: int = 1
+    names: tuple[str, ...] = ()
+
+
+def machine_file(name: str) -> Machine:
+    """One of the machine files that come with the project."""
+    return load_machine(Path(manycl.__file__).with_name("machines") / f"{name}.toml")
+
+
+def case_of(name: str, machine: Machine, settings: Settings) -> Case:
+    entry = APPLICATIONS[name]
+    return Case(entry.make(max(entry.small, entry.large // settings.scale)), machine)
+
+
+def alone(case: Case, times: int) -> tuple[str, list[float]]:
+    """The device that is fastest alone, and the seconds of each repetition there."""
+    found = [
+        (seconds_of(case, Fixed(case.alone(d)), times), device.name) for d, device in enumerate(case.machine.devices)
+    ]
+    seconds, name = min(found, key=lambda f: sum(f[0]))
+    return name, seconds
+
+
+def reached(seconds: Sequence[float], best: Sequence[float]) -> int | None:
+    """The first repetition (from 1 on) from which on none takes longer than the oracle's by more than CLOSE; the first
+    of the oracle's own, which brings the data, is no measure."""
+    late = [i for i, (s, b) in enumerate(zip(seconds, best, strict=True)) if s > CLOSE * b]
+    after = late[-1] + 2 if late else 1
+    return after if after <= len(seconds) else None
+
+
+def overall(name: str, machine: Machine, settings: Settings) -> dict[str, Any]:
+    """A row of Figure 6: speed-ups over the best device, all repetitions together."""
+    case = case_of(name, machine, settings)
+    times = settings.repetitions
+    device, single = alone(case, times)
+    row: dict[str, Any] = {"application": name, "best_device": device, "alone_ms": 1e3 * single[-1]}
+    seconds: dict[str, list[float]] = {}
+    for label, policy, options in policies(case, METHODS):
+        seconds[label] = seconds_of(case, policy, times, options)
+        row[f"{label}_speedup"] = sum(single) / sum(seconds[label])
+    # when data are where they belong: of the last repetitions, and for the oracle of every one after the first two
+    steady = statistics.median(seconds["oracle"][2:])
+    best = [steady] * times if case.application.between is None else seconds["oracle"]
+    for method in METHODS:
+        tail = slice(max(0, times - 10), None)
+        row[f"{method}_behind_percent"] = 100.0 * (sum(seconds[method][tail]) / sum(best[tail]) - 1.0)
+        row[f"{method}_iterations"] = reached(seconds[method], best)
+    row["steady_speedup"] = single[-1] / seconds[METHODS[0]][-1]
+    row["bound_speedup"] = single[-1] / seconds["oracle"][-1]
+    return row
+
+
+def per_iteration(name: str, machine: Machine, settings: Settings) -> dict[str, Any]:
+    """Figure 4: speed-up of each repetition over the best device's last one."""
+    case = case_of(name, machine, settings)
+    device, single = alone(case, settings.shown)
+    out: dict[str, Any] = {"application": name, "best_device": device}
+    for label, policy, options in policies(case, METHODS):
+        out[label] = [single[-1] / s for s in seconds_of(case, policy, settings.shown, options)]
+    return out
+
+
+def drifting(machine: Machine, settings: Settings) -> dict[str, Any]:
+    """Figure 5: seconds of every device's range in every repetition, divided evenly and adapted."""
+    case = case_of("NBody", machine, settings)
+    chosen: list[tuple[str, StaticPolicy, dict[str, str]]] = [("uniform", Fixed(case.even()), {})]
+    chosen += [(m, Adaptive(), {"method": m, "first": "uniform"}) for m in METHODS]
+    chosen.append(("estimates", Adaptive(), {}))
+    out: dict[str, Any] = {"devices": [d.name for d in machine.devices]}
+    for label, policy, options in chosen:
+        rows = []
+        for r in islice(repetitions(replace(case.problem, options=options), policy, case.seconds), settings.drifting):
+            taken = dict.fromkeys(out["devices"], 0.0)
+            for event in r.trace.events:
+                if isinstance(event, KernelEvent):
+                    taken[event.device] += event.end - event.start
+            rows.append([1e3 * taken[d] for d in out["devices"]])
+        out[label] = rows
+        out[f"{label}_imbalance_percent"] = [imbalance(row) for row in rows]
+    return out
+
+
+def imbalance(seconds: Sequence[float]) -> float:
+    """How much longer than the mean the slowest device takes, in per cent; devices that do nothing do not count."""
+    used = [s for s in seconds if s > 0.0]
+    return 100.0 * (max(used) / statistics.mean(used) - 1.0)
+
+
+def run(settings: Settings, say: Say) -> dict[str, Any]:
+    """All experiments: the figures as data."""
+    machines = {name: machine_file(name) for name in MACHINES}
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for name, machine in machines.items():
+        rows[name] = []
+        for application in settings.names or APPLICATIONS:
+            row = overall(application, machine, settings)
+            say(
+                f"{name}: {application}: uniform {row['uniform_speedup']:.2f}x, adaptive {row['edges_speedup']:.2f}x, "
+                f"oracle {row['oracle_speedup']:.2f}x"
+            )
+            rows[name].append(row)
+    conan = machines["conan"]
+    return {
+        "machines": {n: {"name": m.name, "devices": [f"{d.name}: {d.model}" for d in m.devices]} for n, m in
+                     machines.items()},
+        "settings": vars(settings),
+        "overall": rows,
+        "per_iteration": [per_iteration(n, conan, settings) for n in SHOWN],
+        "drifting": drifting(conan, settings),
+        "paper": PAPER,
+        "summary": summary(rows),
+    }  # fmt: skip
+
+
+def summary(rows: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
+    """Over both machines: geometric means of speed-ups, and how far behind the oracle each method is at the end."""
+    every = [r for of in rows.values() for r in of]
+    out = {
+        f"{label}_speedup_geomean": statistics.geometric_mean([r[f"{label}_speedup"] for r in every])
+        for label in ("uniform", *METHODS, "oracle")
+    }
+    for method in METHODS:
+        out[f"{method}_behind_percent_worst"] = max(r[f"{method}_behind_percent"] for r in every)
+        out[f"{method}_behind_percent_median"] = statistics.median(r[f"{method}_behind_percent"] for r in every)
+        found = [r[f"{method}_iterations"] for r in every]
+        out[f"{method}_iterations_median"] = statistics.median(f for f in found if f is not None)
+        out[f"{method}_not_reached"] = float(sum(f is None for f in found))
+    return out

@@ -1,0 +1,262 @@
+"""Libsplit's experiments on its machines, simulated: applications repeated on one device, divided evenly, adapted, and
+divided as well as can be.
+
+What a range of work-groups takes is counted: the operations that the analysis finds in it, with the contents of index
+arrays, over the device's rate, or the bytes that it moves over the bandwidth, whichever is longer (each byte of its
+regions once, or every access where these are fewer bytes). Work-groups are dealt out to compute units in whole rounds.
+Transfers take the links of the machine file. Planning knows none of this: it begins with the project's first guesses,
+or with the same for all devices as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+
+from manycl.analysis.cost import LaunchCost
+from manycl.analysis.service import launched
+from manycl.bench.libsplit.application import Application, Contents
+from manycl.front.arrays import as_bytes
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
+from manycl.graph.known import known_launch
+from manycl.graph.launch import make_launch
+from manycl.machine import HOST, Machine
+from manycl.model.estimate import ModelEstimates
+from manycl.plan.families import Family, families
+from manycl.plan.plan import Plan
+from manycl.plan.policies.adaptive import Adaptive, Ranges, divided
+from manycl.plan.policy import StaticPolicy
+from manycl.plan.problem import Problem
+from manycl.plan.split import Split
+from manycl.plan.splitting import Splits
+from manycl.run.repeat import Repetition, repetitions
+
+UNITS = {"special": 8.0}
+"""What an operation of a kind costs beside an addition; loads and stores are counted by their bytes."""
+
+
+class Case:
+    """An application on a machine: its graph, what its ranges take, and the state before the first repetition."""
+
+    def __init__(self, application: Application, machine: Machine) -> None:
+        self.application = application
+        self.machine = machine
+        builder, keys = GraphBuilder(), {}
+        for name, data in application.arrays.items():
+            keys[name] = builder.buffer(data.nbytes, name)
+        self.buffers = {keys[n]: Buffer(keys[n], d.nbytes, n) for n, d in application.arrays.items()}
+        for step in application.steps:
+            args = [BufferArg(keys[a]) if isinstance(a, str) else a for a in step.args]
+            facts = application.program().facts
+            builder.add(make_launch(facts, step.kernel, step.global_size, step.local_size, args, buffers=self.buffers))
+        self.graph: Graph = builder.build(name=application.name)
+        self.keys = keys
+        self.splits: Mapping[int, Split] = dict(Splits(self.graph))
+        self._contents: list[Contents] = []
+        self._costs: dict[tuple[int, int], LaunchCost] = {}
+        self._known: dict[tuple[int, int, int, int, int], float] = {}
+
+    @cached_property
+    def problem(self) -> Problem:
+        """Everything on the host, nothing known."""
+        return Problem(
+            graph=self.graph,
+            machine=self.machine,
+            estimates=ModelEstimates(self.graph, self.machine),
+            queues=(1,) * len(self.machine.devices),
+            valid={key: frozenset({HOST}) for key in self.buffers},
+            splits=self.splits,
+        )
+
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        return families(self.problem)
+
+    def contents(self, turn: int) -> Contents:
+        """What the arrays hold in a repetition, as far as the host decides it."""
+        between = self.application.between
+        if between is None:
+            turn = 0
+        if not self._contents:
+            self._contents.append({k: v.copy() for k, v in self.application.arrays.items()})
+        while len(self._contents) <= turn:
+            now = dict(self._contents[-1])
+            assert between is not None
+            between(now, len(self._contents))
+            self._contents.append(now)
+        return self._contents[turn]
+
+    # what is true
+
+    def seconds(self, turn: int, node: int, device: int, first: int, count: int) -> float:
+        """What groups of a node (all of one that cannot be split) take on a device in a repetition."""
+        if self.application.between is None:
+            turn = 0
+        key = (turn, node, device, first, count)
+        if key not in self._known:
+            self._known[key] = self._seconds(*key)
+        return self._known[key]
+
+    def _seconds(self, turn: int, node: int, device: int, first: int, count: int) -> float:
+        split, where = self.splits.get(node), self.machine.devices[device]
+        cost = self._cost(turn, node)
+        if split is None:
+            dimension, first, count = 0, 0, cost.launch.groups(0)
+        else:
+            dimension = split.dimension
+        work = cost.work(dimension, first, count)
+        operations = sum(
+            n * UNITS.get(kind, 1.0) for kind, n in work.operations.items() if not kind.startswith(("load", "store"))
+        )
+        regions = self.problem.regions(node, first, count) if split is not None else self.problem.regions(node)
+        nbytes = min(work.global_bytes, float(sum(high - low for _, low, high in regions)))
+        rounds = -(-work.work_groups // where.compute_units) * where.compute_units / max(work.work_groups, 1)
+        return where.launch_overhead + rounds * max(operations / where.flops, nbytes / where.bandwidth)
+
+    def _cost(self, turn: int, node: int) -> LaunchCost:
+        if (turn, node) not in self._costs:
+            launch = self.graph.nodes[node]
+            assert isinstance(launch, Launch)
+            sizes = {key: b.nbytes for key, b in self.buffers.items()}
+            facts = launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
+            contents = self.contents(turn)
+            names = {key: name for name, key in self.keys.items()}
+            given = {
+                index: as_bytes(np.ascontiguousarray(contents[names[a.key]]))
+                for index, a in enumerate(launch.args)
+                if isinstance(a, BufferArg)
+                and a.key not in launch.writes
+                and contents[names[a.key]].dtype == np.int32
+                and contents[names[a.key]].size <= 1 << 20
+            }
+            self._costs[turn, node] = facts.cost_with(given) if given else facts.cost
+        return self._costs[turn, node]
+
+    # divisions
+
+    def even(self) -> dict[int, Ranges]:
+        """The same for every device."""
+        count = len(self.machine.devices)
+        out: dict[int, Ranges] = {}
+        for family in self.families:
+            at = [family.leader.groups * i // count for i in range(count + 1)]
+            out.update(_ranges(family, at))
+        return out
+
+    def alone(self, device: int) -> dict[int, Ranges]:
+        """Everything on one device."""
+        return {node: [(device, 0, split.groups)] for node, split in self.splits.items()}
+
+    def best(self, turn: int = 0) -> dict[int, Ranges]:
+        """Every family so that its slowest device ends as early as can be: what the true times say, by bisection."""
+        out: dict[int, Ranges] = {}
+        for family in self.families:
+            out.update(_ranges(family, self._best(family, turn)))
+        return out
+
+    def _best(self, family: Family, turn: int) -> list[int]:
+        groups, devices = family.leader.groups, range(len(self.machine.devices))
+
+        def taken(device: int, low: int, high: int) -> float:
+            if low == high:
+                return 0.0
+            total = 0.0
+            for m in family.members:
+                a, b = m.cuts((0, low, groups))[1] if low else 0, m.cuts((0, high, groups))[1]
+                total += self.seconds(turn, m.node, device, a, b - a) if b > a else 0.0
+            return total
+
+        def cuts(limit: float) -> list[int]:
+            at = [0]
+            for d in devices:
+                low, high = at[-1], groups
+                while low < high:
+                    middle = (low + high + 1) // 2
+                    if taken(d, at[-1], middle) <= limit:
+                        low = middle
+                    else:
+                        high = middle - 1
+                at.append(low)
+            return at
+
+        low, high = 0.0, min(taken(d, 0, groups) for d in devices)
+        while high - low > 1e-3 * high:
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if cuts(middle)[-1] == groups else (middle, high)
+        found = cuts(high)
+        found[-1] = groups
+        return found
+
+
+def _ranges(family: Family, at: Sequence[int]) -> dict[int, Ranges]:
+    out: dict[int, Ranges] = {}
+    for m in family.members:
+        cuts = m.cuts(at)
+        out[m.node] = [(d, a, b - a) for d, (a, b) in enumerate(pairwise(cuts))]
+    return out
+
+
+class Fixed:
+    """A policy that divides as it is told, whatever was measured."""
+
+    def __init__(self, ranges: Mapping[int, Ranges]) -> None:
+        self.ranges = ranges
+
+    def plan(self, problem: Problem) -> Plan:
+        return divided(problem, self.ranges, "fixed")
+
+
+class Oracle:
+    """A policy that knows what the next repetition will take."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._turn = 0
+
+    def plan(self, problem: Problem) -> Plan:
+        ranges = self._case.best(self._turn)
+        self._turn += 1
+        return divided(problem, ranges, "oracle")
+
+
+def repeated(
+    case: Case, policy: StaticPolicy, times: int, options: Mapping[str, str] | None = None
+) -> list[Repetition]:
+    """The repetitions of a case with a policy."""
+    problem = replace(case.problem, options=options or {})
+    return list(islice(repetitions(problem, policy, case.seconds), times))
+
+
+def seconds_of(case: Case, policy: StaticPolicy, times: int, options: Mapping[str, str] | None = None) -> list[float]:
+    """Seconds of each repetition. When nothing has changed for some repetitions, the others are like the last."""
+    problem = replace(case.problem, options=options or {})
+    out: list[float] = []
+    last: Any = None
+    same = 0
+    for r in islice(repetitions(problem, policy, case.seconds), times):
+        out.append(r.trace.makespan)
+        now = sorted((a.node, a.device, a.first, a.groups) for a in r.plan.assignments), len(r.plan.moves)
+        same = same + 1 if now == last and abs(out[-1] - out[-2]) <= 1e-9 * out[-1] else 0
+        last = now
+        if same == STEADY and case.application.between is None:
+            out += [out[-1]] * (times - len(out))
+            break
+    return out
+
+
+STEADY = 6
+"""Repetitions that are all alike, after which the others are taken to be so too."""
+
+
+def policies(case: Case, methods: Sequence[str]) -> Iterator[tuple[str, StaticPolicy, dict[str, str]]]:
+    """Those of Figure 6, without one device: name, policy and options."""
+    yield "uniform", Fixed(case.even()), {}
+    for method in methods:
+        yield method, Adaptive(), {"method": method, "first": "uniform"}
+    yield "oracle", Oracle(case), {}
