@@ -15,6 +15,7 @@ from manycl.model.store import Store
 from manycl.model.transfer import ALONE, Sharing
 from manycl.plan.problem import Problem, queue_counts
 from manycl.plan.splitting import Splits
+from manycl.plan.splitting import Splits
 
 
 @dataclass(frozen=True, slots=True)
