@@ -1,0 +1,205 @@
+"""Divided launches under chaos: real kernels and their regions, any cuts on any machine, any legal order of events."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_state import Unit, machines
+
+from manycl.analysis import parse_program
+from manycl.analysis.annotations import annotation
+from manycl.errors import ResultError
+from manycl.graph import pieces
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
+from manycl.machine import Machine
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
+from manycl.run.coherence import Directory
+from manycl.run.engine import RunFailure, execute
+from manycl.run.lower import Lowered, lower
+
+ITEMS, GROUP = 32, 4
+NBYTES = 4 * ITEMS
+PROGRAM = parse_program("""
+kernel void map(global const int *a, global int *b) { b[get_global_id(0)] = a[get_global_id(0)]; }
+kernel void change(global int *a) { a[get_global_id(0)] += 1; }
+kernel void stencil(global const int *a, global int *b) {
+    int i = get_global_id(0), n = get_global_size(0);
+    if (i > 0 && i < n - 1) b[i] = a[i - 1] + a[i + 1];
+}
+kernel void reversed(global const int *a, global int *b) { b[get_global_size(0) - 1 - get_global_id(0)] = a[0]; }
+kernel void columns(global const int *a, global int *b) {
+    b[get_local_id(0) * get_num_groups(0) + get_group_id(0)] = a[get_global_id(0)];
+}
+kernel void maybe(global const int *a, global int *b) { if (a[get_global_id(0)]) b[get_global_id(0)] = 1; }
+kernel void scatter(global const int *to, global int *b) { b[to[get_global_id(0)]] = get_global_id(0); }
+kernel void scatter_back(global const int *to, global int *a, global int *b) {
+    int i = get_global_id(0);
+    if (a[i]) b[to[i]] = 1;
+    a[i] = 0;
+}
+kernel void count(global const int *a, global int *bins) { atomic_inc(&bins[a[get_global_id(0)] & 7]); }
+kernel void part(global int *a) { a[get_global_id(0) / 2 + get_global_id(0) % 2] = 1; }
+""")
+DIVISIBLE = [name for name in PROGRAM.kernels if name != "part"]
+
+
+def launch(name: str, keys: list[int]) -> Launch:
+    facts = PROGRAM.kernels[name]
+    of = list(zip(keys, facts.arguments, strict=False))
+    promised = (annotation(facts, "to", distinct=True),) if "scatter" in name else ()
+    args = tuple(BufferArg(k) for k, _ in of)
+    reads, writes = tuple(k for k, f in of if f.reads), tuple(k for k, f in of if f.writes)
+    return Launch(name, PROGRAM, facts, (ITEMS,), (GROUP,), args, reads, writes, annotations=promised)
+
+
+@st.composite
+def graphs(draw: Any) -> Graph:
+    builder = GraphBuilder()
+    buffers = [builder.buffer(NBYTES, f"b{i}") for i in range(draw(st.integers(3, 5)))]
+    for i in range(draw(st.integers(1, 7))):
+        keys = draw(st.permutations(buffers))
+        if draw(st.integers(0, 9)) == 0:
+            builder.add(HostTask(f"h{i}", print, (), tuple(keys[:2]), tuple(keys[1:2])))
+        else:
+            builder.add(launch(draw(st.sampled_from(list(PROGRAM.kernels))), keys))
+    return builder.build()
+
+
+@st.composite
+def plans(draw: Any, graph: Graph, where: Machine) -> Plan:
+    device = st.integers(0, len(where.devices) - 1)
+    queue = st.integers(0, 1)
+    groups = ITEMS // GROUP
+    out: list[Assignment] = []
+    for n, task in enumerate(graph.nodes):
+        if isinstance(task, HostTask):
+            out.append(Assignment(n, ON_HOST, 0, 0.0, 0.0))
+        elif task.name == "part" or draw(st.integers(0, 4)) == 0:
+            out.append(Assignment(n, draw(device), draw(queue), 0.0, 0.0, WHOLE))
+        else:
+            cuts = sorted(draw(st.sets(st.integers(1, groups - 1), max_size=3)))
+            ranges = draw(st.permutations(list(itertools.pairwise([0, *cuts, groups]))))
+            out += [Assignment(n, draw(device), draw(queue), 0.0, 0.0, 0, a, b - a) for a, b in ranges]
+    return Plan(tuple(out), "random", tuple(d.name for d in where.devices), 0.0)
+
+
+class Values:
+    """What every byte of the buffers holds, in every memory and in the one memory of a sequential run, as text: a
+    value of a piece is what all its bytes hold."""
+
+    def __init__(self, graph: Graph, memories: int) -> None:
+        self.graph = graph
+        self.held = {(m, k): [None] * NBYTES for m in range(-1, memories) for k in graph.buffers}  # -1: sequential
+
+    def piece(self, memory: int, key: int, rows: Any) -> Any:
+        low, high = pieces.of_rows(rows)
+        found = [self.held[memory, key][i] for a, b in zip(low, high, strict=True) for i in range(a, b)]
+        return None if set(found) == {None} else hash(tuple(found))
+
+    def put(self, memory: int, key: int, rows: Any, value: Any) -> None:
+        for a, b in zip(*pieces.of_rows(rows), strict=True):
+            self.held[memory, key][a:b] = [(value, i - a) for i in range(a, b)]
+
+
+def one_run(graph: Graph, where: Machine, plan: Plan, directory: Directory, values: Values, backend: Any) -> None:
+    """Run under chaos and one step after another, and note what every byte holds afterwards."""
+    made: list[Lowered] = []
+
+    def parts(lowered: Lowered) -> Any:
+        """(piece, buffer, rows) of all buffers of the graph."""
+        for key in graph.buffers:
+            for piece, rows in lowered.cut.get(key, {key: (pieces.Rows(0, NBYTES),)}).items():
+                yield piece, key, rows
+
+    def lowering(*given: Any) -> Lowered:
+        lowered = lower(*given)
+        made.append(lowered)
+        for m in range(where.memories):
+            backend.values[m] = {p: values.piece(m, k, rows) for p, k, rows in parts(lowered)}
+        return lowered
+
+    problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
+    try:
+        execute(problem, plan, backend, directory, lowering=lowering)
+    finally:
+        directory.validate(where.memories)
+    lowered = made[0]
+    alone = {p: values.piece(-1, k, rows) for p, k, rows in parts(lowered)}
+    for step, task in enumerate(lowered.graph.nodes):
+        inputs = seen_by(lowered.graph, step, alone)
+        for key in task.writes:
+            alone[key] = left_by(lowered.graph, step, key, inputs, alone.get(key))
+    for p, k, rows in parts(lowered):
+        values.put(-1, k, rows, alone[p])
+        for m in range(where.memories):
+            values.put(m, k, rows, backend.values[m].get(p))
+
+
+def check_valid(graph: Graph, where: Machine, directory: Directory, values: Values) -> None:
+    """Every byte that counts as valid in a memory is there what the sequential run has."""
+    for key in graph.buffers:
+        whole = ((pieces.Rows(0, NBYTES),), directory.valid.get(key, 0))
+        for rows, mask in directory.parts.get(key, (whole,)):
+            for m in range(where.memories):
+                if mask >> m & 1:
+                    assert values.piece(m, key, rows) == values.piece(-1, key, rows), f"buffer {key}, memory {m}"
+
+
+@settings(max_examples=120)
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32))
+def test_divided_launches_give_the_sequential_result(data: Any, graph: Graph, where: Machine, seed: int) -> None:
+    """Two runs: the second finds buffers in parts; the host may have written in between."""
+    directory = Directory()
+    values = Values(graph, where.memories)
+    for key in graph.buffers:
+        if data.draw(st.integers(0, 3)):
+            home = data.draw(st.integers(0, where.memories - 1))
+            directory.define(key, home)
+            for m in range(-1, where.memories):
+                value = f"initial {key}" if m in (-1, home) else f"stale {m} {key}"
+                values.put(m, key, (pieces.Rows(0, NBYTES),), value)
+    for turn in range(2):
+        backend = ChaosBackend(where, seed + turn)
+        one_run(graph, where, data.draw(plans(graph, where)), directory, values, backend)
+        check_valid(graph, where, directory, values)
+        assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
+        for key in graph.buffers:
+            if data.draw(st.integers(0, 4)) == 0:
+                directory.define(key)
+                for m in (-1, 0):
+                    values.put(m, key, (pieces.Rows(0, NBYTES),), f"host {turn} {key}")
+
+
+@settings(max_examples=60)
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32))
+def test_what_a_failed_range_leaves_is_unknown(data: Any, graph: Graph, where: Machine, seed: int) -> None:
+    directory = Directory()
+    for key in graph.buffers:
+        directory.define(key, data.draw(st.integers(0, where.memories - 1)))
+    victim = data.draw(st.integers(0, len(graph) - 1))
+    plan = data.draw(plans(graph, where))
+    tokens: list[int] = []
+
+    def lowering(*given: Any) -> Lowered:
+        lowered = lower(*given)
+        tokens.extend(t for t in range(len(lowered.graph)) if lowered.step(t).node == victim)
+        backend._fail = {data.draw(st.sampled_from(tokens))}
+        return lowered
+
+    backend = ChaosBackend(where, seed)
+    problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
+    with pytest.raises(RunFailure, match=rf"node {victim}\)"):
+        execute(problem, plan, backend, directory, lowering=lowering)
+    directory.validate(where.memories)
+    assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
+    for key in graph.buffers:
+        if not (directory.valid.get(key) or directory.parts.get(key)):
+            with pytest.raises(ResultError):
+                directory.check(key)
