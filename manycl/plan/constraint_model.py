@@ -5,9 +5,6 @@ queue a device, as in ``plan/transfers.py``) or the literature's (``plan/delays.
 duration is rounded down: any schedule, its times rounded down, is a solution, so no schedule is below the model's
 bound. What is found is only who runs what, the transfers, and the order of all that; ``plan/timing.py`` then says when
 it happens.
-
-Where several devices share a memory other than the host's, the model lets copies to it run beside each other and leaves
-out handovers: its bound still holds, but may be out of reach.
 """
 
 from __future__ import annotations
@@ -43,13 +40,16 @@ class Contents(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A transfer that may have to be made: whether it is, and its start in ticks."""
+    """A transfer that may have to be made, on the upload or download queue of device ``lane``: whether it is, and when
+    in ticks."""
 
     contents: Contents
     source: int
     target: int
+    lane: int
     present: Any
     begin: Any
+    end: Any
 
 
 class Answer(NamedTuple):
@@ -73,7 +73,6 @@ class Model:
         self._floor = given.problem.not_before
         self.tick = (warm.makespan - self._floor) / TICKS
         self._memory = [d.memory for d in given.problem.machine.devices]
-        self._sharing = {m: self._memory.count(m) for m in self._memory}
         self._placement = Placement(given.problem, given.table.seconds)  # what is fixed, and where that leaves all data
         count = len(given.view.before)
         self._start = [self._time(f"s{n}") for n in range(count)]
@@ -81,7 +80,7 @@ class Model:
         self._on: list[dict[int, Any]] = []
         self._copies: list[Copy] = []
         self._needs: list[list[Contents]] = [[] for _ in range(count)]
-        self._lanes: dict[tuple[bool, int], list[Any]] = {}
+        self._lanes: dict[tuple[bool, int], list[Any]] = {}  # by direction (down?) and device
         self._place_nodes()
         if given.contention:
             self._order_nodes()
@@ -139,8 +138,10 @@ class Model:
             model.add_exactly_one(on.values())
             for d, literal in on.items():
                 ticks = self._ticks(view.seconds[node][d])
-                interval = model.new_optional_interval_var(self._start[node], ticks, self._end[node], literal, "")
-                devices[d].append(interval)
+                # Alternatives that share a variable for their end too make the solver (9.15) call solvable models
+                # infeasible: the end of an interval stays an expression.
+                devices[d].append(model.new_optional_fixed_size_interval_var(self._start[node], ticks, literal, ""))
+                model.add(self._end[node] == self._start[node] + ticks).only_enforce_if(literal)
                 model.add_hint(literal, hint.device == d)
             self._on.append(on)
         for device, intervals in enumerate(devices):
@@ -198,11 +199,8 @@ class Model:
                 for n in nodes:
                     self._needs[n].append(contents)
                 self._bring(contents, nodes)
-        for (_, memory), intervals in self._lanes.items():
-            if self._sharing[memory] == 1:
-                self._model.add_no_overlap(intervals)
-            else:
-                self._model.add_cumulative(intervals, [1] * len(intervals), self._sharing[memory])
+        for intervals in self._lanes.values():
+            self._model.add_no_overlap(intervals)
 
     def _contents(self, key: int, made: int) -> Iterator[Contents]:
         """What a node makes of a buffer, or (-1) what is in it at the start."""
@@ -229,12 +227,21 @@ class Model:
         self._model.add_max_equality(either, mine)
         return either
 
-    def _ready(self, contents: Contents, memory: int, heard: bool) -> Any:
-        """Ticks from when on the contents can be used in a memory where they are, by others or by its own device."""
-        if contents.made >= 0:
-            return self._end[contents.made] + (self._ticks(self._problem.handover) if heard else 0)
-        op = contents.known[memory]
-        return 0 if op == INITIAL else self._at(self._placement.known(op, heard))
+    def _after_makers(self, copy: Copy) -> None:
+        """A copy begins when its lane's device knows that the contents are where it takes them from."""
+        contents, model = copy.contents, self._model
+        if contents.made < 0:
+            op = contents.known.get(copy.source, INITIAL)
+            if op != INITIAL:
+                heard = self._placement.what[op].device != copy.lane
+                early = self._at(self._placement.known(op, heard))
+                model.add(copy.begin >= early).only_enforce_if(copy.present)
+            return
+        end, handover = self._end[contents.made], self._ticks(self._problem.handover)
+        for d, there in self._on[contents.made].items():
+            if (HOST if d == ON_HOST else self._memory[d]) == copy.source:
+                known = end if d == copy.lane else end + handover
+                self._given_that(model.add(copy.begin >= known), there, copy.present)
 
     def _bring(self, contents: Contents, readers: Sequence[int]) -> None:
         """Copies of some contents: down from the memory where they are, and up to where they are needed."""
@@ -245,50 +252,49 @@ class Model:
         for m, there in at.items():
             if m == HOST or there is False or at[HOST] is True or not any(needs[o] for o in at if o != m):
                 continue
-            copy, _ = self._copy(contents, m, HOST)
-            model.add(copy.begin >= self._ready(contents, m, heard=False)).only_enforce_if(copy.present)
-            if there is not True:
-                model.add_implication(copy.present, there)
-            downs.append(copy)
-        ends = {c.source: c.begin + self._duration(c) + handover for c in downs}
+            for copy in self._copy_once(contents, m, HOST):
+                if there is not True:
+                    model.add_implication(copy.present, there)
+                downs.append(copy)
         for m, nodes in needs.items():
             if at[m] is True or not nodes:
                 continue
-            here_anyway = [x for x in (at[HOST], at[m]) if x is not False and x is not True]
-            up: Copy | None = None
-            if m != HOST:
-                up, arrived = self._copy(contents, HOST, m)
-                if at[HOST] is not False:
-                    ready = self._ready(contents, HOST, heard=True)
-                    self._given_that(model.add(up.begin >= ready), at[HOST], up.present)
+            already = [x for x in (at[HOST], at[m]) if x is not False and x is not True]
+            ups = self._copy_once(contents, HOST, m) if m != HOST else []
+            for up in ups:
                 for c in downs:
-                    self._given_that(model.add(up.begin >= ends[c.source]), c.present, up.present)
+                    self._given_that(model.add(up.begin >= c.end + handover), c.present, up.present)
             for n, here in nodes:
+                absent = [] if here is True else [here.Not()]
                 if at[HOST] is not True:
-                    fetched = [c.present for c in downs if c.source != m]
-                    model.add_bool_or([*fetched, *here_anyway, *([] if here is True else [here.Not()])])
-                if up is not None:
-                    away = True if at[m] is False else at[m].Not()
-                    model.add(up.present == 1).only_enforce_if([x for x in (here, away) if x is not True] or [])
-                    self._given_that(model.add(self._start[n] >= arrived), here, away)
-                else:
-                    for c in downs:
-                        self._given_that(model.add(self._start[n] >= ends[c.source]), here, c.present)
+                    model.add_bool_or([*(c.present for c in downs if c.source != m), *already, *absent])
+                if m != HOST:
+                    model.add_bool_or([*(c.present for c in ups), *([at[m]] if at[m] is not False else []), *absent])
+                for c in ups or downs:
+                    for d, on in self._on[n].items():
+                        if (HOST if d == ON_HOST else self._memory[d]) == m:
+                            known = c.end if d == c.lane else c.end + handover
+                            self._given_that(model.add(self._start[n] >= known), on, c.present)
 
-    def _duration(self, copy: Copy) -> int:
-        nbytes = copy.contents.high - copy.contents.low
-        return self._ticks(self._problem.estimates.transfer(nbytes, copy.source, copy.target))
+    def duration(self, contents: Contents, source: int, target: int) -> int:
+        """Ticks of a copy."""
+        return self._ticks(self._problem.estimates.transfer(contents.high - contents.low, source, target))
 
-    def _copy(self, contents: Contents, source: int, target: int) -> tuple[Copy, Any]:
-        """A copy, and its end."""
-        model = self._model
-        copy = Copy(contents, source, target, model.new_bool_var(""), self._time(""))
-        end = self._time("")
-        interval = model.new_optional_interval_var(copy.begin, self._duration(copy), end, copy.present, "")
-        lane = (True, source) if target == HOST else (False, target)
-        self._lanes.setdefault(lane, []).append(interval)
-        self._copies.append(copy)
-        return copy, end
+    def _copy_once(self, contents: Contents, source: int, target: int) -> list[Copy]:
+        """A copy that may have to be made, by one of the devices with that memory."""
+        model, made = self._model, []
+        memory = source if target == HOST else target
+        for lane in (d for d, m in enumerate(self._memory) if m == memory):
+            ticks, begin = self.duration(contents, source, target), self._time("")
+            copy = Copy(contents, source, target, lane, model.new_bool_var(""), begin, begin + ticks)
+            interval = model.new_optional_fixed_size_interval_var(begin, ticks, copy.present, "")
+            self._lanes.setdefault((target == HOST, lane), []).append(interval)
+            self._after_makers(copy)
+            made.append(copy)
+        if len(made) > 1:
+            model.add_at_most_one([c.present for c in made])
+        self._copies += made
+        return made
 
     # the answer
 
@@ -300,7 +306,7 @@ class Model:
         status = solver.solve(self._model)
         name = str(solver.status_name(status)).lower()
         if status not in (self._cp.OPTIMAL, self._cp.FEASIBLE):
-            assert status == self._cp.UNKNOWN, f"the model is {name}, but the heuristics have a schedule"
+            # there is the schedule to begin with, so if this says infeasible the solver is wrong: nothing is proven
             return Answer(name, None, self._floor)
         bound = self._floor + max(0.0, solver.best_objective_bound) * self.tick
         return Answer(name, self._read(solver), bound)
@@ -334,7 +340,9 @@ class _Reading:
         self._node = {n: list(ops) for n, ops in enumerate(placement.of) if ops}
         self._made: dict[tuple[int, int, int, int], int] = {}  # copies, by buffer, first byte, writer, target
         self._copies = {
-            (c.contents.buffer, c.contents.low, c.contents.writer, c.source, c.target): c for c in model._copies
+            (c.contents.buffer, c.contents.low, c.contents.writer, c.source, c.target): c
+            for c in model._copies
+            if solver.boolean_value(c.present)
         }
         version = problem.version
         nodes = [n for n, on in enumerate(model._on) if on]
@@ -373,7 +381,7 @@ class _Reading:
         key = (contents.buffer, contents.low, contents.writer, memory)
         if key not in self._made:
             before = self._makers(contents, HOST) if self._holds(contents, HOST) else [self._down(contents)]
-            self._made[key] = self._move(contents, HOST, memory, device, before)
+            self._made[key] = self._move(contents, HOST, memory, before)
         return [self._made[key]]
 
     def _makers(self, contents: Contents, memory: int) -> list[int]:
@@ -385,22 +393,15 @@ class _Reading:
     def _down(self, contents: Contents) -> int:
         key = (contents.buffer, contents.low, contents.writer, HOST)
         if key not in self._made:
-            source = next(
-                m
-                for m in contents.at
-                if (c := self._copies.get((*key[:3], m, HOST))) is not None
-                and self._holds(contents, m)
-                and self._value.boolean_value(c.present)
-            )
-            lane = max(d for d, m in enumerate(self._m._memory) if m == source)
-            self._made[key] = self._move(contents, source, HOST, lane, self._makers(contents, source))
+            source = next(m for m in contents.at if self._holds(contents, m) and (*key[:3], m, HOST) in self._copies)
+            self._made[key] = self._move(contents, source, HOST, self._makers(contents, source))
         return self._made[key]
 
-    def _move(self, contents: Contents, source: int, target: int, lane: int, before: list[int]) -> int:
+    def _move(self, contents: Contents, source: int, target: int, before: list[int]) -> int:
         copy = self._copies[contents.buffer, contents.low, contents.writer, source, target]
-        move = Move(contents.buffer, contents.low, contents.high, contents.writer, source, target, lane, 0.0, 0.0)
+        move = Move(contents.buffer, contents.low, contents.high, contents.writer, source, target, copy.lane, 0.0, 0.0)
         begin = self._value.value(copy.begin)
-        op = self._add(move, begin, begin + self._m._duration(copy))
+        op = self._add(move, begin, begin + self._m.duration(contents, source, target))
         self._waits[op] = list(before)
         return op
 
