@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from manycl.cli.options import writable
 from manycl.errors import ManyclError
+from manycl.report.words import count
 from manycl.units import format_quantity
 
 if TYPE_CHECKING:
@@ -91,14 +92,20 @@ def _export(store: Store, found: Sequence[Entry], args: argparse.Namespace) -> i
 
 
 def _list(found: Sequence[Entry]) -> None:
-    rows = [("KERNEL", "GROUP", "TEXT", "LAUNCHES", "SAMPLES", "MODEL", "ERROR", "DEVICE")]
+    """A table, with the devices below it: their full names would not fit."""
+    devices = {name: f"[{i}]" for i, name in enumerate(dict.fromkeys(e.device for e in found), 1)}
+    rows = [("KERNEL", "GROUP", "TEXT", "DEVICE", "LAUNCHES", "RUNS", "MODEL", "ERROR")]
     for e in found:
         group = "x".join(map(str, e.key.local_size)) if e.key.local_size else "-"
         counts = str(len(e.launches)), str(e.samples)
-        rows.append((e.key.kernel, group, e.key.text[:8], *counts, e.model, _percent(e.error_percent), e.device))
+        rows.append(
+            (e.key.kernel, group, e.key.text[:8], devices[e.device], *counts, e.model, _percent(e.error_percent))
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(w.ljust(n) for w, n in zip(row, widths, strict=True)).rstrip())
+    for name, number in devices.items():
+        print(f"{number} {name}")
 
 
 def _show(e: Entry) -> None:
@@ -109,18 +116,17 @@ def _show(e: Entry) -> None:
         left_out = f", {r.refused} left out" if r.refused else ""
         print(
             f"  regression: {r.b1:.4g} s x T f + {r.b2:.4g} s x T + {r.e:.4g} s; {r.samples} launches{left_out}, "
-            f"error {_percent(100 * r.error)}"
+            f"{_percent(100 * r.error)} off when each is predicted by the others"
         )
     for model, (percent, times) in sorted(e.errors.items()):
-        print(f"  {model}: {_percent(percent)} off, {times} times compared with what was measured later")
+        print(f"  {model}: {_percent(percent)} off in {count(times, 'prediction')} of what was measured later")
     for x in e.launches:
         size = "x".join(map(str, x.shape.global_size))
         told = ""
         if x.predicted is not None:
             told = f"; regression {_seconds(x.predicted)} ({100 * (x.predicted / x.typical - 1):+.1f} %)"
         f = f", f = {x.shape.f:g}" if x.shape.f != 1 else ""
-        runs = f"{len(x.samples)} run{'s' if len(x.samples) != 1 else ''}"
-        print(f"    {size}{f}: {_seconds(x.typical)} ({runs}){told}")
+        print(f"    {size}{f}: {_seconds(x.typical)} ({count(len(x.samples), 'run')}){told}")
 
 
 def _percent(value: float | None) -> str:

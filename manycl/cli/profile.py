@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
             {
                 "parameters": dict(s.parameters),
                 "device": s.device,
+                "version": s.version,
                 "outcome": s.outcome,
                 "runs": s.runs,
                 "seconds": s.seconds,
@@ -74,7 +75,10 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"application": first.name, "seconds": seconds, "steps": record}))
     else:
         for s in steps:
-            symbols = " ".join(f"{k}={v}" for k, v in s.parameters.items()) or "as it is"
-            print(f"{symbols} on {s.device}: {s.outcome}{f' in {s.seconds:.2f} s' if s.runs else ''}")
+            symbols = " ".join(f"{k}={v}" for k, v in s.parameters.items()) or "as given"
+            version = f", version {s.version + 1}" if s.version else ""
+            print(f"{symbols} on {s.device}{version}: {s.outcome}{f' in {s.seconds:.2f} s' if s.runs else ''}")
         print(f"{sum(s.runs for s in steps)} runs in {seconds:.1f} s; manycl models list shows what is known now")
+        if any(s.outcome.startswith(("left out", "measured ")) for s in steps):
+            print(f"--budget {args.budget:g} was too little for all: the same command goes on from here")
     return 1 if any(s.outcome.startswith("failed") for s in steps) else 0

@@ -15,13 +15,12 @@ from manycl.model.store import Store
 from manycl.model.transfer import ALONE, Sharing
 from manycl.plan.problem import Problem, queue_counts
 from manycl.plan.splitting import Splits
-from manycl.plan.splitting import Splits
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A machine, what was measured of kernels on devices like its own, and how its transfers share. ``here``: it is this
-    machine, where estimates may be wrong; on others they are what happens."""
+    """A machine, what was measured of kernels on devices like its own, and how its transfers share. ``here``: it is
+    this machine, where estimates may be wrong; on others they are what happens."""
 
     machine: Machine
     history: History

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from manycl.errors import ManyclError
 from manycl.front.application import Application
 from manycl.front.runner import Runner
-from manycl.graph.graph import HostTask, Launch
+from manycl.graph.graph import Graph, HostTask, Launch
+from manycl.graph.versions import preferred
+from manycl.machine import Device
 from manycl.model.estimate import ModelEstimates
 from manycl.model.history import Shape, identity, kernel_key
 from manycl.model.trips import trip_count
@@ -37,13 +39,15 @@ Load = Callable[[Parameters], Application]
 @dataclass(frozen=True, slots=True)
 class Step:
     """One application, with some values of its symbols, on one device. ``outcome``: ``measured``, ``known`` (measured
-    before), ``left out`` (no time) or what went wrong. ``runs`` and ``seconds`` it took."""
+    before), ``left out`` (no time) or what went wrong. ``runs`` and ``seconds`` it took. ``version``: of its kernels
+    that have several, in the order in which the device prefers them."""
 
     parameters: Parameters
     device: str
     outcome: str
     runs: int = 0
     seconds: float = 0.0
+    version: int = 0
 
 
 def variations(load: Load, given: Parameters) -> list[tuple[Parameters, Application]]:
@@ -114,32 +118,54 @@ def profile(
             continue
         with Runner(application, devices) as runner:
             for device in range(len(runner.session.machine.devices)):
-                yield _on_device(runner, parameters, device, begin + budget)
+                for edition, graph in enumerate(_editions(application.graph, runner.session.machine.devices[device])):
+                    yield _on_device(runner, graph, parameters, device, edition, begin + budget)
                 done += 1
                 progress(done)
 
 
-def _on_device(runner: Runner, parameters: Parameters, device: int, end: float) -> Step:
-    session, graph = runner.session, runner.application.graph
+def _editions(graph: Graph, device: Device) -> list[Graph]:
+    """The graph with each of the versions that a device may run of its kernels; itself where there are none."""
+    orders = {
+        n: preferred(task.versions, device.kind)
+        for n, task in enumerate(graph.nodes)
+        if isinstance(task, Launch) and task.versions
+    }
+    out = []
+    for edition in range(max(map(len, orders.values()), default=0)):
+        nodes = list(graph.nodes)
+        for n, order in orders.items():
+            launch = nodes[n]
+            assert isinstance(launch, Launch)
+            if order:
+                nodes[n] = replace(launch, versions=(launch.versions[order[min(edition, len(order) - 1)]],))
+        out.append(replace(graph, nodes=tuple(nodes)))
+    return out or [graph]
+
+
+def _on_device(runner: Runner, graph: Graph, parameters: Parameters, device: int, edition: int, end: float) -> Step:
+    session = runner.session
     name = session.machine.devices[device].name
     begin, runs = time.monotonic(), 0
     problem = session.problem(graph)
     missing = RUNS - _known(session, problem, device)
     if missing <= 0:
-        return Step(parameters, name, "known")
+        return Step(parameters, name, "known", version=edition)
     try:
         plan = _all_on(problem, device)
         for _ in range(missing):
-            if time.monotonic() + _expected(session, problem, plan) > end:
+            if time.monotonic() + _expected(problem, plan) > end:
                 break
             runner.reset()
             session.run(graph, plan)
             runs += 1
             problem = session.problem(graph)  # learns from the run
     except ManyclError as error:
-        return Step(parameters, name, f"failed: {error.message}", runs, time.monotonic() - begin)
+        # where one version cannot run, others may
+        outcome = f"{'failed' if not edition else 'cannot run'}: {error.message}"
+        return Step(parameters, name, outcome, runs, time.monotonic() - begin, edition)
     outcome = "measured" if runs == missing else "left out" if not runs else f"measured {runs} of {missing} times"
-    return Step(parameters, name, outcome, runs, time.monotonic() - begin)
+    return Step(parameters, name, outcome, runs, time.monotonic() - begin, edition)
 
 
 def _known(session: Session, problem: Problem, device: int) -> int:
@@ -167,13 +193,13 @@ def _all_on(problem: Problem, device: int) -> Plan:
     return Plan(tuple(assignments), "profile", tuple(d.name for d in problem.machine.devices), 0.0)
 
 
-def _expected(session: Session, problem: Problem, plan: Plan) -> float:
-    """Seconds that a run will take, as far as something is known of it; first guesses count nothing."""
+def _expected(problem: Problem, plan: Plan) -> float:
+    """Seconds that a run will take; first guesses count as little as they may."""
     estimates = problem.estimates
     assert isinstance(estimates, ModelEstimates)
     total = 0.0
     for a in plan.assignments:
         if a.device != ON_HOST:
             found = estimates.estimate(a.node, a.device)
-            total += 0.0 if found.source.startswith("prior") else found.seconds
+            total += found.seconds if found.known else found.low
     return total

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-from manycl.model.history import KernelKey, OnDevice, Series, Shape
+from manycl.model.history import KernelKey, OnDevice, Shape
 from manycl.model.interpolation import Interpolation
 from manycl.model.regression import Regression
 from manycl.model.store import Row, Store
@@ -32,7 +33,8 @@ class Launched:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One kernel on one device. ``errors``: mean relative error in percent of what each model predicted before a launch
-    was measured, and how many times that was compared."""
+    was measured, and how many times that was compared. ``fitted``: the error that each model is believed to have (a
+    fraction; infinite: unknown)."""
 
     key: KernelKey
     device: str
@@ -40,6 +42,7 @@ class Entry:
     regression: Regression | None
     interpolation: Interpolation | None
     errors: dict[str, tuple[float, int]]
+    fitted: dict[str, float]
 
     @property
     def samples(self) -> int:
@@ -47,18 +50,14 @@ class Entry:
 
     @property
     def model(self) -> str:
-        """What another launch would be predicted by."""
-        if self.regression is not None:
-            return "regression"
-        return "interpolation" if self.interpolation is not None else "one size"
+        """What another launch would be predicted by: the surest."""
+        return min(self.fitted, key=lambda name: self.fitted[name], default="one size")
 
     @property
     def error_percent(self) -> float | None:
         """The model's error: in predicting launches that were measured later, else one sample by the others."""
-        if self.model in self.errors:
-            return self.errors[self.model][0]
-        fitted = self.regression or self.interpolation
-        return 100 * fitted.error if fitted is not None and fitted.error < float("inf") else None
+        error = self.fitted.get(self.model, math.inf)
+        return 100 * error if error < math.inf else None
 
     def to_dict(self) -> dict[str, Any]:
         r = self.regression
@@ -95,11 +94,13 @@ def entries(store: Store, kernel: str = "", device: str = "") -> list[Entry]:
 def _entry(key: KernelKey, device: str, rows: Iterable[Row]) -> Entry:
     known = OnDevice()
     for row in rows:
-        series = known.series[row.stored.shape] = Series(row.stored.samples)
-        known.changed(series)
-        for model, comparison in row.stored.comparisons:
-            known.compared(model, comparison)
+        known.restore(row.stored)
     regression, interpolation = known.models()
+    fitted = {
+        name: error if (error := known.error(name)) is not None else model.error
+        for name, model in (("regression", regression), ("interpolation", interpolation))
+        if model is not None
+    }
     launches = []
     for shape, series in sorted(known.series.items(), key=lambda x: (product(x[0].global_size) * x[0].f, x[0])):
         items = product(shape.global_size)
@@ -108,4 +109,4 @@ def _entry(key: KernelKey, device: str, rows: Iterable[Row]) -> Entry:
     errors = {
         model: (100 * fmean(c.error for c in compared), len(compared)) for model, compared in known.comparisons.items()
     }
-    return Entry(key, device, tuple(launches), regression, interpolation, errors)
+    return Entry(key, device, tuple(launches), regression, interpolation, errors, fitted)

@@ -158,6 +158,13 @@ class OnDevice:
         if series.count <= 4 or series.count % 8 == 0:
             self._changes += 1
 
+    def restore(self, stored: Stored) -> None:
+        """A series as a store kept it."""
+        self.series[stored.shape] = Series(stored.samples, run=-stored.idle)
+        self._changes += 1
+        for model, comparison in stored.comparisons:
+            self.compared(model, comparison)
+
     def models(self) -> tuple[Regression | None, Interpolation | None]:
         """What is fitted to the launches; anew when enough of them have changed to make a difference."""
         if self._changes > (self._fitted_to // _STALE):
@@ -172,7 +179,8 @@ class OnDevice:
         self._errors.pop(model, None)
 
     def error(self, model: str) -> float | None:
-        """Mean relative error of a model's predictions, the worst tenth left out; None before there are a few."""
+        """Mean relative error of a model's predictions of launches that were measured later, the worst tenth left out;
+        None before there are a few."""
         known = self.comparisons.get(model, ())
         if len(known) < _VALIDATED:
             return None
@@ -296,11 +304,7 @@ class History:
             kernel = self._kernels[key] = _Kernel()
             if self._load is not None:
                 for stored in self._load(key):
-                    here = kernel.devices.setdefault(stored.device, OnDevice())
-                    here.series[stored.shape] = Series(stored.samples, run=-stored.idle)
-                    for model, comparison in stored.comparisons:
-                        here.compared(model, comparison)
-                    here.changed(here.series[stored.shape])
+                    kernel.devices.setdefault(stored.device, OnDevice()).restore(stored)
         return kernel
 
 

@@ -54,13 +54,16 @@ def test_every_kernel_is_measured_at_several_sizes_once(capsys: pytest.CaptureFi
     for m in models:
         assert len(m["launches"]) >= len(sizes)
         assert all(len(x["samples"]) >= 3 for x in m["launches"])
-        assert m["model"] == "regression"
+        assert m["model"] in ("regression", "interpolation")
+        assert m["regression"] is not None
     assert {s["outcome"] for s in profiled(capsys)} == {"known"}
 
 
 def test_a_budget_leaves_the_rest_out(capsys: pytest.CaptureFixture[str]) -> None:
     steps = profiled(capsys, "--budget", "1e-6")
     assert {s["outcome"] for s in steps} == {"left out"}
+    assert main(["profile", EQUATION, "--devices", "cpu/2#0", "--budget", "1e-6"]) == 0
+    assert "--budget 1e-06 was too little for all" in capsys.readouterr().out
     assert answer(capsys, "models", "list", status=1) == []
 
 
@@ -70,6 +73,41 @@ def test_one_size(capsys: pytest.CaptureFixture[str]) -> None:
         ("cpu0.0", "measured", 3),
         ("cpu0.1", "known", 0),
     ]
+
+
+def test_every_version_is_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "k.cl").write_text(
+        "__kernel void one(__global float *a) { a[get_global_id(0)] *= 2; }\n"
+        "__kernel void four(__global float *a) { for (int i = 0; i < 4; i++) a[4 * get_global_id(0) + i] *= 2; }\n"
+        "__kernel void gpu(__global float *a) { a[get_global_id(0)] *= 2; }\n"
+    )
+    (tmp_path / "app.json").write_text(
+        json.dumps(
+            {
+                "manycl": 1,
+                "parameters": {"N": 4096},
+                "buffers": {"a": {"type": "float", "shape": ["N"], "init": "zeros"}},
+                "kernels": [
+                    {
+                        "name": "one",
+                        "source": "k.cl",
+                        "global": "N",
+                        "local": 64,
+                        "args": ["a"],
+                        "versions": [
+                            {"name": "four", "global": "N // 4", "local": 64},
+                            {"name": "gpu", "for": "gpu", "local": 64},
+                        ],
+                    }
+                ],
+            }
+        )
+    )
+    words = ("profile", str(tmp_path / "app.json"), "--devices", "cpu/2#0", "--one-size")
+    steps = answer(capsys, *words)["steps"]
+    assert [(s["version"], s["outcome"], s["runs"]) for s in steps] == [(0, "measured", 3), (1, "measured", 3)]
+    assert {m["kernel"] for m in answer(capsys, "models", "list")} == {"one", "four"}
+    assert [s["outcome"] for s in answer(capsys, *words)["steps"]] == ["known", "known"]
 
 
 def test_only_symbols_that_change_sizes_are_varied() -> None:
@@ -111,7 +149,7 @@ def test_list_show_export_forget(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert main(["models", "list"]) == 0
     table = capsys.readouterr().out.splitlines()
     assert table[0].split()[:3] == ["KERNEL", "GROUP", "TEXT"]
-    assert [line.split()[0] for line in table[1:]] == ["matmul", "transpose"]
+    assert [line.split()[0] for line in table[1:]] == ["matmul", "transpose", "[1]"]
     assert main(["models", "show", "transpose"]) == 0
     text = capsys.readouterr().out
     assert "regression:" in text

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manycl.model.catalogue import entries
 from manycl.model.history import KEEP, PRIOR, History, KernelKey, Shape
 from manycl.model.store import NAME, VERSION, Store, StoreWarning, default_folder
 
@@ -104,6 +105,37 @@ def test_a_device_that_stays_idle_is_remembered_as_such(tmp_path: Path) -> None:
     again.next_run()
     again.observe(KEY, SHAPE, "gpu", 1.0)
     assert again.idle(KEY, SHAPE, DEVICE) == 6
+
+
+@pytest.mark.parametrize("runs", [1, 4, 5, 7, KEEP])
+def test_models_are_fitted_to_what_comes_back(tmp_path: Path, runs: int) -> None:
+    for items in (64, 128, 256, 512):
+        save(tmp_path, *[items * 1e-6] * runs, shape=Shape((items,), 1.0))
+    here = Store(tmp_path).history().on(KEY, DEVICE)
+    assert here is not None
+    regression, interpolation = here.models()
+    assert regression is not None
+    assert interpolation is not None
+    assert regression.seconds(1024, 1024) == pytest.approx(1024e-6)
+    (entry,) = entries(Store(tmp_path))
+    assert entry.model in ("regression", "interpolation")
+    assert entry.error_percent == pytest.approx(0, abs=1e-6)
+
+
+def test_a_list_names_the_model_that_is_believed(tmp_path: Path) -> None:
+    for items in (64, 128, 256, 512):
+        save(tmp_path, *[items * 1e-6] * 2, shape=Shape((items,), 1.0))
+    store = Store(tmp_path)
+    history = store.history()
+    for model, predicted in (("regression", 2.0), ("interpolation", 1.1)):
+        for _ in range(3):
+            history.compare(KEY, DEVICE, model, predicted, 1.0)
+    history.observe(KEY, SHAPE, DEVICE, 1.0)
+    store.save(history)
+    (entry,) = entries(store)
+    assert entry.model == "interpolation"
+    assert entry.error_percent == pytest.approx(10)
+    assert entry.errors == {"regression": (pytest.approx(100), 3), "interpolation": (pytest.approx(10), 3)}
 
 
 def test_comparisons_come_back(tmp_path: Path) -> None:
