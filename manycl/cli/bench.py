@@ -13,25 +13,32 @@ from typing import Any
 from manycl.cli import options
 from manycl.errors import ManyclError
 
-HELP = "repeat a paper's experiments: pyschedcl (on the devices that are here), mkmd (on its machine, simulated)"
+HELP = (
+    "repeat a paper's experiments: pyschedcl (on the devices that are here), mkmd (on its machine, simulated), "
+    "libsplit (on its machines, simulated, or on the devices of --devices)"
+)
 _EPILOG = """\
 examples:
   manycl bench pyschedcl --devices cpu/2 --quick
   manycl bench pyschedcl --output results       writes figures.json, figures.png and a Gantt chart per policy
   manycl bench mkmd --output docs/results       writes mkmd.json, mkmd.md and pictures
+  manycl bench libsplit --output docs/results   writes libsplit.json, libsplit.md and pictures
+  manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices
 options for mkmd: --repeats (of planning), --quick (without the comparison with the optimum), --output, --json
+options for libsplit: --devices, --applications, --repeats (repetitions), --quick (small sizes), --output, --json
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("experiment", choices=["pyschedcl", "mkmd"], help="which paper")
+    parser.add_argument("experiment", choices=["pyschedcl", "mkmd", "libsplit"], help="which paper")
     options.add_devices(parser)
     parser.add_argument("--heads", metavar="N,…", help="heads of experiment 1 (default 1,2,4,8,10,16)")
     parser.add_argument("--queue-betas", metavar="N,…", help="beta of experiment 1 (default 256)")
     parser.add_argument("--betas", metavar="N,…", help="beta of experiments 2 and 3 (default 64,128,256,512)")
     parser.add_argument("--most-heads", metavar="N", type=int, help="heads of experiments 2 and 3 (default 16)")
     parser.add_argument("--queues", metavar="N,…", help="queues to try on the fast device (default 2,3,5,8,16)")
+    parser.add_argument("--applications", metavar="NAME,…", help="those of libsplit to run (default: all)")
     parser.add_argument("--repeats", metavar="N", type=int, help="runs per figure (default 7)")
     parser.add_argument("--profile", action="store_true", help="measure with the devices' clocks on (more overhead)")
     parser.add_argument("--cold", action="store_true", help="every run starts with its inputs on the host")
@@ -41,17 +48,83 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return _mkmd(args) if args.experiment == "mkmd" else _pyschedcl(args)
+    if args.applications is not None and args.experiment != "libsplit":
+        raise ManyclError(f"--applications is not for bench {args.experiment}")
+    if args.repeats is not None and args.repeats < 1:
+        raise ManyclError(f"--repeats {args.repeats}: expected at least 1")
+    return {"mkmd": _mkmd, "libsplit": _libsplit, "pyschedcl": _pyschedcl}[args.experiment](args)
+
+
+def _refuse(args: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    for name in names:
+        if getattr(args, name) is not None:
+            raise ManyclError(f"--{name.replace('_', '-')} is not for bench {args.experiment}, {why}")
+
+
+def _libsplit(args: argparse.Namespace) -> int:
+    from manycl.bench.libsplit import experiments, real, report
+    from manycl.bench.libsplit.registry import APPLICATIONS
+
+    _refuse(args, ("heads", "queue_betas", "betas", "most_heads", "queues"), "whose applications have one size")
+    names = tuple(args.applications.split(",")) if args.applications else ()
+    for name in names:
+        if name not in APPLICATIONS:
+            raise ManyclError(f"--applications {name}: there is none", hint=f"there are {', '.join(APPLICATIONS)}")
+    say = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr))
+    if args.devices is not None:
+        figures = real.run(args.devices, _real_settings(args, names), say)
+        rows = figures["applications"]
+    else:
+        scale = 16 if args.quick else 1
+        settings = experiments.Settings(
+            repetitions=args.repeats or (12 if args.quick else 100), scale=scale, names=names
+        )
+        figures = experiments.run(settings, say)
+        rows = [{"machine": m, **r} for m, of in figures["overall"].items() for r in of]
+    if args.output and args.devices is None:
+        report.write(figures, Path(args.output))
+    elif args.output:
+        folder = Path(args.output)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "libsplit_real.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if args.json:
+        print(json.dumps(figures))
+        return 0
+    shown: tuple[str, ...] = (
+        "machine",
+        "application",
+        "alone_ms",
+        "uniform_speedup",
+        "edges_speedup",
+        "adaptive_speedup",
+    )
+    shown += ("oracle_speedup", "within_oracle_percent", "edges_behind_percent", "iterations", "edges_iterations")
+    _table([{k: r[k] for k in shown if k in r} for r in rows], "Libsplit's applications: speed-ups over one device")
+    for key, value in figures.get("summary", {}).items():
+        print(f"{key}: {value:.2f}")
+    if args.devices is not None:
+        print(f"drifting load, slowest over mean: {figures['drifting']['drift_imbalance_percent']:.1f} %")
+    return 0
+
+
+def _real_settings(args: argparse.Namespace, names: tuple[str, ...]) -> Any:
+    from manycl.bench.libsplit import real
+    from manycl.run.backends.platforms import open_devices
+
+    machine, _ = open_devices(args.devices)
+    if len(machine.devices) < 2:
+        raise ManyclError(f"--devices {args.devices}: bench libsplit needs two devices at least")
+    settings = real.Settings(names=names, large=any(d.kind == "gpu" for d in machine.devices) and not args.quick)
+    if args.quick:
+        settings = replace(settings, turns=3, drifting=10)
+    return settings if args.repeats is None else replace(settings, repetitions=args.repeats)
 
 
 def _mkmd(args: argparse.Namespace) -> int:
     from manycl.bench import mkmd, mkmd_report
 
-    for name in ("devices", "heads", "queue_betas", "betas", "most_heads", "queues"):
-        if getattr(args, name) is not None:
-            raise ManyclError(f"--{name.replace('_', '-')} is not for bench mkmd, which runs on a simulated machine")
-    if args.repeats is not None and args.repeats < 1:
-        raise ManyclError(f"--repeats {args.repeats}: expected at least 1")
+    names = ("devices", "heads", "queue_betas", "betas", "most_heads", "queues")
+    _refuse(args, names, "which runs on a simulated machine")
     settings = mkmd.Settings(**({} if args.repeats is None else {"repeats": args.repeats}))
     if args.quick:
         settings = replace(settings, optimum=0.0)

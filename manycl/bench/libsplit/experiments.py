@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import manycl
+from manycl.bench.libsplit import divisions
+from manycl.bench.libsplit.divisions import Fixed
 from manycl.bench.libsplit.registry import APPLICATIONS
-from manycl.bench.libsplit.simulated import Case, Fixed, policies, seconds_of
+from manycl.bench.libsplit.simulated import Case, policies, seconds_of
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
 from manycl.plan.granularity import METHODS
@@ -58,7 +60,8 @@ def case_of(name: str, machine: Machine, settings: Settings) -> Case:
 def alone(case: Case, times: int) -> tuple[str, list[float]]:
     """The device that is fastest alone, and the seconds of each repetition there."""
     found = [
-        (seconds_of(case, Fixed(case.alone(d)), times), device.name) for d, device in enumerate(case.machine.devices)
+        (seconds_of(case, Fixed(divisions.alone(case.problem, d)), times), device.name)
+        for d, device in enumerate(case.machine.devices)
     ]
     seconds, name = min(found, key=lambda f: sum(f[0]))
     return name, seconds
@@ -107,7 +110,9 @@ def per_iteration(name: str, machine: Machine, settings: Settings) -> dict[str, 
 def drifting(machine: Machine, settings: Settings) -> dict[str, Any]:
     """Figure 5: seconds of every device's range in every repetition, divided evenly and adapted."""
     case = case_of("NBody", machine, settings)
-    chosen: list[tuple[str, StaticPolicy, dict[str, str]]] = [("uniform", Fixed(case.even()), {})]
+    chosen: list[tuple[str, StaticPolicy, dict[str, str]]] = [
+        ("uniform", Fixed(divisions.parts(case.problem, [1.0] * len(machine.devices))), {})
+    ]
     chosen += [(m, Adaptive(), {"method": m, "first": "uniform"}) for m in METHODS]
     chosen.append(("estimates", Adaptive(), {}))
     out: dict[str, Any] = {"devices": [d.name for d in machine.devices]}

@@ -10,6 +10,8 @@ or with the same for all devices as in the paper.
 
 from __future__ import annotations
 
+import bisect
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -21,6 +23,7 @@ import numpy as np
 from manycl.analysis.cost import LaunchCost
 from manycl.analysis.service import launched
 from manycl.bench.libsplit.application import Application, Contents
+from manycl.bench.libsplit.divisions import Fixed, of_family, parts
 from manycl.front.arrays import as_bytes
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
@@ -39,6 +42,37 @@ from manycl.run.repeat import Repetition, repetitions
 
 UNITS = {"special": 8.0}
 """What an operation of a kind costs beside an addition; loads and stores are counted by their bytes."""
+
+
+KNOTS = 128
+"""Places between which the work of groups is taken to be the same."""
+
+
+class Profile:
+    """What the groups of a launch do: operations, bytes touched and work-groups, up to each of some places."""
+
+    def __init__(self, cost: LaunchCost, dimension: int) -> None:
+        self.groups = cost.launch.groups(dimension)
+        self._at = sorted({self.groups * i // KNOTS for i in range(KNOTS + 1)})
+        self._sums = [(0.0, 0.0, 0.0)]
+        for low, high in pairwise(self._at):
+            work = cost.work(dimension, low, high - low)
+            plain = (n * UNITS.get(k, 1.0) for k, n in work.operations.items() if not k.startswith(("load", "store")))
+            a, b, c = self._sums[-1]
+            self._sums.append((a + sum(plain), b + work.global_bytes, c + work.work_groups))
+
+    def between(self, first: int, end: int) -> tuple[float, float, float]:
+        """Operations, bytes and work-groups of the groups from one to another (not included)."""
+        low, high = self._up_to(first), self._up_to(end)
+        return high[0] - low[0], high[1] - low[1], high[2] - low[2]
+
+    def _up_to(self, group: int) -> tuple[float, float, float]:
+        i = max(0, bisect.bisect_right(self._at, group) - 1)
+        if i + 1 >= len(self._at):
+            return self._sums[-1]
+        part = (group - self._at[i]) / (self._at[i + 1] - self._at[i])
+        (a, b, c), (x, y, z) = self._sums[i], self._sums[i + 1]
+        return a + part * (x - a), b + part * (y - b), c + part * (z - c)
 
 
 class Case:
@@ -60,6 +94,7 @@ class Case:
         self.splits: Mapping[int, Split] = dict(Splits(self.graph))
         self._contents: list[Contents] = []
         self._costs: dict[tuple[int, int], LaunchCost] = {}
+        self._profiles: dict[tuple[int, int], Profile] = {}
         self._known: dict[tuple[int, int, int, int, int], float] = {}
 
     @cached_property
@@ -105,59 +140,50 @@ class Case:
 
     def _seconds(self, turn: int, node: int, device: int, first: int, count: int) -> float:
         split, where = self.splits.get(node), self.machine.devices[device]
-        cost = self._cost(turn, node)
         if split is None:
-            dimension, first, count = 0, 0, cost.launch.groups(0)
+            first = 0
+            regions = self.problem.regions(node)
         else:
-            dimension = split.dimension
-        work = cost.work(dimension, first, count)
-        operations = sum(
-            n * UNITS.get(kind, 1.0) for kind, n in work.operations.items() if not kind.startswith(("load", "store"))
-        )
-        regions = self.problem.regions(node, first, count) if split is not None else self.problem.regions(node)
-        nbytes = min(work.global_bytes, float(sum(high - low for _, low, high in regions)))
-        rounds = -(-work.work_groups // where.compute_units) * where.compute_units / max(work.work_groups, 1)
+            regions = self.problem.regions(node, first, count)
+        profile = self._profile(turn, node)
+        operations, touched, groups = profile.between(first, first + count if split is not None else profile.groups)
+        nbytes = min(touched, float(sum(high - low for _, low, high in regions)))
+        rounds = math.ceil(groups / where.compute_units) * where.compute_units / max(groups, 1.0)
         return where.launch_overhead + rounds * max(operations / where.flops, nbytes / where.bandwidth)
 
+    def _profile(self, turn: int, node: int) -> Profile:
+        if (turn, node) not in self._profiles:
+            split, cost = self.splits.get(node), self._cost(turn, node)
+            self._profiles[turn, node] = Profile(cost, 0 if split is None else split.dimension)
+        return self._profiles[turn, node]
+
     def _cost(self, turn: int, node: int) -> LaunchCost:
-        if (turn, node) not in self._costs:
-            launch = self.graph.nodes[node]
-            assert isinstance(launch, Launch)
-            sizes = {key: b.nbytes for key, b in self.buffers.items()}
-            facts = launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
-            contents = self.contents(turn)
-            names = {key: name for name, key in self.keys.items()}
-            given = {
-                index: as_bytes(np.ascontiguousarray(contents[names[a.key]]))
-                for index, a in enumerate(launch.args)
-                if isinstance(a, BufferArg)
-                and a.key not in launch.writes
-                and contents[names[a.key]].dtype == np.int32
-                and contents[names[a.key]].size <= 1 << 20
-            }
-            self._costs[turn, node] = facts.cost_with(given) if given else facts.cost
+        if (turn, node) in self._costs:
+            return self._costs[turn, node]
+        launch = self.graph.nodes[node]
+        assert isinstance(launch, Launch)
+        sizes = {key: b.nbytes for key, b in self.buffers.items()}
+        facts = launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
+        contents = self.contents(turn)
+        names = {key: name for name, key in self.keys.items()}
+        given = {
+            index: as_bytes(np.ascontiguousarray(contents[names[a.key]]))
+            for index, a in enumerate(launch.args)
+            if isinstance(a, BufferArg)
+            and a.key not in launch.writes
+            and contents[names[a.key]].dtype == np.int32
+            and contents[names[a.key]].size <= 1 << 20
+        }
+        self._costs[turn, node] = facts.cost_with(given) if given else facts.cost
         return self._costs[turn, node]
 
-    # divisions
-
-    def even(self) -> dict[int, Ranges]:
-        """The same for every device."""
-        count = len(self.machine.devices)
-        out: dict[int, Ranges] = {}
-        for family in self.families:
-            at = [family.leader.groups * i // count for i in range(count + 1)]
-            out.update(_ranges(family, at))
-        return out
-
-    def alone(self, device: int) -> dict[int, Ranges]:
-        """Everything on one device."""
-        return {node: [(device, 0, split.groups)] for node, split in self.splits.items()}
+    # the best division
 
     def best(self, turn: int = 0) -> dict[int, Ranges]:
         """Every family so that its slowest device ends as early as can be: what the true times say, by bisection."""
         out: dict[int, Ranges] = {}
         for family in self.families:
-            out.update(_ranges(family, self._best(family, turn)))
+            out.update(of_family(family, self._best(family, turn)))
         return out
 
     def _best(self, family: Family, turn: int) -> list[int]:
@@ -192,24 +218,6 @@ class Case:
         found = cuts(high)
         found[-1] = groups
         return found
-
-
-def _ranges(family: Family, at: Sequence[int]) -> dict[int, Ranges]:
-    out: dict[int, Ranges] = {}
-    for m in family.members:
-        cuts = m.cuts(at)
-        out[m.node] = [(d, a, b - a) for d, (a, b) in enumerate(pairwise(cuts))]
-    return out
-
-
-class Fixed:
-    """A policy that divides as it is told, whatever was measured."""
-
-    def __init__(self, ranges: Mapping[int, Ranges]) -> None:
-        self.ranges = ranges
-
-    def plan(self, problem: Problem) -> Plan:
-        return divided(problem, self.ranges, "fixed")
 
 
 class Oracle:
@@ -256,7 +264,7 @@ STEADY = 6
 
 def policies(case: Case, methods: Sequence[str]) -> Iterator[tuple[str, StaticPolicy, dict[str, str]]]:
     """Those of Figure 6, without one device: name, policy and options."""
-    yield "uniform", Fixed(case.even()), {}
+    yield "uniform", Fixed(parts(case.problem, [1.0] * len(case.machine.devices))), {}
     for method in methods:
         yield method, Adaptive(), {"method": method, "first": "uniform"}
     yield "oracle", Oracle(case), {}

@@ -1,0 +1,167 @@
+"""What ``manycl bench libsplit`` writes: pictures after Libsplit's Figures 4, 5 and 6, and a page of results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from manycl.plan.granularity import METHODS
+
+LABELS = ("uniform", *METHODS, "oracle")
+_COLOURS = {
+    "uniform": "0.6",
+    "edges": "tab:green",
+    "fixed_point": "tab:blue",
+    "broyden": "tab:orange",
+    "oracle": "0.2",
+}
+
+
+def write(figures: dict[str, Any], folder: Path) -> None:
+    """``libsplit.json``, ``libsplit.md`` and the pictures, in a folder that is made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "libsplit.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    draw_iterations(figures["per_iteration"], folder / "libsplit_iterations.png")
+    draw_drift(figures["drifting"], folder / "libsplit_drift.png")
+    draw_overall(figures, folder / "libsplit_overall.png")
+    (folder / "libsplit.md").write_text("\n".join(page(figures)) + "\n", encoding="utf-8")
+
+
+def _axes(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def draw_iterations(found: Sequence[dict[str, Any]], path: Path) -> None:
+    """Speed-up per iteration (Figure 4)."""
+    figure, axes = _axes(1, len(found), (6 * len(found), 4))
+    for of, ax in zip(found, axes[0], strict=True):
+        for label in LABELS:
+            turns = range(1, len(of[label]) + 1)
+            ax.plot(turns, of[label], "o-", color=_COLOURS[label], label=label.replace("_", " "), markersize=3)
+        ax.set(title=f"{of['application']} (Figure 4)", xlabel="iteration", ylabel="speed-up", ylim=(0, None))
+        ax.grid(alpha=0.3)
+        ax.legend(fontsize="small")
+    figure.savefig(path, dpi=100)
+
+
+def draw_drift(found: dict[str, Any], path: Path) -> None:
+    """Time of every device's range while the load drifts (Figure 5)."""
+    figure, axes = _axes(1, 2, (12, 4))
+    for label, title, ax in (("uniform", "divided evenly", axes[0][0]), (METHODS[0], "adapted", axes[0][1])):
+        for d, device in enumerate(found["devices"]):
+            ax.plot([row[d] for row in found[label]], label=device)
+        ax.set(title=f"N-body {title} (Figure 5)", xlabel="iteration", ylabel="ms", yscale="log")
+        ax.grid(alpha=0.3)
+        ax.legend(fontsize="small")
+    figure.savefig(path, dpi=100)
+
+
+def draw_overall(figures: dict[str, Any], path: Path) -> None:
+    """Speed-ups of all applications (Figure 6)."""
+    machines = figures["overall"]
+    figure, axes = _axes(len(machines), 1, (14, 4 * len(machines)))
+    for (name, rows), ax in zip(machines.items(), axes[:, 0], strict=True):
+        width = 0.8 / len(LABELS)
+        for i, label in enumerate(LABELS):
+            at = [x - 0.4 + width * (i + 0.5) for x in range(len(rows))]
+            heights = [r[f"{label}_speedup"] for r in rows]
+            ax.bar(at, heights, width, label=label.replace("_", " "), color=_COLOURS[label])
+        ax.set_xticks(range(len(rows)), [r["application"] for r in rows], rotation=40, ha="right")
+        ax.axhline(1.0, color="0.3", linewidth=0.8)
+        ax.set(title=f"{name}, {figures['settings']['repetitions']} repetitions (Figure 6)", ylabel="speed-up")
+        ax.grid(axis="y", alpha=0.3)
+        ax.legend(fontsize="small", ncols=len(LABELS))
+    figure.savefig(path, dpi=100)
+
+
+ABOUT = """\
+`manycl bench libsplit --output docs/results` made this page. P. Huchant, M.-C. Counilh and D. Barthou, *Automatic
+OpenCL Task Adaptation for Heterogeneous Architectures*, Euro-Par 2016, Section 7, on its two machines, simulated:
+
+{machines}
+
+The machine files say where each number is from; the paper gives models and memory only, so these figures compare
+divisions on one model of a machine and do not predict that machine. What a range of work-groups takes is counted by
+the analysis (operations over rates, bytes over bandwidths, whole rounds of work-groups); every transfer is simulated.
+The policies know none of that: they start with the same for every device, as in the paper, and go by what each
+repetition took. Speed-ups are over the device that is fastest alone. *Oracle* is the split with which the slowest
+device ends as early as can be, found with the true times. The applications are our own (`manycl/bench/libsplit`): a
+cipher, random numbers, options, bodies in a crowd that drifts, a matrix whose last rows are the longest, and kernels
+that compute what PolyBench's do.
+"""
+ITERATIONS = """\
+The paper needs 3 iterations for AESEncrypt (2.15x) with both methods, for EP (2.8x) 6 with the fixed point and 4 with
+Broyden's method.
+"""
+DRIFT = """\
+Evenly divided, the slowest range takes several times as long as the fastest one, and which it is changes. Adapted from
+the same start, the slowest device is longer than the mean by
+{imbalance}
+"""
+OVERALL = """\
+All repetitions together, the first one with its transfers among them. The last columns: how much longer than the
+oracle's the last repetitions take, and after how many repetitions none is longer than the oracle's by more than 3 %
+(-: not within these). Kernels that hand data to each other are cut at the same places, so Jacobi's pairs move halos
+only; in the paper they were adapted one by one, and far from the oracle.
+"""
+
+
+def page(figures: dict[str, Any]) -> Iterator[str]:
+    """The page of results, in Markdown."""
+    machines = "\n".join(f"- {n}: {'; '.join(m['devices'])}" for n, m in figures["machines"].items())
+    yield f"# Libsplit's experiments\n\n{ABOUT.format(machines=machines)}"
+    yield f"## Speed-up per iteration\n{ITERATIONS}\n![per iteration](libsplit_iterations.png)\n"
+    yield from _table(["application", "method", *map(str, range(1, 11))], _iterations(figures["per_iteration"]))
+    drift = figures["drifting"]
+    said = "; ".join(
+        f"{label.replace('_', ' ')}: {_mean(drift[f'{label}_imbalance_percent'][2:]):.1f} % on average from the third "
+        f"iteration on, at most {max(drift[f'{label}_imbalance_percent'][2:]):.1f} %"
+        for label in (*METHODS, "estimates")
+    )
+    yield f"## A load that drifts\n{DRIFT.format(imbalance=said)}"
+    yield "(*estimates*: `edges`, but begun by the estimates).\n\n![drift](libsplit_drift.png)\n"
+    yield f"## All applications\n{OVERALL}\n![overall](libsplit_overall.png)\n"
+    head = ["application", "fastest alone", "ms", *(label.replace("_", " ") for label in LABELS)]
+    head += ["behind the oracle", "iterations: edges", "fixed point", "broyden"]
+    for name, rows in figures["overall"].items():
+        yield f"### {name}\n"
+        yield from _table(head, map(_row, rows))
+    yield "## Summary\n"
+    yield from _table(["", ""], ([k, f"{v:.2f}"] for k, v in figures["summary"].items()))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _iterations(found: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
+    for of in found:
+        for label in LABELS:
+            yield [of["application"], label.replace("_", " "), *(f"{v:.2f}" for v in of[label][:10])]
+
+
+def _row(r: dict[str, Any]) -> list[str]:
+    reached = [r[f"{m}_iterations"] for m in METHODS]
+    return [
+        r["application"],
+        r["best_device"],
+        f"{r['alone_ms']:.2f}",
+        *(f"{r[f'{label}_speedup']:.2f}" for label in LABELS),
+        f"{r[f'{METHODS[0]}_behind_percent']:.1f} %",
+        *("-" if n is None else str(n) for n in reached),
+    ]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
