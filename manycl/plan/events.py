@@ -27,16 +27,17 @@ def with_events(plan: Plan, graph: Graph) -> Plan:
 
 def kernel_event(a: Assignment, task: Launch, device: str, component: int = -1) -> KernelEvent:
     """The event of a launch, or of a range of it: its NDRange is the range's, its name says which groups."""
-    name, size = task.name, task.global_size
+    name, size, role = task.name, task.global_size, ""
     if a.dimension == MERGE:
-        name = f"merge {name}"
+        name, role = f"merge {name}", "merge"
     elif a.dimension != WHOLE:
-        name = f"{name} [{a.first}:{a.first + a.groups}]"
+        name, role = f"{name} [{a.first}:{a.first + a.groups}]", "range"
         if task.local_size is not None:
             items = a.groups * task.local_size[a.dimension]
             size = (*size[: a.dimension], items, *size[a.dimension + 1 :])
+    part = (role, a.dimension, a.first, a.groups) if role == "range" else (role,)
     return KernelEvent(
-        a.node, name, device, a.queue, a.start, a.end, size, task.local_size, component, task.kernel.name
+        a.node, name, device, a.queue, a.start, a.end, size, task.local_size, component, task.kernel.name, *part
     )
 
 

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
+from manycl.report.divided import DividedKernel, PlannedKernel, divided, divided_rows, planned, planned_rows
+from manycl.report.divided import spans as node_spans
 from manycl.report.intervals import quotient, union_length
 from manycl.report.path import longest_path
 from manycl.report.words import count, nbytes, percent, printable, rate, seconds
@@ -16,6 +18,7 @@ from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEv
 _MOST_DEVICES = 8
 _MOST_LINKS = 6
 _MOST_FAILURES = 2
+_MOST_KERNELS = 5
 _WIDTH = 100
 _BAR = 20
 
@@ -64,7 +67,9 @@ class PathSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Times in seconds. ``devices`` in the trace's order, idle ones too; ``links`` by bytes, most first."""
+    """Times in seconds. ``devices`` in the trace's order, idle ones too; ``links`` by bytes, most first. ``divided``:
+    kernels that ran in ranges of work-groups; ``planned``: what the plan of a run had foreseen of each kernel, and of
+    the run."""
 
     application: str
     policy: str
@@ -77,6 +82,9 @@ class Summary:
     links: tuple[LinkSummary, ...]
     path: PathSummary
     failures: tuple[str, ...]
+    divided: tuple[DividedKernel, ...] = ()
+    planned: tuple[PlannedKernel, ...] = ()
+    planned_makespan: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the keys are the fields' names."""
@@ -96,19 +104,17 @@ def summarise(trace: Trace) -> Summary:
     transfers: defaultdict[tuple[str, str], list[TransferEvent]] = defaultdict(list)
     hosts: list[HostEvent] = []
     failures: list[str] = []
-    spans: dict[int, tuple[str, float]] = {}
     for event in trace.events:
         if isinstance(event, KernelEvent):
             kernels.setdefault(event.device, []).append(event)
-            spans[event.node] = (event.name, _duration(event))
         elif isinstance(event, TransferEvent):
             transfers[event.source, event.target].append(event)
         elif isinstance(event, HostEvent):
             hosts.append(event)
-            spans[event.node] = (event.name, _duration(event))
         elif isinstance(event, FailureEvent):
             failures.append(f"{event.name} on {event.device} at {seconds(event.time)}: {event.message}")
     makespan = max(0.0, trace.makespan)
+    spans = node_spans(trace.events)
     path = longest_path({node: duration for node, (_, duration) in spans.items()}, trace.edges)
     length = sum(spans[node][1] for node in path)
     links = [_link(*ends, moved) for ends, moved in transfers.items()]
@@ -124,6 +130,9 @@ def summarise(trace: Trace) -> Summary:
         links=tuple(sorted(links, key=lambda link: (-link.nbytes, link.source, link.target))),
         path=PathSummary(path, tuple(spans[node][0] for node in path), length, _share(length, makespan)),
         failures=tuple(failures),
+        divided=divided(trace),
+        planned=planned(trace),
+        planned_makespan=trace.details.get("planned", {}).get("makespan"),
     )
 
 
@@ -153,7 +162,8 @@ def _lines(summary: Summary) -> Iterator[str]:
     counts = count(summary.kernels, "kernel")
     if summary.host_tasks:
         counts += f", {count(summary.host_tasks, 'host function')} ({seconds(summary.host_seconds)})"
-    yield f"makespan {seconds(summary.makespan)}, {counts}"
+    foreseen = f" (planned {seconds(summary.planned_makespan)})" if summary.planned_makespan is not None else ""
+    yield f"makespan {seconds(summary.makespan)}{foreseen}, {counts}"
     for failure in summary.failures[:_MOST_FAILURES]:
         yield _cut(printable(f"FAILED: {' '.join(failure.split())}"), 3 * _WIDTH)
     if summary.devices:
@@ -167,6 +177,15 @@ def _lines(summary: Summary) -> Iterator[str]:
         if len(summary.links) > _MOST_LINKS:
             rest = sum(link.nbytes for link in summary.links[_MOST_LINKS:])
             yield f"... and {len(summary.links) - _MOST_LINKS} more links, {nbytes(rest)}"
+    if summary.divided:
+        yield ""
+        head = ("divided", "launches", "merging", "", "")
+        yield from table(head, divided_rows(summary.divided[:_MOST_KERNELS]))
+    if summary.planned:
+        yield ""
+        yield from table(
+            ("kernel", "launches", "planned", "took", "off"), planned_rows(summary.planned[:_MOST_KERNELS])
+        )
     if summary.path.nodes:
         yield ""
         path = summary.path

@@ -12,7 +12,7 @@ from manycl import flags
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import Graph, Launch, Piece
 from manycl.machine import Machine
-from manycl.plan.plan import Plan
+from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.backend import Backend, Command, Failed, Record, Run
@@ -76,6 +76,13 @@ class Result:
         ran = [d for d in durations if lowered.steps[d[0]].role in ("", RANGE)]
         return replace(lowered.graph, nodes=tuple(nodes), buffers={**self.graph.buffers, **lowered.graph.buffers}), ran
 
+    def _planned(self) -> dict[str, Any]:
+        """What the plan had foreseen, where there was one with times."""
+        if self.plan is None or self.plan.makespan <= 0.0:
+            return {}
+        seconds = [[a.node, a.end - a.start] for a in self.plan.assignments if a.device != ON_HOST]
+        return {"planned": {"makespan": self.plan.makespan, "seconds": seconds}}
+
     @cached_property
     def trace(self) -> Trace:
         """Built when first asked for."""
@@ -88,7 +95,7 @@ class Result:
             kind=self.kind,
             application=self.graph.name,
             edges=self.graph.edges,
-            details={"models": {d.name: d.model for d in self.machine.devices}, **self.details},
+            details={"models": {d.name: d.model for d in self.machine.devices}, **self._planned(), **self.details},
         )
 
 

@@ -1,0 +1,73 @@
+"""Launches that ran in ranges, in summaries and trace files; the plan beside what happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from manycl.report.divided import divided, planned, spans
+from manycl.report.lanes import lanes
+from manycl.report.summary import summarise
+from manycl.trace import KernelEvent, Trace, TransferEvent
+
+
+def kernel(
+    node: int, name: str, device: str, start: float, end: float, *part: object, function: str = ""
+) -> KernelEvent:
+    return KernelEvent(node, name, device, 0, start, end, (64,), (16,), -1, function, *part)  # type: ignore[arg-type]
+
+
+TRACE = Trace(
+    events=(
+        kernel(0, "f [0:3]", "a", 0.0, 3.0, "range", 0, 0, 3, "difference add", function="f"),
+        kernel(0, "f [3:4]", "b", 0.0, 2.0, "range", 0, 3, 1, "difference add", function="f"),
+        kernel(0, "copy for f", "b", 2.0, 2.25, "copy", function="manycl_copy"),
+        TransferEvent(0, "x", "b", "host", 64, 2.5, 2.75),
+        kernel(0, "merge f (add)", "a", 3.0, 3.5, "merge", function="manycl_difference"),
+        kernel(1, "g", "a", 3.5, 4.5),
+    ),
+    devices=("a", "b"),
+    policy="by hand",
+    makespan=4.5,
+    edges=((0, 1),),
+    details={"planned": {"makespan": 4.0, "seconds": [[0, 3.0], [0, 1.0], [1, 2.0]]}},
+)
+
+
+def test_shares_are_of_the_groups_and_merging_is_all_the_rest() -> None:
+    (found,) = divided(TRACE)
+    assert (found.name, found.launches, found.ranges) == ("f", 1, 2)
+    assert found.shares == {"a": 0.75, "b": 0.25}
+    assert found.methods == ("difference add",)
+    assert found.merging == 0.75
+
+
+def test_a_node_in_ranges_takes_its_longest_and_its_merging() -> None:
+    assert spans(TRACE.events) == {0: ("f", 3.75), 1: ("g", 1.0)}
+    assert summarise(TRACE).path.names == ("f", "g")
+    assert summarise(TRACE).path.seconds == 4.75
+
+
+def test_the_plan_stands_beside_what_happened() -> None:
+    by_name = {p.name: (p.launches, p.planned, p.took) for p in planned(TRACE)}
+    assert by_name == {"f": (1, 4.0, 5.75), "g": (1, 2.0, 1.0)}
+    text = summarise(TRACE).text()
+    assert "makespan 4.50 s (planned 4.00 s), 5 kernels" in text
+    assert "a 75.0 %, b 25.0 %  difference add" in text
+    assert "-30 %" in text
+
+
+def test_sub_kernels_and_merges_are_bars_and_survive_a_file(tmp_path: Path) -> None:
+    TRACE.save(tmp_path / "t.jsonl")
+    again = Trace.load(tmp_path / "t.jsonl")
+    assert again.events == TRACE.events
+    assert [b.name for b in lanes(again)[0].bars] == ["f [0:3]", "merge f (add)", "g"]
+    assert [b.name for b in lanes(again)[1].bars] == ["f [3:4]", "copy for f"]
+
+
+@pytest.mark.parametrize("details", [{}, {"planned": {"makespan": 1.0, "seconds": []}}])
+def test_nothing_is_said_where_nothing_was_planned_or_divided(details: dict[str, object]) -> None:
+    plain = Trace((kernel(0, "g", "a", 0.0, 1.0),), ("a",), "by hand", 1.0, details=details)
+    assert divided(plain) == planned(plain) == ()
+    assert "divided" not in summarise(plain).text()
