@@ -17,4 +17,5 @@ def load() -> None:
         optimal,
         peft,
         portfolio,
+        repara,
     )

@@ -1,0 +1,156 @@
+"""REPARA's execution units, how they exclude, await and fit devices, and their partitions.
+
+"Static partitioning and scheduling of kernels from profiles" (REPARA), Section 2.1, Eq. 3-5, and Section 2.2.1,
+Algorithm 1. A node of the graph is run by exactly one of its units: those are alternatives of one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from manycl.graph.graph import HostTask
+from manycl.plan.plan import ON_HOST
+from manycl.plan.problem import Problem
+from manycl.plan.split import Split
+
+RATES = 16
+"""Rates are sixteenths of the data (Section 3.2)."""
+THRESHOLD = 0.1
+"""Less than this part of the data is not worth moving to a device other than a CPU (Section 2.1)."""
+
+
+class Unit(NamedTuple):
+    """A way to run node ``node``: as a whole in version ``version``, or ``divided``, each partition in the version that
+    is estimated for its device."""
+
+    node: int
+    version: int
+    divided: bool
+
+
+@dataclass(frozen=True)
+class Units:
+    """All units of a problem. Rows of the three matrices, each as the columns that are 1: ``incompatible`` (I, Eq. 3)
+    and ``depends`` (P, Eq. 4) name units, ``feasible`` (F, Eq. 5) devices (``ON_HOST`` for a host task)."""
+
+    units: tuple[Unit, ...]
+    incompatible: tuple[frozenset[int], ...]
+    depends: tuple[frozenset[int], ...]
+    feasible: tuple[tuple[int, ...], ...]
+
+
+class Part(NamedTuple):
+    """A partition: groups ``first`` … ``first + groups - 1`` of a unit on a device, at once; ``groups`` 0: all."""
+
+    device: int
+    first: int = 0
+    groups: int = 0
+
+
+Way = tuple[Part, ...]
+"""Partitions of one unit that are all of its data."""
+
+
+def execution_units(problem: Problem) -> Units:
+    """The units of all nodes and how they relate.
+
+    A version is feasible on the devices that it is estimated for and whose memory holds all of it; a divided unit also
+    where only some of it fits at a time. Raises PolicyError for a node that can run nowhere, and for a wrong split.
+    """
+    units: list[Unit] = []
+    feasible: list[tuple[int, ...]] = []
+    for node, task in enumerate(problem.graph.nodes):
+        if isinstance(task, HostTask):
+            units.append(Unit(node, 0, False))
+            feasible.append((ON_HOST,))
+            continue
+        places = problem.places(node)
+        by_version: dict[int, list[int]] = {}
+        for device, most in places:
+            if most == 0:
+                by_version.setdefault(problem.version(node, device), []).append(device)
+        for version, devices in sorted(by_version.items()):
+            units.append(Unit(node, version, False))
+            feasible.append(tuple(devices))
+        split = problem.splits.get(node)
+        if split is not None:
+            split.check(task.reads, task.writes)
+            units.append(Unit(node, 0, True))
+            feasible.append(tuple(d for d, _ in places))
+    of: dict[int, list[int]] = {}
+    for i, unit in enumerate(units):
+        of.setdefault(unit.node, []).append(i)
+    incompatible = tuple(frozenset(j for j in of[u.node] if j != i) for i, u in enumerate(units))
+    before = problem.graph.predecessors
+    depends = tuple(frozenset(j for p in before[u.node] for j in of[p]) for u in units)
+    return Units(tuple(units), incompatible, depends, tuple(feasible))
+
+
+def ways(problem: Problem, unit: Unit, devices: Sequence[int], rates: int = RATES) -> list[Way]:
+    """Algorithm 1: every way to cover a unit's data by partitions on feasible devices, in ``rates`` equal parts.
+
+    A device that holds only some parts at a time takes its share in ranges, as many full ones as it needs and the rest
+    (the text's reading: line 9 counts too few ranges where the memory's bound is no whole number of parts). A share
+    below the threshold on a device that is no CPU makes a way none. Neighbouring groups stay on one device.
+    """
+    if not unit.divided:
+        return [(Part(d),) for d in devices]
+    split = problem.splits[unit.node]
+    most = dict(problem.places(unit.node))
+    while True:
+        count = min(rates, split.groups)
+        cuts = [split.groups * i // count for i in range(count + 1)]
+        bounds = [_bound(split, most[d], count) for d in devices]
+        found = [_as_way(devices, bounds, shares, cuts) for shares in _shares(problem, split, devices, bounds, count)]
+        if found or 0 in most.values():
+            return found
+        rates *= 2  # the unit must be divided, and not even one part fits: smaller ones (one group does)
+
+
+def _bound(split: Split, most: int, count: int) -> int:
+    """The memory bound of a device, in parts: all, or as many of which none is larger than ``most`` groups."""
+    if most == 0:
+        return count
+    return next((n for n in range(count, 0, -1) if -(-split.groups * n // count) <= most), 0)
+
+
+def _shares(
+    problem: Problem, split: Split, devices: Sequence[int], bounds: Sequence[int], count: int
+) -> Iterator[tuple[int, ...]]:
+    """Parts by device that add up to ``count``, at least two partitions in all (one would be the whole unit).
+
+    Results that need merging are none of REPARA's partitions: they stay on one device.
+    """
+    where = problem.machine.devices
+    least = [1 if where[d].kind == "cpu" else -int(-THRESHOLD * count // 1) for d in devices]
+
+    def of(i: int, left: int) -> Iterator[tuple[int, ...]]:
+        if i == len(devices):
+            if left == 0:
+                yield ()
+            return
+        for n in range(left + 1) if bounds[i] else (0,):
+            if n == 0 or n >= least[i]:
+                for rest in of(i + 1, left - n):
+                    yield (n, *rest)
+
+    for shares in of(0, count):
+        used = [(n, b) for n, b in zip(shares, bounds, strict=True) if n]
+        if split.merge != "none" and len(used) > 1:
+            continue
+        if len(used) > 1 or used[0][0] > used[0][1]:
+            yield shares
+
+
+def _as_way(devices: Sequence[int], bounds: Sequence[int], shares: Sequence[int], cuts: Sequence[int]) -> Way:
+    parts: list[Part] = []
+    at = 0
+    for device, bound, share in zip(devices, bounds, shares, strict=True):
+        end = at + share
+        while at < end:
+            n = min(bound, end - at)
+            parts.append(Part(device, cuts[at], cuts[at + n] - cuts[at]))
+            at += n
+    return tuple(parts)

@@ -1,0 +1,98 @@
+"""``repara``: the best plan of a tree of all plans, with kernels in sixteenths.
+
+"Static partitioning and scheduling of kernels from profiles" (REPARA), Sections 2.1 and 2.2, Algorithms 1 to 5. The
+search counts time as the paper does: a partition's transfers and its run follow one another on its device. Its plan is
+then laid out on the machine's timeline like those of ``mkmd`` and ``balance``: in the order found, each partition where
+it was put, only missing bytes moved, transfers beside kernels.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+
+from manycl.errors import PolicyError
+from manycl.plan.execution_units import RATES
+from manycl.plan.partition_costs import Costs
+from manycl.plan.placement import Placement
+from manycl.plan.plan import Plan
+from manycl.plan.policies.mkmd_coarse import as_plan, look_up
+from manycl.plan.policy import register
+from manycl.plan.problem import Problem
+from manycl.plan.tree_search import Found, search
+
+TIME_LIMIT = 2.0
+"""Seconds of search, where no option says otherwise."""
+CHOICES = 12_000
+"""Ways to run kernels, of all kernels together, that a search begins with at most. Fewer rates are REPARA's own means
+against a long search (Section 2.2)."""
+OPTIONS = ("time_limit", "rates")
+
+
+@register("repara")
+class Repara:
+    """REPARA's search, pruned. Options ``time_limit`` (seconds) and ``rates`` (equal parts of a kernel's data)."""
+
+    def plan(self, problem: Problem) -> Plan:
+        limit, rates = _options(problem.options)
+        start = time.perf_counter()
+        table = look_up(problem)
+        placement = Placement(problem, table.rows)
+        costs = Costs(problem, placement.segments)
+        used = _enter(costs, rates)
+        found = search(costs, start + limit)
+        lay_out(placement, costs, found)
+        return as_plan(
+            problem,
+            placement,
+            "repara",
+            complete=found.complete,
+            rates=used,
+            model_seconds=found.seconds,
+            bound=found.bound,
+            visited=found.visited,
+        )
+
+
+def _enter(costs: Costs, rates: int) -> int:
+    """Enter the choices of all nodes that are not fixed, with as many rates as wanted or, where that is too much for a
+    graph of this size, half of them, and so on (1: kernels are divided only where they must be); how many it are."""
+    problem = costs.problem
+    nodes = [n for n in range(len(costs.choices)) if n not in costs.end]
+    places = [len(problem.places(n)) for n in nodes if n in problem.splits]
+    while rates > 1 and sum(math.comb(rates + count - 1, rates) for count in places) > CHOICES:
+        rates //= 2
+    for node in nodes:
+        costs.add(node, divided=False)
+        if node in problem.splits and (rates > 1 or not costs.choices[node]):
+            costs.add(node, divided=True, rates=rates)
+    return rates
+
+
+def lay_out(placement: Placement, costs: Costs, found: Found) -> None:
+    """Place the partitions in the order found."""
+    ops: dict[int, list[int]] = {}
+    for node, c, part in found.path:
+        way = costs.choices[node][c].way
+        device, first, groups = way[part]
+        mine = ops.setdefault(node, [])
+        mine.append(placement.take(placement.fit(node, device, first, groups)))
+        if len(mine) == len(way):
+            placement.complete(node, mine)
+
+
+def _options(options: Mapping[str, str]) -> tuple[float, int]:
+    for name in options:
+        if name not in OPTIONS:
+            raise PolicyError(f"policy repara has no option {name}", hint=f"there are {', '.join(OPTIONS)}")
+    try:
+        limit = float(options.get("time_limit", TIME_LIMIT))
+        if not 0 < limit < math.inf:
+            raise ValueError
+    except ValueError:
+        raise PolicyError(f"option time_limit={options['time_limit']}: expected seconds above zero") from None
+    text = options.get("rates", str(RATES))
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise PolicyError(f"option rates={text}: expected a number from 1 to 1000")
+    return limit, int(text)

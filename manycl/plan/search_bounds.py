@@ -1,0 +1,141 @@
+"""How long the rest of one of REPARA's partial plans takes at least: what lets the search leave most of its tree out.
+
+Two bounds. By paths: from the end of a node, the longest way through the nodes after it, each on its best device, with
+the transfers that cannot have been made for anybody else. By work: the devices' ends, weighted by numbers that add up
+to one, are never above the makespan, so neither are those of now plus the least weighted time of all that is left. The
+weights that make this bound largest are those of the Lagrangian dual of sharing out the work.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from manycl.machine import HOST
+from manycl.plan.partition_costs import AT_HOST, Choice, Costs
+
+ROUNDS = 200
+WORK = 200_000
+"""Of finding the weights: at most this many times a choice is weighed."""
+
+
+class Option(NamedTuple):
+    """The least that a node takes on device ``device`` (-1: divided) with its memory ``memory`` (a bit, 0: divided):
+    ``seconds``, and ``after`` from its end to the end of all."""
+
+    device: int
+    memory: int
+    seconds: float
+    after: float
+
+
+class Bounds:
+    """``options[n]``: how a node may run; ``weights`` by device; ``least[n]``: least weighted seconds of all of a node;
+    ``load[n][c]``: of its choice c."""
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
+        graph = costs.problem.graph
+        machine = costs.problem.machine
+        memories = [d.memory for d in machine.devices]
+        self._owned = {1 << m for m in memories if m != HOST and memories.count(m) == 1}
+        self._size = [b.nbytes for b in graph.buffers.values()]
+        self.options: list[list[Option]] = [[] for _ in graph.nodes]
+        self._after: dict[tuple[int, int], float] = {}
+        for node in range(len(graph) - 1, -1, -1):
+            self.options[node] = self._options(node)
+        self.weights = self._weights()
+        self.load = [[self._weigh(c) for c in choices] for choices in costs.choices]
+        self.least = [min(loads, default=0.0) for loads in self.load]
+
+    def after(self, node: int, holds: int) -> float:
+        """At least this many seconds lie between the end of a node whose results are in a memory and the end."""
+        known = self._after.get((node, holds))
+        if known is None:
+            known = 0.0
+            for s in self._costs.problem.graph.successors[node]:
+                least = min(
+                    (self._edge(node, s, holds, o.memory) + o.seconds + o.after for o in self.options[s]), default=0.0
+                )
+                known = max(known, least)
+            self._after[node, holds] = known
+        return known
+
+    def path(self, node: int, ready: float, free: list[float], least_free: float) -> float:
+        """When all can have ended at the earliest, given a node that is not begun and may start at ``ready``."""
+        best = math.inf
+        for device, _, seconds, after in self.options[node]:
+            start = free[device] if device >= 0 else least_free
+            end = (start if start > ready else ready) + seconds + after
+            if end < best:
+                best = end
+        return best
+
+    def _options(self, node: int) -> list[Option]:
+        found: list[Option] = []
+        divided = math.inf
+        for choice in self._costs.choices[node]:
+            if choice.way[0].groups:
+                by_device: dict[int, float] = {}
+                for step in choice.steps:
+                    by_device[step.device] = by_device.get(step.device, 0.0) + step.sure
+                divided = min(divided, max(by_device.values()) + self.after(node, choice.holds))
+            else:
+                (step,) = choice.steps
+                found.append(Option(step.device, step.memory, step.sure, self.after(node, step.memory)))
+        if divided < math.inf:
+            found.append(Option(-1, 0, divided, 0.0))
+        return found
+
+    def _edge(self, node: int, after: int, holds: int, memory: int) -> float:
+        """Seconds of the transfers, beside those in ``sure``, of what a node leaves in a memory to one that follows it
+        in another: for itself, or, on a device that nothing shares its memory with, for one before it there."""
+        costs = self._costs
+        if memory in (0, holds):
+            return 0.0
+        seconds = 0.0
+        for p in costs.writes[node]:
+            if costs.writer.get((after, p)) != node:
+                continue
+            alone = costs.alone(after, p)
+            if alone and holds != AT_HOST:
+                seconds += costs.fetch[p][holds.bit_length() - 1]
+            if memory != AT_HOST and (alone or memory in self._owned):
+                seconds += costs.problem.estimates.transfer(self._size[p], HOST, memory.bit_length() - 1)
+        return seconds
+
+    def _weigh(self, choice: Choice) -> float:
+        return sum(self.weights[s.device] * s.sure for s in choice.steps)
+
+    def _weights(self) -> list[float]:
+        """By multiplicative updates: a device that the cheapest choices load above the mean weighs more."""
+        costs = self._costs
+        count = costs.host + 1
+        vectors: list[list[tuple[float, ...]]] = []
+        for choices in costs.choices:
+            of = set()
+            for choice in choices:
+                work = [0.0] * count
+                for step in choice.steps:
+                    work[step.device] += step.sure
+                of.add(tuple(work))
+            if of:
+                vectors.append(sorted(of))
+        weights = [1.0 / costs.host] * costs.host + [0.0]  # the host only waits
+        best, value = weights, -math.inf
+        rounds = min(ROUNDS, 1 + WORK // max(1, sum(map(len, vectors))))
+        for turn in range(rounds):
+            load = list(costs.free)
+            for of_node in vectors:
+                pick = min(of_node, key=lambda work: sum([w * t for w, t in zip(weights, work, strict=True)]))
+                for d, t in enumerate(pick):
+                    load[d] += t
+            total = sum(w * t for w, t in zip(weights, load, strict=True))
+            if total > value:
+                best, value = weights, total
+            if total <= 0.0:
+                break
+            speed = 1.0 / math.sqrt(turn + 1)
+            grown = [w * math.exp(min(50.0, speed * (t / total - 1.0))) for w, t in zip(weights, load, strict=True)]
+            weights = [w / sum(grown) for w in grown]
+        return best

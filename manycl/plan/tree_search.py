@@ -1,0 +1,115 @@
+"""The shortest plan of REPARA's tree (``plan/search_tree.py``), depth first, until it is proven or the time is over."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import NamedTuple
+
+from manycl.plan.partition_costs import Costs
+from manycl.plan.search_bounds import Bounds
+from manycl.plan.search_tree import WAITING, Child, Tree
+
+REMEMBERED = 300_000
+"""Partial plans that are remembered, at most."""
+SIGNIFICANT = 1e-12
+"""A plan is shorter when it is so by more than this part."""
+BETWEEN = 8
+"""Nodes of the tree between two looks at the clock."""
+
+Path = tuple[tuple[int, int, int], ...]
+
+
+class Found(NamedTuple):
+    """The shortest plan found: partitions as (node, choice, part) in the order of the plan, and when it ends in the
+    model, in seconds. ``complete``: no plan is shorter; else none is shorter than ``bound``. ``visited``: nodes of the
+    tree."""
+
+    path: Path
+    seconds: float
+    complete: bool
+    bound: float
+    visited: int
+
+
+def search(costs: Costs, deadline: float) -> Found:
+    """The shortest of all plans from the choices in ``costs``; until ``deadline`` (``time.perf_counter``) at most."""
+    bounds = Bounds(costs)
+    tree = Tree(costs, bounds)
+    best, seconds = _first(tree, costs, bounds)
+    limit = _below(seconds)
+    memory: dict[tuple[object, ...], list[tuple[float, ...]]] = {}
+    stack: list[tuple[list[Child], object]] = []
+    visited = 0
+    root = tree.bound()
+    if root < limit:
+        stack.append((_ordered(tree, limit), None))
+    while stack:
+        children, back = stack[-1]
+        if not children or children[-1].bound >= limit:
+            stack.pop()
+            if back is not None:
+                back()  # type: ignore[operator]
+            continue
+        if visited % BETWEEN == 0 and time.perf_counter() > deadline:
+            bound = min(c.bound for left, _ in stack for c in left)
+            return Found(best, seconds, False, max(root, min(bound, seconds)), visited)
+        child = children.pop()
+        undo = tree.down(child.node, child.choice, child.part)
+        visited += 1
+        if tree.left == 0:
+            if tree.makespan < limit:
+                best, seconds = tuple(tree.path), tree.makespan
+                limit = _below(seconds)
+            undo()
+        elif tree.bound() >= limit or _known(tree, memory):
+            undo()
+        else:
+            stack.append((_ordered(tree, limit), undo))
+    return Found(best, seconds, True, seconds, visited)
+
+
+def _below(seconds: float) -> float:
+    return seconds - SIGNIFICANT * abs(seconds)
+
+
+def _ordered(tree: Tree, limit: float) -> list[Child]:
+    """The children, the most promising last."""
+    return sorted(tree.children(limit), reverse=True)
+
+
+def _known(tree: Tree, memory: dict[tuple[object, ...], list[tuple[float, ...]]]) -> bool:
+    """Whether the same has been placed before and was no later; if not, it is remembered."""
+    key, times = tree.key(), tree.times()
+    known = memory.get(key)
+    if known is None:
+        if len(memory) < REMEMBERED:
+            memory[key] = [times]
+        return False
+    if any(all(a <= b for a, b in zip(old, times, strict=True)) for old in known):
+        return True
+    known[:] = [old for old in known if not all(a >= b for a, b in zip(old, times, strict=True))]
+    known.append(times)
+    return False
+
+
+def _first(tree: Tree, costs: Costs, bounds: Bounds) -> tuple[Path, float]:
+    """A plan to begin with: of the kernels that wait for nothing, the one with the longest way to the end, in the way
+    that lets the rest end first."""
+    undo = []
+    while tree.left:
+        node = max(tree.open, key=lambda n: (min(o.seconds + o.after for o in bounds.options[n]), -n))
+        assert tree.status[node] == WAITING
+        best, pick = math.inf, 0
+        for c, choice in enumerate(costs.choices[node]):
+            backs = [tree.down(node, c, part) for part in range(len(choice.steps))]
+            end = tree.ended[node] + bounds.after(node, choice.holds)
+            for back in reversed(backs):
+                back()
+            if end < best:
+                best, pick = end, c
+        undo += [tree.down(node, pick, part) for part in range(len(costs.choices[node][pick].steps))]
+    found = tuple(tree.path), tree.makespan
+    for back in reversed(undo):
+        back()
+    return found

@@ -1,0 +1,325 @@
+"""REPARA's policy: its pruned search against the whole tree, its units and partitions, and its plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from plan_cases import problem
+from split_cases import GROUPS, ROW, Affine, rows, split_problems
+
+from manycl.errors import PolicyError
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import HostTask
+from manycl.machine import HOST, Device, Machine
+from manycl.plan.execution_units import Part, Unit, execution_units, ways
+from manycl.plan.plan import Plan
+from manycl.plan.policies.repara import Repara
+from manycl.plan.problem import Problem
+from manycl.plan.split import Slice, Split
+from manycl.plan.verify import verify
+from manycl.run.replay import replay
+
+# the whole tree
+
+
+class Everything:
+    """REPARA's exhaustive search, from its text, for few nodes: every choice of partitions in every order."""
+
+    def __init__(self, p: Problem, rates: int) -> None:
+        self.p, self.rates = p, rates
+        self.best = math.inf
+        self.leaves = 0
+        self.done: dict[int, float] = {}
+        self.devices: dict[int, float] = {}
+        where = {k: set(m) for k, m in p.valid.items() if m}
+        self.go(where, {}, {})
+
+    def memory(self, device: int) -> int:
+        return HOST if device < 0 else self.p.machine.devices[device].memory
+
+    def ways(self, node: int) -> Iterator[list[tuple[int, int, int]]]:
+        """Partitions (device, first group, groups; no groups: the whole) that together are a node."""
+        p = self.p
+        if isinstance(p.graph.nodes[node], HostTask):
+            yield [(-1, 0, 0)]
+            return
+        able = [d for d in p.preferred(node) if p.estimates.launch(node, d) < math.inf]
+        yield from ([(d, 0, 0)] for d in able if p.fits(node, d))
+        if node not in p.splits:
+            return
+        n = min(self.rates, p.splits[node].groups)
+        cut = [p.splits[node].groups * i // n for i in range(n + 1)]
+        for shares in product(range(n + 1), repeat=len(able)):
+            used = [(d, s) for d, s in zip(able, shares, strict=True) if s]
+            small = any(p.machine.devices[d].kind != "cpu" and s / n < 0.1 for d, s in used)
+            if sum(shares) != n or small or (p.splits[node].merge != "none" and len(used) > 1):
+                continue
+            way, at = [], 0
+            for d, s in used:
+                while s:
+                    room = max((m for m in range(s + 1) if self.fits(node, d, m, n)), default=0)
+                    if room == 0:
+                        break
+                    way.append((d, cut[at], cut[at + room] - cut[at]))
+                    at, s = at + room, s - room
+            if at == n and len(way) > 1:
+                yield way
+
+    def fits(self, node: int, device: int, parts: int, n: int) -> bool:
+        """Whether as many groups as any such run of parts has fit, wherever they are."""
+        groups = self.p.splits[node].groups
+        most = -(-groups * parts // n)
+        return all(self.p.fits(node, device, f, most) for f in range(groups - most + 1)) if parts else True
+
+    def go(
+        self, where: dict[int, set[int]], left: dict[int, list[tuple[int, int, int]]], ended: dict[int, float]
+    ) -> None:
+        """``left``: of the nodes begun, the partitions that are not placed; ``ended``: when those that are end."""
+        p = self.p
+        if len(self.done) == len(p.graph):
+            self.leaves += 1
+            self.best = min(self.best, max(self.devices.values(), default=p.not_before))
+            return
+        for node in range(len(p.graph)):
+            if node in self.done or any(q not in self.done for q in p.graph.predecessors[node]):
+                continue
+            for way in [left[node]] if node in left else self.ways(node):
+                for part in way:
+                    if self.leaves >= LEAVES:
+                        return
+                    self.place(node, part, [x for x in way if x != part], where, left, ended)
+
+    def place(
+        self,
+        node: int,
+        part: tuple[int, int, int],
+        rest: list[tuple[int, int, int]],
+        where: dict[int, set[int]],
+        left: dict[int, list[tuple[int, int, int]]],
+        ended: dict[int, float],
+    ) -> None:
+        p, (device, first, groups) = self.p, part
+        task, memory, transfer = p.graph.nodes[node], self.memory(device), p.estimates.transfer
+        sliced = p.splits[node].slices if groups else {}
+        now = {k: set(m) for k, m in where.items()}
+        seconds = 0.0
+        for key in dict.fromkeys((*task.reads, *task.writes)):
+            size = p.graph.buffers[key].nbytes
+            part_of = size
+            if key in sliced:
+                low, high = sliced[key].bounds(first, groups, size)
+                part_of = high - low
+                if key in task.writes:
+                    seconds += transfer(part_of, memory, HOST)  # a partial result
+            if key not in where or memory in where[key]:
+                continue
+            if HOST not in where[key]:
+                seconds += min(transfer(size, m, HOST) for m in where[key])
+                now[key].add(HOST)
+            seconds += transfer(part_of, HOST, memory)
+            if key not in sliced:
+                now[key].add(memory)
+        if device >= 0:
+            seconds += p.range_seconds(node, device, groups)
+        ready = max((self.done[q] for q in p.graph.predecessors[node]), default=p.not_before)
+        before = self.devices.get(device)
+        end = max(ready, p.not_before if before is None else before) + seconds
+        self.devices[device] = end
+        last = max(end, ended.get(node, end))
+        if rest:
+            self.go(now, {**left, node: rest}, {**ended, node: last})
+        else:
+            for key in task.writes:
+                now[key] = {HOST} if groups and key in sliced else {memory}
+            self.done[node] = last
+            self.go(now, {k: v for k, v in left.items() if k != node}, ended)
+            del self.done[node]
+        if before is None:
+            del self.devices[device]
+        else:
+            self.devices[device] = before
+
+
+LEAVES = 20_000
+
+
+@st.composite
+def small_problems(draw: st.DrawFn) -> tuple[Problem, int]:
+    """Few enough partitions for the whole tree, and the rates; memories that hold everything or less."""
+    p = draw(split_problems(most=3, devices=3))
+    few = dict(list(p.splits.items())[:2])
+    room = draw(st.sampled_from([1 << 20, 1 << 20, (GROUPS + 2) * ROW * 2]))
+    where = replace(
+        p.machine,
+        devices=tuple(
+            replace(d, global_memory=room, max_allocation=room) if d.memory else d for d in p.machine.devices
+        ),
+    )
+    return replace(p, splits=few, machine=where), draw(st.sampled_from([2, 3, 4]))
+
+
+@settings(max_examples=120, deadline=None)
+@given(case=small_problems())
+def test_the_pruned_search_finds_what_the_whole_tree_has(case: tuple[Problem, int]) -> None:
+    p, rates = case
+    whole = Everything(p, rates)
+    assume(whole.leaves < LEAVES)
+    wanted = replace(p, options={"rates": str(rates), "time_limit": "60"})
+    if whole.leaves == 0:
+        with pytest.raises(PolicyError, match="no device can run node"):
+            Repara().plan(wanted)
+        return
+    plan = Repara().plan(wanted)
+    assert plan.details["complete"]
+    assert plan.details["model_seconds"] == pytest.approx(whole.best, rel=1e-9, abs=1e-12)
+    verify(plan, p.graph, p.machine, p)
+
+
+def planned(p: Problem, **options: str) -> Plan:
+    return Repara().plan(replace(p, options=options))
+
+
+def pair(count: int = 1, seconds: tuple[float, ...] = (10.0, 5.0), memory: int = 1 << 30) -> Problem:
+    """Launches that do not depend on one another, on a CPU and a GPU, whose transfers cost little."""
+    builder = GraphBuilder()
+    buffers = [(builder.buffer(GROUPS * ROW), builder.buffer(GROUPS * ROW)) for _ in range(count)]
+    for n, (a, b) in enumerate(buffers):
+        builder.add(rows(f"n{n}", (a,), (b,)))
+    where = Machine((Device("cpu0", "cpu"), Device("gpu0", "gpu", memory=1, global_memory=memory)))
+    p = problem(builder.build(), seconds, where, valid={a: frozenset({HOST}) for a, _ in buffers})
+    row = Slice(ROW)
+    splits = {n: Split(0, GROUPS, {a: row, b: row}) for n, (a, b) in enumerate(buffers)}
+    return replace(p, estimates=Affine([seconds] * count, 0.0, 0.0005), splits=splits)
+
+
+# units and partitions
+
+
+class TwoVersions(Affine):
+    """The GPU runs the second version."""
+
+    def version(self, node: int, device: int) -> int:
+        return device
+
+
+def test_the_units_of_a_node_exclude_one_another_and_await_all_of_its_predecessors() -> None:
+    builder = GraphBuilder()
+    a, b, c = (builder.buffer(GROUPS * ROW) for _ in range(3))
+    builder.add(rows("first", (a,), (b,)))
+    builder.add(rows("second", (b,), (c,)))
+    builder.add(HostTask("read", print, (), (c,), ()))
+    where = Machine((Device("cpu0", "cpu"), Device("gpu0", "gpu", memory=1)))
+    row = Slice(ROW)
+    p = problem(builder.build(), (4.0, 2.0), where)
+    p = replace(p, estimates=TwoVersions([(4.0, 2.0)] * 3), splits={0: Split(0, GROUPS, {a: row, b: row})})
+    found = execution_units(p)
+    assert found.units == (
+        Unit(0, 0, False), Unit(0, 1, False), Unit(0, 0, True), Unit(1, 0, False), Unit(1, 1, False), Unit(2, 0, False),
+    )  # fmt: skip
+    assert found.incompatible == ({1, 2}, {0, 2}, {0, 1}, {4}, {3}, set())
+    assert found.depends == (set(), set(), set(), {0, 1, 2}, {0, 1, 2}, {3, 4})
+    assert found.feasible == ((0,), (1,), (0, 1), (0,), (1,), (-1,))
+
+
+def test_rates_are_sixteenths_and_less_than_a_tenth_is_not_worth_it() -> None:
+    p = pair()
+    p = replace(p, splits={0: Split(0, 160, {0: Slice(1), 1: Slice(1)})})
+    found = ways(p, Unit(0, 0, True), (0, 1))
+    # the GPU has two sixteenths at least, the CPU any
+    assert sorted(way[1].groups for way in found) == [10 * n for n in range(2, 16)]
+    for way in found:
+        assert way == (Part(0, 0, way[0].groups), Part(1, way[0].groups, 160 - way[0].groups))
+
+
+def test_what_a_device_cannot_hold_at_once_is_in_ranges() -> None:
+    """Of twelve groups the GPU holds five: two full ranges and the rest."""
+    p = pair(memory=5 * 2 * ROW)
+    found = ways(p, Unit(0, 0, True), (0, 1))
+    assert (Part(1, 0, 5), Part(1, 5, 5), Part(1, 10, 2)) in found
+    assert (Part(0, 0, 5), Part(1, 5, 5), Part(1, 10, 2)) in found
+    assert all(part.groups <= 5 for way in found for part in way if part.device == 1)
+    plan = planned(replace(p, estimates=Affine([(1000.0, 5.0)], 0.0, 0.0005)))
+    verify(plan, p.graph, p.machine, replace(p, estimates=Affine([(1000.0, 5.0)], 0.0, 0.0005)))
+    assert [a.groups for a in plan.assignments if a.device == 1] == [5, 5, 2]
+
+
+def test_rates_get_smaller_where_not_one_of_them_fits() -> None:
+    p = pair(memory=2 * ROW)  # one group of twelve
+    p = replace(p, estimates=Affine([(math.inf, 5.0)], 0.0, 0.0005))
+    plan = planned(p, rates="2")
+    verify(plan, p.graph, p.machine, p)
+    assert [a.groups for a in plan.assignments] == [1] * GROUPS
+
+
+def test_results_that_need_merging_stay_whole() -> None:
+    p = pair()
+    p = replace(p, splits={0: Split(0, GROUPS, {0: Slice(ROW)}, "kernel", (0.0, 0.0))})
+    assert not planned(p).is_split
+
+
+# plans
+
+
+def test_a_kernel_is_shared_by_two_devices() -> None:
+    """10 s on the CPU, 5 s and 0.06 s of transfers each way on the GPU, which gets eight groups of twelve."""
+    plan = planned(pair())
+    assert {(a.device, a.groups) for a in plan.assignments} == {(0, 4), (1, 8)}
+    assert plan.details["complete"]
+    assert plan.details["model_seconds"] == pytest.approx(8 / 12 * (5.0 + 2 * 120 * 0.0005))
+    assert plan.details["bound"] == plan.details["model_seconds"] >= plan.makespan
+
+
+def test_a_search_that_was_cut_off_says_so() -> None:
+    p = pair(count=8)
+    plan = planned(p, time_limit="0.001")
+    verify(plan, p.graph, p.machine, p)
+    assert plan.details["complete"] is False
+    assert 0 < plan.details["bound"] < plan.details["model_seconds"]
+    assert plan.details["rates"] == 16
+
+
+def test_large_graphs_have_fewer_rates() -> None:
+    p = pair(count=300)
+    machine = replace(p.machine, devices=(*p.machine.devices, Device("gpu1", "gpu", memory=2)))
+    p = replace(p, machine=machine, queues=(1, 1, 1), estimates=Affine([(10.0, 5.0, 4.0)] * 300, 0.0, 0.0005))
+    plan = planned(p, time_limit="0.001")
+    verify(plan, p.graph, p.machine, p)
+    assert 1 < plan.details["rates"] < 16
+
+
+@settings(max_examples=60, deadline=None)
+@given(p=split_problems())
+def test_plans_are_valid_and_take_as_long_as_they_say(p: Problem) -> None:
+    plan = planned(p, time_limit="0.01", rates="3")
+    verify(plan, p.graph, p.machine, p)
+    assert replay(p, plan).makespan == plan.makespan
+
+
+@settings(max_examples=60, deadline=None)
+@given(p=split_problems(), when=st.floats(0.0, 1.0))
+def test_planning_goes_on_from_a_partial_schedule(p: Problem, when: float) -> None:
+    first = planned(p, time_limit="0.01", rates="3")
+    now = p.not_before + when * (first.makespan - p.not_before)
+    starts: dict[int, float] = {}
+    for a in first.assignments:
+        starts[a.node] = max(starts.get(a.node, a.start), a.start)
+    begun: set[int] = set()
+    for n in range(len(p.graph)):
+        if starts[n] < now and begun.issuperset(p.graph.predecessors[n]):
+            begun.add(n)
+    later = replace(p, fixed=tuple(a for a in first.assignments if a.node in begun), not_before=now)
+    plan = planned(later, time_limit="0.01", rates="3")
+    verify(plan, p.graph, p.machine, later)
+    assert set(later.fixed) <= set(plan.assignments)
+
+
+def test_options() -> None:
+    for name, value in (("rates", "0"), ("rates", "x"), ("time_limit", "0"), ("time_limit", "inf"), ("effort", "1")):
+        with pytest.raises(PolicyError, match=name):
+            planned(pair(), **{name: value})
