@@ -95,6 +95,16 @@ class ModelEstimates:
         """The same while transfers between the memories ``others`` go on (MKMD, Eq. 6)."""
         return self._transfers.seconds(nbytes, source, target, others)
 
+    def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
+        """How many times longer than alone each of several transfers between a device's memory and the host's takes
+        when all of them go on at the same time."""
+        return self._transfers.slowdowns(ends)
+
+    @cached_property
+    def contended(self) -> bool:
+        """Whether transfers can disturb one another on this machine at all."""
+        return self._transfers.contended(self._machine)
+
     def _chosen(self, task: Launch, node: int, device: int) -> Launch | Version:
         return task.versions[self.version(node, device)] if task.versions else task
 

@@ -90,6 +90,17 @@ class TransferModel:
             rising.difference_update(users[full])
         return rates
 
+    def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
+        """How many times longer than alone each of several transfers at the same time takes; ends as for
+        :meth:`rates`."""
+        return [self.link(*e).bandwidth / rate for e, rate in zip(ends, self.rates(ends), strict=True)]
+
+    def contended(self, machine: Machine) -> bool:
+        """Whether transfers of several devices, or of one in both directions, can disturb one another."""
+        own = [d.memory for d in machine.devices if d.memory != HOST]
+        limited = self._sharing.half_duplex.intersection(own) or self._sharing.sends or self._sharing.receives
+        return bool(limited) or len(set(own)) < len(own)
+
     def _resources(self, source: int, target: int) -> list[tuple[object, float]]:
         """What a transfer uses, each with its bytes per second."""
         link = self.link(source, target)

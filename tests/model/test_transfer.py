@@ -84,6 +84,28 @@ def test_sharing_is_within_every_limit_and_nobody_could_have_more(
         assert full or one_way
 
 
+@given(st.lists(ENDS, min_size=1, max_size=8), st.floats(1e8, 3e10), st.sets(st.sampled_from([1, 2])))
+def test_company_never_makes_a_transfer_faster(ends: list[tuple[int, int]], limit: float, half: set[int]) -> None:
+    model = TransferModel(MACHINE, Sharing(frozenset(half), {HOST: limit}, {HOST: limit}))
+    together = model.slowdowns(ends)
+    assert min(together) >= 1 - 1e-9
+    alone = TransferModel(MACHINE).slowdowns(ends[:1])
+    assert alone == [1.0]
+
+
+def test_machines_whose_transfers_can_meet() -> None:
+    def contended(sharing: Sharing, machine: Machine = MACHINE) -> bool:
+        return TransferModel(machine, sharing).contended(machine)
+
+    assert not contended(Sharing())
+    assert not contended(Sharing(half_duplex=frozenset({7})))
+    assert contended(Sharing(half_duplex=frozenset({2})))
+    assert contended(Sharing(sends={HOST: 1e10}))
+    twins = Machine((CPU, GPUS[0], Device("gpu0.1", "gpu", memory=1)), LINKS)
+    assert contended(Sharing(), twins)  # two devices on one link
+    assert not contended(Sharing(), Machine((CPU, Device("cpu1", "cpu"))))
+
+
 def test_measurements_replace_estimates_and_say_so() -> None:
     known = {
         identity(GPUS[0]): {

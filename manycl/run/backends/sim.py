@@ -4,7 +4,8 @@ one.
 A kernel takes its estimated seconds on its in-order queue. Kernels in different queues of a device run
 together: alone at full speed as long as their shares of the device (``model/occupancy.py``) add up to at most
 1, else all slowed down by the sum. A transfer takes its estimated seconds on its device's upload or download
-queue, and the transfers of different devices do not disturb one another. Reports reach the engine
+queue; several at the same time take so many times longer as the estimates say (``slowdowns``, if they have it:
+``model/transfer.py``), and do not disturb one another otherwise. Reports reach the engine
 ``report_latency`` seconds after what they report. The same commands always give the same events, also where
 a disturbance (``run/disturbance.py``) makes them take other times than the estimates say.
 """
@@ -54,6 +55,8 @@ class _Active:
     since: float
     remaining: float
     share: float = 0.0  # of its device; 0 for what is no kernel
+    ends: tuple[int, int] | None = None  # of a transfer: its memories
+    slower: float = 1.0  # so many times than alone, for a transfer
 
 
 @dataclass(slots=True)
@@ -98,6 +101,7 @@ class SimBackend:
         self._fail = {**(disturbance.failing if disturbance is not None else {}), **(fail or {})}
         self._latency = report_latency
         self._start = start
+        self._contended = bool(getattr(estimates, "contended", False))
 
     def begin(self, graph: Graph, queues: Sequence[int]) -> None:
         self._graph = graph
@@ -158,7 +162,7 @@ class SimBackend:
     def _end(self, active: _Active) -> float:
         if active.share:
             return active.since + active.remaining * self._load[active.place[0]]
-        return active.since + active.remaining
+        return active.since + active.remaining * active.slower
 
     def _next(self) -> _Active | None:
         """What ends next; the first started of those that end together."""
@@ -175,6 +179,16 @@ class SimBackend:
             a.remaining = max(0.0, a.remaining - (now - a.since) / self._load[device])
             a.since = now
         self._load[device] = load
+
+    def _share_links(self) -> None:
+        """A transfer started or ended: the others may be slower or faster from now on."""
+        moving = [a for a in self._active.values() if a.ends is not None]
+        now = self._clock.now()
+        slowdowns = self._estimates.slowdowns([a.ends for a in moving])  # type: ignore[attr-defined]
+        for a, slower in zip(moving, slowdowns, strict=True):
+            if slower != a.slower:
+                a.remaining = max(0.0, a.remaining - (now - a.since) / a.slower)
+                a.since, a.slower = now, slower
 
     # commands
 
@@ -194,6 +208,10 @@ class SimBackend:
         self._active[place] = _Active(command, place, self._started, now, now, seconds, part)
         if part:
             self._reload(place[0])
+        elif self._contended and isinstance(command, Upload | Download):
+            memory = self.machine.devices[command.device].memory
+            self._active[place].ends = (HOST, memory) if isinstance(command, Upload) else (memory, HOST)
+            self._share_links()
 
     def _cost(self, command: Command) -> tuple[float, float]:
         """Seconds when alone, and the share of the device."""
@@ -238,6 +256,8 @@ class SimBackend:
         del self._active[place]
         if active.share:
             self._reload(place[0])
+        elif active.ends is not None:
+            self._share_links()
         heard = isinstance(command, HostCall) or command.notify
         message = self._failure(command)
         if message is not None:

@@ -1,0 +1,92 @@
+"""Transfers at the same time on the simulated machine, against a hand calculation of fair sharing."""
+
+from __future__ import annotations
+
+import pytest
+
+from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, Graph, Launch
+from manycl.machine import HOST, Device, Link, Machine
+from manycl.model.estimate import ModelEstimates
+from manycl.model.history import History, Shape, identity, kernel_key
+from manycl.model.transfer import ALONE, Sharing
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.simulate import simulate
+from manycl.trace import Trace
+
+RATE = 1e9  # bytes per second, each way
+MACHINE = Machine(
+    tuple(Device(f"gpu{i}", "gpu", memory=i + 1) for i in range(2)),
+    tuple(Link(a, b, RATE, 0.0) for m in (1, 2) for a, b in ((HOST, m), (m, HOST))),
+)
+FACTS = KernelFacts("k", 1, ())
+PROGRAM = ProgramFacts("k", (), {"k": FACTS})
+KERNEL_SECONDS = 1e-6
+
+
+def launch(reads: tuple[int, ...], writes: tuple[int, ...] = ()) -> Launch:
+    args = tuple(BufferArg(k) for k in dict.fromkeys((*reads, *writes)))
+    return Launch("k", PROGRAM, FACTS, (64,), None, args, reads, writes)
+
+
+def simulated(graph: Graph, where: list[int], sharing: Sharing) -> Trace:
+    """Kernels of no length to speak of on these devices; all buffers are on the host at the start."""
+    history = History()
+    for device in MACHINE.devices:
+        for _ in range(2):
+            history.observe(kernel_key(launch(())), Shape((64,), 1.0), identity(device), KERNEL_SECONDS)
+    estimates = ModelEstimates(graph, MACHINE, history, sharing)
+    valid = {key: frozenset({HOST}) for key in graph.buffers}
+    problem = Problem(graph, MACHINE, estimates, (1, 1), valid, handover=0.0)
+    order = tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(where))
+    return simulate(problem, Plan(order, "by hand", tuple(d.name for d in MACHINE.devices), 0.0))
+
+
+def two_uploads(first: int, second: int) -> Graph:
+    builder = GraphBuilder()
+    builder.add(launch((builder.buffer(first),)))
+    builder.add(launch((builder.buffer(second),)))
+    return builder.build()
+
+
+def ends(trace: Trace) -> dict[str, float]:
+    return {t.target: t.end for t in trace.transfers()}
+
+
+def test_two_links_that_nothing_limits_do_not_meet() -> None:
+    found = ends(simulated(two_uploads(10**9, 10**9), [0, 1], ALONE))
+    assert found == {"gpu0": pytest.approx(1.0), "gpu1": pytest.approx(1.0)}
+
+
+def test_the_hosts_memory_is_shared_until_the_shorter_one_ends() -> None:
+    found = ends(simulated(two_uploads(10**9, 4 * 10**8), [0, 1], Sharing(sends={HOST: 1e9})))
+    # half the rate each until 0.4 GB are there at 0.8 s; the other has 0.6 GB left, and all of the rate
+    assert found == {"gpu1": pytest.approx(0.8), "gpu0": pytest.approx(1.4)}
+
+
+def test_a_limit_above_one_link_only_slows_both() -> None:
+    found = ends(simulated(two_uploads(10**9, 10**9), [0, 1], Sharing(sends={HOST: 1.5e9})))
+    assert found == {"gpu0": pytest.approx(4 / 3), "gpu1": pytest.approx(4 / 3)}
+
+
+def both_ways() -> Graph:
+    """gpu1 needs what gpu0 has written, while gpu0 is sent more for its second kernel."""
+    builder = GraphBuilder()
+    a, b, c = (builder.buffer(10**9) for _ in range(3))
+    builder.add(launch((), (a,)))
+    builder.add(launch((a,)))
+    builder.add(launch((b,)))
+    builder.add(launch((c,)))
+    return builder.build()
+
+
+@pytest.mark.parametrize(("half", "seconds"), [(False, 3.0), (True, 4.0)])
+def test_half_duplex(half: bool, seconds: float) -> None:
+    sharing = Sharing(half_duplex=frozenset({1})) if half else ALONE
+    trace = simulated(both_ways(), [0, 1, 0, 0], sharing)
+    # gpu0: a up (1 s); then a down beside b up, and c up: 2 s at full duplex, 3 s where both ways share a link
+    assert max(t.end for t in trace.transfers() if t.target == "gpu0" or t.source == "gpu0") == pytest.approx(
+        seconds, rel=1e-4
+    )
