@@ -25,7 +25,7 @@ class Array:
     Asking for its contents (``get``, ``map``, ``numpy.asarray``) runs what is enqueued first.
     """
 
-    __slots__ = ("__weakref__", "argument", "buffer", "dtype", "queue", "shape")
+    __slots__ = ("__weakref__", "_owned", "argument", "buffer", "dtype", "queue", "shape")
 
     def __init__(self, queue: Queue, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
         self.queue = queue
@@ -43,9 +43,14 @@ class Array:
             nbytes *= max(extent, 0)
         if nbytes <= 0:
             raise LaunchError(f"an array of shape {shape} has no elements; OpenCL buffers need at least one")
-        self.buffer: Buffer = queue.session.new_buffer(nbytes, name)
-        self.argument = BufferArg(self.buffer.key)
-        weakref.finalize(self, queue.session.discard, self.buffer.key).atexit = False
+        self._own(queue.session.new_buffer(nbytes, name))
+
+    def _own(self, buffer: Buffer) -> None:
+        """The contents are those of a buffer, which goes when the array does."""
+        self.buffer = buffer
+        self.argument = BufferArg(buffer.key)
+        self._owned = weakref.finalize(self, self.queue.session.discard, buffer.key)
+        self._owned.atexit = False
 
     @property
     def nbytes(self) -> int:
@@ -107,6 +112,20 @@ class Array:
             self.queue.session.borrow(self.buffer.key, as_bytes(data))
         else:
             raise ResultError(f"copy=False needs C-contiguous contents of type {self.dtype}")
+
+    def exchange(self, other: Array) -> None:
+        """Exchange contents with another array of the same shape and type, on any queue of the same devices: nothing is
+        copied. Runs what is enqueued first. Raises LaunchError for arrays that do not match, or are mapped."""
+        if (self.shape, self.dtype) != (other.shape, other.dtype):
+            raise LaunchError(f"{self!r} and {other!r} cannot exchange contents: they differ in shape or type")
+        for array in (self, other):
+            array.use(self.queue)
+        self.queue.finish()
+        for array in (self, other):
+            array._owned.detach()
+        mine, theirs = self.buffer, other.buffer
+        self._own(theirs)
+        other._own(mine)
 
     @contextmanager
     def map(self) -> Iterator[AnyArray]:

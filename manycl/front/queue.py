@@ -5,19 +5,21 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from manycl import flags
 from manycl.errors import LaunchError, ManyclError
 from manycl.front.arrays import AnyArray, Array, as_bytes
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask, Node
+from manycl.graph.rename import renamed
 from manycl.plan.plan import Plan
-from manycl.plan.policy import Policy
+from manycl.plan.policy import LearningPolicy, Policy, find
 from manycl.run.engine import Result
 from manycl.run.prepared import PreparedGraph
 from manycl.run.session import Session
@@ -268,29 +270,88 @@ class Queue:
         return self._trace
 
 
+@dataclass(frozen=True, slots=True)
+class Repetitions:
+    """What :meth:`Prepared.repeat` did: the seconds of every repetition, and whether the condition held at the end."""
+
+    seconds: tuple[float, ...]
+    reached: bool
+
+    @property
+    def times(self) -> int:
+        return len(self.seconds)
+
+
 class Prepared:
     """A graph that runs again and again. The first two runs are planned (the second knows how long the kernels take);
-    the plan of the second, ``plan``, is then kept."""
+    the plan of the second, ``plan``, is then kept. A policy that learns (``adaptive``) plans again when it has."""
 
     def __init__(self, queue: Queue, graph: Graph, arrays: dict[int, Array]) -> None:
         self.queue = queue
         self.graph = graph
         self._arrays = arrays  # kept alive as long as the graph may run
-        self._prepared = PreparedGraph(queue.session, graph, queue.policy, queues=queue.queues, options=queue.options)
+        policy = queue.policy or flags.policy()
+        found = find(policy) if isinstance(policy, str) else policy
+        # one that learns is the same for all arrangements of the arrays
+        self._policy = found if isinstance(found, LearningPolicy) else queue.policy
+        self._arranged: dict[tuple[int, ...], PreparedGraph] = {}
 
     @property
     def plan(self) -> Plan | None:
         """The plan that is kept; None until there is one."""
         return self._prepared.plan
 
+    @property
+    def _prepared(self) -> PreparedGraph:
+        """The graph on the buffers that the arrays have now: they may have exchanged them."""
+        now = tuple(array.buffer.key for array in self._arrays.values())
+        if now not in self._arranged:
+            moved = {old: new for old, new in zip(self._arrays, now, strict=True) if old != new}
+            graph = self.graph
+            if moved:
+                inside = {old: new for old, new in moved.items() if old in graph.buffers}
+                if set(inside.values()) != set(inside):
+                    raise LaunchError("an array of a prepared graph has exchanged contents with one that is not in it")
+                graph = renamed(graph, inside)
+            queue = self.queue
+            self._arranged[now] = PreparedGraph(
+                queue.session, graph, self._policy, queues=queue.queues, options=queue.options
+            )
+        return self._arranged[now]
+
     def run(self) -> Result:
         """Run the graph on the arrays' present contents. What is enqueued on the queue, or on another one with these
         arrays, runs first. Raises what a run raises, and LaunchError while one of the arrays is mapped."""
         self.queue.finish()
-        for key, array in self._arrays.items():
-            if array.queue is not self.queue or key in self.queue.mapped:
+        for array in self._arrays.values():
+            if array.queue is not self.queue or array.buffer.key in self.queue.mapped:
                 array.use(self.queue)
         return self.queue.keep(self._prepared.run)
+
+    def repeat(
+        self,
+        times: int,
+        *,
+        swap: Sequence[tuple[Array, Array]] = (),
+        until: Callable[[], Any] | None = None,
+        every: int = 1,
+    ) -> Repetitions:
+        """Run the graph ``times`` times, or until a condition holds. Data stay where they are.
+
+        ``swap``: pairs of arrays that exchange their contents after each repetition (nothing is copied).
+        ``until()`` is called after every ``every`` repetitions, and ends them when it is true; whatever arrays it asks
+        for are brought to the host. Raises what :meth:`run` and :meth:`Array.exchange` raise.
+        """
+        if times < 0 or every < 1:
+            raise LaunchError(f"a graph cannot be repeated {times} times, with a condition every {every}")
+        seconds: list[float] = []
+        for turn in range(1, times + 1):
+            seconds.append(self.run().seconds)
+            for a, b in swap:
+                a.exchange(b)
+            if until is not None and turn % every == 0 and until():
+                return Repetitions(tuple(seconds), True)
+        return Repetitions(tuple(seconds), False)
 
 
 def _showable(trace: Trace) -> RunTrace:

@@ -1,0 +1,33 @@
+"""The same graph on other buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from manycl.graph.graph import Argument, BufferArg, Graph, Node
+
+
+def renamed(graph: Graph, keys: Mapping[int, int]) -> Graph:
+    """The graph with other buffers for some of its own: ``keys[b]`` instead of b. They are of the same sizes, among the
+    graph's own, and no two become one, so its dependences stay what they are."""
+    if sorted(keys.values()) != sorted(keys) or not keys.keys() <= graph.buffers.keys():
+        raise ValueError(f"buffers {sorted(keys)} of the graph cannot be exchanged for {sorted(keys.values())}")
+    if any(graph.buffers[a].nbytes != graph.buffers[b].nbytes for a, b in keys.items()):
+        raise ValueError("buffers that are exchanged have the same size")
+    return replace(graph, nodes=tuple(_on(node, keys) for node in graph.nodes))
+
+
+def _on(node: Node, keys: Mapping[int, int]) -> Node:
+    if keys.keys().isdisjoint((*node.reads, *node.writes)):
+        return node
+    return replace(
+        node,
+        args=tuple(_argument(a, keys) for a in node.args),
+        reads=tuple(keys.get(k, k) for k in node.reads),
+        writes=tuple(keys.get(k, k) for k in node.writes),
+    )
+
+
+def _argument(argument: Argument, keys: Mapping[int, int]) -> Argument:
+    return BufferArg(keys.get(argument.key, argument.key)) if isinstance(argument, BufferArg) else argument
