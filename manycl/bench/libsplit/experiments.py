@@ -166,7 +166,7 @@ def summary(rows: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
     every = [r for of in rows.values() for r in of]
     out = {
         f"{label}_speedup_geomean": statistics.geometric_mean([r[f"{label}_speedup"] for r in every])
-        for label in ("uniform", *METHODS, "oracle")
+        for label in ("uniform", *METHODS, "estimates", "oracle")
     }
     for method in METHODS:
         out[f"{method}_behind_percent_worst"] = max(r[f"{method}_behind_percent"] for r in every)

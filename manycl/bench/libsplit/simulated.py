@@ -263,8 +263,9 @@ STEADY = 6
 
 
 def policies(case: Case, methods: Sequence[str]) -> Iterator[tuple[str, StaticPolicy, dict[str, str]]]:
-    """Those of Figure 6, without one device: name, policy and options."""
+    """Those of Figure 6, without one device: name, policy and options. ``estimates``: begun by the first guesses."""
     yield "uniform", Fixed(parts(case.problem, [1.0] * len(case.machine.devices))), {}
     for method in methods:
         yield method, Adaptive(), {"method": method, "first": "uniform"}
+    yield "estimates", Adaptive(), {}
     yield "oracle", Oracle(case), {}
