@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, Launch
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.run.engine import Result
+from manycl.run.prepared import PreparedGraph
 
 SOURCE = """
 kernel void scale(global float *x, global const float *y, int n) {
@@ -57,6 +60,16 @@ kernel void histogram(global const uchar *s, global int *bins) {
 kernel void extremes(global const uint *s, global uint *least, global uint *most) {
     atomic_min(least, s[get_global_id(0)]);
     atomic_max(most, s[get_global_id(0)]);
+}
+kernel void neighbours(global const int *a, global int *b, int n) {
+    int i = get_global_id(0);
+    if (i > 0 && i < n - 1) b[i] = a[i - 1] + a[i + 1];
+}
+kernel void product(global const float *a, global float *c, int n) {
+    int i = get_global_id(0), j = get_global_id(1);
+    float s = 0;
+    for (int k = 0; k < n; k++) s += a[j * n + k] * a[k * n + i];
+    c[j * n + i] = s;
 }
 kernel void prefix(global int *x) { x[get_global_id(0) + 1] = x[get_global_id(0)]; }
 """
@@ -265,3 +278,96 @@ def test_what_cannot_be_right_is_refused() -> None:
             with pytest.raises(PolicyError, match=r"work-groups? of node 0"):
                 queue.session.run(graph, Plan(wrong, "wrong", queue.devices, 0.0))
         assert (x.get() == np.arange(65)).all(), "nothing was run"
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), data=st.data())
+def test_host_code_may_write_between_runs(queue: mc.Queue, seed: int, data: st.DataObject) -> None:
+    """Runs with random cuts, and arrays written by the host (whole, or in place) and read by it in between."""
+    chance = random.Random(seed)
+    names = ("x", "y", "z")
+    arrays = {n: queue.array(np.full(256, i, np.int32), name=n) for i, n in enumerate(names)}
+    expected = {n: np.full(256, i, np.int32) for i, n in enumerate(names)}
+    for _ in range(data.draw(st.integers(1, 4))):
+        a, b = chance.sample(names, 2)
+        what = data.draw(st.sampled_from(["run", "run", "set", "map", "get"]))
+        if what == "set":
+            expected[a][:] = chance.randrange(100)
+            arrays[a].set(expected[a])
+        elif what == "map":
+            with arrays[a].map() as host:
+                assert (host == expected[a]).all()
+                host[5:9] = expected[a][5:9] = 7
+        elif what == "get":
+            assert (arrays[b].get() == expected[b]).all()
+        else:
+            PROGRAM.neighbours(queue, (256,), (8,), arrays[a], arrays[b], 256)
+            PROGRAM.condition(queue, (256,), (8,), arrays[b], arrays[a])
+            hold, graph = dict(queue.hold), queue.take()
+            queue.hold = {}
+            queue.session.run(graph, random_plan(queue, graph, [0, 0], chance.randrange(1 << 30), 3))
+            hold.clear()
+            shifted = [np.roll(expected[a], k) for k in (1, -1)]
+            expected[b][1:-1] = (shifted[0] + shifted[1])[1:-1]
+            odd = (expected[b] & 1).astype(bool)
+            expected[a][odd] = expected[b][odd] * 5
+        queue.session.directory.validate(queue.session.machine.memories)
+    for n in names:
+        assert (arrays[n].get() == expected[n]).all(), n
+
+
+def test_what_is_overwritten_is_not_brought() -> None:
+    """A whole kernel, and the ranges of one, that write every byte of an array with contents elsewhere."""
+    count = 1 << 14
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYCL_ZERO_COPY", "0")
+        queue = mc.Queue("cpu/2#0-1")
+    with queue:
+        x = queue.array(np.zeros(count, np.float32), name="x")
+        y = queue.array(np.ones(count, np.float32), name="y")
+        for plan_for in (on_one_device, lambda graph, names: even(queue, graph, [0])):
+            x.set(np.zeros(count, np.float32))
+            PROGRAM.scale(queue, (count,), (16,), x, y, count)
+            graph = queue.take()
+            result = queue.session.run(graph, plan_for(graph, queue.devices))
+            assert {t.name for t in result.trace.transfers() if t.source == "host"} <= {"y"}
+            assert (x.get() == 2).all()
+        PROGRAM.scale(queue, (count,), (16,), x, y, count - 1)  # the last element stays: brought
+        graph = queue.take()
+        x.set(np.zeros(count, np.float32))
+        result = queue.session.run(graph, on_one_device(graph, queue.devices))
+        assert "x" in {t.name for t in result.trace.transfers()}
+        assert x.get()[-1] == 0
+
+
+def test_a_prepared_graph_in_ranges_is_played() -> None:
+    """Independent ranges in the host's memory need nothing but launches: the second run is recorded."""
+    with mc.Queue("cpu/2#0-1") as queue:
+        x = queue.array(np.ones(1024, np.int32))
+        PROGRAM.condition(queue, (1024,), (16,), x, x)
+        graph = queue.take()
+        prepared = PreparedGraph(queue.session, graph, even(queue, graph, [0]))
+        for turn in range(1, 6):
+            result = prepared.run()
+            assert (x.get() == 5**turn).all()
+            assert [m.step.groups for m in result.ranges(0)] == [32, 32]
+            assert all(m.seconds > 0 for m in result.ranges(0))
+            assert {e.role for e in result.trace.kernels()} == {"range"}
+        assert result.policy == "prepared"
+
+
+def test_static_policies_split_real_launches() -> None:
+    """With two equal devices and a kernel that takes long, mkmd and balance divide it; results stay the same."""
+    with mc.Queue("cpu/2#0-1") as queue:
+        data = np.random.default_rng(1).random((256, 256), np.float32)
+        a, b = queue.array(data), queue.empty((256, 256))
+        one = queue.empty((256, 256))
+        for policy, c in (("in_order", one), ("in_order", one), ("mkmd", b), ("balance", b)):
+            PROGRAM.product(queue, (256, 256), (16, 16), a, c, 256)
+            graph = queue.take()
+            result = queue.session.run(graph, policy)
+            if c is b:
+                assert result.plan is not None
+                assert result.plan.is_split, policy
+                assert len(result.ranges(0)) > 1
+                assert b.get().tobytes() == one.get().tobytes()
