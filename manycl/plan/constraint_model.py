@@ -18,6 +18,7 @@ from manycl.machine import HOST
 from manycl.plan.insertion import Setting
 from manycl.plan.placement import Placement
 from manycl.plan.plan import ON_HOST, Assignment, Move
+from manycl.plan.problem import contents_needed
 from manycl.plan.segments import INITIAL
 from manycl.plan.timeline import Schedule
 from manycl.plan.timing import timed
@@ -190,7 +191,7 @@ class Model:
         for node, task in enumerate(self._problem.graph.nodes):
             if not self._on[node]:
                 continue
-            for key in dict.fromkeys((*task.reads, *task.writes)):
+            for key in contents_needed(task):
                 readers.setdefault((key, writer.get(key, -1)), []).append(node)
             for key in task.writes:
                 writer[key] = node
@@ -231,11 +232,8 @@ class Model:
         """A copy begins when its lane's device knows that the contents are where it takes them from."""
         contents, model = copy.contents, self._model
         if contents.made < 0:
-            op = contents.known.get(copy.source, INITIAL)
-            if op != INITIAL:
-                heard = self._placement.what[op].device != copy.lane
-                early = self._at(self._placement.known(op, heard))
-                model.add(copy.begin >= early).only_enforce_if(copy.present)
+            early = self._at(self._placement.known(contents.known.get(copy.source, INITIAL), copy.lane))
+            model.add(copy.begin >= early).only_enforce_if(copy.present)
             return
         end, handover = self._end[contents.made], self._ticks(self._problem.handover)
         for d, there in self._on[contents.made].items():
@@ -387,8 +385,7 @@ class _Reading:
     def _makers(self, contents: Contents, memory: int) -> list[int]:
         if contents.made >= 0:
             return self._node[contents.made]
-        op = contents.known[memory]
-        return [] if op == INITIAL else [op]
+        return list(self._m._placement.makers(contents.known[memory]))
 
     def _down(self, contents: Contents) -> int:
         key = (contents.buffer, contents.low, contents.writer, HOST)

@@ -72,7 +72,7 @@ class Contents:
             yield from self._partial_results(a, memory)
             return
         before = self._before[a.node]
-        for key, low, high in self._problem.regions(a.node, a.first, a.groups if a.dimension != WHOLE else 0):
+        for key, low, high in self._problem.needs(a.node, a.first, a.groups if a.dimension != WHOLE else 0):
             for piece in before.get(key, ()):
                 if piece.low < high and low < piece.high:
                     yield self._bring(key, max(low, piece.low), min(high, piece.high), piece, memory)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from manycl.machine import HOST
 from manycl.plan.costs import Costs, costs
 from manycl.plan.plan import ON_HOST
-from manycl.plan.problem import Problem
+from manycl.plan.problem import Problem, contents_needed
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -47,7 +47,7 @@ def delays(problem: Problem, table: Costs | None = None) -> Delays:
     for node, task in enumerate(graph.nodes):
         sizes: dict[int, set[int]] = {p: set() for p in graph.predecessors[node]}
         arrive = floor
-        for key in {*task.reads, *task.writes}:
+        for key in sorted(contents_needed(task)):
             source = writer.get(key)
             if source is not None:
                 sizes.setdefault(source, set()).add(graph.buffers[key].nbytes)

@@ -68,20 +68,23 @@ class Placement:
         self._regions: list[list[tuple[int, int, int]] | None] = [None] * len(graph.nodes)
         self._affine: dict[tuple[int, int], tuple[float, float]] = {}
         self._merged: dict[int, int] = {}  # node -> from how many other memories
+        self._together: dict[int, tuple[int, ...]] = {}  # the last part of a node in one memory -> all parts
         self._fixed = len(problem.fixed)
         self._fix()
 
     # looking
 
     def regions(self, node: int) -> list[tuple[int, int, int]]:
-        """What the node touches as a whole: buffer, first byte, one past the last."""
+        """What the node needs as a whole: buffer, first byte, one past the last."""
         known = self._regions[node]
         if known is None:
-            known = self._regions[node] = self.problem.regions(node)
+            known = self._regions[node] = self.problem.needs(node)
         return known
 
     def _part(self, node: int, first: int, groups: int) -> list[tuple[int, int, int]]:
-        """As ``problem.regions`` of a range."""
+        """As ``problem.needs`` of a range."""
+        if self.problem.splits[node].merge != "none":
+            return self.problem.needs(node, first, groups)
         slices = self.problem.splits[node].slices
         out: list[tuple[int, int, int]] = []
         for region in self.regions(node):
@@ -114,9 +117,17 @@ class Placement:
         """Whether all that the node waits for ran on the same device."""
         return all(self._device[op] == fit.device for p in self._predecessors[fit.node] for op in self.of[p])
 
-    def known(self, op: int, heard: bool) -> float:
-        """When its own device, or (``heard``) all others know that an operation has ended."""
-        return self._heard(op) if heard else self.end[op]
+    def makers(self, op: int) -> tuple[int, ...]:
+        """The operations that must have ended for what ``op`` has made to be there: those of all devices of its memory
+        that ran parts of a node."""
+        return () if op == INITIAL else self._together.get(op, (op,))
+
+    def known(self, op: int, device: int) -> float:
+        """When a device knows that what ``op`` has made is there."""
+        at = self.floor
+        for w in self.makers(op):
+            at = max(at, self.end[w] if self._device[w] == device != ON_HOST else self._heard(w))
+        return at
 
     def _heard(self, op: int) -> float:
         """When others than its own device know that an operation has ended."""
@@ -168,15 +179,15 @@ class Placement:
             here = floor
             if source != HOST:
                 owner = self._owner[source]
-                known = floor if op == INITIAL else self.end[op] if self._device[op] == owner else self._heard(op)
+                known = self.known(op, owner)
                 seconds = self._transfer(high - low, source, HOST)
                 start = self._down[owner].first(max(known, downs.get(owner, floor)), seconds)
                 downs[owner] = end = start + seconds
                 hops.append(Hop(Move(key, low, high, segment.writer, source, HOST, owner, start, end), op, -1))
                 here = end + self._handover if owner != device else end
                 by, op = len(hops) - 1, INITIAL
-            elif op != INITIAL:
-                here = self.end[op] if self._device[op] == device != ON_HOST else self._heard(op)
+            else:
+                here = self.known(op, device)
             if memory != HOST:
                 seconds = self._transfer(high - low, HOST, memory)
                 start = self._up[device].first(max(here, up), seconds)
@@ -255,6 +266,7 @@ class Placement:
             self._slots(what).free(what.start, what.end)
             if isinstance(what, Assignment):
                 self.of[what.node] = ()
+            self._together.pop(op, None)
         del self.what[count:], self.end[count:], self._device[count:], self._waits[count:]
         self.segments.back(changes)
 
@@ -282,7 +294,7 @@ class Placement:
         for move, after, by in fit.hops:
             if by >= 0:
                 after = made[by]
-            op = self._add(move, () if after == INITIAL else (after,))
+            op = self._add(move, self.makers(after))
             made.append(op)
             self.segments.arrived(move, op)
             if self.memory[fit.device] == move.target:
@@ -309,6 +321,8 @@ class Placement:
             if part is None or ranges[0].dimension == WHOLE:
                 # ranges of a node that is merged, all in one memory: the last one leaves the contents complete
                 last = max(ops, key=self.end.__getitem__)
+                if len(ops) > 1:
+                    self._together[last] = tuple(ops)
                 self.segments.set(key, [Segment(0, size, node, {self.memory[ranges[0].device]: last})])
             else:
                 for op, a in zip(ops, ranges, strict=True):

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import Graph, HostTask
+from manycl.graph.graph import Graph, HostTask, Launch, Node
 from manycl.machine import Device, Machine
 from manycl.plan.plan import Assignment
 from manycl.plan.split import Split
@@ -147,6 +147,17 @@ class Problem:
             out.append((key, 0, size) if part is None else (key, *part.bounds(first, count, size)))
         return out
 
+    def needs(self, node: int, first: int = 0, count: int = 0) -> list[tuple[int, int, int]]:
+        """As :meth:`regions`, without what the node overwrites for certain: the bytes that must have been brought.
+
+        Where partial results are merged, what every one of them overwrites is a part of that.
+        """
+        found = self.regions(node, first, count)
+        if count and self.splits[node].merge != "none":
+            return found
+        keys = contents_needed(self.graph.nodes[node])
+        return found if len(keys) == len(found) else [region for region in found if region[0] in keys]
+
     def range_seconds(self, node: int, device: int, count: int) -> float:
         """Seconds of ``count`` of a node's work-groups on a device (0: of the whole launch).
 
@@ -231,6 +242,15 @@ class Problem:
             if chosen:
                 return chosen
         return tuple(range(len(devices)))
+
+
+def contents_needed(task: Node) -> tuple[int, ...]:
+    """The buffers whose contents a node that runs as a whole must find: those that it reads, and those that it writes
+    but may leave in part as they were."""
+    writes = task.writes
+    if isinstance(task, Launch) and task.overwrites:
+        writes = tuple(key for key in writes if key not in task.overwrites)
+    return tuple(dict.fromkeys((*task.reads, *writes)))
 
 
 def matches(device: Device, preference: str) -> bool:

@@ -13,7 +13,7 @@ import heapq
 
 from manycl.graph.graph import Graph
 from manycl.plan.costs import Costs, costs
-from manycl.plan.problem import Problem
+from manycl.plan.problem import Problem, contents_needed
 
 
 def bottom_levels(problem: Problem, known: Costs | None = None) -> list[float]:
@@ -53,9 +53,8 @@ def _means(table: Costs, devices: int) -> list[float]:
 
 def edge_bytes(graph: Graph, before: int, after: int) -> int:
     """Bytes that the later node needs of what the earlier one writes."""
-    later = graph.nodes[after]
-    reads, writes = later.reads, later.writes
-    return sum(graph.buffers[key].nbytes for key in graph.nodes[before].writes if key in reads or key in writes)
+    needed = contents_needed(graph.nodes[after])
+    return sum(graph.buffers[key].nbytes for key in graph.nodes[before].writes if key in needed)
 
 
 class _MeanTransfer:

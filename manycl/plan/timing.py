@@ -16,7 +16,7 @@ from manycl.graph.graph import Launch
 from manycl.machine import HOST
 from manycl.model.occupancy import share
 from manycl.plan.plan import ON_HOST, Assignment, Move
-from manycl.plan.problem import Problem
+from manycl.plan.problem import Problem, contents_needed
 
 UPLOADS, DOWNLOADS = -1, -2
 """In place of the number of a queue."""
@@ -64,7 +64,7 @@ def waits(problem: Problem, assignments: Sequence[Assignment], moves: Sequence[M
         if node not in fixed:
             mine.extend(at[p] for p in problem.graph.predecessors[node])
             here = memory[assignments[at[node]].device]
-            for key in dict.fromkeys((*task.reads, *task.writes)):
+            for key in contents_needed(task):
                 mine.extend(brought.get((key, writer.get(key, -1), here), ())[:1])
         for key in task.writes:
             writer[key] = node

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from manycl.machine import HOST
 from manycl.plan.plan import ON_HOST, Move
-from manycl.plan.problem import Problem
+from manycl.plan.problem import Problem, contents_needed
 
 NOBODY = -2
 """A device index for what was there at the start."""
@@ -31,7 +31,7 @@ class Transfers:
         self._memory = [d.memory for d in machine.devices]
         self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
         self._size = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
-        self._touched: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
+        self._needed: list[tuple[int, ...] | None] = [None] * len(graph.nodes)
         # buffer -> memory -> (valid there from when on, when others than the device know that, the device)
         self._at = {
             key: dict.fromkeys(places, (floor, floor, NOBODY)) for key, places in problem.valid.items() if places
@@ -45,13 +45,12 @@ class Transfers:
         """When all buffers the node touches can be valid for a device (``ON_HOST``: the host), and the copies
         to make.
 
-        Buffers that are only written count too: a kernel may leave parts of them as they were.
+        Buffers that are only written count too, unless they are overwritten for certain: a kernel may leave parts of
+        them as they were.
         """
-        task = self._nodes[node]
-        pair = (task.reads, task.writes)
-        keys = self._touched.get(pair)
+        keys = self._needed[node]
         if keys is None:
-            keys = self._touched[pair] = tuple(dict.fromkeys((*task.reads, *task.writes)))
+            keys = self._needed[node] = contents_needed(self._nodes[node])
         memory = HOST if device == ON_HOST else self._memory[device]
         arrive = self._floor
         missing: list[int] = []

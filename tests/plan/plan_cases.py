@@ -28,9 +28,11 @@ def launch(
     device: str = "",
     rank: float | None = None,
     items: int = 1 << 20,
+    overwrites: tuple[int, ...] = (),
 ) -> Launch:
     args = tuple(BufferArg(k) for k in dict.fromkeys((*reads, *writes)))
-    return Launch(name, PROGRAM, FACTS, (items,), None, args, reads, writes, None, device, rank)
+    where = (items,), None
+    return Launch(name, PROGRAM, FACTS, *where, args, reads, writes, None, device, rank, overwrites=overwrites)
 
 
 class Table:
@@ -121,7 +123,8 @@ def graphs(draw: Any, max_nodes: int = 12) -> Graph:
         else:
             device = draw(st.sampled_from(["", "", "cpu", "gpu", "cpu0"]))
             items = draw(st.sampled_from([1, 300, 5000]))
-            builder.add(launch(f"n{i}", reads, writes, device=device, rank=rank, items=items))
+            whole = tuple(k for k in writes if draw(st.booleans()))
+            builder.add(launch(f"n{i}", reads, writes, device=device, rank=rank, items=items, overwrites=whole))
     return builder.build()
 
 

@@ -22,7 +22,11 @@ from manycl.plan.verify import verify
 from manycl.run.simulate import simulate
 from manycl.trace import KernelEvent, TransferEvent
 
-OPTIONS = {"portfolio": {"effort": "300"}, "optimal": {"time_limit": "0.2", "workers": "1"}}
+OPTIONS = {
+    "auto": {"budget": "0.005"},
+    "portfolio": {"effort": "300"},
+    "optimal": {"time_limit": "0.2", "workers": "1"},
+}
 LIST = ("in_order", "auto", "cpop", "peft", "portfolio")
 STATIC = (*LIST, "mkmd_coarse", "mkmd", "balance")
 
@@ -141,6 +145,19 @@ def test_large_graphs(name: str, seed: int) -> None:
     assert 0 < len(rest.fixed) < len(p.graph)
     holds(name, rest)
     holds("auto" if name == "portfolio" else "portfolio", rest)
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_what_is_overwritten_is_not_brought(name: str) -> None:
+    builder = GraphBuilder()
+    a = builder.buffer(100)
+    builder.add(launch("first", (), (a,), device="gpu", overwrites=(a,)))
+    builder.add(launch("second", (a,), (a,), device="gpu", overwrites=(a,)))
+    builder.add(launch("third", (), (a,), device="cpu"))
+    p = problem(builder.build(), [1.0, 1.0], machine((HOST, 1)), per_byte=0.01, valid={a: frozenset({HOST})})
+    plan = holds(name, p)
+    assert [(m.writer, m.source, m.target) for m in plan.moves] == [(1, 1, HOST)]
+    assert plan.makespan == pytest.approx(4.0)
 
 
 def test_transfers_begin_before_what_they_are_for_could() -> None:

@@ -22,7 +22,8 @@ def longest(p: Problem, node: int) -> float:
         if node not in p.graph.predecessors[after]:
             continue
         later = p.graph.nodes[after]
-        nbytes = sum(p.graph.buffers[k].nbytes for k in {*task.writes} & {*later.reads, *later.writes})
+        needed = {*later.reads, *later.writes} - ({*getattr(later, "overwrites", ())} - {*later.reads})
+        nbytes = sum(p.graph.buffers[k].nbytes for k in {*task.writes} & needed)
         pairs = [p.estimates.transfer(nbytes, a.memory, b.memory) if nbytes else 0.0 for a in devices for b in devices]
         best = max(best, sum(pairs) / len(pairs) + longest(p, after))
     return (sum(own) / len(own) if own else 0.0) + best

@@ -60,7 +60,8 @@ class Auto:
 
     def plan(self, problem: Problem) -> Plan:
         budget = _budget(problem)
-        whole = replace(problem, options={}, splits={})
+        fixed = {a.node for a in problem.fixed}  # in whatever ranges
+        whole = replace(problem, options={}, splits={n: s for n, s in problem.splits.items() if n in fixed})
         best: Plan | None = None
         divided: Plan | None = None
         try:
@@ -153,7 +154,7 @@ def _candidates(whole: Problem, splits: Mapping[int, Split], budget: float) -> I
     cells = nodes * devices
     yield Candidate("mkmd_coarse", _COARSE * cells, lambda: mkmd_coarse.MkmdCoarse().plan(whole))
     if splits:
-        may = replace(whole, splits=splits)
+        may = replace(whole, splits={**whole.splits, **splits})
         yield Candidate("mkmd", _MKMD * cells, lambda: mkmd.Mkmd().plan(may))
         yield Candidate("balance", _BALANCE * cells, lambda: balance.Balance().plan(may))
     elif not whole.fixed:
