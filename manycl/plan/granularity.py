@@ -24,8 +24,10 @@ from dataclasses import dataclass, replace
 METHODS = ("edges", "fixed_point", "broyden")
 DEAD_BAND = 0.015
 """Part of the time that a change must be foreseen to gain; below twice that, two executions in a row must say so."""
-OUTLIER = 3.0
-"""How many times longer or shorter than foreseen a measurement is refused, once."""
+OUTLIER = 1.7
+"""How many times longer than foreseen a measurement is refused, once, where most of the range had been measured."""
+FAR_OUT = 12.0
+"""The same where most of the range is new."""
 BLUR = 0.04
 """What a change of a range teaches is trusted by how large it is beside this part of the range."""
 DECAY = 0.85
@@ -173,7 +175,7 @@ def _strange(g: Granularity, device: int, seconds: float) -> bool:
     """Far longer than foreseen; where most of the range is new, it may well be like that."""
     (low, high), (first, last) = _bounds(g.shares)[device], _bounds(g.before or g.shares)[device]
     known = min(high, last) - max(low, first)
-    allowed = OUTLIER if known >= 0.7 * (high - low) else 4.0 * OUTLIER
+    allowed = OUTLIER if known >= 0.7 * (high - low) else FAR_OUT
     return seconds > allowed * (g.once[device] + g.each[device] * g.shares[device])
 
 
@@ -299,7 +301,7 @@ def _broyden(g: Granularity) -> tuple[list[float], Granularity]:
     residual = tuple(a - b for a, b in zip(x, image, strict=True))
     unit = tuple(tuple(float(i == j) for j in range(count)) for i in range(count))
     inverse = g.inverse or unit
-    if g.residual and g.before != g.shares:
+    if g.residual and any(abs(a - b) > 0.5 * BLUR * a for a, b in zip(g.shares, g.before, strict=True)):
         step = [(a - b) / groups for a, b in zip(g.shares, g.before, strict=True)]
         change = [a - b for a, b in zip(residual, g.residual, strict=True)]
         inverse = _updated(inverse, step, change)

@@ -159,7 +159,7 @@ def test_noise_does_not_make_it_swing(method: str, seed: int) -> None:
             last = [float(s) for s in steps]
         g = after
     assert statistics.mean(slowest) <= 1.05
-    assert turns == 0
+    assert turns <= (0 if method == "edges" else 1)
 
 
 @pytest.mark.parametrize("method", METHODS)
