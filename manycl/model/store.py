@@ -7,20 +7,20 @@ another version is left alone, and nothing is stored.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from manycl import flags
-from manycl.model.history import KEEP, PRIOR, SHAPES, Comparison, History, KernelKey, Shape, Stored
+from manycl.model.history import KEEP, PRIOR, SHAPES, Comparison, History, KernelKey, OnDevice, Shape, Stored
 
 if TYPE_CHECKING:
     import sqlite3
 
+T = TypeVar("T")
 VERSION = 1  # of the tables below
 NAME = "models.sqlite"
 _WAIT = 10.0  # seconds that a process waits for others to finish writing
@@ -72,11 +72,7 @@ class Store:
         """Measured over first guess of every kernel that ran on a device."""
         query = """SELECT text, name, local, measured / predicted FROM comparison JOIN kernel ON kernel.id = kernel
                    WHERE device = ? AND model = ? ORDER BY comparison.id"""
-        out: dict[KernelKey, float] = {}
-        with self._reading() as db:
-            if db is not None:
-                out = {_key(r): r[3] for r in db.execute(query, (device, PRIOR))}
-        return out
+        return self._read(lambda db: {_key(r): r[3] for r in db.execute(query, (device, PRIOR))}, {})
 
     def history(self) -> History:
         """A history that is filled from this store as it is asked."""
@@ -90,27 +86,8 @@ class Store:
         changed = [(key, device, here) for key, device, here in history.items() if key in new]
         if not changed:
             return
-        with self._writing() as db:
-            if db is None:
-                return
-            now = time.time()
-            for key, device, here in changed:
-                kernel = _kernel_id(db, key)
-                for shape, series in here.series.items():
-                    number = _series_id(db, kernel, device, shape, history.idle(key, shape, device))
-                    db.executemany(
-                        "INSERT INTO sample (series, seconds, at) VALUES (?, ?, ?)",
-                        [(number, s, now) for s in series.unsaved[-KEEP - 1 :]],
-                    )
-                    _trim(db, "sample", "series = ?", (number,), KEEP + 1)
-                db.executemany(
-                    "INSERT INTO comparison (kernel, device, model, predicted, measured, at) VALUES (?, ?, ?, ?, ?, ?)",
-                    [(kernel, device, model, c.predicted, c.measured, now) for model, c in here.unsaved],
-                )
-                _trim(db, "series", "kernel = ? AND device = ?", (kernel, device), SHAPES)
-                for model in {m for m, _ in here.unsaved}:
-                    where = "kernel = ? AND device = ? AND model = ?"
-                    _trim(db, "comparison", where, (kernel, device, model), 1 if model == PRIOR else KEEP)
+        if not self._write(lambda db: _save(db, history, changed), False):
+            return
         for _, _, here in changed:
             here.unsaved.clear()
             for series in here.series.values():
@@ -121,19 +98,18 @@ class Store:
     def measurements(self) -> dict[str, dict[str, float]]:
         """What was measured of devices and links: by subject (a device's identity, or what ``manycl devices
         --measure`` calls it), by name, in the units of :mod:`manycl.machine`."""
+        none: list[tuple[str, str, float]] = []
         out: dict[str, dict[str, float]] = {}
-        with self._reading() as db:
-            if db is not None:
-                for subject, name, value in db.execute("SELECT subject, name, value FROM machine"):
-                    out.setdefault(subject, {})[name] = value
+        query = "SELECT subject, name, value FROM machine"
+        for subject, name, value in self._read(lambda db: db.execute(query).fetchall(), none):
+            out.setdefault(subject, {})[name] = value
         return out
 
     def measured(self, subject: str, values: Mapping[str, float]) -> None:
         """Replace these numbers of a device or link."""
-        with self._writing() as db:
-            if db is not None:
-                rows = [(subject, name, value, time.time()) for name, value in values.items()]
-                db.executemany("INSERT OR REPLACE INTO machine (subject, name, value, at) VALUES (?, ?, ?, ?)", rows)
+        rows = [(subject, name, value, time.time()) for name, value in values.items()]
+        query = "INSERT OR REPLACE INTO machine (subject, name, value, at) VALUES (?, ?, ?, ?)"
+        self._write(lambda db: db.executemany(query, rows).rowcount, 0)
 
     # what `manycl models` uses
 
@@ -144,25 +120,21 @@ class Store:
 
     def forget(self, kernel: str = "", device: str = "") -> int:
         """Delete the series (and comparisons) that :meth:`rows` would list; how many."""
-        count = 0
-        with self._writing() as db:
-            if db is None:
-                return 0
-            chosen = "instr(lower(device), lower(?)) > 0 AND kernel IN (SELECT id FROM kernel WHERE ? = '' OR name = ?)"
-            values = (device, kernel, kernel)
+        chosen = "instr(lower(device), lower(?)) > 0 AND kernel IN (SELECT id FROM kernel WHERE ? = '' OR name = ?)"
+        values = (device, kernel, kernel)
+
+        def delete(db: sqlite3.Connection) -> int:
             count = db.execute(f"DELETE FROM series WHERE {chosen}", values).rowcount
             db.execute(f"DELETE FROM comparison WHERE {chosen}", values)
             db.execute("DELETE FROM kernel WHERE id NOT IN (SELECT kernel FROM series)")
-        return count
+            return count
+
+        return self._write(delete, 0)
 
     def forget_measurements(self, subject: str = "") -> int:
         """Delete what was measured of the devices and links whose subject contains a text; how many numbers."""
-        count = 0
-        with self._writing() as db:
-            if db is not None:
-                chosen = "DELETE FROM machine WHERE instr(lower(subject), lower(?)) > 0"
-                count = db.execute(chosen, (subject,)).rowcount
-        return count
+        query = "DELETE FROM machine WHERE instr(lower(subject), lower(?)) > 0"
+        return self._write(lambda db: db.execute(query, (subject,)).rowcount, 0)
 
     # the file
 
@@ -170,77 +142,68 @@ class Store:
         query = f"""SELECT text, kernel.name, local, series.device, global, f, idle, series.id, kernel.id
                     FROM series JOIN kernel ON kernel.id = series.kernel {where}
                     ORDER BY kernel.name, text, local, series.device, series.id"""
-        out: list[Row] = []
-        with self._reading() as db:
-            if db is None:
-                return out
+
+        def rows(db: sqlite3.Connection) -> list[Row]:
+            out: list[Row] = []
             begun: set[tuple[int, str]] = set()
+            compared = "SELECT model, predicted, measured FROM comparison WHERE kernel = ? AND device = ? ORDER BY id"
             for *key, device, size, f, idle, series, kernel in db.execute(query, values).fetchall():
                 told: tuple[tuple[str, Comparison], ...] = ()
                 if (kernel, device) not in begun:
                     begun.add((kernel, device))
-                    chosen = (
-                        "SELECT model, predicted, measured FROM comparison WHERE kernel = ? AND device = ? ORDER BY id"
-                    )
-                    told = tuple((m, Comparison(p, s)) for m, p, s in db.execute(chosen, (kernel, device)))
+                    told = tuple((m, Comparison(p, s)) for m, p, s in db.execute(compared, (kernel, device)))
                 samples = db.execute("SELECT seconds FROM sample WHERE series = ? ORDER BY id", (series,))
                 shape = Shape(tuple(json.loads(size)), f)
                 out.append(Row(_key(key), Stored(device, shape, tuple(s for (s,) in samples), idle, told)))
-        return out
+            return out
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection | None]:
-        """A connection, or None where there is nothing to read."""
-        if self._off or not self.path.exists():
-            yield None
-            return
-        with self._connection() as db:
-            yield db
+        return self._read(rows, [])
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection | None]:
-        """A connection in a transaction that nobody else writes in; None where nothing can be stored."""
+    def _read(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """What ``work`` finds in the file; ``otherwise`` where there is none, or none that can be read."""
+        return self._do(work, otherwise) if not self._off and self.path.exists() else otherwise
+
+    def _write(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """The same in a transaction that nobody else writes in, all or nothing."""
+
+        def transaction(db: sqlite3.Connection) -> T:
+            db.execute("BEGIN IMMEDIATE")
+            found = work(db)
+            db.execute("COMMIT")
+            return found
+
         if self._off:
-            yield None
-            return
+            return otherwise
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             self._give_up(f"{self.path.parent} cannot be made ({error.strerror}): measurements are not kept")
-            yield None
-            return
-        with self._connection() as db:
-            if db is not None:
-                db.execute("BEGIN IMMEDIATE")
-            yield db
-            if db is not None:
-                db.execute("COMMIT")
+            return otherwise
+        return self._do(transaction, otherwise)
 
-    @contextlib.contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection | None]:
-        """An open file with the right tables; None (and a warning) where there is none to be had.
-
-        An error inside of the block that is the file's own ends it with a warning, not with an exception.
-        """
+    def _do(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """An error that is the file's own becomes a warning; with a new file for a damaged one it is tried again."""
         import sqlite3
 
-        db: sqlite3.Connection | None = None
-        try:
-            db = self._open()
-            if db is None:
-                yield None
-                return
-            yield db
-        except sqlite3.OperationalError as error:  # locked for too long, read-only, disk full: not the contents' fault
-            self._give_up(f"{self.path}: {error}: measurements are neither read nor kept")
-        except sqlite3.DatabaseError as error:
-            if db is not None:
-                db.close()
-                db = None
-            self._replace(str(error))
-        finally:
-            if db is not None:
-                db.close()
+        for _ in range(2):
+            db: sqlite3.Connection | None = None
+            try:
+                db = self._open()
+                return work(db) if db is not None else otherwise
+            except sqlite3.OperationalError as error:  # locked too long, read-only, disk full: not the contents' fault
+                self._give_up(f"{self.path}: {error}: measurements are neither read nor kept")
+                return otherwise
+            except sqlite3.DatabaseError as error:
+                if db is not None:
+                    db.close()
+                    db = None
+                self._replace(str(error))
+                if self._off:
+                    return otherwise
+            finally:
+                if db is not None:
+                    db.close()
+        return otherwise
 
     def _open(self) -> sqlite3.Connection | None:
         import sqlite3
@@ -302,6 +265,29 @@ class Store:
         warnings.warn(text, StoreWarning, stacklevel=2)
 
 
+def _save(db: sqlite3.Connection, history: History, changed: Iterable[tuple[KernelKey, str, OnDevice]]) -> bool:
+    """Add what is not saved yet of these kernels on these devices."""
+    now = time.time()
+    for key, device, here in changed:
+        kernel = _kernel_id(db, key)
+        for shape, series in here.series.items():
+            number = _series_id(db, kernel, device, shape, history.idle(key, shape, device))
+            db.executemany(
+                "INSERT INTO sample (series, seconds, at) VALUES (?, ?, ?)",
+                [(number, s, now) for s in series.unsaved[-KEEP - 1 :]],
+            )
+            _trim(db, "sample", "series = ?", (number,), KEEP + 1)
+        db.executemany(
+            "INSERT INTO comparison (kernel, device, model, predicted, measured, at) VALUES (?, ?, ?, ?, ?, ?)",
+            [(kernel, device, model, c.predicted, c.measured, now) for model, c in here.unsaved],
+        )
+        _trim(db, "series", "kernel = ? AND device = ?", (kernel, device), SHAPES)
+        for model in {m for m, _ in here.unsaved}:
+            where = "kernel = ? AND device = ? AND model = ?"
+            _trim(db, "comparison", where, (kernel, device, model), 1 if model == PRIOR else KEEP)
+    return True
+
+
 def default_folder() -> Path:
     """MANYCL_DATA, else the user's data folder of the operating system."""
     if folder := flags.data():
@@ -334,6 +320,7 @@ def _create(db: sqlite3.Connection) -> None:
 
 
 def _damaged(path: Path) -> bool:
+    """Whether a file is no sound database of ours. One that another process is just beginning is."""
     import sqlite3
 
     if not path.exists():
@@ -342,12 +329,15 @@ def _damaged(path: Path) -> bool:
         db = sqlite3.connect(path, timeout=_WAIT)
         try:
             sound = db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+            version = db.execute("PRAGMA user_version").fetchone()[0]
             tables = {n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         finally:
             db.close()
+    except sqlite3.OperationalError:  # locked, say: another process works with it
+        return False
     except sqlite3.DatabaseError:
         return True
-    return not sound or not tables >= {"kernel", "series", "sample", "comparison", "machine"}
+    return not sound or (version == VERSION and not tables >= {"kernel", "series", "sample", "comparison", "machine"})
 
 
 def _key(row: Iterable[Any]) -> KernelKey:
