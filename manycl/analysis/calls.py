@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from manycl.analysis import builtins
 from manycl.analysis import expr as x
@@ -175,6 +176,12 @@ class Calls(Expressions):
         type_ = element if lanes == 1 else whole
         if stores:
             self.store(start, type_, OPAQUE if isinstance(data, Memory) or data is None else data)
+            if apart != lanes:  # the language leaves the fourth place alone, PoCL writes it as well
+                for target in start.moved(x.const(type_.size)).targets:
+                    perhaps = self.fresh(
+                        0, 1, f"whether a device writes the place behind three halves, line {self.line()}"
+                    )
+                    self.access(replace(target, condition=x.both(target.condition, perhaps)), "write", element.size)
             return OPAQUE
         value = self.load(start, type_)
         return self.unknown_of(node.type) if half else value

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -301,7 +302,8 @@ class _Lowering:
         return list(self.found)
 
     def unit(self, warnings: tuple[str, ...]) -> Unit:
-        functions: dict[int, Function] = {}
+        """The program: of its functions the kernels and what they can reach (libraries come with thousands)."""
+        definitions: dict[int, Any] = {}
         variables: dict[int, Node] = {}
         declared: set[int] = set()
         prototypes: list[Node] = []
@@ -311,18 +313,39 @@ class _Lowering:
                 continue
             kind = self.kinds[cursor._kind_id]
             if kind == "FUNCTION_DECL":
-                declared.add(self.reference(cursor))
+                ref = self.reference(cursor)
+                declared.add(ref)
                 if cursor.is_definition():
-                    function = self.function(cursor)
-                    functions[function.ref] = function
+                    definitions[ref] = cursor
                 else:
                     prototypes.append(self.node(cursor))
             elif kind == "VAR_DECL":
                 node = self.node(cursor)
                 variables[node.ref] = node
+        functions = self.reachable(definitions, variables.values())
         text, lines = self.text, self.expanded.lines
         found = tuple(prototypes)
         return Unit(text, lines, functions, frozenset(declared), variables, warnings, found, self.version)
+
+    def reachable(self, definitions: dict[int, Any], variables: Iterable[Node]) -> dict[int, Function]:
+        """The kernels and all functions that they, or variables' blocks, mention, directly or not, in the order of the
+        source."""
+        found: dict[int, Function] = {}
+        pending = [ref for ref, cursor in definitions.items() if self.is_kernel(cursor)]
+        pending += [n.ref for variable in variables for n in variable.walk() if n.ref in definitions]
+        while pending:
+            ref = pending.pop()
+            if ref not in found:
+                function = found[ref] = self.function(definitions[ref])
+                mentioned = {n.ref for part in (*function.parameters, function.body) for n in part.walk() if n.ref}
+                pending.extend(mentioned & definitions.keys())
+        return {ref: found[ref] for ref in definitions if ref in found}
+
+    def is_kernel(self, cursor: Any) -> bool:
+        if "(device_kernel)" in cursor.type.spelling:
+            return True
+        attributes = [c for c in self.children(cursor) if self.kinds.get(c._kind_id, "").endswith("_ATTR")]
+        return any(self.text[slice(*self.extent(c))] in (b"kernel", b"__kernel") for c in attributes)
 
     def reference(self, cursor: Any) -> int:
         """A small number for a declaration, the same for all its redeclarations."""
@@ -398,13 +421,12 @@ class _Lowering:
         parameters = tuple(n for n in nodes if n.kind == "PARM_DECL")
         body = next(n for n in reversed(nodes) if n.kind == "COMPOUND_STMT")
         result = self.types.of(cursor.result_type)
-        is_kernel = any(a in ("kernel", "__kernel") for a in attributes) or "(device_kernel)" in cursor.type.spelling
         function = Function(
             self.reference(cursor),
             cursor.spelling,
             start,
             end,
-            is_kernel,
+            self.is_kernel(cursor),
             result,
             parameters,
             body,

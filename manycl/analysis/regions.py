@@ -25,7 +25,7 @@ from manycl.analysis.shapes import Box, TooComplexError, boxes
 from manycl.analysis.summary import Access, Origin, Summary
 
 MOST_OPERATIONS = 60_000  # of isl, for one step: up to about 0.3 s
-TIME_LIMIT = 1.5  # seconds of isl for one launch
+TIME_LIMIT = 1.0  # seconds in isl for all questions about a launch
 _IN, _OUT, _SET = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
 _GROUPS = ("grp0", "grp1", "grp2")
 

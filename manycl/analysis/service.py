@@ -28,7 +28,8 @@ if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.tree import Unit
 
 TIME_LIMIT = 20.0  # seconds for one source
-LAUNCH_LIMIT = 4.0  # seconds for one question about a launch; isl itself is stopped after 1.5
+LAUNCH_LIMIT = 2.0  # seconds for one question about a launch; isl itself is stopped after 1
+START_LIMIT = 5.0  # seconds more for the first question to a process
 _CACHED = 256  # programs
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.analysis import worker; worker.main()"
 
@@ -196,6 +197,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
+        self.asked = False
         self.process = subprocess.Popen(
             [sys.executable, "-c", _START, json.dumps([entry or os.getcwd() for entry in sys.path])],
             stdin=subprocess.PIPE,
@@ -206,7 +208,8 @@ class _Worker:
     def ask(
         self, request: worker.Request | worker.Question | worker.LaunchQuestion, limit: float | None = None
     ) -> worker.Answer:
-        limit = TIME_LIMIT if limit is None else limit
+        limit = (TIME_LIMIT if limit is None else limit) + (0 if self.asked else START_LIMIT)
+        self.asked = True
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         late = threading.Event()

@@ -86,6 +86,7 @@ def receive(stream: IO[bytes]) -> object:
     return pickle.loads(data)
 
 
+_parsed: dict[Request, Unit] = {}
 _units: dict[bytes, Unit] = {}
 _launches: dict[tuple[object, ...], LaunchFacts] = {}
 _KEPT = 64
@@ -126,7 +127,12 @@ def answer(request: Request | Question | LaunchQuestion) -> Answer:
     question = request if isinstance(request, Question) else None
     source, path, folder, options = request.request if isinstance(request, Question) else request
     try:
-        unit = frontend.load(source, path, folder, read_options(options))
+        key = source, path, folder, options
+        unit = _parsed.get(key)
+        if unit is None:
+            unit = frontend.load(source, path, folder, read_options(options))
+            if "include" not in source:  # an included file may change
+                _limit(_parsed)[key] = unit
         if question is not None:
             return Answer(result=_result(question, unit))
         warnings = unit.warnings + kernels.shared_variables(unit)
