@@ -11,13 +11,18 @@ from collections.abc import Callable
 from typing import Any
 
 
-def parse(description: str | None) -> argparse.Namespace:
+def parser(description: str | None) -> argparse.ArgumentParser:
     """``--json`` prints only the JSON object; ``--output FILE`` writes it as well."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--output", metavar="FILE", help="write the JSON object to a file too")
     parser.add_argument("--repeats", type=int, default=7, help="how often each figure is measured (default 7)")
-    return parser.parse_args()
+    return parser
+
+
+def parse(description: str | None) -> argparse.Namespace:
+    """The command line of a benchmark that has no options of its own."""
+    return parser(description).parse_args()
 
 
 def report(args: argparse.Namespace, figures: dict[str, Any]) -> None:

@@ -89,9 +89,9 @@ class Function:
 @dataclass(slots=True, eq=False)
 class Unit:
     """A whole program. ``text`` is the expanded source in UTF-8; ``lines`` gives for each of its lines the
-    file and the 1-based line it came from. ``declared`` holds the functions that the program itself declares
-    (also without a body); ``functions`` are the kernels and what they may call; ``variables`` are those of program scope, ``prototypes`` its declarations without a
-    body. ``version`` is the language version it was read as (``CL1.2``)."""
+    file and the 1-based line it came from. ``functions`` are the kernels and what they may call; ``declared`` holds the
+    functions that the program itself declares (also without a body); ``variables`` are those of program scope,
+    ``prototypes`` its declarations without a body. ``version`` is the language version it was read as (``CL1.2``)."""
 
     text: bytes
     lines: tuple[tuple[str, int], ...]

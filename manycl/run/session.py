@@ -286,19 +286,25 @@ class Session:
 
     def _prepare(self, lowered: Lowered, state: RunState) -> None:
         """Programs and kernels exist on the devices before time starts."""
-        if lowered.steps and lowered.plan is not None:
-            programs = self.backend.programs
-            wanted: dict[int, list[Launch]] = {}
-            for a in lowered.plan.assignments:
-                task = lowered.graph.nodes[a.node]
-                if isinstance(task, Launch) and not task.versions:
-                    wanted.setdefault(a.device, []).append(task)
-            for device, launches in wanted.items():
-                programs.build([n.program for n in launches], [device])
-                for launch in launches:
-                    programs.kernel(launch.program, launch.kernel.name, device)
+        if not lowered.steps or lowered.plan is None:
+            self._build(lowered.graph, tuple(d for d, n in enumerate(state.queues) if n))
             return
-        self._build(lowered.graph, tuple(d for d, n in enumerate(state.queues) if n))
+        if self._built is not None and self._built[0] is lowered.graph:
+            return
+        programs = self.backend.programs
+        wanted: dict[int, list[Launch]] = {}
+        for a in lowered.plan.assignments:
+            task = lowered.graph.nodes[a.node]
+            if isinstance(task, Launch) and task.versions:
+                with suppress(SourceError):  # where no version can run matters only when the launch is sent there
+                    programs.version(task, a.device)
+            elif isinstance(task, Launch):
+                wanted.setdefault(a.device, []).append(task)
+        for device, launches in wanted.items():
+            programs.build([n.program for n in launches], [device])
+            for launch in launches:
+                programs.kernel(launch.program, launch.kernel.name, device)
+        self._built = (lowered.graph, tuple(wanted))
 
     def _build(self, graph: Graph, devices: tuple[int, ...]) -> None:
         if self._built is not None and self._built[0] is graph and self._built[1] == devices:
