@@ -15,6 +15,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.units import format_quantity, show_bytes
 
 if TYPE_CHECKING:
+    from manycl.model.transfer import Sharing
     from manycl.run.backends.platforms import OpenDevice
 
 HELP = "list the OpenCL devices that are here, or that a machine file describes"
@@ -58,7 +59,7 @@ def _here(args: argparse.Namespace) -> int:
 
     chosen = args.devices if args.devices is not None else flags.devices()
     machine, opened = open_devices(chosen)
-    machine = _measured(machine, opened, args.measure)
+    machine, together = _measured(machine, opened, args.measure)
     found = survey()
     # what a device shares is proved, not believed; a simulator is not worth starting for it
     shares = {
@@ -79,6 +80,11 @@ def _here(args: argparse.Namespace) -> int:
             "notes": list(found.notes),
             "selection": chosen,
             "machine": dataclasses.asdict(machine),
+            "sharing": {
+                "half_duplex": sorted(together.half_duplex),
+                "sends": dict(together.sends),
+                "receives": dict(together.receives),
+            },
         }
         print(json.dumps(record, indent=2))
         return 0
@@ -96,15 +102,19 @@ def _here(args: argparse.Namespace) -> int:
             print(f"measured: {name}")
     else:
         _print_links(machine)
+    _print_sharing(machine, together)
     return 0
 
 
-def _measured(machine: Machine, opened: Sequence[OpenDevice], anew: bool) -> Machine:
-    """The machine with what has been measured of it; ``anew``: measure it now, and keep that."""
-    if not anew and not flags.learning():
-        return machine
-    from manycl.model.measured import on_machine
+def _measured(machine: Machine, opened: Sequence[OpenDevice], anew: bool) -> tuple[Machine, Sharing]:
+    """The machine with what has been measured of it, and how its transfers share; ``anew``: measure it now, and keep
+    that."""
+    from manycl.model.measured import on_machine, sharing
     from manycl.model.store import Store
+    from manycl.model.transfer import ALONE
+
+    if not anew and not flags.learning():
+        return machine, ALONE
 
     store = Store()
     if anew:
@@ -114,7 +124,8 @@ def _measured(machine: Machine, opened: Sequence[OpenDevice], anew: bool) -> Mac
         with Progress(steps(machine), delay=0.2) as progress:
             for subject, values in measure(machine, opened, progress.update).items():
                 store.measured(subject, values)
-    return on_machine(machine, store.measurements())
+    measurements = store.measurements()
+    return on_machine(machine, measurements), sharing(machine, measurements)
 
 
 _COLUMNS = ("NAME", "KIND", "MODEL", "PLATFORM", "UNITS", "CLOCK", "MEMORY")
@@ -158,6 +169,14 @@ def _print_links(machine: Machine) -> None:
     for link in machine.links:
         ends = f"{machine.memory_name(link.source)} -> {machine.memory_name(link.target)}"
         print(f"link {ends}: {_number(link.bandwidth, 'B/s')}, {_number(link.latency, 's')}")
+
+
+def _print_sharing(machine: Machine, together: Sharing) -> None:
+    for memory in sorted(together.half_duplex):
+        print(f"link host - {machine.memory_name(memory)}: one direction at a time")
+    for words, limits in (("from the host to all devices", together.sends), ("from all devices", together.receives)):
+        for value in limits.values():
+            print(f"{words} together: {_number(value, 'B/s')}")
 
 
 def _number(value: float, unit: str) -> str:

@@ -136,3 +136,25 @@ def test_measuring_is_remembered(
     assert record(capsys, "--devices", "cpu/2#0")["machine"]["devices"][0]["flops"] == first["flops"]
     assert main(["devices", "--devices", "cpu/2#0"]) == 0
     assert "measured: host->cpu0.0" in capsys.readouterr().out
+
+
+def test_what_transfers_share_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from manycl.model.history import identity
+    from manycl.model.measured import together
+    from manycl.model.store import Store
+
+    monkeypatch.setenv("MANYCL_DATA", str(tmp_path))
+    monkeypatch.setenv("MANYCL_MODELS", "1")
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    machine, _ = platforms.open_devices("cpu/2")
+    Store().measured(identity(machine.devices[0]), {"up_bandwidth": 1e9, "down_bandwidth": 1e9, "both_ways": 1.1e9})
+    Store().measured(together(machine.devices), {"up": 1.5e9, "down": 2e9})
+    assert main(["devices", "--devices", "cpu/2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "link host - cpu0.0: one direction at a time" in lines
+    assert "from the host to all devices together: 1.5 GB/s" in lines
+    assert not any("from all devices together" in line for line in lines)
+    sharing = record(capsys, "--devices", "cpu/2")["sharing"]
+    assert sharing == {"half_duplex": [1, 2], "sends": {"0": 1.5e9}, "receives": {}}
