@@ -13,11 +13,11 @@ from typing import Any
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     """``--json`` prints only the JSON object; ``--output FILE`` writes it as well."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    parser.add_argument("--output", metavar="FILE", help="write the JSON object to a file too")
-    parser.add_argument("--repeats", type=int, default=7, help="how often each figure is measured (default 7)")
-    return parser
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    made.add_argument("--output", metavar="FILE", help="write the JSON object to a file too")
+    made.add_argument("--repeats", type=int, default=7, help="how often each figure is measured (default 7)")
+    return made
 
 
 def parse(description: str | None) -> argparse.Namespace:

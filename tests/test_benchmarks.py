@@ -16,13 +16,15 @@ KEYS = {
     "two_devices": {"speedup"},
     "load": {"import_s", "spec_1000_s"},
     "transfers": {"skipped"},
+    "adaptive": {"within_oracle_percent", "iterations", "drift_imbalance_percent", "decide_us"},
 }
+MORE = {"adaptive": ["--applications", "Jacobi2D", "--devices", "cpu/2"]}  # than the others' command lines
 
 
 @pytest.mark.parametrize("name", KEYS)
 def test_prints_one_json_object(name: str) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--json", "--repeats", "1"]
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--json", "--repeats", "1", *MORE.get(name, [])]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)

@@ -36,6 +36,8 @@ STEEPEST = 4.0
 """How much more or less than the mean group a group at the end of a range is believed to cost."""
 MOST_JITTER = 0.05
 """How wide the dead band gets at most where times change by themselves: a load that drifts must still be followed."""
+ROUGH, LEAST_TRUST = 0.1, 0.3
+"""Jitter at which half of a measurement is believed (as a logarithm), and what is believed of one at least."""
 MOST_PATIENT = 4.0
 """How much wider the dead band gets when moves bring nothing."""
 LESS = 0.1
@@ -124,6 +126,8 @@ def adapted(g: Granularity, measured: Sequence[float]) -> Granularity:
     strange = tuple(i for i in used if g.executions and _strange(g, i, measured[i]))
     if any(i not in g.doubted for i in strange):
         return replace(g, doubted=strange, executions=g.executions + 1)
+    if g.jitter and g.executions:
+        measured = _calmed(g, measured)
     g = _learned(g, measured, used)
     now = max(measured[i] for i in used)
     targets, g = _proposed(g, used)
@@ -171,11 +175,26 @@ def _ahead(g: Granularity, targets: Sequence[float], shares: Sequence[int]) -> f
 # learning
 
 
+def _calmed(g: Granularity, measured: Sequence[float]) -> list[float]:
+    """Where times change by themselves: partly what was foreseen, for ranges most of which had been measured."""
+    trust = max(LEAST_TRUST, 1.0 / (1.0 + (g.jitter / ROUGH) ** 2))
+    out = list(measured)
+    for i, n in enumerate(g.shares):
+        foreseen = g.once[i] + g.each[i] * n
+        if n and foreseen > 0.0 and _known(g, i) >= 0.7:
+            out[i] = foreseen * (measured[i] / foreseen) ** trust
+    return out
+
+
+def _known(g: Granularity, device: int) -> float:
+    """The part of a device's range that was its own in the last execution."""
+    (low, high), (first, last) = _bounds(g.shares)[device], _bounds(g.before or g.shares)[device]
+    return (min(high, last) - max(low, first)) / (high - low)
+
+
 def _strange(g: Granularity, device: int, seconds: float) -> bool:
     """Far longer than foreseen; where most of the range is new, it may well be like that."""
-    (low, high), (first, last) = _bounds(g.shares)[device], _bounds(g.before or g.shares)[device]
-    known = min(high, last) - max(low, first)
-    allowed = OUTLIER if known >= 0.7 * (high - low) else FAR_OUT
+    allowed = OUTLIER if _known(g, device) >= 0.7 else FAR_OUT
     return seconds > allowed * (g.once[device] + g.each[device] * g.shares[device])
 
 
