@@ -35,9 +35,9 @@ _WEIGHTS = {
 }
 _DOUBLE = 2.0
 _DIVISION = 4.0
-_COUNTED = 3.0  # how many times off a roofline of counted operations may be: caches, latencies, vector units
-_PARTLY = 6.0  # where counts rest on an assumption: branches and loops that data decide
-_ASSUMED = 10.0  # and where all operations are assumed
+_COUNTED = 4.0  # how many times off a roofline of counted operations may be: caches, latencies, vector units
+_PARTLY = 8.0  # where counts rest on an assumption: branches and loops that data decide
+_ASSUMED = 30.0  # and where all operations are assumed
 _ESTIMATED = 3.0  # what a device's estimated numbers add to any of them
 _ENOUGH = 5  # kernels after which what was seen replaces these factors
 _MOST_CORRECTION = 1000.0
