@@ -24,9 +24,9 @@ class Estimates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The launches of one kernel on one device whose estimates come from the same place: how many, and of one of them
-    the mean seconds and the mean ends of the bar. ``error_percent``: how far off the model has been for them (None: it
-    has never been compared). ``samples``: how many measurements each rests on at least."""
+    """The launches of one kernel on one device whose estimates come from the same place: how many (also ranges of one),
+    and the mean seconds of a whole one and the mean ends of the bar. ``error_percent``: how far off the model has been
+    for them (None: it has never been compared). ``samples``: how many measurements each rests on at least."""
 
     kernel: str
     device: str

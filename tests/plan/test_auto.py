@@ -106,6 +106,34 @@ def test_a_gain_below_the_models_error_is_none(doubt: float, slower: float) -> N
         assert plan.makespan == 1.0
 
 
+def test_how_kernels_may_be_split_is_found_out_when_that_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    class Splits(dict[int, Split]):
+        def get(self, node: int, default: Any = None) -> Any:
+            looks.append(node)
+            return super().get(node, default)
+
+    monkeypatch.setattr(auto, "_looks", auto._Looks())
+    p = one(0.0, (0.3, 0.3))
+    p = replace(p, splits=Splits(p.splits))
+    turns = 0
+    while not looks:  # what it costs must be a quarter of what such graphs were predicted to take together
+        assert not planned(p).is_split
+        turns += 1
+        assert turns < 50
+        if auto.LOOKING * 0.3 * (turns + 1) > auto._FIRST + auto._KERNEL + auto._LAUNCH + auto._AGAIN:
+            break
+    assert turns > 5
+    assert planned(p).is_split
+    assert set(looks) == {0}
+    assert planned(p).is_split  # and again: it is known now
+    tiny = replace(p, handover=0.2)  # a kernel of less than two handovers is not looked at
+    looks.clear()
+    assert not planned(tiny).is_split
+    assert not looks
+
+
 def test_a_kernel_that_fits_nowhere_as_a_whole_is_divided_whatever_is_known() -> None:
     p = one(5.0, (1.0, 1.0))
     small = tuple(

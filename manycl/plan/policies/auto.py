@@ -6,8 +6,8 @@ low-complexity task scheduling for heterogeneous computing", IEEE TPDS 13(3), 20
 
 What takes longer to plan is only asked as long as its planning fits into the budget: by default a part of the makespan
 that was predicted so far, so that a small graph does not wait for its plan. How long planning takes is foreseen by the
-graph's size, not measured, so the same problem always gets the same plan, but for one thing: how launches may be split
-is found out by the analysis, which is kept, so it may take longer than the rest of planning when it is done first.
+graph's size, not measured, so the same problem gets the same plan, but for one thing: how launches may be split is
+found out once in a process, when the graphs that would gain have been predicted to take long enough to be worth it.
 
 Predictions are not exact to a handover, so nobody is taken for less; and kernels are divided only if that gains more
 than the estimates are off (:func:`_gains`).
@@ -15,7 +15,7 @@ than the estimates are off (:func:`_gains`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -34,15 +34,15 @@ from manycl.plan.timeline import list_schedule
 
 SHARE = 0.05  # of the predicted makespan that planning may take beside list scheduling
 MOST = 1.0  # seconds that it may take by default
-LOOKING = 0.25  # of the predicted makespan that finding out how kernels may be split may take: that is done once
+LOOKING = 0.25  # of the predicted makespans so far that finding out how kernels may be split may take
 _COARSE, _MKMD, _BALANCE, _MEMBERS = 15e-6, 150e-6, 200e-6, 50e-6  # seconds of planning a node and device (measured)
 _PLACED = 7e-6  # seconds that the portfolio's search takes for a node that it places
 _SEARCH = 4  # nodes that are placed for each of the graph's by a search that is worth it, at least
-_LOOK, _LOOK_AGAIN = 30e-3, 50e-6  # seconds to find out how a kind of launch may be split, and to look it up for a node
 _WORTH = 2.0  # a kernel that takes less than so many handovers is not worth splitting
-_KEPT = 4096
-
-_looked: set[object] = set()  # kinds of launches that have been looked at
+_FIRST, _KERNEL, _LAUNCH, _AGAIN = 0.5, 0.1, 15e-3, 50e-6
+"""Seconds to find out how launches may be split: the first time, of a new kernel, of a kind of launch, and to look it
+up for a node."""
+_KEPT = 4096  # kinds of launches
 
 
 class Candidate(NamedTuple):
@@ -72,7 +72,7 @@ class Auto:
         else:
             best = _simple(whole, table)
             left = min(MOST, SHARE * best.makespan) if budget is None else budget
-            splits = _splits(problem, table, LOOKING * best.makespan if budget is None else budget)
+            splits = _splits(problem, table, best.makespan, budget)
         asked = {} if best is None else {str(best.details["chosen"]): best.makespan}
         for name, seconds, ask in _candidates(whole, splits, left):
             if best is not None and seconds > left:
@@ -124,25 +124,54 @@ def _simple(problem: Problem, table: Costs) -> Plan:
     return best.plan(problem, "auto", chosen=chosen)
 
 
-def _splits(problem: Problem, table: Costs, limit: float) -> Mapping[int, Split]:
-    """How the nodes may be split that are worth it, if finding that out is foreseen to take no more than ``limit``
-    seconds; none where there is one device only."""
-    if len(problem.machine.devices) == 1 or limit < _LOOK_AGAIN:
+class _Looks:
+    """Which launches have been looked at. The analysis is kept, so what it costs is paid once: it is begun when the
+    graphs that would have been split are predicted to have taken so long that it is a small part of that."""
+
+    def __init__(self) -> None:
+        self.kernels: set[object] = set()
+        self.kinds: set[object] = set()
+        self.saved = 0.0  # seconds that may be spent
+
+    def afford(self, nodes: Sequence[Node], saving: float, limit: float | None) -> bool:
+        """Whether to look at these nodes now; ``saving`` is what this graph adds to what may be spent, ``limit`` what
+        may be spent whatever was saved."""
+        kinds = {_kind(node) for node in nodes} - self.kinds
+        kernels = {kind[:-2] for kind in kinds} - self.kernels
+        cost = _AGAIN * len(nodes) + _LAUNCH * len(kinds) + _KERNEL * len(kernels) + (0.0 if self.kinds else _FIRST)
+        if limit is None:
+            self.saved += saving
+        if cost > (self.saved if limit is None else limit):
+            return False
+        if kinds:
+            self.saved = 0.0
+        if len(self.kinds) > _KEPT:
+            self.kinds.clear()
+            self.kernels.clear()
+        self.kinds |= kinds
+        self.kernels |= kernels
+        return True
+
+
+_looks = _Looks()
+
+
+def _kind(node: Node) -> tuple[object, ...]:
+    assert isinstance(node, Launch)
+    return node.program.source, node.program.options, node.kernel.name, node.global_size, node.local_size
+
+
+def _splits(problem: Problem, table: Costs, makespan: float, budget: float | None) -> Mapping[int, Split]:
+    """How the nodes may be split that are worth it, as far as finding that out is affordable; none where there is one
+    device only."""
+    if len(problem.machine.devices) == 1:
         return {}
     least = _WORTH * problem.handover
     worth = [n for n, row in enumerate(table.seconds) if table.allowed[n] and min(row) > least]
-    kinds = {kind for n in worth if (kind := _kind(problem.graph.nodes[n])) not in _looked}
-    if _LOOK_AGAIN * len(worth) + _LOOK * len(kinds) > limit:
+    nodes = problem.graph.nodes
+    if not worth or not _looks.afford([nodes[n] for n in worth], LOOKING * makespan, budget):
         return {}
-    if len(_looked) > _KEPT:
-        _looked.clear()
-    _looked.update(kinds)
     return {n: split for n in worth if (split := problem.splits.get(n)) is not None}
-
-
-def _kind(node: Node) -> object:
-    assert isinstance(node, Launch)
-    return node.program.source, node.program.options, node.kernel.name, node.global_size, node.local_size
 
 
 def _candidates(whole: Problem, splits: Mapping[int, Split], budget: float) -> Iterator[Candidate]:
