@@ -61,9 +61,10 @@ def run(args: argparse.Namespace) -> int:
         for turn in range(args.repeat):
             if turn:
                 runner.reset()
-            with Progress(len(application.graph), enabled=not args.quiet) as progress:
+            steps = len(application.graph) if application.iterate is None else application.iterate.times
+            with Progress(steps, enabled=not args.quiet) as progress:
                 result = _one(runner, args, progress)
-            seconds.append(result.seconds)
+            seconds.append(result.details.get("total_seconds", result.seconds))
         outputs = runner.outputs()
         checks = runner.check(outputs) if args.check else []
     trace = result.trace
@@ -74,11 +75,15 @@ def run(args: argparse.Namespace) -> int:
             "application": application.name,
             "parameters": dict(application.parameters),
             "seconds": seconds,
+            **({"iterations": runner.iterations.times} if runner.iterations is not None else {}),
             "checks": [{"against": c.against, "passed": c.passed, "text": c.text} for c in checks],
             **summary.to_dict(),
         }
         print(json.dumps(record))
     elif not args.quiet:
+        if runner.iterations is not None:
+            times = runner.iterations.times
+            print(f"{times} repetitions in {seconds[-1] * 1e3:.3f} ms; the last one:")
         print(summary.text())
         if len(seconds) > 1:
             print(f"runs: {', '.join(f'{s * 1e3:.3f}' for s in seconds)} ms")

@@ -92,6 +92,22 @@ class Output:
     path: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Iterate:
+    """All kernels run ``times`` times, or until a condition holds; pairs of buffers (``swap``, keys) exchange their
+    contents after each time.
+
+    ``until``: a Python file and a function in it, called after every ``every`` repetitions with a dictionary of the
+    contents of ``buffers`` (keys) by name; None: there is no condition.
+    """
+
+    times: int
+    swap: tuple[tuple[int, int], ...] = ()
+    until: tuple[str, str] | None = None
+    buffers: tuple[int, ...] = ()
+    every: int = 1
+
+
 @dataclass(frozen=True)
 class Application:
     """A graph with everything that running it needs.
@@ -99,7 +115,7 @@ class Application:
     ``contents`` has every buffer of the graph. ``queues``: command queues per device, by device kind or name.
     ``reference``: a Python file and a function in it, called with a dictionary of the arrays with initial
     contents (by buffer name) that returns a dictionary of outputs; ``tolerance`` is the relative error
-    allowed against it.
+    allowed against it. ``iterate``: how the graph is repeated (None: it runs once).
     """
 
     name: str
@@ -110,6 +126,7 @@ class Application:
     reference: tuple[str, str] | None = None
     tolerance: float = 1e-4
     parameters: Mapping[str, int | float] = field(default_factory=dict)
+    iterate: Iterate | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:

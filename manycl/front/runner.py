@@ -12,6 +12,7 @@ from manycl import user_file
 from manycl.errors import ResultError
 from manycl.front.application import Application
 from manycl.front.arrays import AnyArray, as_bytes
+from manycl.front.iterations import Iterations
 from manycl.plan.plan import Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.policy import Policy
@@ -41,6 +42,10 @@ class Runner:
         self.plan: Plan | None = None
         graph = application.graph
         written = {key for node in graph.nodes for key in node.writes}
+        self.iterations: Iterations | None = None
+        if application.iterate is not None:
+            self.iterations = Iterations(application, application.iterate, self.session)
+            written |= self.iterations.exchanged
         self._initial: dict[int, AnyArray] = {}
         for key, buffer in graph.buffers.items():
             self.session.adopt(buffer)
@@ -66,7 +71,10 @@ class Runner:
         options: Mapping[str, str] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Result:
-        """Run the graph once, from the initial contents."""
+        """Run the application once, from the initial contents: its graph, or all repetitions of it where it has some,
+        which are then what ``progress`` counts."""
+        if self.iterations is not None:
+            return self.iterations.run(policy, {**self.application.queues, **(queues or {})}, options, progress)
         return self.session.run(
             self.application.graph,
             policy,
@@ -85,6 +93,8 @@ class Runner:
 
     def reset(self) -> None:
         """Give every buffer that the graph writes its initial contents again."""
+        if self.iterations is not None:
+            self.iterations.reset()
         for key, data in self._initial.items():
             copy_bytes(self.session.overwrite(key), as_bytes(data))
 
@@ -100,8 +110,12 @@ class Runner:
     def outputs(self) -> dict[str, AnyArray]:
         """The results by name, copied out."""
         return {
-            o.name: self.session.host(o.buffer).view(o.dtype).reshape(o.shape).copy() for o in self.application.outputs
+            o.name: self.session.host(self._holds(o.buffer)).view(o.dtype).reshape(o.shape).copy()
+            for o in self.application.outputs
         }
+
+    def _holds(self, key: int) -> int:
+        return key if self.iterations is None else self.iterations.holds(key)
 
     def check(self, outputs: Mapping[str, AnyArray]) -> list[Check]:
         """Compare with the application's reference, where it has one, and with one device running all in order.
@@ -114,7 +128,10 @@ class Runner:
             checks.append(_against("reference", outputs, self._reference(), self.application.tolerance))
         machine = self.session.machine
         self.reset()
-        self.run(InOrder())
+        if self.iterations is None:
+            self.run(InOrder())
+        else:  # as often as it took, whatever the condition says of the other device's numbers
+            self.iterations.run(InOrder(), self.application.queues, None, None, self.iterations.times)
         alike = len({(d.model, d.driver) for d in machine.devices}) == 1
         tolerance = 0.0 if alike else self.application.tolerance
         checks.append(_against("one device", outputs, self.outputs(), tolerance))

@@ -26,6 +26,7 @@ from manycl.front.assemble import (
 )
 from manycl.front.contents import struct_bytes
 from manycl.front.fields import Fields, inherit, kernels
+from manycl.front.iterations import read_iterate
 from manycl.front.json_lines import Place
 from manycl.front.kernel_files import KernelFiles
 from manycl.front.schema import check
@@ -66,15 +67,18 @@ class _Reader:
         self.read_components()
         assembled = assemble(self.draft)
         reference, tolerance = self.read_check()
+        outputs = self.read_outputs(assembled)
+        known = {name: assembled.keys.get(index) for name, index in self.buffers.items()}
         return Application(
             name=self.draft.name,
             graph=assembled.graph,
             contents=assembled.contents,
-            outputs=self.read_outputs(assembled),
+            outputs=outputs,
             queues=self.read_queues(),
             reference=reference,
             tolerance=tolerance,
             parameters=self.scope,
+            iterate=read_iterate(self.document, self.place, self.scope, known, assembled.contents, outputs),
         )
 
     # Buffers

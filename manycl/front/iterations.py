@@ -1,0 +1,153 @@
+"""Applications that are repeated: what a file says of it, and doing it with the data left where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from manycl import flags, user_file
+from manycl.errors import ResultError
+from manycl.expressions import suggest
+from manycl.front.application import Application, Contents, Iterate, Output
+from manycl.front.arrays import AnyArray
+from manycl.front.json_lines import Place
+from manycl.front.symbols import Scope, integer, text
+from manycl.graph.graph import Graph
+from manycl.graph.rename import renamed
+from manycl.plan.plan import Plan
+from manycl.plan.policy import LearningPolicy, Policy, find
+from manycl.run.engine import Result
+from manycl.run.prepared import PreparedGraph
+from manycl.run.session import Session
+
+
+def read_iterate(
+    document: Mapping[str, Any],
+    place: Place,
+    scope: Scope,
+    keys: Mapping[str, int | None],
+    contents: Mapping[int, Contents],
+    outputs: Sequence[Output],
+) -> Iterate | None:
+    """The field ``iterate`` of a document that keeps to the schema. ``keys``: buffers by name (None: not used)."""
+    node = document.get("iterate")
+    if node is None:
+        return None
+    here = place.at("iterate")
+
+    def key(name: str, where: Place) -> int:
+        buffer = text(name, scope, where)
+        found = keys.get(buffer)
+        if found is None:
+            what = "is used by no kernel" if buffer in keys else f"does not exist{suggest(buffer, keys)}"
+            raise where.error(f"the buffer {buffer!r} {what}")
+        return found
+
+    pairs: list[tuple[int, int]] = []
+    for index, (one, other) in enumerate(node.get("swap", ())):
+        where = here.at("swap", index)
+        a, b = key(one, where.at(0)), key(other, where.at(1))
+        if any(k in pair for k in (a, b) for pair in pairs) or a == b:
+            raise where.error("a buffer is exchanged with one other buffer at most, and not with itself")
+        if contents[a].nbytes != contents[b].nbytes:
+            sizes = f"{contents[a].nbytes} and {contents[b].nbytes}"
+            raise where.error(f"buffers that exchange their contents have the same size, not {sizes} bytes")
+        pairs.append((a, b))
+    times = integer(node["times"], scope, here.at("times"), 1)
+    until = node.get("until")
+    if until is None:
+        return Iterate(times, tuple(pairs))
+    where = here.at("until")
+    path = Path(place.path).parent / text(until["file"], scope, where.at("file"))
+    if not path.is_file():
+        raise where.at("file").error(f"there is no file {str(path)!r}")
+    asked = until.get("buffers")
+    found = (
+        tuple(o.buffer for o in outputs)
+        if asked is None
+        else tuple(key(str(name), where.at("buffers", i)) for i, name in enumerate(asked))
+    )
+    every = integer(until.get("every", 1), scope, where.at("every"), 1)
+    return Iterate(times, tuple(pairs), (str(path), until.get("function", "converged")), found, every)
+
+
+class Iterations:
+    """The graph of an application that is repeated, and which buffer holds what its names mean."""
+
+    def __init__(self, application: Application, how: Iterate, session: Session) -> None:
+        self._application = application
+        self._how = how
+        self._session = session
+        self._swapped = dict((*how.swap, *((b, a) for a, b in how.swap)))
+        self._graphs: tuple[Graph, Graph] = application.graph, renamed(application.graph, self._swapped)
+        self._odd = False
+        self.times = 0  # of the last run
+
+    @property
+    def exchanged(self) -> frozenset[int]:
+        """Buffers that take part in an exchange."""
+        return frozenset(self._swapped)
+
+    def reset(self) -> None:
+        """Every buffer is again what its name says."""
+        self._odd = False
+
+    def holds(self, key: int) -> int:
+        """The buffer that holds the contents of another one now."""
+        return self._swapped.get(key, key) if self._odd else key
+
+    def run(
+        self,
+        policy: str | Policy | Plan | None,
+        queues: Mapping[str, int],
+        options: Mapping[str, str] | None,
+        progress: Callable[[int], None] | None,
+        times: int | None = None,
+    ) -> Result:
+        """All repetitions, or ``times`` of them without looking at the condition; the last one's result, whose details
+        have ``iterations`` and ``total_seconds``."""
+        chosen: Any = policy
+        if policy is None or isinstance(policy, str):
+            found = find(policy or flags.policy())
+            chosen = found if isinstance(found, LearningPolicy) else policy
+        prepared = [PreparedGraph(self._session, g, chosen, queues=queues, options=options) for g in self._graphs]
+        until = self._condition() if times is None else None
+        total, turn = 0.0, 0
+        while turn < (self._how.times if times is None else times):
+            result = prepared[self._odd].run()
+            total += result.seconds
+            turn += 1
+            self._odd ^= bool(self._swapped)
+            if progress is not None:
+                progress(turn)
+            if until is not None and turn % self._how.every == 0 and self._true(until):
+                break
+        self.times = turn
+        return replace(result, details={**result.details, "iterations": turn, "total_seconds": total})
+
+    def _condition(self) -> Callable[..., Any] | None:
+        if self._how.until is None:
+            return None
+        path, name = self._how.until
+        function: Callable[..., Any] | None = getattr(
+            user_file.run(Path(path), "file of the condition", ResultError), name, None
+        )
+        if not callable(function):
+            raise ResultError(f"{path}: there is no function {name}")
+        return function
+
+    def _true(self, until: Callable[..., Any]) -> bool:
+        assert self._how.until is not None
+        buffers, contents = self._application.graph.buffers, self._application.contents
+        given: dict[str, AnyArray] = {}
+        for key in self._how.buffers:
+            view = self._session.host(self.holds(key)).view(contents[key].dtype).reshape(contents[key].shape)
+            view.flags.writeable = False
+            given[buffers[key].name] = view
+        try:
+            return bool(until(given))
+        except (Exception, SystemExit) as error:
+            path, name = self._how.until
+            raise ResultError(f"{path}: {name} failed: {type(error).__name__}: {error}") from error
