@@ -2,42 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
 
 import manycl as mc
 from manycl.bench.libsplit import own
+from manycl.bench.libsplit.application import Application
 from manycl.bench.libsplit.registry import APPLICATIONS
 from manycl.front.runner import relative_error
+from manycl.graph.graph import Graph
+from manycl.plan.policies.adaptive import Adaptive
+
+REPETITIONS = 3
+
+
+class Shaken(Adaptive):
+    """Is told that devices take whatever comes, so that every repetition is divided otherwise."""
+
+    chance = random.Random(4)
+
+    def observe(self, graph: Graph, durations: Iterable[tuple[int, int, float]]) -> None:
+        shares = self.shares(graph)
+        super().observe(
+            graph, [(n, d, c * self.chance.uniform(0.3, 3.0)) for n, of in shares.items() for d, c in of.items()]
+        )
 
 
 @pytest.fixture(scope="module")
-def queue() -> Iterator[mc.Queue]:
-    with mc.Queue("cpu/1+1", policy="auto") as found:
-        yield found
+def queues() -> Iterator[tuple[mc.Queue, mc.Queue]]:
+    """Of three devices, and of one of them."""
+    options = {"first": "uniform", "method": "fixed_point"}
+    with mc.Queue("cpu/3", policy=Shaken(), options=options) as three, mc.Queue("cpu/3#0", policy="in_order") as one:
+        yield three, one
 
 
-@pytest.mark.parametrize("name", APPLICATIONS)
-def test_two_repetitions_are_as_in_numpy(name: str, queue: mc.Queue) -> None:
-    entry = APPLICATIONS[name]
-    application = entry.make(entry.small)
-    assert application.name == name
+def run(application: Application, queue: mc.Queue) -> tuple[dict[str, np.ndarray], set[object]]:
+    """The results, and the divisions there were."""
     arrays = application.allocate(queue)
     contents = {k: v.copy() for k, v in application.arrays.items()}
-    for turn in range(2):
+    application.enqueue(queue, arrays)
+    prepared = queue.prepare()
+    divisions: set[object] = set()
+    for turn in range(REPETITIONS):
         if turn and application.between is not None:
             for changed in application.between(contents, turn):
                 arrays[changed].set(contents[changed])
-        application.enqueue(queue, arrays)
-    for key, wanted in application.expected(2).items():
-        result = arrays[key].get()
+        result = prepared.run()
+        divisions.add(tuple((m.device, m.step.first, m.step.groups) for m in result.ranges(len(prepared.graph) - 1)))
+    return {key: arrays[key].get() for key in application.results}, divisions
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_results_are_numpys_and_bit_for_bit_one_devices(name: str, queues: tuple[mc.Queue, mc.Queue]) -> None:
+    entry = APPLICATIONS[name]
+    application = entry.make(entry.small)
+    assert application.name == name
+    found, divisions = run(application, queues[0])
+    alone, _ = run(application, queues[1])
+    assert len(divisions) > 1
+    for key, wanted in application.expected(REPETITIONS).items():
         assert not np.array_equal(wanted, application.arrays[key])
-        if application.tolerance == 0.0:
-            assert np.array_equal(result, wanted)
-        else:
-            assert relative_error(result, wanted) <= application.tolerance, key
+        assert np.array_equal(found[key], alone[key]), key
+        assert relative_error(found[key], wanted) <= application.tolerance, key
 
 
 def test_aes_is_the_standards() -> None:
