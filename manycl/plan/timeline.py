@@ -124,7 +124,8 @@ def list_schedule(
             lanes[chosen].take(node, queue, begin, finish)
         end[node], heard[node] = finish, finish + handover
         where[node] = chosen
-        assignments.append(Assignment(node, chosen, queue, begin, finish))
+        version = 0 if chosen == ON_HOST else problem.version(node, chosen)
+        assignments.append(Assignment(node, chosen, queue, begin, finish, version=version))
         if transfers is not None:
             transfers.commit(node, chosen, finish, finish + handover, chosen_moves)
     moves = transfers.moves if transfers is not None else []

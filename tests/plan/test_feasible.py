@@ -1,0 +1,127 @@
+"""Kernels that do not run on every device, or do not fit there: respected by every policy, or an error that says so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from split_cases import GROUPS, split_problems
+from test_exact import OPTIONS, holds
+
+from manycl.errors import PolicyError
+from manycl.graph.graph import HostTask
+from manycl.machine import HOST
+from manycl.plan.plan import MERGE, WHOLE, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.verify import verify
+from manycl.run.simulate import plan_with
+
+WHOLE_ONLY = ("in_order", "cpop", "peft", "portfolio", "optimal")
+IN_RANGES = ("mkmd_coarse", "mkmd", "balance", "auto")
+DYNAMIC = ("eager", "heft", "clustering")
+
+
+class Picky:
+    """Estimates of others, but some devices have no version of some nodes, and others another one than the first."""
+
+    def __init__(self, base: Any, versions: Mapping[tuple[int, int], int]) -> None:
+        self._base = base
+        self._versions = versions  # -1: none
+        self.transfer = base.transfer
+
+    def launch(self, node: int, device: int) -> float:
+        return math.inf if self._versions[node, device] < 0 else float(self._base.launch(node, device))
+
+    def groups(self, node: int, device: int, count: int, of: int) -> float:
+        whole = self.launch(node, device)
+        return whole if whole == math.inf else whole * (0.1 + 0.9 * count / of)
+
+    def version(self, node: int, device: int) -> int:
+        return self._versions[node, device]
+
+
+@st.composite
+def tight(draw: Any) -> Problem:
+    p = draw(split_problems())
+    sizes = st.sampled_from([1 << 30, 1 << 30, 300, 140, 100, 20])
+    devices = tuple(replace(d, global_memory=(m := draw(sizes)), max_allocation=m) for d in p.machine.devices)
+    pairs = [(n, d) for n in range(len(p.graph)) for d in range(len(devices))]
+    versions = {pair: draw(st.sampled_from([0, 0, 0, 1, 2, -1])) for pair in pairs}
+    return replace(
+        p, machine=replace(p.machine, devices=devices), estimates=Picky(p.estimates, versions), not_before=0.0
+    )
+
+
+def needed(p: Problem, node: int, group: int | None) -> Sequence[int]:
+    """The bytes of every buffer that a group of a node touches (None: all groups)."""
+    task = p.graph.nodes[node]
+    out = []
+    for key in {*task.reads, *task.writes}:
+        size = p.graph.buffers[key].nbytes
+        part = p.splits[node].slices.get(key) if group is not None else None
+        if part is not None and group is not None:
+            low = part.offset + part.stride * group
+            high = low + (part.width or part.stride)
+            size = max(1, min(high, size) - min(max(low, 0), size - 1))
+        out.append(size)
+    return out
+
+
+def nowhere(p: Problem, ranges: bool) -> bool:
+    """Whether some node can run on no device that it prefers."""
+    for node, task in enumerate(p.graph.nodes):
+        if isinstance(task, HostTask):
+            continue
+        can = False
+        for d in p.preferred(node):
+            if math.isinf(p.estimates.launch(node, d)):
+                continue
+            room = p.machine.devices[d].global_memory
+            tries = [None, *(range(GROUPS) if ranges and node in p.splits else ())]
+            fitting = [sum(needed(p, node, g)) <= room for g in tries]
+            can |= fitting[0] or (len(fitting) > 1 and all(fitting[1:]))
+        if not can:
+            return True
+    return False
+
+
+def check(p: Problem, plan: Plan) -> None:
+    for a in plan.assignments:
+        if a.device >= 0 and a.dimension != MERGE:
+            assert a.version == max(0, p.estimates.version(a.node, a.device))  # type: ignore[attr-defined]
+            assert a.dimension != WHOLE or sum(needed(p, a.node, None)) <= p.machine.devices[a.device].global_memory
+
+
+@pytest.mark.parametrize("name", [*WHOLE_ONLY, *IN_RANGES])
+@settings(max_examples=60, deadline=None)
+@given(p=tight())
+def test_plans_are_possible_or_refused(name: str, p: Problem) -> None:
+    if name == "optimal":
+        pytest.importorskip("ortools")
+    if nowhere(p, ranges=name in IN_RANGES):
+        with pytest.raises(PolicyError, match="no device can run node"):
+            plan_with(name, replace(p, options=OPTIONS.get(name, {})))
+    else:
+        check(p, holds(name, p))
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+@settings(max_examples=60, deadline=None)
+@given(p=tight())
+def test_also_while_running(name: str, p: Problem) -> None:
+    own = [d.memory for d in p.machine.devices if d.memory != HOST]
+    assume(len(own) == len(set(own)))  # the engine does not yet tell a device of what another one has moved
+    whole = replace(p, splits={})
+    try:
+        plan = plan_with(name, whole)
+    except PolicyError as error:
+        # a component of several kernels needs one device for all
+        assert "no device can run node" in str(error) or "no one device meets" in str(error)
+        assert name == "clustering" or nowhere(whole, ranges=False)
+    else:
+        verify(replace(plan, moves=()), p.graph, p.machine, whole, preferences=name != "eager")
