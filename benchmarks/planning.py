@@ -4,8 +4,8 @@ coarse_1000_s, split_1000_s: planning a random graph of 1,000 kernels on four de
 mkmd_coarse and by the slower of mkmd and balance. exponent: of the growth with the number of kernels from 250 to 2,000,
 of the policy that grows fastest (MKMD's bound is 2). simulate_10000_s: the real engine on the virtual clock, 10,000
 kernels; replay_10000_s: their plan replayed with every transfer. saga_ratio: the makespan of our best policy over the
-best of anrg-saga's on a few graphs, on average, and saga_worst, where it is largest (benchmarks/planning_saga.py has all
-graphs), where that library is there.
+best of anrg-saga's on a few graphs, on average, and saga_worst where it is largest, if that library is there
+(benchmarks/planning_saga.py has all graphs).
 
 Wall time, the least of the repeats, of which there are three at most.
 """
