@@ -23,7 +23,8 @@ from manycl.graph.versions import preferred
 from manycl.machine import Device, Machine
 from manycl.model.counts import Counts
 from manycl.model.history import History, Shape, identity, kernel_key, lone
-from manycl.model.prior import MEASURED, Correction, correction, prior, ratio, scaled
+from manycl.model.measured import SOURCE
+from manycl.model.prior import MEASURED, NO_CORRECTION, Correction, correction, prior, ratio, scaled
 from manycl.model.work import IMPOSSIBLE, Estimate, product, work_of
 
 _POOR = 9.0  # spread of a model's estimate from which on the scaled guess is looked at as well
@@ -45,10 +46,11 @@ class _Place:
     device: Device
     name: str  # its identity
     measured: bool  # its numbers are measurements
+    plain: bool  # its flops are a plain kernel's (docs/machines.md)
     seen: Correction
 
     def guess(self, work: Work) -> Estimate:
-        return prior(work, self.device, measured=self.measured, seen=self.seen)
+        return prior(work, self.device, measured=self.measured, plain=self.plain, seen=self.seen)
 
 
 class Predictor:
@@ -62,8 +64,9 @@ class Predictor:
             name = identity(device)
             notes = [machine.notes.get(f"{device.name}.{n}") or machine.notes.get(device.name, "") for n in MEASURED]
             measured = all("measured" in note for note in notes)
+            plain = bool(notes[0]) and SOURCE not in notes[0]  # somebody has described it
             seen = correction(history.ratios(name).values())
-            self._places.append(_Place(device, name, measured, seen))
+            self._places.append(_Place(device, name, measured, plain, seen))
 
     def row(self, launch: Launch) -> Row:
         """The estimates of a launch for every device: of the version that is predicted to be the fastest there.
@@ -109,7 +112,7 @@ class Predictor:
     def guess(self, launch: Launch, chosen: Launch | Version, device: int) -> Estimate:
         """The first guess, not corrected by what others were."""
         place = self._places[device]
-        return prior(self._counts.work(launch, chosen), place.device, measured=place.measured)
+        return replace(place, seen=NO_CORRECTION).guess(self._counts.work(launch, chosen))
 
     def fixed(self, launch: Launch, chosen: Launch | Version, device: int) -> float | None:
         """The part of a launch's time on a device that does not depend on the number of its work-groups (MKMD's e over

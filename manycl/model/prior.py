@@ -13,7 +13,7 @@ corrects the next one's (``Correction``).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
@@ -33,6 +33,8 @@ _WEIGHTS = {
     "cpu": {"int": 0.125, "compare": 0.125, "convert": 0.125, "load": 0.5, "store": 0.5, "special": 8.0, "atomic": 8.0},
     "": {"int": 0.5, "compare": 0.5, "convert": 1.0, "load": 8.0, "store": 8.0, "special": 16.0, "atomic": 16.0},
 }
+_PRODUCT = {"float.mul": 1, "float.add": 1, "load.global": 2, "int.mul": 2, "int.add": 3, "compare.int": 1}
+"""A step of a naive matrix product: two operations, for people who tell what it reaches."""
 _DOUBLE = 2.0
 _DIVISION = 4.0
 _COUNTED = 4.0  # how many times off a roofline of counted operations may be: caches, latencies, vector units
@@ -66,10 +68,15 @@ def correction(ratios: Collection[float]) -> Correction:
     return Correction(median(seen), tenths[0], tenths[-1], len(seen))
 
 
-def prior(work: Work, device: Device, *, measured: bool = False, seen: Correction = NO_CORRECTION) -> Estimate:
-    """The first guess. ``measured``: the device's numbers are measurements."""
+def prior(
+    work: Work, device: Device, *, measured: bool = False, plain: bool = False, seen: Correction = NO_CORRECTION
+) -> Estimate:
+    """The first guess. ``measured``: the device's numbers are measurements. ``plain``: its ``flops`` are those that a
+    plain kernel reaches, a naive matrix product, and not those of multiply-adds alone."""
     usable = device.flops * share_of(work.work_items, work.work_groups, device)
-    operations = sum(n * weight(kind, device.kind) for kind, n in work.operations.items())
+    operations = _weighed(work.operations, device.kind)
+    if plain:
+        operations *= 2.0 / _weighed(_PRODUCT, device.kind)
     words, reach = ("counted", _COUNTED) if work.exact else ("partly counted", _PARTLY)
     if not operations:
         operations, words, reach = OPERATIONS_PER_ITEM * work.cost, "assumed", _ASSUMED
@@ -82,6 +89,10 @@ def prior(work: Work, device: Device, *, measured: bool = False, seen: Correctio
         return Estimate(seconds, seconds * low, seconds * high, f"{source}, corrected", percent, seen.kernels)
     reach *= 1.0 if measured else _ESTIMATED
     return Estimate(seconds, seconds / reach, seconds * reach, source)
+
+
+def _weighed(operations: Mapping[str, float], device: str) -> float:
+    return sum(n * weight(kind, device) for kind, n in operations.items())
 
 
 def weight(operation: str, device: str) -> float:

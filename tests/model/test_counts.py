@@ -126,3 +126,18 @@ def test_the_first_guess_knows_the_operations() -> None:
     assert 2 * 256**3 / 1e9 < heavy.seconds < 5 * 256**3 / 1e9
     assert idle.seconds < 1e-5 + 1e-3
     assert heavy.low < heavy.seconds / 8.9
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_a_described_rate_is_that_of_a_matrix_product(kind: str) -> None:
+    builder = GraphBuilder()
+    for _ in range(3):
+        builder.buffer(SIZE)
+    builder.add(launch("product", (1024, 1024), 1024, local=(16, 16)))
+    device = Device("d0", kind, memory=1, compute_units=2, flops=1e11, bandwidth=1e12, launch_overhead=1e-5)
+    graph = builder.build()
+    described = Machine((device,), notes={"d0.flops": "measured: naive matrix product"})
+    found = ModelEstimates(graph, described).launch(0, 0)
+    assert found == pytest.approx(2 * 1024**3 / 1e11, rel=0.02)
+    # here it is what multiply-adds alone reach, and the product's loads and addresses come on top
+    assert ModelEstimates(graph, Machine((device,))).launch(0, 0) > 1.5 * found
