@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from manycl import flags, user_file
+from manycl import user_file
 from manycl.errors import ResultError
 from manycl.expressions import suggest
 from manycl.front.application import Application, Contents, Iterate, Output
@@ -17,8 +17,9 @@ from manycl.front.symbols import Scope, integer, text
 from manycl.graph.graph import Graph
 from manycl.graph.rename import renamed
 from manycl.plan.plan import Plan
-from manycl.plan.policy import LearningPolicy, Policy, find
+from manycl.plan.policy import Policy
 from manycl.run.engine import Result
+from manycl.run.learners import Learners
 from manycl.run.prepared import PreparedGraph
 from manycl.run.session import Session
 
@@ -82,6 +83,7 @@ class Iterations:
         self._session = session
         self._swapped = dict((*how.swap, *((b, a) for a, b in how.swap)))
         self._graphs: tuple[Graph, Graph] = application.graph, renamed(application.graph, self._swapped)
+        self._learners = Learners()
         self._odd = False
         self.times = 0  # of the last run
 
@@ -108,10 +110,7 @@ class Iterations:
     ) -> Result:
         """All repetitions, or ``times`` of them without looking at the condition; the last one's result, whose details
         have ``iterations`` and ``total_seconds``."""
-        chosen: Any = policy
-        if policy is None or isinstance(policy, str):
-            found = find(policy or flags.policy())
-            chosen = found if isinstance(found, LearningPolicy) else policy
+        chosen = self._learners.find(policy)
         prepared = [PreparedGraph(self._session, g, chosen, queues=queues, options=options) for g in self._graphs]
         until = self._condition() if times is None else None
         total, turn = 0.0, 0

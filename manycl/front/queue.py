@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from manycl import flags
 from manycl.errors import LaunchError, ManyclError
 from manycl.front.arrays import AnyArray, Array, as_bytes
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask, Node
 from manycl.graph.rename import renamed
 from manycl.plan.plan import Plan
-from manycl.plan.policy import LearningPolicy, Policy, find
+from manycl.plan.policy import LearningPolicy, Policy
 from manycl.run.engine import Result
+from manycl.run.learners import Learners, told
 from manycl.run.prepared import PreparedGraph
 from manycl.run.session import Session
 from manycl.trace import Trace
@@ -89,6 +89,7 @@ class Queue:
         self.hold: dict[int, Array] = {}  # arrays that enqueued nodes use
         self.mapped: set[int] = set()
         self.batch = 0
+        self.learners = Learners()
         self._builder = GraphBuilder()
         self._component: int | None = None
         self._components: list[list[int]] = []
@@ -217,7 +218,13 @@ class Queue:
         hold = self.hold  # arrays that only enqueued nodes still refer to must live until those have run
         graph = self.take()
         self.hold = {}
-        self.keep(lambda: self.session.run(graph, self.policy, queues=self.queues, options=self.options))
+        policy = self.learners.find(self.policy)
+
+        def run() -> Result:
+            result = self.session.run(graph, policy, queues=self.queues, options=self.options)
+            return told(policy, result) if isinstance(policy, LearningPolicy) else result
+
+        self.keep(run)
         hold.clear()
 
     def prepare(self) -> Prepared:
@@ -290,10 +297,7 @@ class Prepared:
         self.queue = queue
         self.graph = graph
         self._arrays = arrays  # kept alive as long as the graph may run
-        policy = queue.policy or flags.policy()
-        found = find(policy) if isinstance(policy, str) else policy
-        # one that learns is the same for all arrangements of the arrays
-        self._policy = found if isinstance(found, LearningPolicy) else queue.policy
+        self._policy = queue.learners.find(queue.policy)
         self._arranged: dict[tuple[int, ...], PreparedGraph] = {}
 
     @property

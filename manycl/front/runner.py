@@ -15,9 +15,10 @@ from manycl.front.arrays import AnyArray, as_bytes
 from manycl.front.iterations import Iterations
 from manycl.plan.plan import Plan
 from manycl.plan.policies.in_order import InOrder
-from manycl.plan.policy import Policy
+from manycl.plan.policy import LearningPolicy, Policy
 from manycl.run.backends.memory import copy_bytes
 from manycl.run.engine import Result
+from manycl.run.learners import Learners, told
 from manycl.run.prepared import PreparedGraph
 from manycl.run.session import Session
 
@@ -40,6 +41,7 @@ class Runner:
         self.application = application
         self.session = Session(devices, profile=profile)
         self.plan: Plan | None = None
+        self._learners = Learners()
         graph = application.graph
         written = {key for node in graph.nodes for key in node.writes}
         self.iterations: Iterations | None = None
@@ -75,13 +77,15 @@ class Runner:
         which are then what ``progress`` counts."""
         if self.iterations is not None:
             return self.iterations.run(policy, {**self.application.queues, **(queues or {})}, options, progress)
-        return self.session.run(
+        chosen = self._learners.find(policy)
+        result = self.session.run(
             self.application.graph,
-            policy,
+            chosen,
             queues={**self.application.queues, **(queues or {})},
             options=options,
             progress=progress,
         )
+        return told(chosen, result) if isinstance(chosen, LearningPolicy) else result
 
     def prepare(
         self, policy: str | Policy | Plan | None = None, options: Mapping[str, str] | None = None

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from manycl import flags
 from manycl.graph.graph import Graph
 from manycl.plan.plan import Plan
-from manycl.plan.policy import LearningPolicy, Policy, find
+from manycl.plan.policy import LearningPolicy, Policy
 from manycl.run.backends.tape import Tape
 from manycl.run.engine import Result
-from manycl.run.lower import RANGE
+from manycl.run.learners import Learners, told
 from manycl.run.session import Session
 
 PLANNED_RUNS = 2
@@ -39,9 +37,7 @@ class PreparedGraph:
         self.session = session
         self.graph = graph
         self.plan: Plan | None = None
-        if policy is None or isinstance(policy, str):
-            found = find(policy or flags.policy())
-            policy = found if isinstance(found, LearningPolicy) else policy
+        policy = Learners().find(policy)
         self._learner = policy if isinstance(policy, LearningPolicy) else None
         self._run: Callable[[Any], Result] = lambda chosen: session.run(
             graph, chosen if chosen is not None else policy, queues=queues, options=options
@@ -73,8 +69,4 @@ class PreparedGraph:
             if self.plan is not None:  # where this plan needs its data they are now
                 self._tape = self.session.tape(result)
             self.plan = result.plan
-            if self.plan is not None:
-                result = replace(result, policy=self.plan.policy)
-        measured = (m for m in result.measured() if m.step.role in ("", RANGE))
-        policy.observe(self.graph, ((m.step.node, m.device, m.seconds) for m in measured))
-        return result
+        return told(policy, result)

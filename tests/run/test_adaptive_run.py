@@ -86,3 +86,19 @@ def test_a_queue_without_profiling_learns_nothing_and_runs(queue: Callable[..., 
     shares = {tuple(ranges(prepared.run(), 0)) for _ in range(3)}
     assert np.allclose(arrays["a"].get(), application.expected(3)["a"], rtol=1e-5)
     assert shares <= {((0, 0, 48), (1, 48, 48)), ()}  # nothing was measured
+
+
+def test_a_queue_learns_from_one_finish_to_the_next(queue: Callable[..., mc.Queue]) -> None:
+    application = jacobi2d(SIZE)
+    q = queue("cpu/3", policy="adaptive", options={"first": "uniform"})
+    q.learners._known["adaptive"] = Told()
+    arrays = application.allocate(q)
+    found = []
+    for _ in range(6):
+        application.enqueue(q, arrays)
+        q.finish()
+        assert q.result.policy == "adaptive"
+        found.append([n for _, _, n in ranges(q.result, 0)])
+    assert found[0] == [32, 32, 32]
+    assert found[-1] == [16, 48, 32]
+    assert np.allclose(arrays["a"].get(), application.expected(6)["a"], rtol=1e-5)

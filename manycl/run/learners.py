@@ -1,0 +1,37 @@
+"""Policies that learn: the same one is used again, and told what every run took."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from manycl import flags
+from manycl.plan.plan import Plan
+from manycl.plan.policy import LearningPolicy, Policy, find
+from manycl.run.engine import Result
+from manycl.run.lower import RANGE
+
+
+class Learners:
+    """The learning policies that were asked for by name, each made once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, LearningPolicy] = {}
+
+    def find(self, policy: str | Policy | Plan | None) -> str | Policy | Plan | None:
+        """One that learns as an object, any other as it was given (None: MANYCL_POLICY). Raises PolicyError."""
+        if policy is not None and not isinstance(policy, str):
+            return policy
+        name = policy or flags.policy()
+        if name not in self._known:
+            found = find(name)
+            if not isinstance(found, LearningPolicy):
+                return policy
+            self._known[name] = found
+        return self._known[name]
+
+
+def told(policy: LearningPolicy, result: Result) -> Result:
+    """Tell a policy what a run of a plan of its took; the run, under the plan's name."""
+    measured = (m for m in result.measured() if m.step.role in ("", RANGE))
+    policy.observe(result.graph, ((m.step.node, m.device, m.seconds) for m in measured))
+    return result if result.plan is None else replace(result, policy=result.plan.policy)
