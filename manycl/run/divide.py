@@ -15,7 +15,8 @@ Four ways there are, of which a range of groups needs one for each buffer that t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
@@ -64,9 +65,34 @@ class Access:
     exact: bool
 
 
+_KEPT = 256
+_divided: OrderedDict[object, Divided] = OrderedDict()
+
+
+def divide(launch: Launch, dimension: int, sizes: Mapping[int, int]) -> Divided:
+    """A launch divided along a dimension; the same for the same launch. ``sizes``: bytes of its buffers by key. Raises
+    PolicyError where its ranges cannot be run apart, with the reason."""
+    given = tuple((a.key, sizes[a.key]) if isinstance(a, BufferArg) else a for a in launch.args)
+    ndrange = launch.global_size, launch.local_size, launch.global_offset
+    program = launch.program
+    text = program.source, program.path, program.options, launch.kernel.name, launch.annotations
+    key = launch.name, dimension, given, ndrange, text, bool(launch.versions)
+    found = _divided.get(key)
+    if found is None:
+        found = _divided[key] = Divided(launch, dimension, {a.key: sizes[a.key] for a in _buffers(launch)})
+        if len(_divided) > _KEPT:
+            _divided.popitem(last=False)
+    else:
+        _divided.move_to_end(key)
+    return found
+
+
+def _buffers(launch: Launch) -> Iterator[BufferArg]:
+    return (a for a in launch.args if isinstance(a, BufferArg))
+
+
 class Divided:
-    """A launch divided along a dimension. ``sizes``: bytes of its buffers by key. Raises PolicyError where its ranges
-    cannot be run apart, with the reason."""
+    """See :func:`divide`."""
 
     def __init__(self, launch: Launch, dimension: int, sizes: Mapping[int, int]) -> None:
         self.launch = launch
@@ -94,6 +120,7 @@ class Divided:
         self.groups = self.facts.launch.groups(dimension)
         self.operations = self._operations(verdict.merges)
         self._access: dict[tuple[int, int], dict[int, Access]] = {}
+        self._ranges: dict[object, Launch] = {}
 
     def _refused(self, why: str) -> PolicyError:
         return PolicyError(f"{self.launch.name} cannot be split along dimension {self.dimension}: {why}")
@@ -146,6 +173,13 @@ class Divided:
 
     def range(self, first: int, count: int, instead: Mapping[int, int]) -> Launch:
         """Groups first … first + count - 1 as a launch of their own, with other buffers for some (``instead``)."""
+        key = first, count, tuple(sorted(instead.items()))
+        found = self._ranges.get(key)
+        if found is None:
+            found = self._ranges[key] = self._range(first, count, instead)
+        return found
+
+    def _range(self, first: int, count: int, instead: Mapping[int, int]) -> Launch:
         size, offset, hidden = self._ndrange(self._sub, first, count)
         return replace(
             self.launch,

@@ -23,7 +23,7 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.coherence import Directory
 from manycl.run.cut import Cut, Order
-from manycl.run.divide import DIFFERENCE, IN_PLACE, MERGE_KERNEL, Access, Divided
+from manycl.run.divide import DIFFERENCE, IN_PLACE, MERGE_KERNEL, Access, Divided, divide
 
 RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
 _MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
@@ -134,6 +134,7 @@ class _Lowering:
         self.temporaries: list[Buffer] = []
         self.drafts: list[list[_Draft]] = []  # by node
         self.defined = {key: self._defined(key) for key in self.sizes}
+        self.complete = {key for key in self.sizes if key in directory.valid}
 
     def _defined(self, key: int) -> Bytes:
         """The bytes of a buffer that have contents."""
@@ -161,7 +162,8 @@ class _Lowering:
                 drafts = [self._undivided(node, task, a)]
             for draft in drafts:
                 for key, written in draft.writes.items():
-                    self.defined[key] = pieces.union([self.defined.get(key, pieces.NOTHING), written])
+                    if key not in self.complete:
+                        self.defined[key] = pieces.union([self.defined.get(key, pieces.NOTHING), written])
             self.drafts.append(drafts)
         return self._assembled(of)
 
@@ -199,7 +201,7 @@ class _Lowering:
             raise PolicyError(f"the plan divides node {node} ({task.name}) along dimensions {sorted(dimensions)}")
         if any(a.version for a in ranges):
             raise PolicyError(f"the plan divides node {node} ({task.name}) with another version of its kernel")
-        divided = Divided(task, dimensions.pop(), self.sizes)
+        divided = divide(task, dimensions.pop(), self.sizes)
         following = 0
         for a in sorted(ranges, key=lambda a: a.first):
             if a.groups < 1 or a.first != following:
@@ -356,13 +358,12 @@ class _Lowering:
             mine: list[int] = []
             for number in range(1 + max(d.round for d in drafts)):
                 order.begin()
-                last: dict[int, tuple[int, int]] = {}
                 for draft in (d for d in drafts if d.round == number):
                     reads = cut.of(draft.reads)
                     writes = cut.of(draft.writes)
                     gone = cut.of({k: b for k, b in draft.writes.items() if k in draft.overwrites})
                     mine.append(len(nodes))
-                    order.add(len(nodes), reads, writes, before | self._behind(draft, len(nodes), last))
+                    order.add(len(nodes), reads, writes, before)
                     nodes.append(_with(draft.task, reads, writes, gone))
                     steps.append(draft.step)
                 order.end()
@@ -385,14 +386,6 @@ class _Lowering:
             own=tuple(p for k in temporary for p in (k, *cut.cut.get(k, ()))),
             state=state_of(self.graph, self.directory),
         )
-
-    def _behind(self, draft: _Draft, token: int, last: dict[int, tuple[int, int]]) -> set[int]:
-        """Different devices in one memory that is not the host's run the ranges of a launch one after another: a
-        transfer to that memory is known only to the device for which it was started."""
-        memory = HOST if draft.device == ON_HOST else self.problem.machine.devices[draft.device].memory
-        device, before = last.get(memory, (draft.device, token))
-        last[memory] = (draft.device, token)
-        return {before} if memory != HOST and device != draft.device else set()
 
     def _together(self, cut: Cut, of_node: Sequence[Sequence[int]]) -> dict[int, tuple[int, frozenset[int]]]:
         """By step: its node, and the pieces that other ranges of it write at the same time, each elements of its own

@@ -66,6 +66,9 @@ class RunState:
         self._predecessors = graph.predecessors
         self._successors = graph.successors
         self._memory = [d.memory for d in problem.machine.devices]
+        self._far = problem.machine.memories > 1
+        # pieces that ranges of a launch write at the same time: they have several writers
+        self._together = {k for _, keys in graph.notes.get("together", {}).values() for k in keys}
         self._owner = {d.memory: i for i, d in enumerate(problem.machine.devices) if d.memory != HOST}
         count = len(graph.nodes)
         self.done = bytearray(count)
@@ -146,12 +149,18 @@ class RunState:
         node, device, queue, watched = assigned
         done, device_of, queue_of = self.done, self._device, self._queue
         after: list[int] = []
+        early = False
         for p in self._predecessors[node]:
             if not done[p]:
                 if device_of[p] != device:
-                    return False
-                if queue_of[p] != queue:
+                    if not self._far or device_of[p] < 0:
+                        return False
+                    early = True
+                elif queue_of[p] != queue:
                     after.append(p)
+        if early:
+            self._bring_early(node, device, commands)
+            return False
         task = self.graph.nodes[node]
         memory = self._memory[device]
         bit = 1 << memory
@@ -174,7 +183,7 @@ class RunState:
         for key in writes:
             valid[key] = bit
             writer[key] = node
-            if arriving:
+            if arriving and key not in self._together:  # other ranges, which write it too, still wait for it to arrive
                 arriving.pop(key, None)
         device_of[node] = device
         queue_of[node] = queue
@@ -182,6 +191,25 @@ class RunState:
         self.issued.append(Assignment(node, device, queue, 0.0, 0.0))
         commands.append(Run(node, device, queue, after, watched))
         return True
+
+    def _bring_early(self, node: int, device: int, commands: list[Command]) -> None:
+        """All predecessors of a node are enqueued, some on other devices: what it needs of what they leave can be on
+        its way before they are known to be complete. No later version of it exists before the node has run."""
+        task = self.graph.nodes[node]
+        assert isinstance(task, Launch)
+        memory, valid = self._memory[device], self.directory.valid
+        for key in dict.fromkeys((*task.reads, *(k for k in task.writes if k not in task.overwrites))):
+            mask = valid.get(key, 0)
+            if not mask or mask >> memory & 1 or key in self._together:
+                continue
+            writer = self._writer.get(key)
+            if writer is not None and not self.done[writer]:
+                made_in = self._memory[self._device[writer]]
+                # only the device itself can wait for what it has not completed
+                if made_in == HOST or self._device[writer] != self._owner[made_in]:
+                    continue
+            if key in task.reads or not self._overwritten(node, key):
+                self._bring(key, memory, device, [], commands)
 
     def _call(self, assigned: Assigned, commands: list[Command]) -> bool:
         """Start a host function whose predecessors are complete and whose buffers are valid on the host."""
@@ -219,8 +247,7 @@ class RunState:
             commands.append(Upload(token, key, device, (), False))
             after.append(token)
             return True
-        source = (mask & -mask).bit_length() - 1
-        owner = self._owner[source]
+        owner = self._owner[(mask & -mask).bit_length() - 1]
         writer = self._writer.get(key)
         pending = [writer] if writer is not None and not self.done[writer] else []
         token = self._new_transfer(key, HOST, owner)

@@ -1,0 +1,151 @@
+"""One kernel on two devices, in ranges of its work-groups, against one device; halos; what deciding costs.
+
+equal_speedup: a compute-bound kernel divided by ``balance`` over two equal one-core CPU sub-devices against one of
+them (median over runs, each pair measured one after the other). pair_speedup: the same over a device and one that is
+slowed down four times, against the fast one. halo_only: whether all that moves between iterations of a stencil, on
+devices that share no memory, are the rows at the cut. decide_us: time of the engine beside enqueueing and waiting, per
+kernel, of a prepared graph of stencils in ranges.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from typing import Any
+
+import common
+import numpy as np
+
+import manycl as mc
+from manycl.graph.graph import Graph, Launch
+from manycl.plan.plan import Assignment, Plan
+from manycl.run.engine import Result
+from manycl.run.prepared import PreparedGraph
+from manycl.run.state import RunState
+
+SOURCE = """
+kernel void iterate(global float *x, int rounds) {
+    float v = x[get_global_id(0)];
+    for (int i = 0; i < rounds; i++) v = v * 0.999f + 0.5f;
+    x[get_global_id(0)] = v;
+}
+kernel void stencil(global const float *a, global float *b, int n) {
+    int i = get_global_id(0), j = get_global_id(1);
+    if (i > 0 && j > 0 && i < n - 1 && j < n - 1)
+        b[j * n + i] = 0.25f * (a[j * n + i - 1] + a[j * n + i + 1] + a[(j - 1) * n + i] + a[(j + 1) * n + i]);
+}
+"""
+ITEMS, ROUNDS = 1 << 16, 20_000
+SIDE, STEPS = 512, 50
+
+
+def speedup(program: mc.Program, fast: str, pair: str, repeats: int) -> tuple[float, dict[str, float]]:
+    """Median of the seconds on one device over those on two, and the shares of the groups of the last run."""
+    queues = [mc.Queue(fast, policy="in_order"), mc.Queue(pair, policy="balance")]
+    data = np.arange(ITEMS, dtype=np.float32)
+    arrays = [q.array(data) for q in queues]
+
+    def run(turn: int) -> float:
+        queue, array = queues[turn], arrays[turn]
+        array.set(data)
+        program.iterate(queue, (ITEMS,), (64,), array, ROUNDS)
+        queue.finish()
+        return queue.result.seconds
+
+    for turn in (0, 1, 1, 1):  # compiled, and measured: what balance goes by
+        run(turn)
+    ratios = [run(0) / run(1) for _ in range(repeats)]
+    assert arrays[0].get().tobytes() == arrays[1].get().tobytes()
+    shares: dict[str, float] = {}
+    for m in queues[1].result.ranges(0):
+        name = queues[1].devices[m.device]
+        shares[name] = shares.get(name, 0.0) + m.step.groups / (ITEMS // 64)
+    for queue in queues:
+        queue.session.close()
+    return statistics.median(ratios), shares
+
+
+def halves(graph: Graph, devices: tuple[str, ...]) -> Plan:
+    """Every stencil halved along its rows, on two devices."""
+    out = []
+    for n, task in enumerate(graph.nodes):
+        assert isinstance(task, Launch)
+        assert task.local_size is not None
+        half = task.global_size[1] // task.local_size[1] // 2
+        out += [Assignment(n, d, 0, 0.0, 0.0, 1, d * half, half) for d in range(2)]
+    return Plan(tuple(out), "halves", devices, 0.0)
+
+
+class Timed(RunState):
+    """A state that knows how long it has thought."""
+
+    seconds = 0.0
+
+    def start(self, now: float) -> list[Any]:
+        return self._timed(super().start, now)
+
+    def handle(self, report: Any) -> list[Any]:
+        return self._timed(super().handle, report)
+
+    def _timed(self, function: Any, given: Any) -> list[Any]:
+        begin = time.perf_counter()
+        found: list[Any] = function(given)
+        Timed.seconds += time.perf_counter() - begin
+        return found
+
+
+def stencils(program: mc.Program, repeats: int) -> tuple[bool, float]:
+    """Whether only halos move, and the seconds of deciding per kernel of the graph."""
+    from manycl.run import engine
+
+    os.environ["MANYCL_ZERO_COPY"] = "0"
+    try:
+        queue = mc.Queue("cpu/2#0-1")
+    finally:
+        del os.environ["MANYCL_ZERO_COPY"]
+    a, b = (queue.array(np.random.default_rng(1).random((SIDE, SIDE), np.float32)) for _ in range(2))
+    for _ in range(STEPS):
+        program.stencil(queue, (SIDE, SIDE), (16, 16), a, b, SIDE)
+        a, b = b, a
+    graph = queue.take()
+    prepared = PreparedGraph(queue.session, graph, halves(graph, queue.devices))
+    setattr(engine, "RunState", Timed)
+    results: list[Result] = []
+    deciding = []
+    for _ in range(repeats + 2):
+        Timed.seconds = 0.0
+        begin = time.perf_counter()
+        results.append(prepared.run())
+        around = time.perf_counter() - begin - results[-1].seconds  # lowering, planning, putting pieces together
+        deciding.append((around + Timed.seconds) / STEPS)
+    setattr(engine, "RunState", RunState)
+    row = 4 * (SIDE - 2)
+    moved = [t.nbytes for r in results[2:] for t in r.trace.transfers()]
+    # a row down and up for each device and step; the first step finds those of the last run
+    halo_only = all(n == row for n in moved) and len(moved) <= 4 * STEPS * repeats
+    queue.session.close()
+    return halo_only, statistics.median(deciding[2:])
+
+
+def main() -> None:
+    args = common.parse(__doc__)
+    program = mc.Program(SOURCE)
+    equal, _ = speedup(program, "cpu/2#0", "cpu/2#0-1", args.repeats)
+    pair, shares = speedup(program, "cpu/2#0", "cpu/2#0,cpu/2#1@4", args.repeats)
+    halo_only, decide = stencils(program, args.repeats)
+    common.report(
+        args,
+        {
+            "equal_speedup": equal,
+            "pair_speedup": pair,
+            "halo_only": halo_only,
+            "decide_us": decide * 1e6,
+            "pair_shares": {k: float(f"{v:.3g}") for k, v in shares.items()},
+            "repeats": args.repeats,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
