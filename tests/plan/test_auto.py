@@ -16,6 +16,7 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Plan
 from manycl.plan.policies import auto
+from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.run.simulate import plan_with, simulate
@@ -132,6 +133,18 @@ def test_how_kernels_may_be_split_is_found_out_when_that_is_worth_it(monkeypatch
     looks.clear()
     assert not planned(tiny).is_split
     assert not looks
+
+
+def test_how_small_kernels_may_be_split_is_never_asked() -> None:
+    class Dear(dict[int, Split]):
+        def get(self, node: int, default: Any = None) -> Any:
+            raise AssertionError("this takes the analysis")
+
+        __getitem__ = __iter__ = __len__ = items = get  # type: ignore[assignment]
+
+    p = problem(chains(3, 3), [1e-5, 1e-5], handover=1e-4)
+    plan = find("auto").plan(replace(p, splits=Dear()))  # type: ignore[union-attr]
+    assert len(plan.assignments) == 9
 
 
 def test_a_kernel_that_fits_nowhere_as_a_whole_is_divided_whatever_is_known() -> None:

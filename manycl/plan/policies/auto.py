@@ -60,8 +60,10 @@ class Auto:
 
     def plan(self, problem: Problem) -> Plan:
         budget = _budget(problem)
-        fixed = {a.node for a in problem.fixed}  # in whatever ranges
-        whole = replace(problem, options={}, splits={n: s for n, s in problem.splits.items() if n in fixed})
+        # what is fixed is so in whatever ranges; how anything else may be split is not asked yet, as that takes time
+        fixed = {a.node for a in problem.fixed}
+        of_fixed = {n: s for n in fixed if (s := problem.splits.get(n)) is not None}
+        whole = replace(problem, options={}, splits=of_fixed)
         best: Plan | None = None
         divided: Plan | None = None
         try:
