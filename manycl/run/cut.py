@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -11,11 +12,28 @@ from manycl.graph.graph import Buffer, Piece, Rows
 from manycl.graph.pieces import Bytes
 from manycl.run.coherence import Directory
 
+_ALIGNED = 4096  # bytes
+
+
+def chunks(rows: tuple[Rows, ...], most: int) -> list[tuple[Rows, ...]]:
+    """A piece as several of about ``most`` bytes, where it is much larger and one interval or one rectangle."""
+    if len(rows) != 1 or rows[0].width * rows[0].rows < 2 * most:
+        return [rows]
+    offset, width, pitch, count = rows[0]
+    if count == 1:
+        number = width // most
+        ends = [width * i // number // _ALIGNED * _ALIGNED for i in range(number)] + [width]
+        return [(Rows(offset + a, b - a),) for a, b in pairwise(ends)]
+    number = min(count, width * count // most)
+    ends = [count * i // number for i in range(number + 1)]
+    return [(Rows(offset + a * pitch, width, pitch if b - a > 1 else 0, b - a),) for a, b in pairwise(ends)]
+
 
 class Cut:
-    """The buffers of a run, cut into pieces."""
+    """The buffers of a run, cut into pieces, of no more than about ``most`` bytes (0: of any size)."""
 
-    def __init__(self, sizes: Mapping[int, int], directory: Directory) -> None:
+    def __init__(self, sizes: Mapping[int, int], directory: Directory, most: int = 0) -> None:
+        self._most = most
         self._sizes = sizes
         self._directory = directory
         self._sets: dict[int, list[Bytes]] = {}
@@ -39,7 +57,7 @@ class Cut:
     def make(self, buffers: Mapping[int, Buffer], temporary: set[int]) -> None:
         """Cut; ``temporary`` buffers are not in the directory."""
         for key, buffer in buffers.items():
-            found, held = pieces.partition(buffer.nbytes, self._sets.get(key, ()))
+            found, held = self._cut(buffer.nbytes, self._sets.get(key, ()))
             if len(found) == 1:
                 self.buffers[key] = buffer
                 self._held[key] = [(key,) if h else () for h in held]
@@ -55,6 +73,15 @@ class Cut:
                 for number in range(len(self._directory.parts.get(key, ()))):
                     part_of.update(dict.fromkeys(self._held[key][number], number))
                 self.opens[key] = list(part_of.items())
+
+    def _cut(self, nbytes: int, sets: Sequence[Bytes]) -> tuple[list[tuple[Rows, ...]], list[tuple[int, ...]]]:
+        """As ``pieces.partition``."""
+        found, held = pieces.partition(nbytes, sets)
+        if not self._most or len(found) == 1:  # what is used as a whole stays whole
+            return found, held
+        parts = [chunks(rows, self._most) for rows in found]
+        first = [0, *accumulate(len(p) for p in parts)]
+        return [c for p in parts for c in p], [tuple(j for i in h for j in range(first[i], first[i + 1])) for h in held]
 
     def of(self, touched: Mapping[int, Bytes]) -> tuple[int, ...]:
         """The pieces that sets of bytes are made of."""

@@ -26,6 +26,9 @@ from manycl.run.cut import Cut, Order
 from manycl.run.divide import DIFFERENCE, IN_PLACE, MERGE_KERNEL, Access, Divided, divide
 
 RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
+CHUNK = 8 << 20
+"""Bytes of a piece, where data may go from one device's memory to another's: a part of it is on its way up while the
+next comes down."""
 _MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
 
 
@@ -342,7 +345,8 @@ class _Lowering:
     # assembling
 
     def _assembled(self, of: Sequence[Sequence[Assignment]]) -> Lowered:
-        cut = Cut(self.sizes, self.directory)
+        own = {d.memory for d in self.problem.machine.devices} - {HOST}
+        cut = Cut(self.sizes, self.directory, CHUNK if len(own) > 1 else 0)
         for drafts in self.drafts:
             for draft in drafts:
                 for key, touched in (*draft.reads.items(), *draft.writes.items()):

@@ -72,7 +72,7 @@ class Session:
         self._garbage: list[int] = []
         # results that nobody has learned from yet: reading thousands of times out costs more than running again
         self._unlearned: deque[Result] = deque(maxlen=UNLEARNED)
-        self._lowered: deque[tuple[Graph, Plan, Lowered]] = deque()
+        self._lowered: deque[tuple[Graph, Plan | None, Lowered]] = deque()
         self._built: tuple[Graph, tuple[int, ...]] | None = None
         self._lock = threading.RLock()
         self._closed = False
@@ -269,7 +269,7 @@ class Session:
 
     def _lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
         """Steps that are known from the last time."""
-        if plan is None or not plan.is_split:
+        if not directory.parts and (plan is None or not plan.is_split):
             return lower(problem, plan, directory)
         state = state_of(problem.graph, directory)
         for graph, known, lowered in self._lowered:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manycl.analysis.shapes import Box
-from manycl.graph.graph import Rows
 from manycl.graph import pieces
+from manycl.graph.graph import Rows
 from manycl.run.coherence import Directory, Part
-from manycl.run.cut import Cut
+from manycl.run.cut import Cut, chunks
 
 N = 64
 
@@ -63,6 +63,19 @@ def test_a_rectangle_stays_one_row_of_rows() -> None:
     columns, just = pieces.of_boxes([Box(4096, 4096, 16384, 4096)])
     assert just
     assert pieces.as_rows(columns) == (Rows(4096, 4096, 16384, 4096),)
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 99), st.integers(1, 60_000), st.integers(0, 9), st.integers(1, 30), st.integers(5000, 30_000))
+def test_large_pieces_fall_into_chunks(offset: int, width: int, gap: int, rows: int, most: int) -> None:
+    row = Rows(offset, width, width + gap if rows > 1 else 0, rows)
+    if rows > 1 and gap == 0:
+        row = Rows(offset, width * rows)
+    found = chunks((row,), most)
+    size = row.offset + row.rows * max(row.pitch, row.width)
+    assert (np.sum([mask(pieces.of_rows(f), size) for f in found], axis=0) == mask(pieces.of_rows((row,)), size)).all()
+    assert all(f[0].width * f[0].rows <= 2 * most + max(4096, row.width) for f in found)
+    assert len(found) > 1 or row.width * row.rows < 2 * most or row.rows == 1
 
 
 def test_what_has_too_many_rows_counts_as_all_between() -> None:

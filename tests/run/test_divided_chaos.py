@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -48,6 +49,15 @@ kernel void count(global const int *a, global int *bins) { atomic_inc(&bins[a[ge
 kernel void part(global int *a) { a[get_global_id(0) / 2 + get_global_id(0) % 2] = 1; }
 """)
 DIVISIBLE = [name for name in PROGRAM.kernels if name != "part"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_chunks() -> Iterator[None]:
+    """Pieces fall into chunks, as large ones do where data go from device to device."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("manycl.run.lower.CHUNK", 16)
+        patch.setattr("manycl.run.cut._ALIGNED", 4)
+        yield
 
 
 def launch(name: str, keys: list[int]) -> Launch:
