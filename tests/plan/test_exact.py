@@ -171,5 +171,3 @@ def test_transfers_begin_before_what_they_are_for_could() -> None:
     )
     for name in STATIC:
         assert holds(name, p).makespan == pytest.approx(8.0)  # 5 s, 2 s for a, 1 s; b has come in between
-    engine = simulate(p, replace(planned("auto", p), moves=()))
-    assert engine.makespan == pytest.approx(10.0)  # without moves, both uploads wait for the first kernel

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 
 from manycl.errors import PolicyError
+from manycl.plan.constraint_answer import schedule_of
 from manycl.plan.constraint_model import Model
 from manycl.plan.insertion import setting
 from manycl.plan.plan import Plan
@@ -39,7 +40,9 @@ class Optimal:
             raise PolicyError("policy optimal needs OR-Tools", hint="pip install 'manycl[optimal]'") from None
         model = Model(given, warm, cp_model)
         answer = model.solve(limit, workers)
-        best = min((s for s in (warm, answer.schedule) if s is not None), key=lambda s: s.makespan)
+        best = warm
+        if answer.solver is not None and (found := schedule_of(model, answer.solver)).makespan < warm.makespan:
+            best = found
         bound = min(max(bound, answer.bound), best.makespan)
         gap = (best.makespan - bound) / max(best.makespan - problem.not_before, 1e-300)
         proven = best.makespan - bound <= model.size * model.tick

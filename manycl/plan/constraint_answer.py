@@ -1,0 +1,137 @@
+"""A solution of the constraint model as a schedule: what it decides, ordered by its ticks, timed exactly."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from manycl.machine import HOST
+from manycl.plan.constraint_model import Contents, Model
+from manycl.plan.plan import ON_HOST, Assignment, Move
+from manycl.plan.timeline import Schedule
+from manycl.plan.timing import timed
+
+
+def schedule_of(model: Model, solver: Any) -> Schedule:
+    """The solver's decisions, and when everything happens with them."""
+    on = model.on
+    where = [next((d for d, x in places.items() if x is True or solver.boolean_value(x)), ON_HOST) for places in on]
+    if model.given.contention:
+        return _Reading(model, solver, where).schedule()
+    board = model.given.board()
+    for n in sorted(range(len(where)), key=lambda n: (solver.value(model.start[n]), solver.value(model.end[n]))):
+        if on[n]:
+            board.take(n, board.fit(n, where[n]))
+    return board.schedule()
+
+
+class _Reading:
+    """The operations that a solution needs."""
+
+    def __init__(self, model: Model, solver: Any, where: list[int]) -> None:
+        self._model, self._value, self._where = model, solver, where
+        problem, placement = model.problem, model.placement
+        self._ops: list[Assignment | Move] = list(placement.what)
+        self._waits: list[list[int]] = [[] for _ in self._ops]
+        self._ticks = [(model.at(what.start), model.at(what.end)) for what in self._ops]
+        self._node = {n: list(ops) for n, ops in enumerate(placement.of) if ops}
+        self._made: dict[tuple[int, int, int, int], int] = {}  # copies, by buffer, first byte, writer, target
+        self._copies = {
+            (c.contents.buffer, c.contents.low, c.contents.writer, c.source, c.target): c
+            for c in model.copies
+            if solver.boolean_value(c.present)
+        }
+        version = problem.version
+        nodes = [n for n, on in enumerate(model.on) if on]
+        nodes.sort(key=lambda n: (solver.value(model.start[n]), solver.value(model.end[n]), n))
+        for n in nodes:
+            d = where[n]
+            a = Assignment(n, d, 0, 0.0, 0.0, version=0 if d == ON_HOST else version(n, d))
+            self._node[n] = [self._add(a, solver.value(model.start[n]), solver.value(model.end[n]))]
+        for n in nodes:
+            mine = self._waits[self._node[n][0]]
+            for p in problem.graph.predecessors[n]:
+                mine.extend(self._node[p])
+            for contents in model.needs[n]:
+                mine.extend(self._arrive(contents, where[n]))
+
+    def _add(self, what: Assignment | Move, start: int, end: int) -> int:
+        self._ops.append(what)
+        self._waits.append([])
+        self._ticks.append((start, end))
+        return len(self._ops) - 1
+
+    def _holds(self, contents: Contents, memory: int) -> bool:
+        """Whether contents are in a memory without a copy."""
+        if contents.made >= 0:
+            d = self._where[contents.made]
+            return memory == (HOST if d == ON_HOST else self._model.memory[d])
+        return memory in contents.known
+
+    def _arrive(self, contents: Contents, device: int) -> list[int]:
+        """The operations that bring contents to a device: the last of each way."""
+        memory = HOST if device == ON_HOST else self._model.memory[device]
+        if self._holds(contents, memory):
+            return self._makers(contents, memory)
+        if memory == HOST:
+            return [self._down(contents)]
+        key = (contents.buffer, contents.low, contents.writer, memory)
+        if key not in self._made:
+            before = self._makers(contents, HOST) if self._holds(contents, HOST) else [self._down(contents)]
+            self._made[key] = self._move(contents, HOST, memory, before)
+        return [self._made[key]]
+
+    def _makers(self, contents: Contents, memory: int) -> list[int]:
+        if contents.made >= 0:
+            return self._node[contents.made]
+        return list(self._model.placement.makers(contents.known[memory]))
+
+    def _down(self, contents: Contents) -> int:
+        key = (contents.buffer, contents.low, contents.writer, HOST)
+        if key not in self._made:
+            source = next(m for m in contents.at if self._holds(contents, m) and (*key[:3], m, HOST) in self._copies)
+            self._made[key] = self._move(contents, source, HOST, self._makers(contents, source))
+        return self._made[key]
+
+    def _move(self, contents: Contents, source: int, target: int, before: list[int]) -> int:
+        copy = self._copies[contents.buffer, contents.low, contents.writer, source, target]
+        move = Move(contents.buffer, contents.low, contents.high, contents.writer, source, target, copy.lane, 0.0, 0.0)
+        begin = self._value.value(copy.begin)
+        op = self._add(move, begin, begin + self._model.duration(contents, source, target))
+        self._waits[op] = list(before)
+        return op
+
+    def schedule(self) -> Schedule:
+        order = self._order()
+        kernels = [op for op in order if isinstance(self._ops[op], Assignment)]
+        moves = [op for op in order if isinstance(self._ops[op], Move)]
+        index = {op: i for i, op in enumerate((*kernels, *moves))}
+        problem = self._model.problem
+        found, moved = timed(
+            problem,
+            self._model.given.table.seconds,
+            [a for op in kernels if isinstance(a := self._ops[op], Assignment)],
+            [m for op in moves if isinstance(m := self._ops[op], Move)],
+            [[index[w] for w in self._waits[op]] for op in (*kernels, *moves)],
+        )
+        return Schedule(found, max((a.end for a in found), default=problem.not_before), moved)
+
+    def _order(self) -> list[int]:
+        """By the solver's ticks; what is equal there, by what waits for what."""
+        after: list[list[int]] = [[] for _ in self._ops]
+        pending = [0] * len(self._ops)
+        for op, before in enumerate(self._waits):
+            for w in before:
+                after[w].append(op)
+                pending[op] += 1
+        ready = [(*self._ticks[op], op) for op, count in enumerate(pending) if not count]
+        heapq.heapify(ready)
+        order: list[int] = []
+        while ready:
+            op = heapq.heappop(ready)[2]
+            order.append(op)
+            for other in after[op]:
+                pending[other] -= 1
+                if not pending[other]:
+                    heapq.heappush(ready, (*self._ticks[other], other))
+        return order
