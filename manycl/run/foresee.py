@@ -1,0 +1,55 @@
+"""What a plan with ranges would take on a simulated machine: the steps that the engine would run, by the very engine.
+
+Where a replay of the plan (``run/replay.py``) follows the moves that the planner foresaw, this moves what the regions
+of the launches say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from manycl.plan.plan import Plan
+from manycl.plan.problem import Problem
+from manycl.run.backends.sim import SimBackend
+from manycl.run.coherence import Directory
+from manycl.run.engine import execute
+from manycl.run.lower import RANGE, Lowered, lower
+from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
+
+
+class StepEstimates:
+    """The estimates of a problem for the steps of one of its plans."""
+
+    def __init__(self, problem: Problem, lowered: Lowered) -> None:
+        self._problem = problem
+        self._lowered = lowered
+
+    def launch(self, token: int, device: int) -> float:
+        """Seconds of a step; what is done beside the ranges takes the time of moving its bytes in the device's memory
+        once."""
+        step, problem = self._lowered.step(token), self._problem
+        if step.role == RANGE:
+            return problem.range_seconds(step.node, device, step.groups)
+        if not step.role:
+            return problem.estimates.launch(step.node, device)
+        where, graph = problem.machine.devices[device], self._lowered.graph
+        task = graph.nodes[token]
+        nbytes = sum(graph.buffers[key].nbytes for key in (*task.reads, *task.writes))
+        return where.launch_overhead + nbytes / where.bandwidth
+
+    def transfer(self, nbytes: int, source: int, target: int) -> float:
+        return self._problem.estimates.transfer(nbytes, source, target)
+
+
+def foresee(problem: Problem, plan: Plan) -> Trace:
+    """The trace, of kind ``simulation``. Raises PolicyError for a plan that divides a launch that cannot be."""
+    directory = Directory()
+    for key, places in problem.valid.items():
+        if places:
+            directory.valid[key] = sum(1 << memory for memory in places)
+    lowered = lower(problem, plan, directory)
+    backend = SimBackend(problem.machine, StepEstimates(problem, lowered), report_latency=problem.handover)
+    result = execute(problem, plan, backend, directory, name=plan.policy, lowering=lambda *_: lowered)
+    trace = result.trace
+    ends = [e.end for e in trace.events if isinstance(e, KernelEvent | TransferEvent | HostEvent)]
+    return replace(trace, kind="simulation", makespan=max(ends, default=0.0))

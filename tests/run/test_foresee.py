@@ -1,0 +1,79 @@
+"""Plans with ranges on a simulated machine, by the engine itself: real regions, simulated times."""
+
+from __future__ import annotations
+
+import pytest
+from test_divided_chaos import PROGRAM, launch
+
+from manycl.errors import PolicyError
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, Graph, Launch
+from manycl.machine import HOST, Device, Machine
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.splitting import Splits
+from manycl.run.foresee import foresee
+from manycl.trace import KernelEvent
+
+MACHINE = Machine(tuple(Device(f"gpu{i}", "gpu", memory=i + 1, launch_overhead=0.0, bandwidth=1e3) for i in range(2)))
+ROW = 4
+
+
+class Times:
+    """A launch takes eight seconds, a range its part of them; a transfer takes a tenth of a second."""
+
+    def launch(self, node: int, device: int) -> float:
+        return 8.0
+
+    def groups(self, node: int, device: int, count: int, of: int) -> float:
+        return 8.0 * count / of
+
+    def transfer(self, nbytes: int, source: int, target: int) -> float:
+        return 0.0 if source == target else 0.1
+
+
+def problem(*names: str) -> Problem:
+    builder = GraphBuilder()
+    a, b = builder.buffer(128, "a"), builder.buffer(128, "b")
+    for name in names:
+        builder.add(launch(name, [a, b]))
+        a, b = b, a
+    graph = builder.build()
+    valid = {key: frozenset({HOST}) for key in graph.buffers}
+    return Problem(graph, MACHINE, Times(), (1, 1), valid, handover=0.0, splits=Splits(graph))
+
+
+def halves(graph: Graph) -> Plan:
+    ranges = (Assignment(n, d, 0, 0.0, 0.0, 0, 4 * d, 4) for n in range(len(graph)) for d in range(2))
+    return Plan(tuple(ranges), "halves", ("gpu0", "gpu1"), 0.0)
+
+
+def test_a_stencil_waits_for_its_halos_only() -> None:
+    p = problem("stencil", "stencil", "stencil")
+    trace = foresee(p, halves(p.graph))
+    assert trace.kind == "simulation"
+    kernels = sorted((e.node, e.device, e.first, e.groups, e.end - e.start) for e in trace.kernels())
+    assert kernels == [(n, f"gpu{d}", 4 * d, 4, 4.0) for n in range(3) for d in range(2)]
+    between = [e for e in trace.transfers() if e.start >= 4.0 and e.source != "host"]
+    assert [e.nbytes for e in between] == 4 * [ROW]
+    # three kernels of four seconds; before each, at most a few transfers of a tenth
+    assert 12.0 < trace.makespan < 13.5
+
+
+def test_atomics_are_merged_where_the_first_range_ran() -> None:
+    p = problem("count")
+    trace = foresee(p, halves(p.graph))
+    roles = [(e.role, e.device, e.method) for e in trace.events if isinstance(e, KernelEvent)]
+    method = "difference add"
+    assert sorted(r for r in roles if r[0] == "range") == [("range", f"gpu{d}", method) for d in range(2)]
+    assert [r for r in roles if r[0] == "merge"] == [("merge", "gpu0", method)]
+
+
+def test_what_cannot_be_split_is_refused() -> None:
+    builder = GraphBuilder()
+    key = builder.buffer(256)
+    facts = PROGRAM.kernels["part"]
+    builder.add(Launch("part", PROGRAM, facts, (32,), (4,), (BufferArg(key),), (), (key,)))
+    graph = builder.build()
+    with pytest.raises(PolicyError, match="part cannot be split"):
+        foresee(Problem(graph, MACHINE, Times(), (1, 1)), halves(graph))
