@@ -36,7 +36,9 @@ STEEPEST = 4.0
 """How much more or less than the mean group a group at the end of a range is believed to cost."""
 MOST_JITTER = 0.05
 """How wide the dead band gets at most where times change by themselves: a load that drifts must still be followed."""
-ROUGH, LEAST_TRUST = 0.1, 0.3
+SURPRISES = 3
+"""Executions of which the one with the least surprise tells how much times change by themselves."""
+ROUGH, LEAST_TRUST = 0.07, 0.2
 """Jitter at which half of a measurement is believed (as a logarithm), and what is believed of one at least."""
 MOST_PATIENT = 4.0
 """How much wider the dead band gets when moves bring nothing."""
@@ -64,7 +66,7 @@ class Granularity:
     estimated); ``ends``: what a group costs at the first and last group of the range, over ``each``. ``seconds`` and
     ``before``: the last execution's accepted times (empty: there was none) and shares. ``inverse``, ``residual``:
     Broyden's, over all devices. ``least``: groups below which a device gets none. ``unrest``: how far, as a part of
-    them, times have been from what was foreseen; ``jitter``: the same where nothing had changed. ``doubted``: devices
+    them, times have been from what was foreseen; ``surprises``: the same of the last executions. ``doubted``: devices
     whose last measurement was refused. ``stubborn``: devices that got much less to do and took as long. ``pending``: a
     small gain was foreseen and waits to be confirmed. ``vain``: moves in a row that made nothing better.
     """
@@ -81,7 +83,7 @@ class Granularity:
     inverse: tuple[Floats, ...] = ()
     residual: Floats = ()
     unrest: float = 0.0
-    jitter: float = 0.0
+    surprises: Floats = ()
     tried: tuple[Tried, ...] = ()
     doubted: tuple[int, ...] = ()
     stubborn: tuple[int, ...] = ()
@@ -92,6 +94,11 @@ class Granularity:
     @property
     def groups(self) -> int:
         return sum(self.shares)
+
+    @property
+    def jitter(self) -> float:
+        """How far times are from what is foreseen, again and again: the part of them that nothing explains."""
+        return min(self.surprises) if len(self.surprises) == SURPRISES else 0.0
 
     def foreseen(self, device: int, groups: int) -> float:
         """Seconds that so many groups would take on a device, with its range grown or shrunk at both ends alike."""
@@ -233,7 +240,7 @@ def _learned(g: Granularity, measured: Sequence[float], used: Sequence[int]) -> 
         stubborn=tuple(stubborn),
         executions=g.executions + 1,
         unrest=max(surprise, still, DECAY * g.unrest),
-        jitter=0.7 * g.jitter + 0.3 * still if still else g.jitter,
+        surprises=(*g.surprises, max(surprise, still))[-SURPRISES:] if g.seconds else (),
     )
 
 

@@ -27,6 +27,8 @@ Say = Callable[[str], None]
 CLOSE = 1.03
 STEPS = (0.03, 0.08)
 """By which parts of a device's work-groups the neighbours of a split differ from it."""
+FAR_BEHIND = 2.0
+"""How many times the shortest a division takes that is measured once only."""
 DRIFT_FROM = 2
 """The drifting load counts from the third repetition on."""
 
@@ -77,10 +79,14 @@ class Bench:
         return PreparedGraph(self.queue.session, self.graph, policy, queues={}, options=options)
 
     def in_turns(self, splits: Sequence[Mapping[int, Ranges]], turns: int) -> list[float]:
-        """Median seconds of each division; data are where it needs them when time is taken."""
+        """Median seconds of each division; data are where it needs them when time is taken. What is far behind after
+        the first turn is not run again."""
         taken: list[list[float]] = [[] for _ in splits]
-        for _ in range(turns):
+        for turn in range(turns):
+            least = min((found[0] for found in taken if found), default=float("inf"))
             for found, ranges in zip(taken, splits, strict=True):
+                if turn and found[0] > FAR_BEHIND * least:
+                    continue
                 prepared = self.fixed(ranges)
                 prepared.run()
                 found.append(busy(prepared.run(), len(self.queue.devices)))
