@@ -14,6 +14,7 @@ from manycl.errors import LaunchError, SourceError
 from manycl.graph import pieces
 from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.graph.known import known_launch
+from manycl.graph.work_groups import with_work_groups
 from manycl.plan.split import Slice, Split
 
 if TYPE_CHECKING:  # they import islpy
@@ -71,6 +72,7 @@ def split_of(launch: Launch, sizes: Mapping[int, int]) -> Split | str:
     """How a launch may be split best, or why it cannot. ``sizes``: bytes of its buffers by key."""
     if launch.versions:
         return "it has several versions"
+    launch = with_work_groups(launch)
     if launch.local_size is None:
         return "its work-groups are chosen by the driver"
     try:

@@ -31,6 +31,7 @@ from manycl.graph import pieces
 from manycl.graph.graph import Argument, BufferArg, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.pieces import Bytes
+from manycl.graph.work_groups import with_work_groups
 
 if TYPE_CHECKING:  # it imports islpy
     from manycl.analysis.launched import LaunchFacts
@@ -95,7 +96,7 @@ class Divided:
     """See :func:`divide`."""
 
     def __init__(self, launch: Launch, dimension: int, sizes: Mapping[int, int]) -> None:
-        self.launch = launch
+        self.launch = launch = with_work_groups(launch)
         self.dimension = dimension
         self.sizes = sizes
         if launch.versions:

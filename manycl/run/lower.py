@@ -331,7 +331,6 @@ class _Lowering:
         """Two copies of undefined contents differ: what is compared gets contents."""
         low, high = pieces.without(self.whole(key), self.defined[key])
         if len(low) > _MOST_GAPS:
-            low, high = low[:1], high[-1:]
             raise PolicyError(
                 f"{divided.launch.name} cannot be split: {len(low)} parts of what it writes are undefined"
             )

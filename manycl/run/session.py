@@ -94,7 +94,7 @@ class Session:
                 self.backend.close()
                 if self.store is not None:
                     self.store.save(self.history)
-                for key in list(self.directory.valid):
+                for key in (*self.directory.valid, *self.directory.parts):
                     self.memory.release(key)
 
     # buffers

@@ -43,15 +43,17 @@ kernel void scatter_all(global const int *to, global float *x, global float *y) 
 kernel void shift(global float *x) { x[get_global_id(0)] = x[get_global_id(0) + 1]; }
 """
 PROGRAM = parse_program(SOURCE)
+GROUPED = parse_program("kernel void grouped(global float *x) { x[get_global_id(0)] = get_local_size(0); }")
 ROW, AREA = 4 * N, 4 * N * N
 
 
 def launch(name: str, size: tuple[int, ...], local: tuple[int, ...] | None, *args: object) -> Launch:
-    facts = PROGRAM.kernels[name]
+    program = GROUPED if name == "grouped" else PROGRAM
+    facts = program.kernels[name]
     given = tuple(BufferArg(a) if isinstance(a, int) else np.int32(int(str(a))).tobytes() for a in args)
     of = {a.key: facts.arguments[i] for i, a in enumerate(given) if isinstance(a, BufferArg)}
     reads = tuple(k for k, f in of.items() if f.reads)
-    return Launch(name, PROGRAM, facts, size, local, given, reads, tuple(k for k, f in of.items() if f.writes))
+    return Launch(name, program, facts, size, local, given, reads, tuple(k for k, f in of.items() if f.writes))
 
 
 def annotated(given: Launch) -> Launch:
@@ -87,6 +89,12 @@ def test_what_is_read_and_written_moves_with_its_groups() -> None:
     assert split_of(TWICE, {0: AREA}) == Split(0, 256, {0: Slice(64)})
 
 
+@pytest.mark.parametrize(("items", "groups"), [(4096, 16), (48, 3), (8, "it has one work-group")])
+def test_work_groups_that_the_kernel_cannot_tell_are_chosen(items: int, groups: int | str) -> None:
+    found = split_of(launch("twice", (items,), None, 0), {0: 4 * items})
+    assert (found.groups if isinstance(found, Split) else found) == groups
+
+
 def test_atomics_and_what_nobody_knows_are_merged() -> None:
     histogram = launch("histogram", (1024,), (64,), 0, 1)
     assert split_of(histogram, {0: 1024, 1: 64}) == Split(0, 16, {0: Slice(64, 64)}, "difference")
@@ -102,7 +110,8 @@ def test_atomics_and_what_nobody_knows_are_merged() -> None:
         (launch("shift", (64,), (16,), 0), "x: line 23 reads elements that line 23 writes of other groups"),
         (launch("scatter", (64,), (16,), 0, 1), "x: line 17 writes elements that other groups write too"),
         (launch("twice", (64,), (64,), 0), "it has one work-group"),
-        (launch("twice", (64,), None, 0), "its work-groups are chosen by the driver"),
+        (launch("twice", (63,), None, 0), "its work-groups are chosen by the driver"),
+        (launch("grouped", (64,), None, 0), "its work-groups are chosen by the driver"),
     ],
 )
 def test_why_not(given: Launch, why: str) -> None:

@@ -356,6 +356,19 @@ def test_a_prepared_graph_in_ranges_is_played() -> None:
         assert result.policy == "prepared"
 
 
+def test_work_groups_that_are_left_to_the_driver(queue: mc.Queue) -> None:
+    program = mc.Program(
+        "kernel void square(global const int *a, global int *b) { int i = get_global_id(0); b[i] = a[i] * a[i]; }"
+    )
+    a, b = queue.array(np.arange(1000, dtype=np.int32)), queue.empty(1000, np.int32)
+    program.square(queue, (992,), None, a, b)
+    graph = queue.take()
+    halves = [Assignment(0, d, 0, 0.0, 0.0, 0, 20 * d, 20 - 9 * d) for d in range(2)]
+    result = queue.session.run(graph, Plan(tuple(halves), "by hand", queue.devices, 0.0))
+    assert [(m.step.first, m.step.groups) for m in result.ranges(0)] == [(0, 20), (20, 11)]
+    assert (b.get()[:992] == np.arange(992) ** 2).all()
+
+
 def test_static_policies_split_real_launches() -> None:
     """With two equal devices and a kernel that takes long, mkmd and balance divide it; results stay the same."""
     with mc.Queue("cpu/2#0-1") as queue:
