@@ -13,11 +13,11 @@ from split_cases import GROUPS, Affine, split_problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import BufferArg, Launch
+from manycl.graph.graph import BufferArg, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.families import families
 from manycl.plan.plan import Plan
-from manycl.plan.policies.adaptive import Adaptive
+from manycl.plan.policies.adaptive import Adaptive, divided
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
@@ -185,3 +185,47 @@ def test_plans_are_valid_whatever_is_measured(p: Problem, data: st.DataObject) -
                 assert ends[0][0] == 0
                 assert ends[-1][1] == GROUPS
                 assert all(a[1] == b[0] for a, b in pairwise(ends))
+
+
+def test_what_moves_in_every_repetition_counts() -> None:
+    """A host function reads the result each time: the GPU, three times as fast, is worth less than that."""
+    builder = GraphBuilder()
+    a, b = builder.buffer(ROWS * ROW, "a"), builder.buffer(ROWS * ROW, "b")
+    args = (BufferArg(a), BufferArg(b))
+    builder.add(Launch("map", PROGRAM, FACTS, (16 * ROWS,), (16,), args, (a,), (b,)))
+    builder.add(HostTask("look", print, (), (b,), ()))
+    where = Machine((Device("cpu0", "cpu"), Device("gpu1", "gpu", memory=1)))
+    p = problem(builder.build(), (0.3, 0.1), where, valid={a: frozenset({HOST})}, handover=1e-4)
+    row = Slice(ROW)
+    splits = {0: Split(0, ROWS, {a: row, b: row})}
+    per_byte = 0.2 / (ROWS * ROW)  # all of b takes 0.2 s
+    p = replace(p, estimates=Affine([(0.3, 0.1), (0.0, 0.0)], 0.0, per_byte), splits=splits)
+
+    def real(turn: int, node: int, device: int, first: int, count: int) -> float:
+        return (0.3, 0.1)[device] * count / ROWS
+
+    found = list(islice(repetitions(p, Adaptive(), real), 6))
+    best = min(list(islice(repetitions(p, Given(n), real), 3))[-1].trace.makespan for n in range(10, ROWS, 10))
+    assert found[-1].trace.makespan <= 1.03 * best
+    cpu = next(n for d, _, n in ranges(found[-1].plan, 0) if d == 0)
+    assert cpu == pytest.approx(ROWS / 2, abs=8)  # 0.3 x = (0.1 + 0.2) (1 - x)
+
+
+class Given:
+    """So many groups on the first device, the others on the second."""
+
+    def __init__(self, groups: int) -> None:
+        self.groups = groups
+
+    def plan(self, problem: Problem) -> Plan:
+        return divided(problem, {0: [(0, 0, self.groups), (1, self.groups, ROWS - self.groups)]}, "given")
+
+
+def test_merging_counts_when_a_division_is_judged() -> None:
+    p = jacobi()
+    a, b = p.graph.buffers
+    merged = Split(0, ROWS, {a: Slice(ROW)}, "kernel", (0.02,) * 3)
+    assert plan_with("adaptive", replace(p, splits={0: merged})).is_split  # 1/6 s together, 0.04 s for merging
+    merged = Split(0, ROWS, {a: Slice(ROW)}, "kernel", (0.2,) * 3)
+    assert not plan_with("adaptive", replace(p, splits={0: merged})).is_split
+    assert b in p.graph.nodes[0].writes

@@ -197,9 +197,22 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options) ->
     total = [e + b for e, b in zip(each, beside, strict=True)]
     least = max(options.least, -(-groups // MOST_CHUNKS))
     g = start(groups, once, total, method=options.method, least=least, uniform=options.uniform, dead_band=options.band)
-    overhead = problem.handover * len(family.members)
+    overhead = problem.handover * len(family.members) + _merging(problem, family, devices)
     course = _Course(family, devices, g, beside, overhead, warm=options.uniform)
     return course if options.uniform else course.judged()
+
+
+def _merging(problem: Problem, family: Family, devices: Sequence[int]) -> float:
+    """Seconds that it takes to bring partial results together, and to make one of them."""
+    seconds = 0.0
+    for m in family.members:
+        if problem.splits[m.node].merge != "none" and len(devices) > 1:
+            seconds += min(problem.merge_seconds(m.node, d, len(devices) - 1) for d in devices)
+            memories = {problem.machine.devices[d].memory for d in devices} - {HOST}
+            for key in problem.graph.nodes[m.node].writes:
+                nbytes = problem.graph.buffers[key].nbytes
+                seconds += sum(problem.estimates.transfer(nbytes, memory, HOST) for memory in memories)
+    return seconds
 
 
 def _beside(problem: Problem, family: Family, devices: Sequence[int]) -> tuple[float, ...]:
