@@ -39,6 +39,8 @@ def answer(capsys: pytest.CaptureFixture[str], command: str, *words: str) -> Any
 def said(capsys: pytest.CaptureFixture[str], command: str, *words: str) -> list[str]:
     found = answer(capsys, command, *words)["estimates"]
     assert all(e["low"] <= e["seconds"] <= e["high"] for e in found)
+    for e in found:  # what was measured says how far off it is; a guess was never compared
+        assert (e["error_percent"] is not None) == (e["samples"] > 1) == (e["source"] == "measured")
     return sorted({e["source"].partition(" (")[0] for e in found})
 
 
