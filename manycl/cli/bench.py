@@ -14,24 +14,26 @@ from manycl.cli import options
 from manycl.errors import ManyclError
 
 HELP = (
-    "repeat a paper's experiments: pyschedcl (on the devices that are here), mkmd (on its machine, simulated), "
-    "libsplit (on its machines, simulated, or on the devices of --devices)"
+    "repeat a paper's experiments: pyschedcl (on the devices that are here), mkmd and repara (on their machines, "
+    "simulated), libsplit (on its machines, simulated, or on the devices of --devices)"
 )
 _EPILOG = """\
 examples:
   manycl bench pyschedcl --devices cpu/2 --quick
   manycl bench pyschedcl --output results       writes figures.json, figures.png and a Gantt chart per policy
   manycl bench mkmd --output docs/results       writes mkmd.json, mkmd.md and pictures
+  manycl bench repara --output docs/results     writes repara.json, repara.md and a picture
   manycl bench libsplit --output docs/results   writes libsplit.json, libsplit.md and pictures
   manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices
 options for mkmd: --repeats (of planning), --quick (without the comparison with the optimum), --output, --json
+options for repara: --quick (one size of each benchmark, short searches), --output, --json
 options for libsplit: --devices, --applications, --repeats (repetitions), --quick (small sizes), --output, --json
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("experiment", choices=["pyschedcl", "mkmd", "libsplit"], help="which paper")
+    parser.add_argument("experiment", choices=["pyschedcl", "mkmd", "repara", "libsplit"], help="which paper")
     options.add_devices(parser)
     parser.add_argument("--heads", metavar="N,…", help="heads of experiment 1 (default 1,2,4,8,10,16)")
     parser.add_argument("--queue-betas", metavar="N,…", help="beta of experiment 1 (default 256)")
@@ -52,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
         raise ManyclError(f"--applications is not for bench {args.experiment}")
     if args.repeats is not None and args.repeats < 1:
         raise ManyclError(f"--repeats {args.repeats}: expected at least 1")
-    return {"mkmd": _mkmd, "libsplit": _libsplit, "pyschedcl": _pyschedcl}[args.experiment](args)
+    chosen = {"mkmd": _mkmd, "repara": _repara, "libsplit": _libsplit, "pyschedcl": _pyschedcl}
+    return chosen[args.experiment](args)
 
 
 def _refuse(args: argparse.Namespace, names: Sequence[str], why: str) -> None:
@@ -138,6 +141,25 @@ def _mkmd(args: argparse.Namespace) -> int:
         _table(shown, "MKMD's equations: speed-ups over in order; busy and planned: balance")
         for key, value in figures["summary"].items():
             print(f"{key}: {'-' if value is None else f'{value:.3f}'}")
+    return 0
+
+
+def _repara(args: argparse.Namespace) -> int:
+    from manycl.bench import repara, repara_report
+
+    names = ("devices", "heads", "queue_betas", "betas", "most_heads", "queues", "repeats")
+    _refuse(args, names, "which runs on a simulated machine")
+    settings = repara.Settings(sample=30, time_limit=0.2, sizes=1) if args.quick else repara.Settings()
+    figures = repara.run(settings, (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr)))
+    if args.output:
+        repara_report.write(figures, Path(args.output))
+    if args.json:
+        print(json.dumps(figures))
+        return 0
+    shown = ("benchmark", "size", "ms", "best_ms", "balance_ms", "percent_of_best", "percentile", "plans_run")
+    _table([{k: r[k] for k in shown} for r in figures["results"]], "REPARA's benchmarks: the plan that repara chose")
+    for key, value in figures["summary"].items():
+        print(f"{key}: {value:.3f}")
     return 0
 
 

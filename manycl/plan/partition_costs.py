@@ -14,7 +14,7 @@ from manycl.graph.graph import HostTask
 from manycl.machine import HOST
 from manycl.plan.execution_units import RATES, Part, Way, execution_units, ways
 from manycl.plan.plan import ON_HOST
-from manycl.plan.problem import Problem
+from manycl.plan.problem import Problem, contents_needed
 from manycl.plan.segments import Segments
 
 AT_HOST = 1
@@ -89,13 +89,20 @@ class Costs:
         for node, task in enumerate(graph.nodes):
             if node in self.end:
                 continue
-            for key in dict.fromkeys((*task.reads, *task.writes)):
+            for key in self._may_need(node):
                 p = self.index[key]
                 by = writer[node, p] = last.get(p, -1)
                 readers[by, p] = readers.get((by, p), 0) + 1
             for key in task.writes:
                 last[self.index[key]] = node
         return writer, readers
+
+    def _may_need(self, node: int) -> tuple[int, ...]:
+        """The buffers whose contents a node must find, in one of its ways or another."""
+        task, split = self.problem.graph.nodes[node], self.problem.splits.get(node)
+        if split is not None and split.merge != "none":
+            return tuple(dict.fromkeys((*task.reads, *task.writes)))
+        return contents_needed(task)
 
     def alone(self, node: int, parameter: int) -> bool:
         """Whether no other node finds the same contents in a parameter, and so could have them moved."""
@@ -130,14 +137,15 @@ class Costs:
         seconds = 0.0 if host else problem.range_seconds(node, device, groups)
         inputs: list[Input] = []
         sends = sure = 0.0
-        for key, low, high in problem.regions(node, first, groups):
+        for key, low, high in problem.needs(node, first, groups):
             p = self.index[key]
             bring = transfer(high - low, HOST, memory)
-            inputs.append(Input(p, bring, key not in sliced))
+            inputs.append(Input(p, bring, not groups or key not in sliced))
             untouched = self.writer[node, p] == -1 and self.location[p] == AT_HOST and self.alone(node, p)
             if untouched and (not groups or key in sliced):
                 sure += bring
-            if groups and key in task.writes and key in sliced:
+        for key, low, high in problem.regions(node, first, groups) if groups else ():
+            if key in task.writes and key in sliced:
                 sends += transfer(high - low, memory, HOST)
         device = self.host if device == ON_HOST else device
         return Step(device, 1 << memory, seconds, tuple(inputs), sends, seconds + sends + sure)

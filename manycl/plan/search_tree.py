@@ -55,6 +55,7 @@ class Tree:
         self.left = sum(s == WAITING for s in self.status)
         self.load = sum(w * f for w, f in zip(bounds.weights, self.free, strict=True))
         self.load += sum(least for n, least in enumerate(bounds.least) if self.status[n] == WAITING)
+        self.final = 0.0  # seconds of the final transfers of what is placed
         self.path: list[tuple[int, int, int]] = []
 
     @property
@@ -75,6 +76,9 @@ class Tree:
     def _of_choice(self, node: int, c: int, left: int, limit: float, found: list[Child]) -> None:
         choice, bounds = self._costs.choices[node][c], self._bounds
         load = self.load
+        final = self.final + bounds.final[node][c]
+        if node == bounds.last:
+            final = 0.0
         if self.status[node] == WAITING:
             load += bounds.load[node][c] - bounds.least[node]
             if load >= limit:
@@ -87,7 +91,7 @@ class Tree:
             end = self.end(node, step)
             bound = load + bounds.weights[step.device] * (end - self.free[step.device] - step.sure)
             last = max(self.ended[node], end)
-            bound = max(bound, last + bounds.after(node, choice.holds))
+            bound = max(bound, last + bounds.after(node, choice.holds) + final)
             if bound < limit:
                 found.append(Child(bound, end, node, c, part))
 
@@ -99,7 +103,9 @@ class Tree:
     def bound(self) -> float:
         """No plan below this node is shorter."""
         bounds, free, ready = self._bounds, self.free, self.ready
-        bound = max(max(free), self.load)
+        if self.status[bounds.last] == DONE and bounds.last >= 0:
+            return max(free)
+        bound = max(free)
         least_free = min(free[:-1], default=free[-1])
         for node, status in enumerate(self.status):
             if status == WAITING:
@@ -110,7 +116,7 @@ class Tree:
                 if left >> part & 1:
                     end = max(free[step.device], ready[node]) + step.sure
                     bound = max(bound, end + bounds.after(node, choice.holds))
-        return bound
+        return max(bound + self.final, self.load)
 
     def key(self) -> tuple[object, ...]:
         """What is placed, and where all parameters are."""
@@ -141,6 +147,8 @@ class Tree:
         self.load += bounds.weights[step.device] * (end - free - step.sure)
         self.free[step.device] = end
         self.ended[node] = max(ended, end)
+        final = self.final
+        self.final += bounds.final[node][c] if begun is None else 0.0
         if not left:
             written = self._costs.writes[node]
             changed = [(p, w) for p, w in changed if p not in written] + [(p, choice.holds) for p in written]
@@ -158,6 +166,7 @@ class Tree:
 
         def back() -> None:
             self.path.pop()
+            self.final = final
             self.free[step.device], self.load, self.ended[node], self.status[node] = free, load, ended, status
             for p, where in before:
                 self.location[p] = where

@@ -15,7 +15,7 @@ from split_cases import GROUPS, ROW, Affine, rows, split_problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import HostTask
+from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.execution_units import Part, Unit, execution_units, ways
 from manycl.plan.plan import Plan
@@ -38,7 +38,8 @@ class Everything:
         self.done: dict[int, float] = {}
         self.devices: dict[int, float] = {}
         where = {k: set(m) for k, m in p.valid.items() if m}
-        self.go(where, {}, {})
+        if all(any(True for _ in self.ways(n)) for n in range(len(p.graph))):
+            self.go(where, {}, {})
 
     def memory(self, device: int) -> int:
         return HOST if device < 0 else self.p.machine.devices[device].memory
@@ -50,10 +51,19 @@ class Everything:
             yield [(-1, 0, 0)]
             return
         able = [d for d in p.preferred(node) if p.estimates.launch(node, d) < math.inf]
-        yield from ([(d, 0, 0)] for d in able if p.fits(node, d))
+        whole = [[(d, 0, 0)] for d in able if p.fits(node, d)]
+        yield from whole
         if node not in p.splits:
             return
-        n = min(self.rates, p.splits[node].groups)
+        rates, found = self.rates, list(self.divided(node, able, self.rates))
+        while not whole and not found and rates < p.splits[node].groups:
+            rates *= 2
+            found = list(self.divided(node, able, rates))
+        yield from found
+
+    def divided(self, node: int, able: list[int], rates: int) -> Iterator[list[tuple[int, int, int]]]:
+        p = self.p
+        n = min(rates, p.splits[node].groups)
         cut = [p.splits[node].groups * i // n for i in range(n + 1)]
         for shares in product(range(n + 1), repeat=len(able)):
             used = [(d, s) for d, s in zip(able, shares, strict=True) if s]
@@ -109,6 +119,7 @@ class Everything:
         sliced = p.splits[node].slices if groups else {}
         now = {k: set(m) for k, m in where.items()}
         seconds = 0.0
+        gone = () if isinstance(task, HostTask) or (groups and p.splits[node].merge != "none") else task.overwrites
         for key in dict.fromkeys((*task.reads, *task.writes)):
             size = p.graph.buffers[key].nbytes
             part_of = size
@@ -117,7 +128,7 @@ class Everything:
                 part_of = high - low
                 if key in task.writes:
                     seconds += transfer(part_of, memory, HOST)  # a partial result
-            if key not in where or memory in where[key]:
+            if key not in where or memory in where[key] or (key in gone and key not in task.reads):
                 continue
             if HOST not in where[key]:
                 seconds += min(transfer(size, m, HOST) for m in where[key])
@@ -154,6 +165,9 @@ def small_problems(draw: st.DrawFn) -> tuple[Problem, int]:
     """Few enough partitions for the whole tree, and the rates; memories that hold everything or less."""
     p = draw(split_problems(most=3, devices=3))
     few = dict(list(p.splits.items())[:2])
+    for n, task in enumerate(p.graph.nodes):
+        if n not in few and isinstance(task, Launch) and draw(st.booleans()):
+            task.overwrites = tuple(k for k in task.writes if k not in task.reads)
     room = draw(st.sampled_from([1 << 20, 1 << 20, (GROUPS + 2) * ROW * 2]))
     where = replace(
         p.machine,
