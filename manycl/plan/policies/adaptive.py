@@ -94,10 +94,11 @@ class Adaptive:
         options = _options(problem)
         table = look_up(problem)
         names = _names(problem.graph)
+        where = tuple(d.name for d in problem.machine.devices)
         ranges: dict[int, Ranges] = {}
         planned: dict[Hashable, tuple[int, ...]] = {}
         for family in families(problem):
-            key = tuple(names[m.node] for m in family.members)
+            key = (where, options, *(names[m.node] for m in family.members))
             course = self._courses.get(key)
             if course is None or course.granularity.groups != family.leader.groups:
                 course = _begin(problem, table, family, options)
