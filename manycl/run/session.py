@@ -301,7 +301,7 @@ class Session:
             elif isinstance(task, Launch):
                 wanted.setdefault(a.device, []).append(task)
         for device, launches in wanted.items():
-            programs.build([n.program for n in launches], [device])
+            programs.build({id(n.program): n.program for n in launches}.values(), [device])
             for launch in launches:
                 programs.kernel(launch.program, launch.kernel.name, device)
         self._built = (lowered.graph, tuple(wanted))
