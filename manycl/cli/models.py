@@ -57,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([e.to_dict() for e in found]))
     elif not found:
-        print(f"nothing is known{f' of {args.kernel}' if args.kernel else ''} ({store.path})", file=sys.stderr)
+        what = f" of {args.kernel}" if args.kernel else ""
+        print(f"nothing is known{what} ({store.path}); manycl profile measures, manycl run learns", file=sys.stderr)
     elif args.action == "list":
         _list(found)
     else:

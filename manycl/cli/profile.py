@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
         found = variations(lambda p: load_application(args.application, p, kernel_folders=args.kernels), given)
     machine, _ = open_devices(args.devices if args.devices is not None else flags.devices())
     with Progress(len(found) * len(machine.devices), delay=0.5) as progress:
-        steps = list(profile(found, args.devices, args.budget, progress.update))
+        left = max(0.0, args.budget - (time.monotonic() - begin))
+        steps = list(profile(found, args.devices, left, progress.update))
     seconds = time.monotonic() - begin
     if args.json:
         record = [

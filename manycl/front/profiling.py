@@ -40,7 +40,7 @@ Load = Callable[[Parameters], Application]
 class Step:
     """One application, with some values of its symbols, on one device. ``outcome``: ``measured``, ``known`` (measured
     before), ``left out`` (no time) or what went wrong. ``runs`` and ``seconds`` it took. ``version``: of its kernels
-    that have several, in the order in which the device prefers them."""
+    that have several, in the order in which the device prefers them. ``first``: seconds of the first of the runs."""
 
     parameters: Parameters
     device: str
@@ -48,6 +48,7 @@ class Step:
     runs: int = 0
     seconds: float = 0.0
     version: int = 0
+    first: float = 0.0
 
 
 def variations(load: Load, given: Parameters) -> list[tuple[Parameters, Application]]:
@@ -108,10 +109,10 @@ def profile(
     """Measure what is missing, largest first wanted, within ``budget`` seconds: yields what was done.
 
     The sizes that were asked for come first. A run that would take longer than what is left, as far as the models know,
-    is left out.
+    is left out; a first run, which builds kernels, is taken to need as long as the last one did.
     """
     begin = time.monotonic()
-    done = 0
+    done, first = 0, 0.0
     for parameters, application in found:
         if time.monotonic() - begin >= budget:
             yield Step(parameters, "all devices", "left out")
@@ -119,7 +120,9 @@ def profile(
         with Runner(application, devices) as runner:
             for device in range(len(runner.session.machine.devices)):
                 for edition, graph in enumerate(_editions(application.graph, runner.session.machine.devices[device])):
-                    yield _on_device(runner, graph, parameters, device, edition, begin + budget)
+                    step = _on_device(runner, graph, parameters, device, edition, begin + budget, first)
+                    first = step.first or first
+                    yield step
                 done += 1
                 progress(done)
 
@@ -143,10 +146,12 @@ def _editions(graph: Graph, device: Device) -> list[Graph]:
     return out or [graph]
 
 
-def _on_device(runner: Runner, graph: Graph, parameters: Parameters, device: int, edition: int, end: float) -> Step:
+def _on_device(
+    runner: Runner, graph: Graph, parameters: Parameters, device: int, edition: int, end: float, building: float
+) -> Step:
     session = runner.session
     name = session.machine.devices[device].name
-    begin, runs = time.monotonic(), 0
+    begin, runs, first = time.monotonic(), 0, 0.0
     problem = session.problem(graph)
     missing = RUNS - _known(session, problem, device)
     if missing <= 0:
@@ -154,18 +159,20 @@ def _on_device(runner: Runner, graph: Graph, parameters: Parameters, device: int
     try:
         plan = _all_on(problem, device)
         for _ in range(missing):
-            if time.monotonic() + _expected(problem, plan) > end:
+            start = time.monotonic()
+            if start + max(_expected(problem, plan), 0.0 if runs else building) > end:
                 break
             runner.reset()
             session.run(graph, plan)
+            first = first or time.monotonic() - start
             runs += 1
             problem = session.problem(graph)  # learns from the run
     except ManyclError as error:
         # where one version cannot run, others may
         outcome = f"{'failed' if not edition else 'cannot run'}: {error.message}"
-        return Step(parameters, name, outcome, runs, time.monotonic() - begin, edition)
+        return Step(parameters, name, outcome, runs, time.monotonic() - begin, edition, first)
     outcome = "measured" if runs == missing else "left out" if not runs else f"measured {runs} of {missing} times"
-    return Step(parameters, name, outcome, runs, time.monotonic() - begin, edition)
+    return Step(parameters, name, outcome, runs, time.monotonic() - begin, edition, first)
 
 
 def _known(session: Session, problem: Problem, device: int) -> int:
