@@ -36,7 +36,7 @@ kernel void stencil(global const float *a, global float *b, int n) {
         b[j * n + i] = 0.25f * (a[j * n + i - 1] + a[j * n + i + 1] + a[(j - 1) * n + i] + a[(j + 1) * n + i]);
 }
 """
-ITEMS, ROUNDS = 1 << 16, 20_000
+ITEMS, ROUNDS = 1 << 16, 5_000
 SIDE, STEPS = 512, 50
 
 
