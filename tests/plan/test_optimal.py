@@ -18,6 +18,8 @@ from split_cases import split_problems
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST
+from manycl.plan.insertion import setting
+from manycl.plan.plan import Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.verify import verify
 from manycl.run.simulate import plan_with, simulate
@@ -77,7 +79,7 @@ def test_as_short_as_trying_everything(case: tuple[list[list[int]], dict[tuple[i
     assert plan.makespan == pytest.approx(shortest(*case), rel=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(p=st.one_of(problems(), split_problems(whole=True)))
 def test_nothing_that_the_engine_does_is_shorter(p: Problem) -> None:
     """Judged by the simulated engine, which knows nothing of the model, by itself and along other plans."""
@@ -188,6 +190,14 @@ def test_the_bound_of_what_is_left_is_one_too(p: Problem, when: float) -> None:
     for name in ("auto", "cpop", "mkmd_coarse", "balance"):
         assert plan_with(name, rest).makespan >= plan.details["bound"] * (1 - 1e-9)
     assert plan.makespan <= plan_with("portfolio", rest).makespan * (1 + 1e-12)
+
+
+def test_what_is_fixed_counts_as_it_was() -> None:
+    """The first kernel took 1 s, not 5."""
+    p = problem(chains(1, 2), [5.0, 7.0])
+    later = replace(p, fixed=(Assignment(0, 0, 0, 0.0, 1.0),), not_before=1.0)
+    assert setting(later, "optimal").bound() == 6.0
+    assert plan_with("optimal", replace(later, options=ONE)).makespan == pytest.approx(6.0)
 
 
 def test_transfers_of_a_device_wait_for_each_other() -> None:
