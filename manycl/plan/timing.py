@@ -3,7 +3,7 @@
 The machine's rules, which the simulator has too (``run/backends/sim.py``, ``run/replay.py``): a queue performs one
 command at a time, in order; a command starts once all it waits for has ended, ``handover`` seconds later where another
 device or the host has ended it; kernels in different queues of a device slow each other down as soon as their shares of
-it add up to more than 1.
+it add up to more than 1; transfers at the same time slow each other down as the estimates say, if they do.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ def timed(
         ],
         [m._replace(start=start, end=end) for m, (start, end) in zip(moves, times[base:], strict=True)],
     )
+
+
+def contended(problem: Problem) -> bool:
+    """Whether the estimates say that transfers can slow each other down (``model/transfer.py``)."""
+    return bool(getattr(problem.estimates, "contended", False))
 
 
 def waits(problem: Problem, assignments: Sequence[Assignment], moves: Sequence[Move]) -> list[list[int]]:
@@ -121,6 +126,11 @@ class _Clockwork:
         # what runs, by device: token -> (seconds left when alone, since when)
         self._running: dict[int, dict[int, tuple[float, float]]] = {}
         self._load: dict[int, float] = {}
+        self._ends = [(m.source, m.target) for m in moves] if contended(problem) else []
+        self._slowdowns = getattr(problem.estimates, "slowdowns", None)
+        self._base = base
+        # transfers under way: token -> (seconds left when alone, since when, how many times slower than alone)
+        self._moving: dict[int, tuple[float, float, float]] = {}
         self._stamp = [0] * count
         self._events: list[tuple[float, int, int]] = []  # time, token, stamp (-1: it starts)
 
@@ -145,8 +155,23 @@ class _Clockwork:
         elif self._share[token] if token < len(self._share) else 0.0:
             self._running.setdefault(self._device[token], {})[token] = (self._seconds[token], now)
             self._reload(self._device[token], now, token)
+        elif self._ends and token >= self._base:
+            self._moving[token] = (self._seconds[token], now, 1.0)
+            self._share_links(now, token)
         else:
             heapq.heappush(self._events, (now + self._seconds[token], token, 0))
+
+    def _share_links(self, now: float, new: int = -1) -> None:
+        """Transfers run faster or slower from now on."""
+        assert self._slowdowns is not None
+        slowdowns = self._slowdowns([self._ends[t - self._base] for t in self._moving])
+        for (token, (left, since, before)), slower in zip(list(self._moving.items()), slowdowns, strict=True):
+            if slower == before and token != new:
+                continue
+            left = max(0.0, left - (now - since) / before)
+            self._moving[token] = (left, now, slower)
+            self._stamp[token] += 1
+            heapq.heappush(self._events, (now + left * slower, token, self._stamp[token]))
 
     def _reload(self, device: int, now: float, new: int = -1) -> None:
         """Kernels of a device run faster or slower from now on."""
@@ -168,6 +193,8 @@ class _Clockwork:
         if token in self._running.get(device, ()):
             del self._running[device][token]
             self._reload(device, now)
+        elif self._moving.pop(token, None) is not None:
+            self._share_links(now)
         past = token in self._until and self._until[token] <= self._floor
         heard = now if past else now + self._handover
         for other in self._after[token]:

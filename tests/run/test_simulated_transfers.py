@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
@@ -13,7 +18,7 @@ from manycl.model.history import History, Shape, identity, kernel_key
 from manycl.model.transfer import ALONE, Sharing
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.simulate import simulate
+from manycl.run.simulate import plan_with, simulate
 from manycl.trace import Trace
 
 RATE = 1e9  # bytes per second, each way
@@ -90,3 +95,31 @@ def test_half_duplex(half: bool, seconds: float) -> None:
     assert max(t.end for t in trace.transfers() if t.target == "gpu0" or t.source == "gpu0") == pytest.approx(
         seconds, rel=1e-4
     )
+
+
+@st.composite
+def contended_problems(draw: Any) -> Problem:
+    """Random kernels on the two devices, whose transfers meet."""
+    builder = GraphBuilder()
+    buffers = [builder.buffer(draw(st.integers(1, 9)) * 10**6) for _ in range(draw(st.integers(2, 4)))]
+    some = st.lists(st.sampled_from(buffers), max_size=2, unique=True).map(tuple)
+    for _ in range(draw(st.integers(1, 8))):
+        builder.add(launch(draw(some), draw(some)))
+    graph = builder.build()
+    sharing = Sharing(
+        draw(st.frozensets(st.sampled_from([1, 2]))), {HOST: draw(st.floats(0.5, 3)) * RATE}, {HOST: 1.2 * RATE}
+    )
+    history = History()
+    for device in MACHINE.devices:
+        for _ in range(2):
+            history.observe(kernel_key(launch(())), Shape((64,), 1.0), identity(device), draw(st.floats(1e-4, 1e-2)))
+    valid = {key: frozenset({HOST}) for key in graph.buffers}
+    return Problem(graph, MACHINE, ModelEstimates(graph, MACHINE, history, sharing), (1, 1), valid, handover=1e-4)
+
+
+@given(contended_problems())
+@settings(max_examples=40)
+def test_plans_take_as_long_as_they_say_when_transfers_meet(p: Problem) -> None:
+    for policy in ("in_order", "auto"):
+        plan = plan_with(policy, replace(p, options={"budget": "0.05"} if policy == "auto" else {}))
+        assert simulate(p, plan).makespan == pytest.approx(plan.makespan, rel=1e-9)

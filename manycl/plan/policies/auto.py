@@ -22,6 +22,7 @@ from typing import NamedTuple
 from manycl.errors import PolicyError
 from manycl.graph.graph import Launch, Node
 from manycl.plan.costs import Costs, costs
+from manycl.plan.events import move_event
 from manycl.plan.insertion import setting
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policies import balance, mkmd, mkmd_coarse, portfolio
@@ -31,6 +32,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.rank import bottom_levels, priority_order
 from manycl.plan.split import Split
 from manycl.plan.timeline import list_schedule
+from manycl.plan.timing import contended, timed
 
 SHARE = 0.05  # of the predicted makespan that planning may take beside list scheduling
 MOST = 1.0  # seconds that it may take by default
@@ -66,6 +68,7 @@ class Auto:
         whole = replace(problem, options={}, splits=of_fixed)
         best: Plan | None = None
         divided: Plan | None = None
+        rival: Plan | None = None
         try:
             table = costs(whole)
         except PolicyError:
@@ -80,19 +83,23 @@ class Auto:
             if best is not None and seconds > left:
                 continue
             left -= seconds
-            found = ask()
-            asked[name] = found.makespan
-            found = replace(found, policy="auto", details={"chosen": name})
-            if best is None:
-                best = found
-            elif found.is_split:
+            found = replace(ask(), policy="auto", details={"chosen": name})
+            if best is not None and found.is_split:
                 if divided is None or found.makespan < divided.makespan:
                     divided = found
-            elif found.makespan + problem.handover < best.makespan:
+            elif best is None:
                 best = found
+            else:
+                if contended(problem):
+                    # plans with ranges count on transfers that do not meet, so they compete with one that does too
+                    rival = min(rival or found, found, key=lambda plan: plan.makespan)
+                    found = _timed(whole, table, found)
+                if found.makespan + problem.handover < best.makespan:
+                    best = found
+            asked[name] = found.makespan
         if best is None:
             raise PolicyError("there is nothing to plan with: no kernel runs as a whole, and none may be split")
-        if divided is not None and _gains(problem, divided, best):
+        if divided is not None and _gains(problem, divided, rival or best):
             best = divided
         return replace(best, details={**best.details, "asked": asked})
 
@@ -193,6 +200,18 @@ def _candidates(whole: Problem, splits: Mapping[int, Split], budget: float) -> I
         effort = min(portfolio.EFFORT, int((budget - members - _COARSE * cells) / _PLACED))
         if effort >= _SEARCH * nodes:
             yield Candidate("portfolio", members + effort * _PLACED, lambda: _portfolio(whole, effort))
+
+
+def _timed(problem: Problem, table: Costs, plan: Plan) -> Plan:
+    """A plan of whole kernels at the times at which it happens where transfers slow each other down."""
+    assignments, moves = timed(problem, table.seconds, plan.assignments, plan.moves)
+    return replace(
+        plan,
+        assignments=tuple(assignments),
+        moves=tuple(moves),
+        events=tuple(move_event(m, problem) for m in moves),
+        makespan=max((a.end for a in assignments), default=problem.not_before),
+    )
 
 
 def _portfolio(problem: Problem, effort: int) -> Plan:
