@@ -75,8 +75,7 @@ def test_it_is_read(tmp_path: Path) -> None:
     assert load_application(written(tmp_path, plain)).iterate is None
 
 
-@pytest.mark.parametrize("policy", ["in_order", "auto", "adaptive"])
-@pytest.mark.parametrize("times", [1, 7])
+@pytest.mark.parametrize(("policy", "times"), [("in_order", 7), ("auto", 1), ("adaptive", 4)])
 def test_the_last_contents_have_the_first_buffers_name(tmp_path: Path, policy: str, times: int) -> None:
     (tmp_path / "host.py").unlink(missing_ok=True)
     application = load_application(written(tmp_path, document()), {"times": str(times)})
