@@ -20,6 +20,7 @@ from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Move, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.slots import Slots
 from manycl.plan.timeline import Schedule
+from manycl.plan.timing import contended, timed
 from manycl.plan.transfers import Transfers, known_by_others
 
 
@@ -142,7 +143,7 @@ class Setting(NamedTuple):
     fixed: frozenset[int]
 
     def board(self) -> Board:
-        if any(a.dimension != WHOLE for a in self.problem.fixed):
+        if self.ranges:
             return RangeBoard(self.problem, self.view, self.table.seconds)
         return Board(self.problem, self.view, self.contention, self.table.moves)
 
@@ -154,8 +155,22 @@ class Setting(NamedTuple):
         devices = range(len(self.problem.machine.devices))
         return max(self.problem.not_before, lower_bound(self.view, devices, ends))
 
+    def timed(self, found: Schedule) -> Schedule:
+        """The same schedule at the times at which it happens where transfers slow each other down, as the engine's do
+        if the estimates say so (what is fixed in ranges is followed by transfers that do not)."""
+        problem = self.problem
+        if not (self.contention and found.moves and contended(problem)) or self.ranges:
+            return found
+        assignments, moves = timed(problem, self.table.seconds, found.assignments, found.moves)
+        return Schedule(assignments, max((a.end for a in assignments), default=problem.not_before), moves)
+
+    @property
+    def ranges(self) -> bool:
+        """Whether something is fixed in ranges of work-groups."""
+        return any(a.dimension != WHOLE for a in self.problem.fixed)
+
     def plan(self, policy: str, found: Schedule, **details: object) -> Plan:
-        return found.plan(self.problem, policy, contention=self.contention, **details)
+        return self.timed(found).plan(self.problem, policy, contention=self.contention, **details)
 
 
 def setting(problem: Problem, policy: str, options: Sequence[str] = ()) -> Setting:

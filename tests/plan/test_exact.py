@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -145,6 +146,29 @@ def test_large_graphs(name: str, seed: int) -> None:
     assert 0 < len(rest.fixed) < len(p.graph)
     holds(name, rest)
     holds("auto" if name == "portfolio" else "portfolio", rest)
+
+
+class OneLink(Table):
+    """All transfers share one link."""
+
+    contended = True
+
+    def slowdowns(self, ends: Sequence[tuple[int, int]]) -> list[float]:
+        return [float(len(ends))] * len(ends)
+
+
+@pytest.mark.parametrize("name", [*LIST, "optimal"])
+def test_transfers_that_slow_each_other_down(name: str) -> None:
+    p = large(1, 60 if name != "optimal" else 9)
+    if name == "optimal":
+        pytest.importorskip("ortools")
+    free = holds(name, p)
+    slow = holds(name, replace(p, estimates=OneLink(p.estimates.seconds, 0.1, 0.01)))  # type: ignore[attr-defined]
+    assert slow.makespan > free.makespan or name == "in_order"
+    if name == "optimal":
+        assert free.details["proven"]
+        assert slow.makespan > slow.details["bound"] * 1.001
+        assert not slow.details["proven"]  # the model's transfers do not meet
 
 
 @pytest.mark.parametrize("name", STATIC)

@@ -18,6 +18,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.policies import portfolio
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
+from manycl.plan.timing import contended
 
 TIME_LIMIT = 10.0
 """Seconds of search, where no option says otherwise."""
@@ -30,10 +31,11 @@ class Optimal:
     def plan(self, problem: Problem) -> Plan:
         given = setting(problem, "optimal", ("time_limit", "workers"))
         limit, workers = _limits(problem.options)
-        warm, _ = portfolio.schedule(given)
+        warm = given.timed(portfolio.schedule(given)[0])
         bound = min(given.bound(), warm.makespan)
         if warm.makespan <= bound * (1 + 1e-12):
-            return given.plan("optimal", warm, proven=True, bound=bound, gap=0.0, status="bound reached")
+            sure = not (given.ranges and contended(problem))
+            return given.plan("optimal", warm, proven=sure, bound=bound, gap=0.0, status="bound reached")
         try:
             from ortools.sat.python import cp_model
         except ImportError:
@@ -41,11 +43,13 @@ class Optimal:
         model = Model(given, warm, cp_model)
         answer = model.solve(limit, workers)
         best = warm
-        if answer.solver is not None and (found := schedule_of(model, answer.solver)).makespan < warm.makespan:
-            best = found
+        if answer.solver is not None:
+            found = given.timed(schedule_of(model, answer.solver))
+            best = min(warm, found, key=lambda schedule: schedule.makespan)
         bound = min(max(bound, answer.bound), best.makespan)
         gap = (best.makespan - bound) / max(best.makespan - problem.not_before, 1e-300)
-        proven = best.makespan - bound <= model.size * model.tick
+        sure = not (given.ranges and contended(problem))  # else it takes longer than it says
+        proven = sure and best.makespan - bound <= model.size * model.tick
         return given.plan("optimal", best, proven=proven, bound=bound, gap=gap, status=answer.status)
 
 
