@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,13 @@ from manycl.graph.versions import preferred
 from manycl.machine import Machine
 
 _Key = tuple[str, tuple[str, ...], str]
+
+
+def _mixes_up(version: str) -> bool:
+    """Whether several devices of a platform need programs of their own. PoCL 5.0 aborts (pocl_release_dlhandle_cache)
+    when two of them run one kernel at once, one with a global offset and one without; 3.0 and 3.1 do not."""
+    found = re.search(r"PoCL (\d+)", version, re.IGNORECASE)
+    return found is not None and int(found[1]) >= 4
 
 
 def _key(program: ProgramFacts) -> _Key:
@@ -56,6 +64,7 @@ class Programs:
         self._machine = machine
         self._contexts = contexts
         self._devices = devices
+        self._marked = [_mixes_up(d.platform.version) for d in devices]
         self._built: list[dict[_Key, cl.Program]] = [{} for _ in devices]
         self._kernels: list[dict[tuple[int, str], KernelObject]] = [{} for _ in devices]
         self._alive: dict[int, ProgramFacts] = {}  # keeps the id of every program that _kernels is keyed by
@@ -154,6 +163,8 @@ class Programs:
         folder = Path(program.path).parent
         if program.path and folder.is_dir():
             options.append(f"-I{folder}")
+        if self._marked[device]:
+            options.append(f"-DMANYCL_DEVICE={device}")
         built = cl.Program(self._contexts[device], program.source)
         try:
             built.build(options, devices=[self._devices[device]])
