@@ -93,7 +93,7 @@ class TransferModel:
     def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
         """How many times longer than alone each of several transfers at the same time takes; ends as for
         :meth:`rates`."""
-        return [self.link(*e).bandwidth / rate for e, rate in zip(ends, self.rates(ends), strict=True)]
+        return [self.rates([e])[0] / rate for e, rate in zip(ends, self.rates(ends), strict=True)]
 
     def contended(self, machine: Machine) -> bool:
         """Whether transfers of several devices, or of one in both directions, can disturb one another."""

@@ -25,7 +25,7 @@ from manycl.plan.events import move_event
 from manycl.plan.placement import Placement
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Move, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.timing import contended, timed
+from manycl.plan.timing import contended, meet, timed
 from manycl.plan.transfers import Transfers, known_by_others
 
 
@@ -129,7 +129,7 @@ def list_schedule(
         if transfers is not None:
             transfers.commit(node, chosen, finish, finish + handover, chosen_moves)
     moves = transfers.moves if transfers is not None else []
-    if any(not lane.single for lane in lanes) or (moves and contended(problem)):
+    if any(not lane.single for lane in lanes) or (moves and contended(problem) and meet(moves)):
         assignments, moves = timed(problem, seconds, assignments, moves)
     makespan = max([a.end for a in assignments], default=floor)
     return Schedule(assignments, makespan, moves)

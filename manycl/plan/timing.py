@@ -52,6 +52,16 @@ def contended(problem: Problem) -> bool:
     return bool(getattr(problem.estimates, "contended", False))
 
 
+def meet(moves: Sequence[Move]) -> bool:
+    """Whether some of the moves go on at the same time."""
+    until = 0.0
+    for start, end in sorted((m.start, m.end) for m in moves):
+        if start < until:
+            return True
+        until = end
+    return False
+
+
 def waits(problem: Problem, assignments: Sequence[Assignment], moves: Sequence[Move]) -> list[list[int]]:
     """What every assignment and then every move waits for beside its queue: indices of assignments, and of moves
     counted on from their number. Whole kernels only."""
