@@ -169,10 +169,10 @@ class RunState:
         ready = True
         arriving = self._arriving
         for key in task.reads:
-            if arriving or not valid.get(key, bit) & bit:
+            if key in arriving or not valid.get(key, bit) & bit:
                 ready &= self._bring(key, memory, device, after, commands)
         for key in writes:
-            if (arriving or not valid.get(key, bit) & bit) and key not in task.reads:
+            if (key in arriving or not valid.get(key, bit) & bit) and key not in task.reads:
                 assert isinstance(task, Launch)
                 if key in task.overwrites or (not valid.get(key, bit) & bit and self._overwritten(node, key)):
                     continue
