@@ -70,6 +70,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
         assert main(["bench", "libsplit", *flags]) == 2
         assert words in capsys.readouterr().err
     assert main(["bench", "mkmd", "--applications", "EP"]) == 2
-    monkeypatch.setattr(experiments, "run", lambda settings, say: {"overall": {}, "scale": settings.scale, "names": settings.names})
+    monkeypatch.setattr(
+        experiments, "run", lambda settings, say: {"overall": {}, "scale": settings.scale, "names": settings.names}
+    )
     assert main(["bench", "libsplit", "--quick", "--applications", "EP", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"overall": {}, "scale": 16, "names": ["EP"]}
