@@ -11,6 +11,10 @@ from manycl.run.engine import Result
 from manycl.run.lower import RANGE
 
 
+_plain: set[str] = set()
+"""FILE.py:NAME of policies that do not learn: their files are not run again to find that out."""
+
+
 class Learners:
     """The learning policies that were asked for by name, each made once."""
 
@@ -22,9 +26,13 @@ class Learners:
         if policy is not None and not isinstance(policy, str):
             return policy
         name = policy or flags.policy()
+        if name in _plain:
+            return policy
         if name not in self._known:
             found = find(name)
             if not isinstance(found, LearningPolicy):
+                if ".py:" in name:
+                    _plain.add(name)
                 return policy
             self._known[name] = found
         return self._known[name]
