@@ -10,6 +10,7 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Move
 from manycl.plan.problem import Problem
 from manycl.plan.segments import INITIAL
 from manycl.plan.slots import Slots
+from manycl.plan.timing import contended, timed
 
 
 class Operations:
@@ -95,15 +96,15 @@ class Operations:
 
     def finish(self) -> tuple[tuple[Assignment, ...], tuple[Move, ...]]:
         """Everything that was placed, in the order of dispatch, each as early as its order and what it waits for
-        allow (gaps that were left by what was taken back are closed)."""
+        allow (gaps that were left by what was taken back are closed); later than it was placed only where transfers
+        slow each other down."""
         order = sorted(range(len(self.what)), key=lambda op: (self.what[op].start, self.end[op], op))
         ends = [0.0] * len(order)
         free: dict[tuple[int, int], float] = {}
-        assignments: list[Assignment] = []
-        moves: list[Move] = []
+        assignments: list[tuple[Assignment, int]] = []
+        moves: list[tuple[Move, int]] = []
         for op in order:
             what, device = self.what[op], self._device[op]
-            kernel = isinstance(what, Assignment)
             lane = (device, 0 if isinstance(what, Assignment) else 1 if what.target == HOST else 2)
             if op < self._fixed:
                 start, end = what.start, max(what.end, free.get(lane, what.end))
@@ -118,12 +119,30 @@ class Operations:
                 end = start + self._seconds(what)
             free[lane] = end
             ends[op] = end = what.end if op < self._fixed else end
-            if kernel:
-                assignments.append(what._replace(start=start, end=end))  # type: ignore[arg-type]
+            if isinstance(what, Assignment):
+                assignments.append((what._replace(start=start, end=end), op))
             else:
-                moves.append(what._replace(start=start, end=end))  # type: ignore[arg-type]
-        assignments.sort(key=lambda a: (a.start, a.end))
-        return tuple(assignments), tuple(moves)
+                moves.append((what._replace(start=start, end=end), op))
+        assignments.sort(key=_times)
+        if moves and contended(self.problem):
+            return self._slowed(assignments, moves)
+        return tuple([a for a, _ in assignments]), tuple([m for m, _ in moves])
+
+    def _slowed(
+        self, assignments: list[tuple[Assignment, int]], moves: list[tuple[Move, int]]
+    ) -> tuple[tuple[Assignment, ...], tuple[Move, ...]]:
+        """The same, in the same orders, at the times at which it happens where transfers slow each other down."""
+        ops = [op for _, op in (*assignments, *moves)]
+        index = {op: i for i, op in enumerate(ops)}
+        found, moved = timed(
+            self.problem,
+            self.rows,
+            [a for a, _ in assignments],
+            [m for m, _ in moves],
+            [[index[w] for w in self._waits[op]] for op in ops],
+            [self._seconds(a) for a, _ in assignments],
+        )
+        return tuple(found), tuple(moved)
 
     def _seconds(self, what: Assignment | Move) -> float:
         if isinstance(what, Move):
@@ -135,3 +154,7 @@ class Operations:
         if what.dimension == WHOLE:
             return self.rows[what.node][what.device]
         return self.problem.range_seconds(what.node, what.device, what.groups)
+
+
+def _times(placed: tuple[Assignment, int]) -> tuple[float, float]:
+    return placed[0].start, placed[0].end

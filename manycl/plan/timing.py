@@ -28,14 +28,19 @@ def timed(
     assignments: Sequence[Assignment],
     moves: Sequence[Move],
     before: Sequence[Sequence[int]] = (),
+    seconds: Sequence[float] = (),
 ) -> tuple[list[Assignment], list[Move]]:
     """The same schedule with the times at which it happens. ``rows[n][d]``: seconds of node n on device d.
-    ``before``: what each waits for (default: :func:`waits`).
+    ``before``: what each waits for (default: :func:`waits`). ``seconds``: of every assignment, where these are not
+    whole kernels.
 
     Each queue performs its assignments, and its moves, in the order given; what is fixed keeps its times, and what
     stands behind it on its device starts after it.
     """
-    times = _Clockwork(problem, rows, assignments, moves, before or waits(problem, assignments, moves)).run()
+    if not seconds:
+        seconds = [0.0 if a.device == ON_HOST else rows[a.node][a.device] for a in assignments]
+    before = before or waits(problem, assignments, moves)
+    times = _Clockwork(problem, seconds, assignments, moves, before).run()
     base = len(assignments)
     fixed = set(problem.fixed)
     return (
@@ -97,7 +102,7 @@ class _Clockwork:
     def __init__(
         self,
         problem: Problem,
-        rows: Sequence[Sequence[float]],
+        seconds: Sequence[float],
         assignments: Sequence[Assignment],
         moves: Sequence[Move],
         before: Sequence[Sequence[int]],
@@ -109,8 +114,7 @@ class _Clockwork:
         fixed = set(problem.fixed)
         self._until = {i: a.end for i, a in enumerate(assignments) if a in fixed}
         transfer = problem.estimates.transfer
-        self._seconds = [0.0 if a.device == ON_HOST else rows[a.node][a.device] for a in assignments]
-        self._seconds += [transfer(m.nbytes, m.source, m.target) for m in moves]
+        self._seconds = [*seconds, *(transfer(m.nbytes, m.source, m.target) for m in moves)]
         self._share = _shares(problem, assignments, self._until)
         self._ready = [self._floor] * count
         self._pending = [0] * count

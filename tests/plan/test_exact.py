@@ -157,7 +157,16 @@ class OneLink(Table):
         return [float(len(ends))] * len(ends)
 
 
-@pytest.mark.parametrize("name", [*LIST, "optimal"])
+@pytest.mark.parametrize("name", ["mkmd_coarse", "mkmd", "balance"])
+@settings(max_examples=40, deadline=None)
+@given(p=st.one_of(split_problems(), later(split_problems())))
+def test_ranges_whose_transfers_slow_each_other_down(name: str, p: Problem) -> None:
+    p.estimates.contended = True  # type: ignore[attr-defined]
+    p.estimates.slowdowns = lambda ends: [float(len(ends))] * len(ends)  # type: ignore[attr-defined]
+    holds(name, p)
+
+
+@pytest.mark.parametrize("name", [*STATIC, "optimal"])
 def test_transfers_that_slow_each_other_down(name: str) -> None:
     p = large(1, 60 if name != "optimal" else 9)
     if name == "optimal":
