@@ -58,6 +58,13 @@ class Expr:
         return found
 
 
+LONGEST = 1 << 20  # characters of what an expression is called
+
+
+class TooLargeError(Exception):
+    """An expression takes too long to write."""
+
+
 def _limit(value: int) -> int:
     return max(-INFINITE, min(INFINITE, value))
 
@@ -67,6 +74,8 @@ def _make(
 ) -> Expr:
     if low == high:
         return const(low)
+    if len(key) > LONGEST:
+        raise TooLargeError
     return Expr(op, args, value, terms, key, _limit(low), _limit(high), any(a.unknown for a in args))
 
 
@@ -114,6 +123,8 @@ def _sum(terms: Mapping[Expr, int], constant: int) -> Expr:
         return const(low)
     if constant:
         words.append(str(constant))
+    if sum(map(len, words)) > LONGEST:
+        raise TooLargeError
     key = f"({' + '.join(words)})".replace("+ -", "- ")
     atoms, factors = zip(*kept, strict=True)
     return Expr("sum", atoms, constant, factors, key, _limit(low), _limit(high), unknown)

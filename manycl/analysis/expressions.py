@@ -37,6 +37,7 @@ _LITERALS = (
     "CXX_UNARY_EXPR",
 )
 _REINTERPRETS = re.compile(rb"as_u?(char|short|int|long|float|double|half)\s*\(")
+LONGEST = 4000  # characters of a value that is followed: hash functions double it with every step
 _FLOATING = ("float", "double", "half")
 _COMPUTED = (
     "PAREN_EXPR",
@@ -75,7 +76,10 @@ class Expressions(Initialisers):
         handler = _HANDLERS.get(node.kind)
         if handler is None:
             return self.other(node)
-        return handler(self, node)
+        found = handler(self, node)
+        if isinstance(found, Expr) and len(found.key) > LONGEST:
+            return self.fresh(found.low, found.high, f"a value that takes too long to write, line {self.line()}")
+        return found
 
     def scalar(self, node: Node) -> Value:
         """The value of an expression that is no whole array or record."""

@@ -325,7 +325,8 @@ class _Lowering:
         functions = self.reachable(definitions, variables.values())
         text, lines = self.text, self.expanded.lines
         found = tuple(prototypes)
-        return Unit(text, lines, functions, frozenset(declared), variables, warnings, found, self.version)
+        files = self.expanded.files
+        return Unit(text, lines, functions, frozenset(declared), variables, warnings, found, self.version, files)
 
     def reachable(self, definitions: dict[int, Any], variables: Iterable[Node]) -> dict[int, Function]:
         """The kernels and all functions that they, or variables' blocks, mention, directly or not, in the order of the

@@ -249,6 +249,8 @@ def interpret(
         failure = str(found)
     except RecursionError:
         failure = "it is nested too deeply"
+    except x.TooLargeError:
+        failure = f"it computes something that takes more than {x.LONGEST} characters to write"
     if failure:
         return Summary(facts.name, failure=failure, steps=run.steps)
     accesses = run.accesses if launch is None else [_annotated(access, facts, launch) for access in run.accesses]

@@ -47,8 +47,10 @@ class LaunchFacts:
         return Regions(self.facts, self.summary, self.launch, self.remote is None)
 
     def _elsewhere(self, question: str, *arguments: object) -> Any:
-        """The answer of the process that isl may bring down, None if it did."""
-        return None if self.remote is None else self.remote(question, arguments)
+        """The answer of the process that isl may bring down; None if it did, and where there is nothing to ask."""
+        if self.remote is None or self.summary.failure:
+            return None
+        return self.remote(question, arguments)
 
     def region(self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None) -> Region:
         """The bytes of buffer argument ``argument`` that work-groups [first, first + count) along a dimension read or

@@ -29,11 +29,13 @@ MAX_BYTES = 16 << 20  # of one include file and of the whole result
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """The expanded source, the (file, line) that each of its lines came from, and ``#warning`` messages."""
+    """The expanded source, the (file, line) that each of its lines came from, ``#warning`` messages, and the files that
+    it includes."""
 
     text: str
     lines: tuple[tuple[str, int], ...]
     warnings: tuple[Diagnostic, ...]
+    files: tuple[str, ...] = ()
 
 
 _NUMBER = r"(0[xX][\da-fA-F]*\.?[\da-fA-F]*[pP][+-]?\d+|(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|\d+[eE][+-]?\d+)[fFlLhH]?"
@@ -67,7 +69,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
         self.rewrite_paths: list[tuple[str, str]] = []
         self.errors: list[Diagnostic] = []
         self.warnings: list[Diagnostic] = []
-        self.files = 0
+        self.files: list[str] = []
 
     def shown(self, path: str | None) -> str:
         return self.display.get(path or "", path or "")
@@ -93,8 +95,8 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
         super().define(tokens)
 
     def on_file_open(self, is_system_include: bool, path: str) -> IO[str]:
-        self.files += 1
-        if self.include_depth >= MAX_DEPTH or self.files > MAX_FILES:
+        self.files.append(os.path.abspath(path))
+        if self.include_depth >= MAX_DEPTH or len(self.files) > MAX_FILES:
             here = self.lastdirective
             problem = f"#include of {path!r} is nested too deeply (does a file include itself?)"
             raise SourceError(
@@ -238,7 +240,7 @@ def _write(preprocessor: _Preprocessor, path: str, folder: str | None) -> Expand
             lines.append((here[0], here[1] + offset) if place else here)
             place = None
     lines.append(place or (path, lines[-1][1] if lines else 1))
-    return Expanded("".join(parts), tuple(lines), tuple(preprocessor.warnings))
+    return Expanded("".join(parts), tuple(lines), tuple(preprocessor.warnings), tuple(preprocessor.files))
 
 
 def _display(source: str, path: str, folder: str | None) -> str:

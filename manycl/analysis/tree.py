@@ -91,7 +91,8 @@ class Unit:
     """A whole program. ``text`` is the expanded source in UTF-8; ``lines`` gives for each of its lines the
     file and the 1-based line it came from. ``functions`` are the kernels and what they may call; ``declared`` holds the
     functions that the program itself declares (also without a body); ``variables`` are those of program scope,
-    ``prototypes`` its declarations without a body. ``version`` is the language version it was read as (``CL1.2``)."""
+    ``prototypes`` its declarations without a body. ``version`` is the language version it was read as (``CL1.2``),
+    ``files`` what it includes."""
 
     text: bytes
     lines: tuple[tuple[str, int], ...]
@@ -101,6 +102,7 @@ class Unit:
     warnings: tuple[str, ...] = ()
     prototypes: tuple[Node, ...] = ()
     version: str = ""
+    files: tuple[str, ...] = ()
     _starts: list[int] = field(default_factory=list)
 
     def place(self, offset: int) -> tuple[str, int]:

@@ -86,7 +86,7 @@ def receive(stream: IO[bytes]) -> object:
     return pickle.loads(data)
 
 
-_parsed: dict[Request, Unit] = {}
+_parsed: dict[Request, tuple[Unit, tuple[object, ...]]] = {}
 _units: dict[bytes, Unit] = {}
 _launches: dict[tuple[object, ...], LaunchFacts] = {}
 _KEPT = 64
@@ -110,6 +110,18 @@ def about_launch(question: LaunchQuestion) -> Answer:
     return Answer(result=found(*question.arguments) if callable(found) else found)
 
 
+def _stamps(unit: Unit) -> tuple[object, ...]:
+    """What changes with the files that a program includes."""
+    found: list[object] = []
+    for path in unit.files:
+        try:
+            info = os.stat(path)
+            found.append((path, info.st_mtime_ns, info.st_size))
+        except OSError:
+            found.append(path)
+    return tuple(found)
+
+
 def _limit(kept: dict[Any, Any]) -> dict[Any, Any]:
     """Forget what was asked for first."""
     if len(kept) >= _KEPT:
@@ -128,11 +140,10 @@ def answer(request: Request | Question | LaunchQuestion) -> Answer:
     source, path, folder, options = request.request if isinstance(request, Question) else request
     try:
         key = source, path, folder, options
-        unit = _parsed.get(key)
-        if unit is None:
+        unit, stamps = _parsed.get(key, (None, ()))
+        if unit is None or stamps != _stamps(unit):
             unit = frontend.load(source, path, folder, read_options(options))
-            if "include" not in source:  # an included file may change
-                _limit(_parsed)[key] = unit
+            _limit(_parsed)[key] = unit, _stamps(unit)
         if question is not None:
             return Answer(result=_result(question, unit))
         warnings = unit.warnings + kernels.shared_variables(unit)

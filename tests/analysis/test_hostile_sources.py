@@ -12,7 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manycl.analysis import ProgramFacts, parse_program, service
+from manycl.analysis import ProgramFacts, frontend, parse_program, service
+from manycl.analysis.interpret import Launch
+from manycl.analysis.options import read_options
+from manycl.analysis.service import launched, sub_kernel, symbolic
 from manycl.errors import SourceError
 
 BODY = "kernel void k(global int *a) {{ {} }}"
@@ -199,3 +202,30 @@ def test_the_valid_kernel_is_valid() -> None:
     program = answered(VALID)
     assert program is not None
     assert [a.direction for a in program.kernels["k"].arguments] == ["both", "read", "", "", "unused"]
+
+
+def test_hash_functions_are_answered_for() -> None:
+    """Whatever is computed doubles with every step, written as an expression."""
+    steps = "\n".join("a = (a ^ b) * a + (b >> 3); b = a + b * (a | 1);" for _ in range(60))
+    source = f"kernel void hash(global uint *d, uint a, uint b) {{ {steps} d[get_global_id(0)] = a; d[b & 7] = a; }}"
+    program = parse_program(source)
+    numbers = {1: b"\5\0\0\0", 2: b"\7\0\0\0"}
+    assert not symbolic(program, "hash").failure
+    facts = launched(program, "hash", Launch((64,), (8,), (), numbers, {0: 256}))
+    assert facts.region(0, "write").nbytes == 256
+
+
+def test_what_kernels_do_not_call_costs_little() -> None:
+    unused = "\n".join(f"int unused_{k}(int x) {{ return x * {k} + unused_{k - 1}(x); }}" for k in range(1, 50))
+    source = f"int unused_0(int x) {{ return x; }}\n{unused}\nkernel void k(global int *d) {{ d[0] = unused_1(2); }}"
+    unit = frontend.load(source, "<source>", None, read_options(()))
+    assert [f.name for f in unit.functions.values()] == ["unused_0", "unused_1", "k"]
+
+
+def test_included_files_are_read_again_once_they_have_changed(tmp_path: Path) -> None:
+    header = tmp_path / "part.h"
+    source = '#include "part.h"\nkernel void k(global int *d) { d[get_group_id(0)] = N; }'
+    for number in (1, 23):
+        header.write_text(f"#define N {number}\n")
+        program = parse_program(source, path=str(tmp_path / "k.cl"))
+        assert f"= {number};" in sub_kernel(program, "k").source
