@@ -140,3 +140,11 @@ def test_the_command_tells_how_often(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["run", path, "--devices", "cpu/2", "--repeat", "2"]) == 0
     assert "7 repetitions in" in capsys.readouterr().out
     assert main(["plan", path]) == 0
+
+
+def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).parents[2] / "examples" / "heat.json"
+    assert main(["run", str(example), "-D", "n=48", "--devices", "cpu/2", "--policy", "adaptive", "--check"]) == 0
+    said = capsys.readouterr().out
+    assert "check against reference: equal" in said
+    assert "check against one device: identical, bit for bit" in said
