@@ -337,7 +337,7 @@ class Calls(Expressions):
             self.count("int.simple", lanes)
         if name in ("any", "all") and values and isinstance(values[0], Vector):
             return self.of_lanes(name, values[0])
-        handler = _INTEGER.get(name)
+        handler = _INTEGER.get(name) if self.concrete else _SYMBOLIC.get(name, _INTEGER.get(name))
         if handler is None or any(isinstance(v, Memory) for v in values):
             return self.unknown_of(type_)
         plain = [v for v in values if not isinstance(v, Memory)]
@@ -435,4 +435,10 @@ _INTEGER: dict[str, Callable[..., Expr | None]] = {
         None if (high := x.divide(x.mul(a, b), x.const(1 << bits), floor=True)) is None else x.add(high, c)
     ),
     "select": lambda bits, signed, no, yes, chosen: x.select(x.truth(chosen), yes, no),
+}
+
+#: what is written for any launch: as for conversions, no operand is taken to be too long
+_SYMBOLIC: dict[str, Callable[..., Expr | None]] = {
+    "mul24": lambda bits, signed, a, b: x.mul(a, b),
+    "mad24": lambda bits, signed, a, b, c: x.add(x.mul(a, b), c),
 }

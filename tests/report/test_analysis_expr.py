@@ -213,3 +213,13 @@ def test_long_lists_are_cut() -> None:
     assert cut(lines, True) == lines
     few: list[Any] = lines[: MOST + 1]
     assert cut(few, False) == few  # nothing is gained by hiding one
+
+
+def test_short_products_read_as_products() -> None:
+    """mul24 and mad24 are defined for short numbers alone, which nothing says the arguments are."""
+    source = """kernel void k(global int *d, uint w) {
+        uint x = get_global_id(0), y = get_global_id(1);
+        d[mad24(y, w, x)] = mul24(x, 2u);
+    }"""
+    (access,) = symbolic(parse_program(source), "k").accesses
+    assert "4*gid1*w + 4*gid0" in show(access.offset)
