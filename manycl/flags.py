@@ -26,6 +26,12 @@ def zero_copy() -> bool:
     return os.environ.get("MANYCL_ZERO_COPY", "1") != "0"
 
 
+def device_memory() -> int:
+    """MANYCL_DEVICE_MEMORY: bytes of memory that a device is taken to have at most (default: what it has)."""
+    value = os.environ.get("MANYCL_DEVICE_MEMORY", "")
+    return int(value) if value.isdigit() and int(value) > 0 else 1 << 62
+
+
 def data() -> str:
     """MANYCL_DATA: the folder that measurements are kept in (default: the user's data folder)."""
     return os.environ.get("MANYCL_DATA", "")

@@ -67,6 +67,17 @@ class Directory:
             by_mask.setdefault(mask and mask | HOST_BIT, []).append(rows)
         self._join(key, by_mask)
 
+    def evict(self, key: int, memory: int) -> None:
+        """A memory does not hold the contents any more; another one does, or they are undefined."""
+        keep = ~(1 << memory)
+        if key in self.parts:
+            by_mask: dict[int, list[tuple[Rows, ...]]] = {}
+            for rows, mask in self.parts.pop(key):
+                by_mask.setdefault(mask & keep, []).append(rows)
+            self._join(key, by_mask)
+        elif mask := self.valid.pop(key, 0) & keep:
+            self.valid[key] = mask
+
     def drop(self, key: int, memory: int) -> None:
         """A transfer that was counted upon may never have ended: the memory does not hold the contents."""
         self.valid[key] &= ~(1 << memory)

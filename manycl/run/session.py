@@ -24,12 +24,14 @@ from manycl.model.measured import on_machine, sharing
 from manycl.model.store import Store
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, find
-from manycl.plan.problem import Part, Problem, queue_counts
+from manycl.plan.problem import Part as Interval
+from manycl.plan.problem import Problem, queue_counts
 from manycl.plan.splitting import Splits
+from manycl.run.admission import make_room
 from manycl.run.backends.opencl import OpenCLBackend
 from manycl.run.backends.platforms import open_devices
 from manycl.run.backends.tape import Tape, play, record
-from manycl.run.coherence import Directory, places
+from manycl.run.coherence import Directory, Part, places
 from manycl.run.engine import Result, execute
 from manycl.run.lower import Lowered, State, lower, state_of
 from manycl.run.state import RunState
@@ -133,6 +135,17 @@ class Session:
                         self.backend.fetch(key, _source(part.mask), part.rows)
                 self.directory.gathered(key)
             return self.memory.host(key)
+
+    def evict(self, key: int, memory: int) -> None:
+        """Outside a run: free a buffer's copy in a memory that is not the host's; contents that are nowhere else go to
+        the host."""
+        parts = self.directory.parts.get(key, (Part((), self.directory.valid.get(key, 0)),))
+        if any(p.mask == 1 << memory for p in parts):
+            self.host(key)
+        self.directory.evict(key, memory)
+        for index, device in enumerate(self.machine.devices):
+            if device.memory == memory:
+                self.memory.evict(key, index)
 
     def overwrite(self, key: int) -> npt.NDArray[np.uint8]:
         """The host's copy, for writing all of it: every other copy becomes stale."""
@@ -253,14 +266,13 @@ class Session:
             parts=self._parts(graph),
         )
 
-    def _parts(self, graph: Graph) -> dict[int, tuple[Part, ...]]:
+    def _parts(self, graph: Graph) -> dict[int, tuple[Interval, ...]]:
         """Where buffers are valid that are so in parts, for those whose parts are intervals."""
-        out: dict[int, tuple[Part, ...]] = {}
+        out: dict[int, tuple[Interval, ...]] = {}
         for key, parts in self.directory.parts.items():
             if key in graph.buffers and all(row.rows == 1 for part in parts for row in part.rows):
-                found = [
-                    Part(row.offset, row.offset + row.width, places(part.mask)) for part in parts for row in part.rows
-                ]
+                rows = [(row, places(part.mask)) for part in parts for row in part.rows]
+                found = [Interval(row.offset, row.offset + row.width, memories) for row, memories in rows]
                 out[key] = tuple(sorted(p for p in found if p.memories))
         return out
 
@@ -285,7 +297,8 @@ class Session:
         return lowered
 
     def _prepare(self, lowered: Lowered, state: RunState) -> None:
-        """Programs and kernels exist on the devices before time starts."""
+        """Before time starts: there is room for what the run needs, programs and kernels exist on the devices."""
+        make_room(self, lowered, state.queues)
         if not lowered.steps or lowered.plan is None:
             self._build(lowered.graph, tuple(d for d, n in enumerate(state.queues) if n))
             return

@@ -189,6 +189,15 @@ class Memory:
         """All buffer objects that exist on a device, by key (the hot path looks here first)."""
         return self._buffers[device]
 
+    def allocated(self, device: int) -> dict[int, int]:
+        """Bytes of the buffers that a device holds, by key."""
+        return {key: self._sizes[key] for key in self._buffers[device]}
+
+    def evict(self, key: int, device: int) -> None:
+        """Free a device's copy. Only when no run is under way."""
+        if self._buffers[device].pop(key, None) is not None:
+            self.version += 1
+
     def release(self, key: int) -> None:
         """Free all copies. Only when no run is under way."""
         self.version += 1

@@ -57,7 +57,10 @@ def open_devices(selection: str | Sequence[str] | None = None) -> tuple[Machine,
         shares = c.device.kind == "cpu" and flags.zero_copy() and shares_host_memory(c.cl)
         memory = HOST if shares else memories
         memories += not shares
-        opened.append(replace(c, device=replace(c.device, memory=memory)))
+        most = flags.device_memory()
+        sizes = min(c.device.global_memory, most), min(c.device.max_allocation, most)
+        device = replace(c.device, memory=memory, global_memory=sizes[0], max_allocation=sizes[1])
+        opened.append(replace(c, device=device))
     links = tuple(
         Link(a, b, _PRIOR_BANDWIDTH, _PRIOR_LATENCY) for m in range(1, memories) for a, b in ((HOST, m), (m, HOST))
     )

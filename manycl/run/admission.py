@@ -1,0 +1,50 @@
+"""Room for a run in the devices' memories: what it does not use makes way, largest buffers first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from manycl.errors import RunError
+from manycl.graph.graph import BufferArg, Launch
+from manycl.machine import HOST
+from manycl.run.lower import Lowered
+
+if TYPE_CHECKING:
+    from manycl.run.session import Session
+
+
+def make_room(session: Session, lowered: Lowered, queues: Sequence[int]) -> None:
+    """Evict buffers of earlier runs where a device with memory of its own would not hold all that a run needs there.
+
+    ``queues[d]``: queues of device d that the run uses. Raises RunError where the run's own buffers do not fit.
+    """
+    sizes = {b.key: b.nbytes for b in (*lowered.graph.buffers.values(), *lowered.temporaries)}
+    total = sum(sizes.values())
+    for index, device in enumerate(session.machine.devices):
+        if device.memory == HOST or not queues[index]:
+            continue
+        held = session.memory.allocated(index)
+        if sum(held.values()) + total <= device.global_memory:
+            continue  # as nearly always
+        wanted = _used(lowered, index)
+        needed = sum(session.memory.nbytes(key) for key in wanted)
+        if needed > device.global_memory:
+            raise RunError(
+                f"the run needs {needed:,} bytes of buffers on {device.name}, which has {device.global_memory:,}",
+                hint="run it in parts, use more devices, or smaller arrays: a run's buffers stay where it uses them",
+            )
+        over = sum(n for key, n in held.items() if key not in wanted) + needed - device.global_memory
+        for key, nbytes in sorted(held.items(), key=lambda item: -item[1]):
+            if over > 0 and key not in wanted:
+                session.evict(key, device.memory)
+                over -= nbytes
+
+
+def _used(lowered: Lowered, device: int) -> set[int]:
+    """The buffers that a run's launches use on a device; those of all launches where it decides while it runs."""
+    nodes = lowered.graph.nodes
+    plan = lowered.plan
+    mine = range(len(nodes)) if plan is None else [a.node for a in plan.assignments if a.device == device]
+    tasks = (nodes[n] for n in mine)
+    return {a.key for t in tasks if isinstance(t, Launch) for a in t.args if isinstance(a, BufferArg)}

@@ -1,0 +1,73 @@
+"""Devices with little memory: what a run does not use makes way, and comes back when it is needed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import manycl as mc
+from manycl.errors import RunError
+from manycl.plan.plan import WHOLE, Assignment, Plan
+
+LIMIT = 1 << 20
+COUNT = 1 << 16  # ints: a quarter of the limit
+PROGRAM = mc.Program("""
+kernel void triple(global const int *a, global int *b) { b[get_global_id(0)] = 3 * a[get_global_id(0)] + 1; }
+kernel void sum(global const int *a, global const int *b, global const int *c, global const int *d, global int *e) {
+    int i = get_global_id(0);
+    e[i] = a[i] + b[i] + c[i] + d[i];
+}
+""")
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setenv("MANYCL_DEVICE_MEMORY", str(LIMIT))
+    with mc.Queue("cpu/2") as found:
+        assert all(d.global_memory == LIMIT for d in found.session.machine.devices)
+        yield found
+
+
+def held(queue: mc.Queue) -> list[int]:
+    return [sum(queue.session.memory.allocated(d).values()) for d in range(len(queue.devices))]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_arrays_that_fit_only_in_turn(queue: mc.Queue, seed: int) -> None:
+    """Ten arrays of a quarter of a device's memory; runs on two of them, whole or divided."""
+    chance = random.Random(seed)
+    arrays = [queue.array(np.full(COUNT, i, np.int32)) for i in range(10)]
+    expected = [np.full(COUNT, i, np.int32) for i in range(10)]
+    for _ in range(12):
+        a, b = chance.sample(range(10), 2)
+        PROGRAM.triple(queue, (COUNT,), (64,), arrays[a], arrays[b])
+        hold, graph = dict(queue.hold), queue.take()
+        queue.hold = {}
+        cut = chance.choice([0, 100, 512])
+        ranges = [Assignment(0, chance.randrange(2), 0, 0.0, 0.0, WHOLE)]
+        if cut:
+            ranges = [Assignment(0, d, 0, 0.0, 0.0, 0, cut * d, 1024 - cut if d else cut) for d in range(2)]
+        queue.session.run(graph, Plan(tuple(ranges), "random", queue.devices, 0.0))
+        expected[b] = 3 * expected[a] + 1
+        assert max(held(queue)) <= LIMIT
+        queue.session.directory.validate(3)
+        hold.clear()
+        if chance.random() < 0.3:
+            arrays[a].set(expected[a])
+    assert sum(expected[i].nbytes for i in range(10)) > 2 * LIMIT
+    for array, contents in zip(arrays, expected, strict=True):
+        assert (array.get() == contents).all()
+
+
+def test_a_run_that_needs_more_than_there_is_says_so(queue: mc.Queue) -> None:
+    arrays = [queue.array(np.zeros(COUNT, np.int32)) for _ in range(5)]
+    PROGRAM.sum(queue, (COUNT,), (64,), *arrays)
+    graph = queue.take()
+    with pytest.raises(RunError, match=r"needs 1,310,720 bytes of buffers on cpu0\.0, which has 1,048,576"):
+        queue.session.run(graph, Plan((Assignment(0, 0, 0, 0.0, 0.0),), "one", queue.devices, 0.0))
+    queue.session.directory.validate(3)
+    assert (arrays[4].get() == 0).all()
