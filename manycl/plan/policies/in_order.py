@@ -11,7 +11,6 @@ from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.timeline import Schedule, list_schedule
 
-
 ROUNDING = 1e-9  # sums of the same times in another order differ by less, as a part of them
 
 
