@@ -22,15 +22,14 @@ kernel void ep(global float *sums, global int *rings, int pairs, int items)
         uint bits = mixed(mixed((uint)item) + (uint)p);
         int u = (int)(bits & 0xffffu) - 32768, v = (int)(bits >> 16) - 32768;
         uint t = (uint)(u * u) + (uint)(v * v);
-        if (t < 1073741824u && t > 0u) {
-            float r = (float)t / 1073741824.0f;
-            float f = sqrt(-2.0f * log(r) / r) / 32768.0f;
-            sx += (float)u * f;
-            sy += (float)v * f;
-            uint ring = (t >> 10) * 10u >> 20;
-            for (int k = 0; k < 10; k++)
-                count[k] += ring == (uint)k;
-        }
+        int inside = t < 1073741824u && t > 0u;
+        float r = (float)t / 1073741824.0f;
+        float f = inside ? sqrt(-2.0f * log(r) / r) / 32768.0f : 0.0f;
+        sx += (float)u * f;
+        sy += (float)v * f;
+        uint ring = (t >> 10) * 10u >> 20;
+        for (int k = 0; k < 10; k++)
+            count[k] += inside & (ring == (uint)k);
     }
     sums[2 * item] = sx;
     sums[2 * item + 1] = sy;
