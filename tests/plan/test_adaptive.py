@@ -108,11 +108,19 @@ def test_a_kernel_with_coarser_groups_leads() -> None:
 def test_kernels_that_share_no_slices_are_apart() -> None:
     p = jacobi()
     a, b = p.graph.buffers
-    # the copy turns rows into columns: what its ranges read lies all over b
-    apart = replace(p, splits={0: p.splits[0], 1: Split(0, ROWS, {a: Slice(ROW)})})
-    assert [[m.node for m in f.members] for f in families(apart)] == [[0], [1]] or a in p.splits[0].slices
-    reversed_ends = replace(p, splits={0: Split(0, ROWS, {b: Slice(ROW)}), 1: Split(0, ROWS // 2, {b: Slice(ROW)})})
-    assert len(families(reversed_ends)) == 2
+    row, halo = Slice(ROW), Slice(ROW, 3 * ROW, -ROW)
+
+    def grouped(stencil: dict[int, Slice], copy: dict[int, Slice], groups: int = ROWS) -> list[list[int]]:
+        found = families(replace(p, splits={0: Split(0, ROWS, stencil), 1: Split(0, groups, copy)}))
+        return [[m.node for m in f.members] for f in found]
+
+    # the copy turns rows into columns: what its ranges read lies all over b, and the stencil's all over a
+    assert grouped({b: row}, {a: row}) == [[0], [1]]
+    # one of the two buffers is enough, in this repetition or from this one to the next
+    assert grouped({b: row}, {a: row, b: row}) == [[0, 1]]
+    assert grouped({a: halo, b: row}, {a: row}) == [[0, 1]]
+    # the same slices, but only over half of the buffer
+    assert grouped({b: row}, {a: row, b: row}, ROWS // 2) == [[0], [1]]
 
 
 def test_what_was_learned_is_kept_for_the_same_call_site() -> None:
