@@ -110,7 +110,7 @@ def stencils(program: mc.Program, repeats: int) -> tuple[bool, float]:
         a, b = b, a
     graph = queue.take()
     prepared = PreparedGraph(queue.session, graph, halves(graph, queue.devices))
-    setattr(engine, "RunState", Timed)
+    vars(engine)["RunState"] = Timed
     results: list[Result] = []
     deciding = []
     for _ in range(repeats + 2):
@@ -119,7 +119,7 @@ def stencils(program: mc.Program, repeats: int) -> tuple[bool, float]:
         results.append(prepared.run())
         around = time.perf_counter() - begin - results[-1].seconds  # lowering, planning, putting pieces together
         deciding.append((around + Timed.seconds) / STEPS)
-    setattr(engine, "RunState", RunState)
+    vars(engine)["RunState"] = RunState
     row = 4 * (SIDE - 2)
     moved = [t.nbytes for r in results[2:] for t in r.trace.transfers()]
     # a row down and up for each device and step; the first step finds those of the last run

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from manycl.errors import RunError
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import HOST
-from manycl.run.lower import Lowered
+from manycl.run.steps import Lowered
 
 if TYPE_CHECKING:
     from manycl.run.session import Session

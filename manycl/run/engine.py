@@ -17,9 +17,10 @@ from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.backend import Backend, Command, Failed, Record, Run
 from manycl.run.coherence import Directory
-from manycl.run.lower import RANGE, Lowered, Step, lower
+from manycl.run.lower import lower
 from manycl.run.overwritten import Overwritten
 from manycl.run.state import RunState
+from manycl.run.steps import RANGE, Lowered, Step
 from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 

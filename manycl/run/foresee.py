@@ -13,7 +13,8 @@ from manycl.plan.problem import Problem
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.engine import execute
-from manycl.run.lower import RANGE, Lowered, lower
+from manycl.run.lower import lower
+from manycl.run.steps import RANGE, Lowered
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
 

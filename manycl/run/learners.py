@@ -8,7 +8,7 @@ from manycl import flags
 from manycl.plan.plan import Plan
 from manycl.plan.policy import LearningPolicy, Policy, find
 from manycl.run.engine import Result
-from manycl.run.lower import RANGE
+from manycl.run.steps import RANGE
 
 _plain: set[str] = set()
 """FILE.py:NAME of policies that do not learn: their files are not run again to find that out."""

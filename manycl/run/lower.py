@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph import pieces
-from manycl.graph.graph import Buffer, Graph, HostTask, Launch, Node, Rows
+from manycl.graph.graph import Buffer, Graph, HostTask, Launch, Node
 from manycl.graph.pieces import Bytes
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
@@ -24,66 +23,12 @@ from manycl.plan.problem import Problem
 from manycl.run.coherence import Directory
 from manycl.run.cut import Cut, Order
 from manycl.run.divide import DIFFERENCE, IN_PLACE, MERGE_KERNEL, Access, Divided, divide
+from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Step, state_of
 
-RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
 CHUNK = 8 << 20
 """Bytes of a piece, where data may go from one device's memory to another's: a part of it is on its way up while the
 next comes down."""
 _MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
-
-
-class Step(NamedTuple):
-    """What a step is of node ``node``: ``role`` is empty for the whole node, else ``range`` (groups ``first`` … of
-    ``dimension``), or what is needed beside the ranges: ``copy``, ``clear``, ``merge``. ``method`` says how what the
-    ranges write is put together (:mod:`manycl.run.divide`)."""
-
-    node: int
-    role: str = ""
-    dimension: int = WHOLE
-    first: int = 0
-    groups: int = 0
-    method: str = ""
-
-
-State = tuple[tuple[int, tuple[tuple[Rows, ...], ...], bool], ...]
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """``graph``: of steps and pieces. ``plan``: who runs the steps (None: it is decided while it runs). ``steps[i]``:
-    what node i of the graph is; empty where nodes are what they were. ``cut``: the pieces of each buffer that falls
-    into several: rows by key; ``opens``: the same for ``Directory.open``. ``temporaries``: buffers that only this run
-    needs. ``state``: which parts of which buffers were where (see :func:`state_of`)."""
-
-    graph: Graph
-    plan: Plan | None = None
-    steps: tuple[Step, ...] = ()
-    cut: Mapping[int, Mapping[int, tuple[Rows, ...]]] = field(default_factory=dict)
-    opens: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
-    temporaries: tuple[Buffer, ...] = ()
-    own: tuple[int, ...] = ()  # keys of the temporaries and of their pieces
-    state: State = ()
-
-    def step(self, token: int) -> Step:
-        return self.steps[token] if self.steps else Step(token)
-
-    def open(self, directory: Directory) -> None:
-        """From now on the directory keeps track of the pieces."""
-        if self.opens:
-            directory.open(self.opens)
-
-    def close(self, directory: Directory) -> None:
-        """The run has ended."""
-        if self.cut:
-            directory.close(self.cut)
-        for key in self.own:
-            directory.forget(key)
-
-
-def state_of(graph: Graph, directory: Directory) -> State:
-    """What of the directory decides how a graph is lowered."""
-    parts, valid = directory.parts, directory.valid
-    return tuple((key, tuple(p.rows for p in parts.get(key, ())), key in valid) for key in graph.buffers)
 
 
 def lower(problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:

@@ -6,7 +6,7 @@ from manycl.analysis import service
 from manycl.errors import LaunchError, SourceError
 from manycl.graph.graph import BufferArg, Graph, Launch, Piece
 from manycl.graph.known import known_launch
-from manycl.run.lower import Lowered
+from manycl.run.steps import Lowered
 
 WORTH = 1 << 16  # bytes; fewer are brought sooner than a launch is analysed
 

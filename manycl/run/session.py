@@ -33,8 +33,9 @@ from manycl.run.backends.platforms import open_devices
 from manycl.run.backends.tape import Tape, play, record
 from manycl.run.coherence import Directory, Part, places
 from manycl.run.engine import Result, execute
-from manycl.run.lower import Lowered, State, lower, state_of
+from manycl.run.lower import lower
 from manycl.run.state import RunState
+from manycl.run.steps import Lowered, State, state_of
 
 KEPT_LOWERED = 8  # plans with ranges whose steps are kept for when they run again
 UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread

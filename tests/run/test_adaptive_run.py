@@ -15,7 +15,7 @@ from manycl.bench.libsplit.polybench import jacobi2d
 from manycl.graph.graph import Graph
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.run.engine import Result
-from manycl.run.lower import RANGE
+from manycl.run.steps import RANGE
 from manycl.trace import TransferEvent
 
 SIZE = 96

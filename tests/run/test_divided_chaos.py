@@ -23,7 +23,8 @@ from manycl.plan.problem import Problem
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, execute
-from manycl.run.lower import Lowered, lower
+from manycl.run.lower import lower
+from manycl.run.steps import Lowered
 
 ITEMS, GROUP = 32, 4
 NBYTES = 4 * ITEMS

@@ -17,7 +17,7 @@ from manycl.graph.graph import BufferArg, Graph, Launch, Version
 from manycl.run.backend import Command, Failed, Run
 from manycl.run.backends.programs import KernelObject
 from manycl.run.backends.record import OpenCLRecord
-from manycl.run.lower import Lowered
+from manycl.run.steps import Lowered
 
 if TYPE_CHECKING:
     from manycl.run.backends.opencl import OpenCLBackend
