@@ -49,6 +49,11 @@ class Equation:
         self.inputs.add(key)
         return key
 
+    def number(self, name: str) -> int:
+        key = self.builder.buffer(FLOAT, name)
+        self.inputs.add(key)
+        return key
+
     def _new(self, nbytes: int, name: str) -> int:
         return self.builder.buffer(nbytes, name)
 
@@ -185,8 +190,7 @@ def _bernoulli(e: Equation) -> tuple[int, ...]:
 def _bicgstab(e: Equation) -> tuple[int, ...]:
     a = e.matrix("A")
     x, r, first, p, v = (e.vector(n) for n in ("x", "r", "r0", "p", "v"))
-    old = [e.builder.buffer(FLOAT, n) for n in ("rho", "alpha", "omega")]
-    e.inputs.update(old)
+    old = [e.number(n) for n in ("rho", "alpha", "omega")]
     rho = e.dot(first, r)
     p = e.combined("p", (r, p, v), (rho, *old))
     v = e.times_vector(a, p)

@@ -14,18 +14,20 @@ from manycl.cli import options
 from manycl.errors import ManyclError
 
 HELP = (
-    "repeat a paper's experiments: pyschedcl (on the devices that are here), mkmd and repara (on their machines, "
-    "simulated), libsplit (on its machines, simulated, or on the devices of --devices)"
+    "repeat a paper's experiments: pyschedcl (on the devices that are here), repara (on its machine, simulated), "
+    "mkmd and libsplit (on their machines, simulated, or on the devices that are here)"
 )
 _EPILOG = """\
 examples:
   manycl bench pyschedcl --devices cpu/2 --quick
   manycl bench pyschedcl --output results       writes figures.json, figures.png and a Gantt chart per policy
   manycl bench mkmd --output docs/results       writes mkmd.json, mkmd.md and pictures
+  manycl bench mkmd --real --devices gpu        the same equations on real devices; writes mkmd_real.json
   manycl bench repara --output docs/results     writes repara.json, repara.md and a picture
   manycl bench libsplit --output docs/results   writes libsplit.json, libsplit.md and pictures
   manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices
-options for mkmd: --repeats (of planning), --quick (without the comparison with the optimum), --output, --json
+options for mkmd: --repeats (of planning), --quick (without the comparison with the optimum), --output, --json; with
+  --real also --devices; --quick and devices without a GPU mean matrices of 512 instead of 4096 rows
 options for repara: --quick (one size of each benchmark, short searches), --output, --json
 options for libsplit: --devices, --applications, --repeats (repetitions), --quick (small sizes), --output, --json
 """
@@ -35,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("experiment", choices=["pyschedcl", "mkmd", "repara", "libsplit"], help="which paper")
     options.add_devices(parser)
+    parser.add_argument("--real", action="store_true", help="mkmd on the devices that are here")
     parser.add_argument("--heads", metavar="N,…", help="heads of experiment 1 (default 1,2,4,8,10,16)")
     parser.add_argument("--queue-betas", metavar="N,…", help="beta of experiment 1 (default 256)")
     parser.add_argument("--betas", metavar="N,…", help="beta of experiments 2 and 3 (default 64,128,256,512)")
@@ -52,6 +55,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.applications is not None and args.experiment != "libsplit":
         raise ManyclError(f"--applications is not for bench {args.experiment}")
+    if args.real and args.experiment != "mkmd":
+        raise ManyclError(f"--real is not for bench {args.experiment}")
     if args.repeats is not None and args.repeats < 1:
         raise ManyclError(f"--repeats {args.repeats}: expected at least 1")
     chosen = {"mkmd": _mkmd, "repara": _repara, "libsplit": _libsplit, "pyschedcl": _pyschedcl}
@@ -126,8 +131,10 @@ def _real_settings(args: argparse.Namespace, names: tuple[str, ...]) -> Any:
 def _mkmd(args: argparse.Namespace) -> int:
     from manycl.bench import mkmd, mkmd_report
 
-    names = ("devices", "heads", "queue_betas", "betas", "most_heads", "queues")
-    _refuse(args, names, "which runs on a simulated machine")
+    _refuse(args, ("heads", "queue_betas", "betas", "most_heads", "queues"), "which has equations")
+    if args.real:
+        return _mkmd_real(args)
+    _refuse(args, ("devices",), "which runs on a simulated machine without --real")
     settings = mkmd.Settings(**({} if args.repeats is None else {"repeats": args.repeats}))
     if args.quick:
         settings = replace(settings, optimum=0.0)
@@ -141,6 +148,32 @@ def _mkmd(args: argparse.Namespace) -> int:
         _table(shown, "MKMD's equations: speed-ups over in order; busy and planned: balance")
         for key, value in figures["summary"].items():
             print(f"{key}: {'-' if value is None else f'{value:.3f}'}")
+    return 0
+
+
+def _mkmd_real(args: argparse.Namespace) -> int:
+    from manycl.bench import mkmd_real
+    from manycl.run.backends.platforms import open_devices
+
+    machine, _ = open_devices(args.devices)
+    large = any(d.kind == "gpu" for d in machine.devices) and not args.quick
+    settings = mkmd_real.Settings(n=mkmd_real.LARGE if large else mkmd_real.SMALL)
+    if args.repeats is not None:
+        settings = replace(settings, repeats=args.repeats)
+    say = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr))
+    figures = mkmd_real.run(args.devices, settings, say)
+    if args.output:
+        folder = Path(args.output)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "mkmd_real.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if args.json:
+        print(json.dumps(figures))
+        return 0
+    shown = ("equation", "in_order_ms", "by_hand_speedup", *(f"{p}_speedup" for p in settings.policies))
+    rows = [{k: r[k] for k in shown} for r in figures["equations"]]
+    _table(rows, f"MKMD's equations, {settings.n} rows: speed-ups over in order on the fastest device")
+    for key, value in figures["summary"].items():
+        print(f"{key}: {value:.3f}")
     return 0
 
 
