@@ -1,4 +1,5 @@
-"""The shortest plan of REPARA's tree (``plan/search_tree.py``), depth first, until it is proven or the time is over."""
+"""The shortest plan of REPARA's tree (``plan/search_tree.py``): one by list scheduling, better ones level by level with
+the most promising nodes of each, then depth first until one is proven to be the shortest or the time is over."""
 
 from __future__ import annotations
 
@@ -16,6 +17,11 @@ SIGNIFICANT = 1e-12
 """A plan is shorter when it is so by more than this part."""
 BETWEEN = 8
 """Nodes of the tree between two looks at the clock."""
+
+WIDTHS = (1, 8, 32)
+"""Nodes of a level that are kept, in one round after another."""
+BEAM = 0.25
+"""Of the time: for those rounds, at most."""
 
 Path = tuple[tuple[int, int, int], ...]
 
@@ -37,6 +43,11 @@ def search(costs: Costs, deadline: float) -> Found:
     bounds = Bounds(costs)
     tree = Tree(costs, bounds)
     best, seconds = _first(tree, costs, bounds)
+    start = time.perf_counter()
+    for width in WIDTHS:
+        better = _level_by_level(tree, _below(seconds), width, start + BEAM * (deadline - start))
+        if better is not None:
+            best, seconds = better
     limit = _below(seconds)
     memory: dict[tuple[object, ...], list[tuple[float, ...]]] = {}
     stack: list[tuple[list[Child], object]] = []
@@ -93,6 +104,34 @@ def _known(tree: Tree, memory: dict[tuple[object, ...], list[tuple[float, ...]]]
     return False
 
 
+def _level_by_level(tree: Tree, limit: float, width: int, deadline: float) -> tuple[Path, float] | None:
+    """The shortest plan below ``limit`` among those that begin, at every length, like one of the ``width`` partial
+    plans with the least bounds; none if there is none, or the time is over before."""
+    best: tuple[Path, float] | None = None
+    paths: list[Path] = [()]
+    while paths:
+        found: dict[tuple[object, ...], tuple[tuple[float, float], Path]] = {}
+        for path in paths:
+            if time.perf_counter() > deadline:
+                return best
+            backs = [tree.down(*step) for step in path]
+            for child in tree.children(limit):
+                undo = tree.down(child.node, child.choice, child.part)
+                score = tree.bound(), sum(tree.free)
+                if tree.left == 0 and tree.makespan < limit:
+                    best = tuple(tree.path), tree.makespan
+                    limit = _below(tree.makespan)
+                elif tree.left and score[0] < limit:
+                    key = tree.key()
+                    if key not in found or score < found[key][0]:
+                        found[key] = score, tuple(tree.path)
+                undo()
+            for back in reversed(backs):
+                back()
+        paths = [path for _, path in sorted(found.values())[:width]]
+    return best
+
+
 def _first(tree: Tree, costs: Costs, bounds: Bounds) -> tuple[Path, float]:
     """A plan to begin with: of the kernels that wait for nothing, the one with the longest way to the end, in the way
     that lets the rest end first."""
@@ -103,7 +142,7 @@ def _first(tree: Tree, costs: Costs, bounds: Bounds) -> tuple[Path, float]:
         best, pick = math.inf, 0
         for c, choice in enumerate(costs.choices[node]):
             backs = [tree.down(node, c, part) for part in range(len(choice.steps))]
-            end = tree.ended[node] + bounds.after(node, choice.holds)
+            end = tree.ended[node] + bounds.after(node, choice.holds) + bounds.final[node][c]
             for back in reversed(backs):
                 back()
             if end < best:
