@@ -204,7 +204,7 @@ class RunState:
                 continue
             writer = self._writer.get(key)
             if writer is not None and not self.done[writer]:
-                made_in = self._memory[self._device[writer]]
+                made_in = self._written_in(key)
                 # only the device itself can wait for what it has not completed
                 if made_in == HOST or self._device[writer] != self._owner[made_in]:
                     continue
@@ -226,6 +226,7 @@ class RunState:
             return False
         for key in task.writes:
             self.directory.valid[key] = HOST_BIT
+            self._writer[key] = node
             self._arriving.pop(key, None)
         self._device[node] = HOST_DEVICE
         self._push(node, HOST_DEVICE, 0)
@@ -336,8 +337,15 @@ class RunState:
             (key, memory)
             for key, tokens in self._arriving.items()
             for memory, token in tokens.items()
-            if token not in self._transfer_done
+            if token not in self._transfer_done and self._written_in(key) != memory
         ]
+
+    def _written_in(self, key: int) -> int:
+        """The memory that the last writer of a buffer has left it in (-1: nobody wrote it)."""
+        writer = self._writer.get(key)
+        if writer is None:
+            return -1
+        return self._memory[self._device[writer]] if self._device[writer] >= 0 else HOST
 
     def validate(self) -> None:
         """Assert the invariants; used by tests and at debug level 4."""
