@@ -58,7 +58,8 @@ class Expr:
         return found
 
 
-LONGEST = 1 << 20  # characters of what an expression is called
+LONG = 4000  # characters of a value that is followed: hash functions double it with every step
+LONGEST = 1 << 20  # of any expression
 
 
 class TooLargeError(Exception):

@@ -37,7 +37,6 @@ _LITERALS = (
     "CXX_UNARY_EXPR",
 )
 _REINTERPRETS = re.compile(rb"as_u?(char|short|int|long|float|double|half)\s*\(")
-LONGEST = 4000  # characters of a value that is followed: hash functions double it with every step
 _FLOATING = ("float", "double", "half")
 _COMPUTED = (
     "PAREN_EXPR",
@@ -77,7 +76,7 @@ class Expressions(Initialisers):
         if handler is None:
             return self.other(node)
         found = handler(self, node)
-        if isinstance(found, Expr) and len(found.key) > LONGEST:
+        if isinstance(found, Expr) and len(found.key) > x.LONG:
             return self.fresh(found.low, found.high, f"a value that takes too long to write, line {self.line()}")
         return found
 

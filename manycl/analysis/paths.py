@@ -130,7 +130,8 @@ def meet(chosen: Expr, yes: Cell, no: Cell) -> Cell:
 
 def meet_values(chosen: Expr, yes: Value, no: Value) -> Value:
     if isinstance(yes, Expr) and isinstance(no, Expr):
-        return x.select(chosen, yes, no)
+        found = x.select(chosen, yes, no) if len(chosen.key) + len(yes.key) + len(no.key) <= x.LONGEST else None
+        return found if found is not None and len(found.key) <= x.LONG else OPAQUE
     if isinstance(yes, Vector) and isinstance(no, Vector) and len(yes.lanes) == len(no.lanes):
         return Vector(tuple(meet_values(chosen, a, b) for a, b in zip(yes.lanes, no.lanes, strict=True)))
     if isinstance(yes, Pointer) and isinstance(no, Pointer):

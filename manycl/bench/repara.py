@@ -220,7 +220,7 @@ def _as_paper(name: str, size: int, shares: Sequence[Sequence[int]]) -> float | 
     if name == "stencil" and theirs is not None:
         return float(tuple(shares[0]) == theirs)
     if name == "transitive closure" and isinstance(theirs, tuple):
-        return statistics.mean(words(s) == t for s, t in zip(shares, theirs, strict=True))
+        return float(statistics.mean(words(s) == t for s, t in zip(shares, theirs, strict=True)))
     return None
 
 

@@ -149,8 +149,8 @@ def s3d(n: int) -> Benchmark:
         buffers = (moles, low, forward[b], backward[b])
         m.run("reactions", size, local, buffers, points, b, work=points * REACTIONS * 8.0, name=f"reactions {b}")
     for i in range(3):
-        buffers = (forward[i], backward[i], shares[i])
-        m.run("steady", size, local, buffers, points, work=points * REACTIONS * 2.0, name=f"steady {i}")
+        three = (forward[i], backward[i], shares[i])
+        m.run("steady", size, local, three, points, work=points * REACTIONS * 2.0, name=f"steady {i}")
     for b in range(BLOCKS):
         buffers = (forward[b], backward[b], shares[b % 3], changes[b])
         m.run("produced", size, local, buffers, points, work=points * REACTIONS * 3.0, name=f"produced {b}")

@@ -15,7 +15,7 @@ from manycl.errors import ManyclError
 
 HELP = (
     "repeat a paper's experiments: pyschedcl (on the devices that are here), repara (on its machine, simulated), "
-    "mkmd and libsplit (on their machines, simulated, or on the devices that are here)"
+    "mkmd and libsplit (on their machines, simulated, or on the devices that are here), models (MKMD's Table 1, here)"
 )
 _EPILOG = """\
 examples:
@@ -26,6 +26,8 @@ examples:
   manycl bench repara --output docs/results     writes repara.json, repara.md and a picture
   manycl bench libsplit --output docs/results   writes libsplit.json, libsplit.md and pictures
   manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices
+  manycl bench models --output docs/results     writes models.json and models.md
+options for models: --devices (one), --quick (fewer launches), --output, --json
 options for mkmd: --repeats (of planning), --quick (without the comparison with the optimum), --output, --json; with
   --real also --devices; --quick and devices without a GPU mean matrices of 512 instead of 4096 rows
 options for repara: --quick (one size of each benchmark, short searches), --output, --json
@@ -35,7 +37,7 @@ options for libsplit: --devices, --applications, --repeats (repetitions), --quic
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("experiment", choices=["pyschedcl", "mkmd", "repara", "libsplit"], help="which paper")
+    parser.add_argument("experiment", choices=["pyschedcl", "mkmd", "models", "repara", "libsplit"], help="which paper")
     options.add_devices(parser)
     parser.add_argument("--real", action="store_true", help="mkmd on the devices that are here")
     parser.add_argument("--heads", metavar="N,…", help="heads of experiment 1 (default 1,2,4,8,10,16)")
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         raise ManyclError(f"--real is not for bench {args.experiment}")
     if args.repeats is not None and args.repeats < 1:
         raise ManyclError(f"--repeats {args.repeats}: expected at least 1")
-    chosen = {"mkmd": _mkmd, "repara": _repara, "libsplit": _libsplit, "pyschedcl": _pyschedcl}
+    chosen = {"mkmd": _mkmd, "models": _models, "repara": _repara, "libsplit": _libsplit, "pyschedcl": _pyschedcl}
     return chosen[args.experiment](args)
 
 
@@ -174,6 +176,31 @@ def _mkmd_real(args: argparse.Namespace) -> int:
     _table(rows, f"MKMD's equations, {settings.n} rows: speed-ups over in order on the fastest device")
     for key, value in figures["summary"].items():
         print(f"{key}: {value:.3f}")
+    return 0
+
+
+def _models(args: argparse.Namespace) -> int:
+    from manycl.bench import model_error
+
+    _refuse(args, ("heads", "queue_betas", "betas", "most_heads", "queues", "repeats"), "which has seven kernels")
+    settings = model_error.Settings(device=args.devices or model_error.DEVICE)
+    if args.quick:
+        settings = replace(settings, unseen=20, runs=2, turns=3)
+    say = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr))
+    figures = model_error.run(settings, say)
+    if args.output:
+        folder = Path(args.output)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "models.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        (folder / "models.md").write_text(model_error.page(figures), encoding="utf-8")
+    if args.json:
+        print(json.dumps(figures))
+        return 0
+    rows = [{"kernel": k, **v} for k, v in figures.items() if isinstance(v, dict)]
+    _table(rows, "MKMD's Table 1: mean errors of predicted times in percent")
+    for key, value in figures.items():
+        if isinstance(value, float):
+            print(f"{key}: {value:.2f}")
     return 0
 
 

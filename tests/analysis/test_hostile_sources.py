@@ -229,3 +229,22 @@ def test_included_files_are_read_again_once_they_have_changed(tmp_path: Path) ->
         header.write_text(f"#define N {number}\n")
         program = parse_program(source, path=str(tmp_path / "k.cl"))
         assert f"= {number};" in sub_kernel(program, "k").source
+
+
+def test_branches_on_hash_functions_are_answered_for() -> None:
+    source = """kernel void count(global int *d, uint seed, int n) {
+        int found[4] = {0, 0, 0, 0};
+        for (int i = 0; i < n; i++) {
+            uint a = (seed + i) * 2654435761u;
+            a ^= a >> 13; a *= 1274126177u; a ^= a >> 16;
+            if (a < 1u << 30 && a > 3u)
+                for (int k = 0; k < 4; k++) found[k] += (a & 3) == k;
+        }
+        for (int k = 0; k < 4; k++) d[4 * get_global_id(0) + k] = found[k];
+    }"""
+    program = parse_program(source)
+    numbers = {1: b"\5\0\0\0", 2: (1000).to_bytes(4, "little")}
+    facts = launched(program, "count", Launch((64,), (8,), (), numbers, {0: 1024}))
+    assert not facts.summary.failure
+    region = facts.region(0, "write", 0, 2, 3)
+    assert (region.exact, region.nbytes, facts.split(0).splittable) == (True, 3 * 8 * 16, True)

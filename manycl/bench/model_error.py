@@ -1,0 +1,268 @@
+"""MKMD's Table 1 on the devices that are here: how far off predicted times are; and a whole run's makespan.
+
+For each of seven kernels, launches are drawn at random (work-groups and arguments); the regression (MKMD, Eq. 3) is
+fitted to 20 of them, or 40, and predicts 100 others. A launch's time is the shortest of five runs, on the device's
+clock (others who use the machine only make it longer), every run at another time between those of the others. The noise
+floor is what nothing could predict: launches that are there five times, the mean relative deviation of their times from
+the median.
+
+Simulated against real: a graph of all seven kernels, twice, on two one-core devices. In turns, models learn from four
+runs of it, the simulator predicts the makespan of a plan, and the plan runs three times; the error is that against the
+median of the three.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from manycl.front.arrays import Array
+from manycl.front.program import LocalMemory, Program
+from manycl.front.queue import Queue
+from manycl.graph.graph import Launch
+from manycl.model.history import History
+from manycl.model.regression import Regression, Sample, fit
+from manycl.model.trips import trip_count
+from manycl.plan.policy import find
+from manycl.run.simulate import plan_with, simulate
+
+KERNELS = Path(__file__).with_name("model_kernels.cl")
+DEVICE = "cpu"
+FLOATS = 6_000_000  # of the largest array
+PROFILES, MORE = 20, 40
+LEARNED, RUNS_A_TURN = 4, 3  # runs of the graph before a prediction, and after it
+REPEATED, TIMES = 4, 5  # launches that are there several times, for the noise
+PAPER = {  # percent, with 20 and 40 profiles, on a GTX 760 (Table 1)
+    "blackscholes": (2.12, 1.27),
+    "nbody": (1.72, 1.23),
+    "matrixmul": (1.4, 0.9),
+    "fdtd3d": (1.98, 1.45),
+    "sobel": (1.18, 0.97),
+    "median": (1.06, 0.98),
+    "kmeans": (1.42, 1.18),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``unseen`` launches that are predicted, ``runs`` of each; ``turns`` of the simulator against devices (0: none);
+    ``device``: which one (the whole CPU)."""
+
+    unseen: int = 100
+    runs: int = 5
+    turns: int = 7
+    device: str = DEVICE
+    kernels: tuple[str, ...] = tuple(PAPER)
+
+
+class Case(NamedTuple):
+    """A launch of one of the kernels. ``f`` as MKMD's Table 1 has it: what the analysis finds must be proportional."""
+
+    kernel: str
+    size: tuple[int, ...]
+    local: tuple[int, ...]
+    args: tuple[object, ...]
+    f: float
+
+
+class Arrays(NamedTuple):
+    """Buffers that are large enough for every launch."""
+
+    inputs: Sequence[Array]
+    outputs: Sequence[Array]
+    bodies: tuple[Array, Array]
+    nearest: Array
+
+
+def arrays(queue: Queue) -> Arrays:
+    rng = np.random.default_rng(1)
+    data = [rng.random(FLOATS, np.float32) + 0.5 for _ in range(3)]
+    return Arrays(
+        [queue.array(d, copy=False) for d in data],
+        [queue.zeros(FLOATS) for _ in range(2)],
+        (queue.array(rng.random((8192, 4), np.float32)), queue.zeros((8192, 4))),
+        queue.zeros(1 << 17, np.int32),
+    )
+
+
+def draw(kernel: str, a: Arrays, rng: random.Random) -> Case:
+    """A launch of a kernel with random inputs and numbers of work-groups."""
+    x, y, z = a.inputs
+    out, second = a.outputs
+    if kernel == "blackscholes":
+        steps = rng.randrange(8, 65)
+        return Case(kernel, (64 * rng.randrange(16, 129),), (64,), (out, second, x, y, z, 0.02, 0.3, steps), steps)
+    if kernel == "nbody":
+        bodies = 64 * rng.randrange(16, 65)
+        where = (*a.bodies, LocalMemory(64 * 16), bodies, 0.01)
+        return Case(kernel, (64 * rng.randrange(8, 33),), (64,), where, bodies)
+    if kernel == "matrixmul":
+        columns, rows, inner = (16 * rng.randrange(4, 25) for _ in range(3))
+        return Case(kernel, (columns, rows), (16, 16), (x, y, out, columns, inner), inner)
+    if kernel == "fdtd3d":
+        # nine planes fit into a core's second cache, the whole does not: where the cache changes, so does the slope
+        width, height, depth = 16 * rng.randrange(4, 9), 4 * rng.randrange(4, 13), rng.randrange(256, 761)
+        return Case(kernel, (width, height), (16, 4), (x, out, y, width + 8, depth), depth)
+    if kernel in ("sobel", "median"):
+        size = (16 * rng.randrange(32, 129), 4 * rng.randrange(128, 513))
+        return Case(kernel, size, (16, 4), (x, out, 0.5) if kernel == "sobel" else (x, out), 1)
+    centres, features = rng.randrange(8, 65), 34  # Rodinia's data have 34 features
+    args = (x, y, a.nearest, centres, features)
+    # an odd number of groups: where features lie a multiple of 2 KiB apart, they share a few sets of the cache (3x)
+    return Case(kernel, (64 * rng.randrange(129, 513, 2),), (64,), args, centres * features)
+
+
+class Measured:
+    """One launch: its graph, the shortest time of its runs, and its T and T f."""
+
+    def __init__(self, queue: Queue, program: Program, case: Case) -> None:
+        program.kernel(case.kernel)(queue, case.size, case.local, *case.args)
+        self._session, self._graph = queue.session, queue.take()
+        queue.hold.clear()
+        launch = self._graph.nodes[0]
+        assert isinstance(launch, Launch)
+        f = trip_count(launch.program, launch.kernel).of(launch, launch)
+        self.loops = f / case.f  # what the analysis finds, over what Table 1 has
+        self._items, self._cost = launch.work_items, launch.work_items * f
+        self.seconds = float("inf")
+
+    def run(self) -> None:
+        """Once more; on the device's clock."""
+        ((_, _, seconds),) = self._session.run(self._graph, "in_order").record.durations()
+        self.seconds = min(self.seconds, seconds)
+
+    @property
+    def sample(self) -> Sample:
+        return Sample(self._items, self._cost, self.seconds)
+
+
+def errors(model: Regression | None, seen: Sequence[Sample]) -> float:
+    """Mean relative error in percent."""
+    assert model is not None
+    return 100 * statistics.fmean(abs(model.seconds(s.work_items, s.cost) - s.seconds) / s.seconds for s in seen)
+
+
+def of_kernel(kernel: str, queue: Queue, program: Program, a: Arrays, settings: Settings) -> tuple[float, float, float]:
+    """Errors with 20 and 40 profiles, and the noise floor, in percent."""
+    rng = random.Random(kernel)
+    again = [draw(kernel, a, rng) for _ in range(REPEATED)]
+    cases = [draw(kernel, a, rng) for _ in range(MORE + settings.unseen)] + again * TIMES
+    found = [Measured(queue, program, c) for c in cases]
+    assert len({round(m.loops, 6) for m in found}) == 1, f"{kernel}: f is not what Table 1 has"
+    for m in found[:2]:
+        m.run()  # to warm up
+    for _ in range(settings.runs):
+        for m in rng.sample(found, len(found)):
+            m.run()
+    profiles, unseen = [m.sample for m in found[:MORE]], [m.sample for m in found[MORE : MORE + settings.unseen]]
+    seconds = [m.seconds for m in found[MORE + settings.unseen :]]
+    repeated = [seconds[i::REPEATED] for i in range(REPEATED)]
+    noise = 100 * statistics.fmean(abs(s / statistics.median(of) - 1) for of in repeated for s in of)
+    return errors(fit(profiles[:PROFILES]), unseen), errors(fit(profiles), unseen), noise
+
+
+class Turn(NamedTuple):
+    """A prediction, and what the plan then took: seconds, and the mean relative deviation of its runs."""
+
+    predicted: float
+    real: float
+    scatter: float
+
+    @property
+    def error(self) -> float:
+        return (self.predicted - self.real) / self.real
+
+
+def makespan(program: Program, turns: int) -> dict[str, float]:
+    """The simulator against the engine on the devices."""
+    rng = random.Random(7)
+    with Queue("cpu/2") as queue:
+        a = arrays(queue)
+        fresh: Callable[[], Array] = lambda: queue.zeros(FLOATS)  # noqa: E731
+        for _ in range(2):
+            for kernel in PAPER:
+                # outputs of their own: the seven do not depend on one another
+                case = draw(kernel, a._replace(outputs=[fresh(), fresh()]), rng)
+                program.kernel(kernel)(queue, case.size, case.local, *case.args)
+        graph, session = queue.take(), queue.session
+        found = []
+        for _ in range(turns):
+            session.history = History()  # what was measured minutes ago was measured on a machine with other load
+            for _ in range(LEARNED):
+                session.run(graph, "heft")
+            problem = session.problem(graph)
+            plan = plan_with(find("heft"), problem)
+            predicted = simulate(problem, plan).makespan
+            runs = [session.run(graph, plan).seconds for _ in range(RUNS_A_TURN)]
+            real = statistics.median(runs)
+            found.append(Turn(predicted, real, statistics.fmean(abs(r / real - 1) for r in runs)))
+    return {
+        "simulated_vs_real_percent": 100 * statistics.median(abs(t.error) for t in found),
+        "simulated_bias_percent": 100 * statistics.median(t.error for t in found),
+        "real_scatter_percent": 100 * statistics.median(t.scatter for t in found),
+        "simulated_s": statistics.median(t.predicted for t in found),
+        "real_s": statistics.median(t.real for t in found),
+    }
+
+
+def run(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
+    """All figures: errors in percent by kernel, their means, and the simulator's."""
+    program = Program.from_file(KERNELS)
+    found: dict[str, tuple[float, float, float]] = {}
+    with Queue(settings.device) as queue:
+        a = arrays(queue)
+        for kernel in settings.kernels:
+            found[kernel] = of_kernel(kernel, queue, program, a, settings)
+            few, many, noise = found[kernel]
+            say(f"{kernel}: {few:.2f} % with {PROFILES} profiles, {many:.2f} % with {MORE}, noise {noise:.2f} %")
+        model = queue.session.machine.devices[0].model
+    figures: dict[str, Any] = {}
+    for name, column in (("mean_error_percent", 0), ("mean_error_40_percent", 1), ("noise_floor_percent", 2)):
+        figures[name] = statistics.fmean(f[column] for f in found.values())
+    for kernel, (few, many, noise) in found.items():
+        figures[kernel] = {
+            "error_20": round(few, 2),
+            "error_40": round(many, 2),
+            "noise": round(noise, 2),
+            "paper_20": PAPER[kernel][0],
+            "paper_40": PAPER[kernel][1],
+        }
+    if settings.turns:
+        say("simulated against real")
+        figures |= makespan(program, settings.turns)
+    return figures | {"profiles": PROFILES, "unseen": settings.unseen, "device": f"{settings.device}: {model}"}
+
+
+def page(figures: Mapping[str, Any]) -> str:
+    """The results as a page."""
+    columns = ("error_20", "error_40", "paper_20", "paper_40", "noise")
+    kernels = {k: [float(v[c]) for c in columns] for k, v in figures.items() if isinstance(v, dict)}
+    means = [round(statistics.fmean(column), 2) for column in zip(*kernels.values(), strict=True)]
+    text = [
+        "# MKMD's Table 1: how far off predicted kernel times are",
+        "",
+        "`manycl bench models --output docs/results` wrote this page.",
+        "",
+        f"On {figures['device']}. The regression (Eq. 3) is fitted to {PROFILES} launches with random arguments and",
+        f"numbers of work-groups, or {MORE}, and predicts {figures['unseen']} others; the paper's figures are a GTX",
+        "760's. *Noise* is by how much the times of one and the same launch differ.",
+        "",
+        f"| kernel | error, {PROFILES} profiles, % | {MORE}, % | paper, {PROFILES}, % | paper, {MORE}, % | noise, % |",
+        "|---|---|---|---|---|---|",
+        *(f"| {k} | {' | '.join(map(str, v))} |" for k, v in {**kernels, "mean": means}.items()),
+    ]
+    if "simulated_s" in figures:
+        text += [
+            "",
+            f"The simulator, given models that learned from {LEARNED} runs, predicts the makespan of a graph of all",
+            f"seven kernels on two one-core devices {figures['simulated_vs_real_percent']:.1f} % off (median; with its",
+            f"sign {figures['simulated_bias_percent']:+.1f} %);",
+            f"runs of one plan differ by {figures['real_scatter_percent']:.1f} % from their median.",
+        ]
+    return "\n".join(text) + "\n"
