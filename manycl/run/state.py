@@ -70,6 +70,8 @@ class RunState:
         # pieces that ranges of a launch write at the same time: they have several writers
         self._together = {k for _, keys in graph.notes.get("together", {}).values() for k in keys}
         self._owner = {d.memory: i for i, d in enumerate(problem.machine.devices) if d.memory != HOST}
+        # memories of several devices: one of them may wait for what another has brought
+        self._shared = {m for m in self._memory if m != HOST and self._memory.count(m) > 1}
         count = len(graph.nodes)
         self.done = bytearray(count)
         self._device = [_NOT_ISSUED] * count
@@ -245,7 +247,7 @@ class RunState:
             if not self._arrived(key, HOST, HOST_DEVICE, after):
                 return False
             token = self._new_transfer(key, memory, device)
-            commands.append(Upload(token, key, device, (), False))
+            commands.append(Upload(token, key, device, (), memory in self._shared))
             after.append(token)
             return True
         owner = self._owner[(mask & -mask).bit_length() - 1]
