@@ -64,6 +64,7 @@ def test_stein_by_all_ways() -> None:
     for row in figures["equations"]:
         assert row["in_order_speedup"] == 1.0
         assert row["balance_speedup"] == pytest.approx(row["in_order_ms"] / row["balance_ms"])
+    assert f"| Stein | {figures['equations'][0]['kernels']} | " in mkmd_real.page(figures)
     assert figures["summary"]["least_speedup_mkmd"] <= figures["summary"]["geomean_speedup_mkmd"]
 
 

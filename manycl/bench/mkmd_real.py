@@ -247,10 +247,10 @@ def run(devices: str | None, settings: Settings, say: Callable[[str], None]) -> 
     if settings.n % 256:
         raise ManyclError(f"matrices of {settings.n} rows: expected a multiple of 256")
     rows = []
-    names: tuple[str, ...] = ()
+    names: list[str] = []
     for name in settings.equations:
         with Queue(devices) as queue:
-            names = queue.devices
+            names = [f"{d.name} ({d.model})" for d in queue.session.machine.devices]
             found = measure(name, queue, settings)
         words = ", ".join(f"{p} {found[f'{p}_speedup']:.2f}x" for p in settings.policies)
         say(f"{name}: in order {found['in_order_ms']:.1f} ms, by hand {found['by_hand_speedup']:.2f}x, {words}")
@@ -274,3 +274,35 @@ def summary(rows: Sequence[Mapping[str, Any]], settings: Settings) -> dict[str, 
             f"over_by_hand_{p}": mean([r["by_hand_ms"] / r[f"{p}_ms"] for r in rows]),
         }
     return found
+
+
+def page(figures: Mapping[str, Any]) -> str:
+    """The results as a page."""
+    settings, found = figures["settings"], figures["summary"]
+    policies = settings["policies"]
+    text = [
+        "# MKMD's eleven equations on real devices",
+        "",
+        "`manycl bench mkmd --real --output docs/results` wrote this page.",
+        "",
+        f"Matrices of {settings['n']} rows, single precision, on {', '.join(figures['devices'])}; data are on the",
+        "host before and after. *In order* is the engine with everything on the fastest device, transfers pinned and",
+        "asynchronous; *by hand* is PyOpenCL on that device with copies from and to NumPy's memory. Speed-ups are",
+        f"over in order, medians of {settings['repeats']} turns in which all ways run one after another; all results",
+        "are equal.",
+        "",
+        f"| equation | kernels | in order, ms | by hand | {' | '.join(policies)} |",
+        "|---|---|---|---|" + "---|" * len(policies),
+    ]
+    for r in figures["equations"]:
+        speedups = " | ".join(f"{r[f'{way}_speedup']:.2f}" for way in ("by_hand", *policies))
+        text.append(f"| {r['equation']} | {r['kernels']} | {r['in_order_ms']:.1f} | {speedups} |")
+    rows = {
+        "geometric mean": "geomean_speedup_{}",
+        "of the nine that compute": "geomean_speedup_{}_nine",
+        "least": "least_speedup_{}",
+        "geometric mean over by hand": "over_by_hand_{}",
+    }
+    for words, key in rows.items():
+        text.append(f"| {words} | | | | {' | '.join(f'{found[key.format(p)]:.2f}' for p in policies)} |")
+    return "\n".join(text) + "\n"

@@ -22,7 +22,7 @@ examples:
   manycl bench pyschedcl --devices cpu/2 --quick
   manycl bench pyschedcl --output results       writes figures.json, figures.png and a Gantt chart per policy
   manycl bench mkmd --output docs/results       writes mkmd.json, mkmd.md and pictures
-  manycl bench mkmd --real --devices gpu        the same equations on real devices; writes mkmd_real.json
+  manycl bench mkmd --real --devices gpu        the same equations on real devices; writes mkmd_real.json, .md
   manycl bench repara --output docs/results     writes repara.json, repara.md and a picture
   manycl bench libsplit --output docs/results   writes libsplit.json, libsplit.md and pictures
   manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices
@@ -168,6 +168,7 @@ def _mkmd_real(args: argparse.Namespace) -> int:
         folder = Path(args.output)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "mkmd_real.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        (folder / "mkmd_real.md").write_text(mkmd_real.page(figures), encoding="utf-8")
     if args.json:
         print(json.dumps(figures))
         return 0

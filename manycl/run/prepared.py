@@ -15,6 +15,8 @@ from manycl.run.session import Session
 
 PLANNED_RUNS = 2
 """The second run's planning knows how long the kernels take; its plan is kept."""
+POSTPONED_RUNS = 32
+"""Unless the policy says that it will know more soon: then it is asked again, at most so often."""
 
 
 class PreparedGraph:
@@ -55,7 +57,8 @@ class PreparedGraph:
                 return result
         result = self._run(self.plan)
         self._runs += 1
-        if self._runs >= PLANNED_RUNS:
+        postponed = result.plan is not None and result.plan.details.get("postponed") and self._runs < POSTPONED_RUNS
+        if self._runs >= PLANNED_RUNS and not postponed:
             self.plan = result.plan
             self._tape = self.session.tape(result)
         return result

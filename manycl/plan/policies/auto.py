@@ -58,7 +58,8 @@ class Candidate(NamedTuple):
 @register("auto")
 class Auto:
     """Predict, compare, take the best; ``details`` says what was ``chosen``, and ``asked`` lists every candidate's
-    makespan. Option ``budget``: seconds that asking others than list scheduling may take."""
+    makespan; ``postponed``: how kernels may be split was not found out, but will be for graphs that run on. Option
+    ``budget``: seconds that asking others than list scheduling may take."""
 
     def plan(self, problem: Problem) -> Plan:
         budget = _budget(problem)
@@ -69,6 +70,7 @@ class Auto:
         best: Plan | None = None
         divided: Plan | None = None
         rival: Plan | None = None
+        postponed = False
         try:
             table = costs(whole)
         except PolicyError:
@@ -77,7 +79,8 @@ class Auto:
         else:
             best = _simple(whole, table)
             left = min(MOST, SHARE * best.makespan) if budget is None else budget
-            splits = _splits(problem, table, best.makespan, budget)
+            looked = _splits(problem, table, best.makespan, budget)
+            postponed, splits = looked is None, looked or {}
         asked = {} if best is None else {str(best.details["chosen"]): best.makespan}
         for name, seconds, ask in _candidates(whole, splits, left):
             if best is not None and seconds > left:
@@ -101,7 +104,8 @@ class Auto:
             raise PolicyError("there is nothing to plan with: no kernel runs as a whole, and none may be split")
         if divided is not None and _gains(problem, divided, rival or best):
             best = divided
-        return replace(best, details={**best.details, "asked": asked})
+        later = {"postponed": True} if postponed and budget is None else {}
+        return replace(best, details={**best.details, "asked": asked, **later})
 
 
 def _budget(problem: Problem) -> float | None:
@@ -170,16 +174,18 @@ def _kind(node: Node) -> tuple[object, ...]:
     return node.program.source, node.program.options, node.kernel.name, node.global_size, node.local_size
 
 
-def _splits(problem: Problem, table: Costs, makespan: float, budget: float | None) -> Mapping[int, Split]:
-    """How the nodes may be split that are worth it, as far as finding that out is affordable; none where there is one
-    device only."""
+def _splits(problem: Problem, table: Costs, makespan: float, budget: float | None) -> Mapping[int, Split] | None:
+    """How the nodes may be split that are worth it, None where finding that out is not affordable yet; none where there
+    is one device only."""
     if len(problem.machine.devices) == 1:
         return {}
     least = _WORTH * problem.handover
     worth = [n for n, row in enumerate(table.seconds) if table.allowed[n] and min(row) > least]
     nodes = problem.graph.nodes
-    if not worth or not _looks.afford([nodes[n] for n in worth], LOOKING * makespan, budget):
+    if not worth:
         return {}
+    if not _looks.afford([nodes[n] for n in worth], LOOKING * makespan, budget):
+        return None
     return {n: split for n in worth if (split := problem.splits.get(n)) is not None}
 
 

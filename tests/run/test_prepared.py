@@ -1,0 +1,42 @@
+"""Prepared graphs keep their plan once the policy knows all that it will."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from manycl.front.program import Program
+from manycl.front.queue import Queue
+from manycl.plan.plan import Plan
+from manycl.plan.policies.in_order import InOrder
+from manycl.plan.problem import Problem
+from manycl.run.prepared import POSTPONED_RUNS, PreparedGraph
+
+
+class Later:
+    """Says that it will know more from the n-th time on."""
+
+    def __init__(self, knows: int) -> None:
+        self.asked = 0
+        self.knows = knows
+
+    def plan(self, problem: Problem) -> Plan:
+        self.asked += 1
+        plan = InOrder().plan(problem)
+        return replace(plan, details={**plan.details, **({} if self.asked >= self.knows else {"postponed": True})})
+
+
+@pytest.mark.parametrize(("knows", "asked"), [(1, 2), (2, 2), (5, 5), (10**6, POSTPONED_RUNS)])
+def test_plans_that_are_postponed_are_not_kept(knows: int, asked: int) -> None:
+    with Queue("cpu/2") as queue:
+        x = queue.array(np.zeros(64, np.int32))
+        Program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }").up(queue, (64,), (8,), x)
+        policy = Later(knows)
+        prepared = PreparedGraph(queue.session, queue.take(), policy)
+        for _ in range(40):
+            prepared.run()
+        assert policy.asked == asked
+        assert prepared.plan is not None
+        assert (x.get() == 40).all()
