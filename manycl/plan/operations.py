@@ -140,7 +140,7 @@ class Operations:
             [a for a, _ in assignments],
             [m for m, _ in moves],
             [[index[w] for w in self._waits[op]] for op in ops],
-            [self._seconds(a) for a, _ in assignments],
+            [self._seconds(a) if op >= self._fixed else a.end - a.start for a, op in assignments],
         )
         return tuple(found), tuple(moved)
 

@@ -70,10 +70,11 @@ class Auto:
         best: Plan | None = None
         divided: Plan | None = None
         rival: Plan | None = None
-        postponed = False
+        postponed, impossible = False, PolicyError("there is nothing to plan with")
         try:
             table = costs(whole)
-        except PolicyError:
+        except PolicyError as error:
+            impossible = error
             whole = replace(whole, splits=problem.splits)  # a kernel fits into no device as a whole
             left, splits = MOST if budget is None else budget, problem.splits
         else:
@@ -101,7 +102,7 @@ class Auto:
                     best = found
             asked[name] = found.makespan
         if best is None:
-            raise PolicyError("there is nothing to plan with: no kernel runs as a whole, and none may be split")
+            raise impossible
         if divided is not None and _gains(problem, divided, rival or best):
             best = divided
         later = {"postponed": True} if postponed and budget is None else {}

@@ -257,6 +257,22 @@ class OpenCLBackend:
 
     def _download(self, command: Download) -> None:
         driver = self.drivers[command.device]
+        if driver.throttled and command.after:  # what it waits for is enqueued by that thread, perhaps not yet
+            driver.submit(0, lambda: self._download_slowly(driver, command))
+        else:
+            self._download_from(driver, command)
+
+    def _download_slowly(self, driver: Driver, command: Download) -> None:
+        """On a slowed device's own thread, behind the kernels."""
+        if self._stopping:
+            return
+        try:
+            self._download_from(driver, command)
+        except Exception as error:
+            self._stopping = True
+            self._inbox.put(Failed(command.token, self.now(), str(error)))
+
+    def _download_from(self, driver: Driver, command: Download) -> None:
         key, rows = self._what(command.buffer)
         target, is_pinned = self.memory.download_target(key, bool(rows))
         buffer = self.memory.on_device(key, command.device)

@@ -63,6 +63,7 @@ class Driver:
         self.stager = Stager(self.context, self.new_queue()) if own else None
         # a queue's commands end in order, those of several do not: each queue has somebody who waits
         self.workers: dict[int, Worker] = {}
+        self._lock = threading.Lock()
         self._offset = 0.0
         self._calibrated = float("-inf")
 
@@ -78,7 +79,10 @@ class Driver:
         """Run a job on the thread that waits for one of the device's queues, after those submitted before."""
         worker = self.workers.get(lane)
         if worker is None:
-            worker = self.workers[lane] = Worker(f"manycl-{self.device.name}")
+            with self._lock:  # a slowed device's own thread submits as well
+                worker = self.workers.get(lane)
+                if worker is None:
+                    worker = self.workers[lane] = Worker(f"manycl-{self.device.name}")
         worker.submit(job)
 
     def offset(self) -> float:
