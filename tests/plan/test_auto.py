@@ -120,7 +120,9 @@ def test_how_kernels_may_be_split_is_found_out_when_that_is_worth_it(monkeypatch
     p = replace(p, splits=Splits(p.splits))
     turns = 0
     while not looks:  # what it costs must be a quarter of what such graphs were predicted to take together
-        assert not planned(p).is_split
+        plan = planned(p)
+        assert not plan.is_split
+        assert plan.details["postponed"]
         turns += 1
         assert turns < 50
         if auto.LOOKING * 0.3 * (turns + 1) > auto._FIRST + auto._KERNEL + auto._LAUNCH + auto._AGAIN:
@@ -129,6 +131,7 @@ def test_how_kernels_may_be_split_is_found_out_when_that_is_worth_it(monkeypatch
     assert planned(p).is_split
     assert set(looks) == {0}
     assert planned(p).is_split  # and again: it is known now
+    assert "postponed" not in planned(p).details
     tiny = replace(p, handover=0.2)  # a kernel of less than two handovers is not looked at
     looks.clear()
     assert not planned(tiny).is_split
