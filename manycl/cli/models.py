@@ -32,7 +32,7 @@ exit status: 0 done, 1 nothing found, 2 bad input
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("action", choices=("list", "show", "export", "forget"))
+    parser.add_argument("action", nargs="?", default="list", choices=("list", "show", "export", "forget"))
     parser.add_argument("kernel", nargs="?", default="", metavar="KERNEL", help="only kernels of this name")
     parser.add_argument("--device", metavar="TEXT", default="", help="only devices whose model or driver contains this")
     parser.add_argument("--all", action="store_true", help="forget: everything, measurements of devices and links too")
