@@ -17,7 +17,8 @@ _DOUBT = re.compile(
 _COMMENT = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _NOT_BLANK = re.compile(r"[^\n]")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_DEFINE = re.compile(r"\s*#\s*define\s+([A-Za-z_]\w*)")
+_DEFINE = re.compile(r"\s*#\s*define\b")
+_DEFINED = re.compile(r"\s*#\s*define\s+([A-Za-z_]\w*)(?![\w\\])")
 _HARMLESS = re.compile(r"\s*#\s*(?:define|undef|if|ifdef|ifndef|elif|else|endif|pragma|error|warning)\b")
 _STANDS_FOR = re.compile(r"[ \t]*manycl_plain_(\d+)[ \t]*")
 
@@ -55,8 +56,10 @@ def shorten(source: str, macros: Collection[str]) -> Shortened | None:
     if _DOUBT.search(source) or (text := without_comments(source)) is None:
         return None
     rows = text.split("\n")
-    names = {*macros, *(found.group(1) for row in rows if (found := _DEFINE.match(row)))}
-    plain = _plain_rows(rows, names)
+    definitions = [_DEFINED.match(row) for row in rows if _DEFINE.match(row)]
+    if not all(definitions):  # a name may go on behind a backslash
+        return None
+    plain = _plain_rows(rows, {*macros, *(found.group(1) for found in definitions if found)})
     if plain is None:
         return None
     text = "\n".join(

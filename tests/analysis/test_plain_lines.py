@@ -29,6 +29,7 @@ LINES = (
         "#undef N",
         "#undef F",
     ),
+    *("#define \\", "#define F\\", "N 3", "F 2", "# define  G(a) a a"),
     *("#define OPEN f(", "#define OPEN F(", "#define G \\", "  F", "#if N > 2", "#ifdef F", "#if 0", "#else", "#endif"),
 )
 DOUBTFUL = ("__LINE__", "a%:b", 's = "\\"// F";', "// x \\", "#define OPEN f(", "#define OPEN F(", "#define N (")
