@@ -79,25 +79,25 @@ def _expander(version: str) -> Expander:
     return Expander(predefined, header)
 
 
-def load(source: str, path: str, folder: str | None, options: Options) -> Unit:
-    """Expand, parse and lower ``source``.
+def load(source: str, path: str, folder: str | None, options: Options, *, everything: bool = False) -> Unit:
+    """Expand, parse and lower ``source``: of its functions the kernels and what they can reach, or ``everything``.
 
     The language version is the one asked for; without, OpenCL C 1.2, and when that does not parse 3.0 and
     2.0. Raises :class:`SourceError` with the compiler's diagnostics (those of 1.2 when no version will do).
     """
     if options.version:
-        return _load(source, path, folder, options, options.version)
+        return _load(source, path, folder, options, options.version, everything)
     first: SourceError | None = None
     for version in ("CL1.2", "CL3.0", "CL2.0"):
         try:
-            return _load(source, path, folder, options, version)
+            return _load(source, path, folder, options, version, everything)
         except SourceError as error:
             first = first or error
     assert first is not None
     raise first
 
 
-def _load(source: str, path: str, folder: str | None, options: Options, version: str) -> Unit:
+def _load(source: str, path: str, folder: str | None, options: Options, version: str, everything: bool) -> Unit:
     expanded = _expander(version).expand(source, path, folder, options)
     unit = _parse(expanded.text, version)
     found = _diagnostics(unit, expanded)
@@ -105,7 +105,7 @@ def _load(source: str, path: str, folder: str | None, options: Options, version:
     if errors:  # must come before any question about types: libclang may crash on those of a broken program
         raise SourceError(f"{path}: the source does not compile as OpenCL C {version[2:]}", errors)
     warnings = () if options.quiet else tuple(str(d) for d in (*expanded.warnings, *found))
-    return _Lowering(unit, expanded, version).unit(warnings)
+    return _Lowering(unit, expanded, version).unit(warnings, everything)
 
 
 def _diagnostics(unit: cindex.TranslationUnit, expanded: Expanded) -> list[Diagnostic]:
@@ -301,8 +301,9 @@ class _Lowering:
         self.lib.clang_visitChildren(cursor, self.visit, None)
         return list(self.found)
 
-    def unit(self, warnings: tuple[str, ...]) -> Unit:
-        """The program: of its functions the kernels and what they can reach (libraries come with thousands)."""
+    def unit(self, warnings: tuple[str, ...], everything: bool) -> Unit:
+        """The program: of its functions the kernels and what they can reach (libraries come with thousands), or
+        ``everything``, for those who edit its text."""
         definitions: dict[int, Any] = {}
         variables: dict[int, Node] = {}
         declared: set[int] = set()
@@ -322,7 +323,10 @@ class _Lowering:
             elif kind == "VAR_DECL":
                 node = self.node(cursor)
                 variables[node.ref] = node
-        functions = self.reachable(definitions, variables.values())
+        if everything:
+            functions = {ref: self.function(cursor) for ref, cursor in definitions.items()}
+        else:
+            functions = self.reachable(definitions, variables.values())
         text, lines = self.text, self.expanded.lines
         found = tuple(prototypes)
         files = self.expanded.files

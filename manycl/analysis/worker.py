@@ -86,7 +86,7 @@ def receive(stream: IO[bytes]) -> object:
     return pickle.loads(data)
 
 
-_parsed: dict[Request, tuple[Unit, tuple[object, ...]]] = {}
+_parsed: dict[tuple[object, ...], tuple[Unit, tuple[object, ...]]] = {}
 _units: dict[bytes, Unit] = {}
 _launches: dict[tuple[object, ...], LaunchFacts] = {}
 _KEPT = 64
@@ -139,10 +139,10 @@ def answer(request: Request | Question | LaunchQuestion) -> Answer:
     question = request if isinstance(request, Question) else None
     source, path, folder, options = request.request if isinstance(request, Question) else request
     try:
-        key = source, path, folder, options
+        key = source, path, folder, options, question is not None  # who edits a text needs all of its functions
         unit, stamps = _parsed.get(key, (None, ()))
         if unit is None or stamps != _stamps(unit):
-            unit = frontend.load(source, path, folder, read_options(options))
+            unit = frontend.load(source, path, folder, read_options(options), everything=question is not None)
             _limit(_parsed)[key] = unit, _stamps(unit)
         if question is not None:
             return Answer(result=_result(question, unit))

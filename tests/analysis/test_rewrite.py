@@ -225,3 +225,12 @@ def test_another_kernel_that_cannot_be_run_in_ranges_is_no_hindrance(name: str) 
     found = np.empty(8, np.uint64)
     cl.enqueue_copy(queue, found, out)
     assert found.tolist() == [9, 9, 1, 1, 2, 2, 9, 9]
+
+
+def test_helpers_that_no_kernel_reaches_are_edited_too() -> None:
+    source = """int first(int x) { return x + get_num_groups(0); }
+    int unused(int x) { return first(x); }
+    kernel void k(global int *d) { d[get_group_id(0)] = first(1); }"""
+    found = sub_kernel(parse_program(source), "k")
+    assert not found.reason
+    parse_program(found.source)  # it compiles
