@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,14 +59,17 @@ def test_equations_are_computed(name: str) -> None:
             np.testing.assert_allclose(ours.get(), theirs, atol=1e-3 * np.max(np.abs(theirs)))  # type: ignore[attr-defined]
 
 
-def test_stein_by_all_ways() -> None:
+def test_stein_by_all_ways(tmp_path: Path) -> None:
     settings = Settings(n=N, repeats=1, warm=2, policies=("balance", "mkmd"), equations=("Stein", "Jacobi"))
     figures = mkmd_real.run("cpu/2", settings, lambda text: None)
     assert [r["equation"] for r in figures["equations"]] == ["Stein", "Jacobi"]
     for row in figures["equations"]:
         assert row["in_order_speedup"] == 1.0
         assert row["balance_speedup"] == pytest.approx(row["in_order_ms"] / row["balance_ms"])
-    assert f"| Stein | {figures['equations'][0]['kernels']} | " in mkmd_real.page(figures)
+    mkmd_real.write(figures, tmp_path / "new")
+    page = (tmp_path / "new" / "mkmd_real.md").read_text()
+    assert f"| Stein | {figures['equations'][0]['kernels']} | " in page
+    assert json.loads((tmp_path / "new" / "mkmd_real.json").read_text())["summary"] == figures["summary"]
     assert figures["summary"]["least_speedup_mkmd"] <= figures["summary"]["geomean_speedup_mkmd"]
 
 

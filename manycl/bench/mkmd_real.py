@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from manycl.bench import pages
 from manycl.bench.equations import EQUATIONS, MEMORY_BOUND, TILE
 from manycl.errors import ManyclError, ResultError
 from manycl.front.arrays import AnyArray, Array
@@ -276,33 +277,39 @@ def summary(rows: Sequence[Mapping[str, Any]], settings: Settings) -> dict[str, 
     return found
 
 
-def page(figures: Mapping[str, Any]) -> str:
-    """The results as a page."""
+def write(figures: Mapping[str, Any], folder: Path) -> None:
+    """``mkmd_real.json`` and ``mkmd_real.md``, in a folder that is made if need be."""
+    pages.write(folder, "mkmd_real", figures, page(figures))
+
+
+ABOUT = """\
+# MKMD's eleven equations on real devices
+
+`manycl bench mkmd --real --output docs/results` wrote this page.
+
+Matrices of {n} rows, single precision, on {devices}; data are on the
+host before and after. *In order* is the engine with everything on the fastest device, transfers pinned and
+asynchronous; *by hand* is PyOpenCL on that device with copies from and to NumPy's memory. Speed-ups are
+over in order, medians of {repeats} turns in which all ways run one after another; all results
+are equal.
+"""
+_OVERALL = {
+    "geometric mean": "geomean_speedup_{}",
+    "of the nine that compute": "geomean_speedup_{}_nine",
+    "least": "least_speedup_{}",
+    "geometric mean over by hand": "over_by_hand_{}",
+}
+
+
+def page(figures: Mapping[str, Any]) -> Iterator[str]:
+    """The page of results, in Markdown."""
     settings, found = figures["settings"], figures["summary"]
     policies = settings["policies"]
-    text = [
-        "# MKMD's eleven equations on real devices",
-        "",
-        "`manycl bench mkmd --real --output docs/results` wrote this page.",
-        "",
-        f"Matrices of {settings['n']} rows, single precision, on {', '.join(figures['devices'])}; data are on the",
-        "host before and after. *In order* is the engine with everything on the fastest device, transfers pinned and",
-        "asynchronous; *by hand* is PyOpenCL on that device with copies from and to NumPy's memory. Speed-ups are",
-        f"over in order, medians of {settings['repeats']} turns in which all ways run one after another; all results",
-        "are equal.",
-        "",
-        f"| equation | kernels | in order, ms | by hand | {' | '.join(policies)} |",
-        "|---|---|---|---|" + "---|" * len(policies),
+    yield ABOUT.format(n=settings["n"], devices=", ".join(figures["devices"]), repeats=settings["repeats"])
+    rows = [
+        [r["equation"], str(r["kernels"]), f"{r['in_order_ms']:.1f}"]
+        + [f"{r[f'{way}_speedup']:.2f}" for way in ("by_hand", *policies)]
+        for r in figures["equations"]
     ]
-    for r in figures["equations"]:
-        speedups = " | ".join(f"{r[f'{way}_speedup']:.2f}" for way in ("by_hand", *policies))
-        text.append(f"| {r['equation']} | {r['kernels']} | {r['in_order_ms']:.1f} | {speedups} |")
-    rows = {
-        "geometric mean": "geomean_speedup_{}",
-        "of the nine that compute": "geomean_speedup_{}_nine",
-        "least": "least_speedup_{}",
-        "geometric mean over by hand": "over_by_hand_{}",
-    }
-    for words, key in rows.items():
-        text.append(f"| {words} | | | | {' | '.join(f'{found[key.format(p)]:.2f}' for p in policies)} |")
-    return "\n".join(text) + "\n"
+    rows += [[words, "", "", "", *(f"{found[key.format(p)]:.2f}" for p in policies)] for words, key in _OVERALL.items()]
+    yield from pages.table(["equation", "kernels", "in order, ms", "by hand", *policies], rows)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from manycl.bench import pages
 from manycl.bench.mkmd import PAPER, POLICIES, timelines
+from manycl.bench.pages import table
 
 _COLOURS = {"in_order": "0.6", "coarse": "tab:blue", "mkmd": "tab:orange", "balance": "tab:green"}
 
@@ -16,12 +17,10 @@ def write(figures: dict[str, Any], folder: Path) -> None:
     """``mkmd.json``, ``mkmd.md`` and the pictures, in a folder that is made if need be."""
     from manycl.report.gantt import write_gantt
 
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "mkmd.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    pages.write(folder, "mkmd", figures, page(figures))
     draw(figures, folder / "mkmd.png")
     for name, trace in timelines().items():
         write_gantt(trace, folder / f"mkmd_commutator_{name}.png")
-    (folder / "mkmd.md").write_text("\n".join(page(figures)) + "\n", encoding="utf-8")
 
 
 def draw(figures: dict[str, Any], path: Path) -> None:
@@ -93,29 +92,21 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     """The page of results, in Markdown."""
     devices = "\n".join(f"- {d}" for d in figures["devices"])
     yield f"# MKMD's eleven equations\n\n{ABOUT.format(devices=devices, bound=figures['throughput_bound'])}"
-    yield from _table(["", "manycl", "paper"], _overview(figures["summary"]))
+    yield from table(["", "manycl", "paper"], _overview(figures["summary"]))
     yield f"{METHOD}\n## Each equation\n![speed-ups, idle time, planning](mkmd.png)\n"
     head = ["equation", "kernels", "in order ms", "coarse", "mkmd", "balance", "paper", "busy mkmd", "busy balance"]
-    yield from _table([*head, "moved MB mkmd", "balance", "coarse by the engine"], map(_result, figures["equations"]))
+    yield from table([*head, "moved MB mkmd", "balance", "coarse by the engine"], map(_result, figures["equations"]))
     yield MEMORY
     yield "## Planning"
     head = ["equation", "coarse ms", "mkmd ms", "balance ms", "mkmd, % of the makespan", "balance, %"]
-    yield from _table(head, map(_planning, figures["equations"]))
+    yield from table(head, map(_planning, figures["equations"]))
     yield f"Wall time, the shortest of {figures['settings']['repeats']}, in Python; the paper's 10 ms are C++.\n"
     if figures["optimum"]:
         yield f"## Beside the optimum\n{OPTIMUM}"
         found = [[r["graph"], "yes" if r["proven"] else "no", f"{r['gap_percent']:.2f} %"] for r in figures["optimum"]]
-        yield from _table(["graph", "proven", "balance is longer by"], found)
+        yield from table(["graph", "proven", "balance is longer by"], found)
     yield "## Triple commutator (Figure 12)"
     yield "\n\n".join(f"{n}:\n\n![{n}](mkmd_commutator_{n}.png)" for n in ("in_order", *POLICIES.values()))
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
-    yield ""
 
 
 def _result(r: dict[str, Any]) -> list[str]:

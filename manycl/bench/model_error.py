@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from manycl.bench import pages
 from manycl.front.arrays import Array
 from manycl.front.program import LocalMemory, Program
 from manycl.front.queue import Queue
@@ -239,30 +240,34 @@ def run(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
     return figures | {"profiles": PROFILES, "unseen": settings.unseen, "device": f"{settings.device}: {model}"}
 
 
-def page(figures: Mapping[str, Any]) -> str:
-    """The results as a page."""
+def write(figures: Mapping[str, Any], folder: Path) -> None:
+    """``models.json`` and ``models.md``, in a folder that is made if need be."""
+    pages.write(folder, "models", figures, page(figures))
+
+
+ABOUT = f"""\
+# MKMD's Table 1: how far off predicted kernel times are
+
+`manycl bench models --output docs/results` wrote this page.
+
+On {{device}}. The regression (Eq. 3) is fitted to {PROFILES} launches with random arguments and
+numbers of work-groups, or {MORE}, and predicts {{unseen}} others; the paper's figures are a GTX
+760's. *Noise* is by how much the times of one and the same launch differ.
+"""
+MAKESPAN = f"""\
+The simulator, given models that learned from {LEARNED} runs, predicts the makespan of a graph of all
+seven kernels on two one-core devices {{simulated_vs_real_percent:.1f}} % off (median; with its
+sign {{simulated_bias_percent:+.1f}} %);
+runs of one plan differ by {{real_scatter_percent:.1f}} % from their median."""
+_HEAD = ("kernel", f"error, {PROFILES} profiles, %", f"{MORE}, %", f"paper, {PROFILES}, %", f"paper, {MORE}, %")
+
+
+def page(figures: Mapping[str, Any]) -> Iterator[str]:
+    """The page of results, in Markdown."""
     columns = ("error_20", "error_40", "paper_20", "paper_40", "noise")
     kernels = {k: [float(v[c]) for c in columns] for k, v in figures.items() if isinstance(v, dict)}
     means = [round(statistics.fmean(column), 2) for column in zip(*kernels.values(), strict=True)]
-    text = [
-        "# MKMD's Table 1: how far off predicted kernel times are",
-        "",
-        "`manycl bench models --output docs/results` wrote this page.",
-        "",
-        f"On {figures['device']}. The regression (Eq. 3) is fitted to {PROFILES} launches with random arguments and",
-        f"numbers of work-groups, or {MORE}, and predicts {figures['unseen']} others; the paper's figures are a GTX",
-        "760's. *Noise* is by how much the times of one and the same launch differ.",
-        "",
-        f"| kernel | error, {PROFILES} profiles, % | {MORE}, % | paper, {PROFILES}, % | paper, {MORE}, % | noise, % |",
-        "|---|---|---|---|---|---|",
-        *(f"| {k} | {' | '.join(map(str, v))} |" for k, v in {**kernels, "mean": means}.items()),
-    ]
+    yield ABOUT.format_map(figures)
+    yield from pages.table([*_HEAD, "noise, %"], ([k, *map(str, v)] for k, v in {**kernels, "mean": means}.items()))
     if "simulated_s" in figures:
-        text += [
-            "",
-            f"The simulator, given models that learned from {LEARNED} runs, predicts the makespan of a graph of all",
-            f"seven kernels on two one-core devices {figures['simulated_vs_real_percent']:.1f} % off (median; with its",
-            f"sign {figures['simulated_bias_percent']:+.1f} %);",
-            f"runs of one plan differ by {figures['real_scatter_percent']:.1f} % from their median.",
-        ]
-    return "\n".join(text) + "\n"
+        yield MAKESPAN.format_map(figures)

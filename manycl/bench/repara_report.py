@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from manycl.bench import pages
+from manycl.bench.pages import table
 from manycl.bench.repara import words
 
 _COLOURS = {"cpu": "tab:blue", "gpu": "tab:orange", "accelerator": "tab:green"}
@@ -14,10 +15,8 @@ _COLOURS = {"cpu": "tab:blue", "gpu": "tab:orange", "accelerator": "tab:green"}
 
 def write(figures: dict[str, Any], folder: Path) -> None:
     """``repara.json``, ``repara.md`` and ``repara.png``, in a folder that is made if need be."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "repara.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    pages.write(folder, "repara", figures, page(figures))
     draw(figures, folder / "repara.png")
-    (folder / "repara.md").write_text("\n".join(page(figures)), encoding="utf-8")
 
 
 def draw(figures: dict[str, Any], path: Path) -> None:
@@ -102,7 +101,7 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     rows, settings = figures["results"], figures["settings"]
     devices = "\n".join(f"- {d}" for d in figures["devices"])
     yield f"# REPARA's benchmarks\n\n{ABOUT.format(devices=devices)}"
-    yield from _table(["", "manycl", "paper"], _overview(figures["summary"]))
+    yield from table(["", "manycl", "paper"], _overview(figures["summary"]))
     values = {"noise": 3.0, "sample": settings["sample"], "limit": settings["time_limit"]}
     yield f"{METHOD.format(**values)}\n![percentiles](repara.png)\n"
     known = {name: [r for r in rows if r["benchmark"] == name] for name in dict.fromkeys(r["benchmark"] for r in rows)}
@@ -121,15 +120,7 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
         yield S3D.format(sample=s3d[0]["plans_run"])
     yield f"## The rest (Figure 7)\n{OTHERS}"
     head = ["benchmark", "size", "plan", "ms", "best device", "balance", "percentile", "of plans", "of best", "gap"]
-    yield from _table(head, (_other(r) for of in known.values() for r in of))
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
-    yield ""
+    yield from table(head, (_other(r) for of in known.values() for r in of))
 
 
 def _sized(rows: Sequence[dict[str, Any]], plans: list[list[str]]) -> Iterator[str]:
@@ -144,7 +135,7 @@ def _sized(rows: Sequence[dict[str, Any]], plans: list[list[str]]) -> Iterator[s
         ["gap", *(f"{_gap(r):.1f} %" for r in rows)],
         ["planned in s", *(f"{r['planning_s']:.2f}" for r in rows)],
     ]
-    yield from _table(["size", *(str(r["size"]) for r in rows)], [*plans, *shared])
+    yield from table(["size", *(str(r["size"]) for r in rows)], [*plans, *shared])
 
 
 def _gap(r: dict[str, Any]) -> float:

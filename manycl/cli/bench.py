@@ -165,10 +165,7 @@ def _mkmd_real(args: argparse.Namespace) -> int:
     say = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr))
     figures = mkmd_real.run(args.devices, settings, say)
     if args.output:
-        folder = Path(args.output)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "mkmd_real.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-        (folder / "mkmd_real.md").write_text(mkmd_real.page(figures), encoding="utf-8")
+        mkmd_real.write(figures, Path(args.output))
     if args.json:
         print(json.dumps(figures))
         return 0
@@ -190,10 +187,7 @@ def _models(args: argparse.Namespace) -> int:
     say = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr))
     figures = model_error.run(settings, say)
     if args.output:
-        folder = Path(args.output)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "models.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-        (folder / "models.md").write_text(model_error.page(figures), encoding="utf-8")
+        model_error.write(figures, Path(args.output))
     if args.json:
         print(json.dumps(figures))
         return 0

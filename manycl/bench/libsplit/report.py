@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from manycl.bench import pages
+from manycl.bench.pages import table
 from manycl.plan.granularity import METHODS
 
 LABELS = ("uniform", *METHODS, "estimates", "oracle")
@@ -22,12 +23,10 @@ _COLOURS = {
 
 def write(figures: dict[str, Any], folder: Path) -> None:
     """``libsplit.json``, ``libsplit.md`` and the pictures, in a folder that is made if need be."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "libsplit.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    pages.write(folder, "libsplit", figures, page(figures))
     draw_iterations(figures["per_iteration"], folder / "libsplit_iterations.png")
     draw_drift(figures["drifting"], folder / "libsplit_drift.png")
     draw_overall(figures, folder / "libsplit_overall.png")
-    (folder / "libsplit.md").write_text("\n".join(page(figures)) + "\n", encoding="utf-8")
 
 
 def _axes(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
@@ -121,7 +120,7 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     machines = "\n".join(f"- {n}: {'; '.join(m['devices'])}" for n, m in figures["machines"].items())
     yield f"# Libsplit's experiments\n\n{ABOUT.format(machines=machines)}"
     yield f"## Speed-up per iteration\n{ITERATIONS}\n![per iteration](libsplit_iterations.png)\n"
-    yield from _table(["application", "method", *map(str, range(1, 11))], _iterations(figures["per_iteration"]))
+    yield from table(["application", "method", *map(str, range(1, 11))], _iterations(figures["per_iteration"]))
     drift = figures["drifting"]
     said = "; ".join(
         f"{label.replace('_', ' ')}: {_mean(drift[f'{label}_imbalance_percent'][2:]):.1f} % on average from the third "
@@ -135,9 +134,9 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     head += ["behind the oracle", "iterations: edges", "fixed point", "broyden"]
     for name, rows in figures["overall"].items():
         yield f"### {name}\n"
-        yield from _table(head, map(_row, rows))
+        yield from table(head, map(_row, rows))
     yield "## Summary\n"
-    yield from _table(["", ""], ([k, f"{v:.2f}"] for k, v in figures["summary"].items()))
+    yield from table(["", ""], ([k, f"{v:.2f}"] for k, v in figures["summary"].items()))
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -160,11 +159,3 @@ def _row(r: dict[str, Any]) -> list[str]:
         f"{r[f'{METHODS[0]}_behind_percent']:.1f} %",
         *("-" if n is None else str(n) for n in reached),
     ]
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
-    yield ""
