@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from manycl.bench import pages
 from manycl.errors import DeviceError
 from manycl.front.application import Application
 from manycl.front.load import load_application
@@ -211,6 +212,17 @@ def run(devices: str | None, settings: Settings, say: Callable[[str], None]) -> 
             "over_heft_least": min(r["over_heft"] for r in policies),
         },
     }
+
+
+def write(devices: str | None, settings: Settings, figures: dict[str, Any], folder: Path) -> None:
+    """``figures.json``, ``figures.png`` and a Gantt chart of a run of each policy, in a folder that is made if need
+    be."""
+    from manycl.report.gantt import write_gantt
+
+    pages.write(folder, "figures", figures)
+    draw(figures, folder / "figures.png")
+    for name, result in charts(devices, settings).items():
+        write_gantt(result.trace, folder / f"{name}.html")
 
 
 def draw(figures: dict[str, Any], path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from manycl.cli import options
 from manycl.errors import ManyclError
@@ -54,6 +54,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
 
 
+Figures = dict[str, Any]
+Say = Callable[[str], None]
+
+
+class Experiment(NamedTuple):
+    """An experiment with its settings: ``run`` tells how far it is, ``write`` puts what it found into a folder (made if
+    need be), ``show`` prints it."""
+
+    run: Callable[[Say], Figures]
+    write: Callable[[Figures, Path], None]
+    show: Callable[[Figures], None]
+
+
 def run(args: argparse.Namespace) -> int:
     if args.applications is not None and args.experiment != "libsplit":
         raise ManyclError(f"--applications is not for bench {args.experiment}")
@@ -62,7 +75,15 @@ def run(args: argparse.Namespace) -> int:
     if args.repeats is not None and args.repeats < 1:
         raise ManyclError(f"--repeats {args.repeats}: expected at least 1")
     chosen = {"mkmd": _mkmd, "models": _models, "repara": _repara, "libsplit": _libsplit, "pyschedcl": _pyschedcl}
-    return chosen[args.experiment](args)
+    experiment = chosen[args.experiment](args)
+    figures = experiment.run((lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr)))
+    if args.output:
+        experiment.write(figures, Path(args.output))
+    if args.json:
+        print(json.dumps(figures))
+    else:
+        experiment.show(figures)
+    return 0
 
 
 def _refuse(args: argparse.Namespace, names: Sequence[str], why: str) -> None:
@@ -71,8 +92,8 @@ def _refuse(args: argparse.Namespace, names: Sequence[str], why: str) -> None:
             raise ManyclError(f"--{name.replace('_', '-')} is not for bench {args.experiment}, {why}")
 
 
-def _libsplit(args: argparse.Namespace) -> int:
-    from manycl.bench.libsplit import experiments, real, report
+def _libsplit(args: argparse.Namespace) -> Experiment:
+    from manycl.bench.libsplit import experiments, report
     from manycl.bench.libsplit.registry import APPLICATIONS
 
     _refuse(args, ("heads", "queue_betas", "betas", "most_heads", "queues"), "whose applications have one size")
@@ -80,44 +101,20 @@ def _libsplit(args: argparse.Namespace) -> int:
     for name in names:
         if name not in APPLICATIONS:
             raise ManyclError(f"--applications {name}: there is none", hint=f"there are {', '.join(APPLICATIONS)}")
-    say = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr))
     if args.devices is not None:
-        figures = real.run(args.devices, _real_settings(args, names), say)
-        rows = figures["applications"]
-    else:
-        scale = 16 if args.quick else 1
-        settings = experiments.Settings(
-            repetitions=args.repeats or (12 if args.quick else 100), scale=scale, names=names
-        )
-        figures = experiments.run(settings, say)
-        rows = [{"machine": m, **r} for m, of in figures["overall"].items() for r in of]
-    if args.output and args.devices is None:
-        report.write(figures, Path(args.output))
-    elif args.output:
-        folder = Path(args.output)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "libsplit_real.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if args.json:
-        print(json.dumps(figures))
-        return 0
-    shown: tuple[str, ...] = (
-        "machine",
-        "application",
-        "alone_ms",
-        "uniform_speedup",
-        "edges_speedup",
-        "adaptive_speedup",
-    )
-    shown += ("oracle_speedup", "within_oracle_percent", "edges_behind_percent", "iterations", "edges_iterations")
-    _table([{k: r[k] for k in shown if k in r} for r in rows], "Libsplit's applications: speed-ups over one device")
-    for key, value in figures.get("summary", {}).items():
-        print(f"{key}: {value:.2f}")
-    if args.devices is not None:
-        print(f"drifting load, slowest over mean: {figures['drifting']['drift_imbalance_percent']:.1f} %")
-    return 0
+        return _libsplit_real(args, names)
+    repetitions = args.repeats or (12 if args.quick else 100)
+    settings = experiments.Settings(repetitions=repetitions, scale=16 if args.quick else 1, names=names)
+
+    def show(figures: Figures) -> None:
+        _show_divided([{"machine": m, **r} for m, of in figures["overall"].items() for r in of])
+        _show_summary(figures["summary"], 2)
+
+    return Experiment(lambda say: experiments.run(settings, say), report.write, show)
 
 
-def _real_settings(args: argparse.Namespace, names: tuple[str, ...]) -> Any:
+def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experiment:
+    from manycl.bench import pages
     from manycl.bench.libsplit import real
     from manycl.run.backends.platforms import open_devices
 
@@ -127,10 +124,33 @@ def _real_settings(args: argparse.Namespace, names: tuple[str, ...]) -> Any:
     settings = real.Settings(names=names, large=any(d.kind == "gpu" for d in machine.devices) and not args.quick)
     if args.quick:
         settings = replace(settings, turns=3, drifting=10)
-    return settings if args.repeats is None else replace(settings, repetitions=args.repeats)
+    if args.repeats is not None:
+        settings = replace(settings, repetitions=args.repeats)
+
+    def show(figures: Figures) -> None:
+        _show_divided(figures["applications"])
+        print(f"drifting load, slowest over mean: {figures['drifting']['drift_imbalance_percent']:.1f} %")
+
+    return Experiment(
+        lambda say: real.run(args.devices, settings, say),
+        lambda figures, folder: pages.write(folder, "libsplit_real", figures),
+        show,
+    )
 
 
-def _mkmd(args: argparse.Namespace) -> int:
+_DIVIDED = [
+    *("machine", "application", "alone_ms", "uniform_speedup", "edges_speedup", "adaptive_speedup"),
+    *("oracle_speedup", "within_oracle_percent", "edges_behind_percent", "iterations", "edges_iterations"),
+]
+
+
+def _show_divided(rows: Sequence[Figures]) -> None:
+    """Columns that only simulated or only real experiments have are left out of the other's table."""
+    title = "Libsplit's applications: speed-ups over one device"
+    _show_table([{k: r[k] for k in _DIVIDED if k in r} for r in rows], title)
+
+
+def _mkmd(args: argparse.Namespace) -> Experiment:
     from manycl.bench import mkmd, mkmd_report
 
     _refuse(args, ("heads", "queue_betas", "betas", "most_heads", "queues"), "which has equations")
@@ -140,85 +160,16 @@ def _mkmd(args: argparse.Namespace) -> int:
     settings = mkmd.Settings(**({} if args.repeats is None else {"repeats": args.repeats}))
     if args.quick:
         settings = replace(settings, optimum=0.0)
-    figures = mkmd.run(settings, (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr)))
-    if args.output:
-        mkmd_report.write(figures, Path(args.output))
-    if args.json:
-        print(json.dumps(figures))
-    else:
-        shown = [{title: r[key] for title, key in _SHOWN.items()} for r in figures["equations"]]
-        _table(shown, "MKMD's equations: speed-ups over in order; busy and planned: balance")
-        for key, value in figures["summary"].items():
-            print(f"{key}: {'-' if value is None else f'{value:.3f}'}")
-    return 0
+
+    def show(figures: Figures) -> None:
+        rows = [{title: r[key] for title, key in _EQUATIONS.items()} for r in figures["equations"]]
+        _show_table(rows, "MKMD's equations: speed-ups over in order; busy and planned: balance")
+        _show_summary(figures["summary"], 3)
+
+    return Experiment(lambda say: mkmd.run(settings, say), mkmd_report.write, show)
 
 
-def _mkmd_real(args: argparse.Namespace) -> int:
-    from manycl.bench import mkmd_real
-    from manycl.run.backends.platforms import open_devices
-
-    machine, _ = open_devices(args.devices)
-    large = any(d.kind == "gpu" for d in machine.devices) and not args.quick
-    settings = mkmd_real.Settings(n=mkmd_real.LARGE if large else mkmd_real.SMALL)
-    if args.repeats is not None:
-        settings = replace(settings, repeats=args.repeats)
-    say = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr))
-    figures = mkmd_real.run(args.devices, settings, say)
-    if args.output:
-        mkmd_real.write(figures, Path(args.output))
-    if args.json:
-        print(json.dumps(figures))
-        return 0
-    shown = ("equation", "in_order_ms", "by_hand_speedup", *(f"{p}_speedup" for p in settings.policies))
-    rows = [{k: r[k] for k in shown} for r in figures["equations"]]
-    _table(rows, f"MKMD's equations, {settings.n} rows: speed-ups over in order on the fastest device")
-    for key, value in figures["summary"].items():
-        print(f"{key}: {value:.3f}")
-    return 0
-
-
-def _models(args: argparse.Namespace) -> int:
-    from manycl.bench import model_error
-
-    _refuse(args, ("heads", "queue_betas", "betas", "most_heads", "queues", "repeats"), "which has seven kernels")
-    settings = model_error.Settings(device=args.devices or model_error.DEVICE)
-    if args.quick:
-        settings = replace(settings, unseen=20, runs=2, turns=3)
-    say = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr))
-    figures = model_error.run(settings, say)
-    if args.output:
-        model_error.write(figures, Path(args.output))
-    if args.json:
-        print(json.dumps(figures))
-        return 0
-    rows = [{"kernel": k, **v} for k, v in figures.items() if isinstance(v, dict)]
-    _table(rows, "MKMD's Table 1: mean errors of predicted times in percent")
-    for key, value in figures.items():
-        if isinstance(value, float):
-            print(f"{key}: {value:.2f}")
-    return 0
-
-
-def _repara(args: argparse.Namespace) -> int:
-    from manycl.bench import repara, repara_report
-
-    names = ("devices", "heads", "queue_betas", "betas", "most_heads", "queues", "repeats")
-    _refuse(args, names, "which runs on a simulated machine")
-    settings = repara.Settings(sample=30, time_limit=0.2, sizes=1) if args.quick else repara.Settings()
-    figures = repara.run(settings, (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr)))
-    if args.output:
-        repara_report.write(figures, Path(args.output))
-    if args.json:
-        print(json.dumps(figures))
-        return 0
-    shown = ("benchmark", "size", "ms", "best_ms", "balance_ms", "percent_of_best", "percentile", "plans_run")
-    _table([{k: r[k] for k in shown} for r in figures["results"]], "REPARA's benchmarks: the plan that repara chose")
-    for key, value in figures["summary"].items():
-        print(f"{key}: {value:.3f}")
-    return 0
-
-
-_SHOWN = {
+_EQUATIONS = {
     "equation": "equation",
     "in order ms": "in_order_ms",
     "coarse": "coarse_speedup",
@@ -230,7 +181,58 @@ _SHOWN = {
 }
 
 
-def _pyschedcl(args: argparse.Namespace) -> int:
+def _mkmd_real(args: argparse.Namespace) -> Experiment:
+    from manycl.bench import mkmd_real
+    from manycl.run.backends.platforms import open_devices
+
+    machine, _ = open_devices(args.devices)
+    large = any(d.kind == "gpu" for d in machine.devices) and not args.quick
+    settings = mkmd_real.Settings(n=mkmd_real.LARGE if large else mkmd_real.SMALL)
+    if args.repeats is not None:
+        settings = replace(settings, repeats=args.repeats)
+
+    def show(figures: Figures) -> None:
+        shown = ("equation", "in_order_ms", "by_hand_speedup", *(f"{p}_speedup" for p in settings.policies))
+        title = f"MKMD's equations, {settings.n} rows: speed-ups over in order on the fastest device"
+        _show_table([{k: r[k] for k in shown} for r in figures["equations"]], title)
+        _show_summary(figures["summary"], 3)
+
+    return Experiment(lambda say: mkmd_real.run(args.devices, settings, say), mkmd_real.write, show)
+
+
+def _models(args: argparse.Namespace) -> Experiment:
+    from manycl.bench import model_error
+
+    _refuse(args, ("heads", "queue_betas", "betas", "most_heads", "queues", "repeats"), "which has seven kernels")
+    settings = model_error.Settings(device=args.devices or model_error.DEVICE)
+    if args.quick:
+        settings = replace(settings, unseen=20, runs=2, turns=3)
+
+    def show(figures: Figures) -> None:
+        rows = [{"kernel": k, **v} for k, v in figures.items() if isinstance(v, dict)]
+        _show_table(rows, "MKMD's Table 1: mean errors of predicted times in percent")
+        _show_summary({k: v for k, v in figures.items() if isinstance(v, float)}, 2)
+
+    return Experiment(lambda say: model_error.run(settings, say), model_error.write, show)
+
+
+def _repara(args: argparse.Namespace) -> Experiment:
+    from manycl.bench import repara, repara_report
+
+    names = ("devices", "heads", "queue_betas", "betas", "most_heads", "queues", "repeats")
+    _refuse(args, names, "which runs on a simulated machine")
+    settings = repara.Settings(sample=30, time_limit=0.2, sizes=1) if args.quick else repara.Settings()
+
+    def show(figures: Figures) -> None:
+        shown = ("benchmark", "size", "ms", "best_ms", "balance_ms", "percent_of_best", "percentile", "plans_run")
+        rows = [{k: r[k] for k in shown} for r in figures["results"]]
+        _show_table(rows, "REPARA's benchmarks: the plan that repara chose")
+        _show_summary(figures["summary"], 3)
+
+    return Experiment(lambda say: repara.run(settings, say), repara_report.write, show)
+
+
+def _pyschedcl(args: argparse.Namespace) -> Experiment:
     from manycl.bench import pyschedcl
 
     chosen: dict[str, Any] = {"profile": args.profile, "cold": args.cold}
@@ -257,22 +259,18 @@ def _pyschedcl(args: argparse.Namespace) -> int:
     if bad:
         raise ManyclError(f"beta {bad[0]}: expected 16, 32, 48, or a multiple of 64 (the kernels' work-groups)")
     settings = pyschedcl.Settings(**chosen)
-    say = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr))
-    figures = pyschedcl.run(args.devices, settings, say)
-    if args.output:
-        folder = Path(args.output)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
-        pyschedcl.draw(figures, folder / "figures.png")
-        from manycl.report.gantt import write_gantt
 
-        for name, result in pyschedcl.charts(args.devices, settings).items():
-            write_gantt(result.trace, folder / f"{name}.html")
-    if args.json:
-        print(json.dumps(figures))
-    else:
-        _show(figures)
-    return 0
+    def show(figures: Figures) -> None:
+        print("devices: " + "; ".join(figures["devices"]))
+        _show_table(figures["several_queues"], "several command queues against one")
+        _show_table(figures["policies"], "clustering against")
+        _show_summary(figures["summary"], 2)
+
+    return Experiment(
+        lambda say: pyschedcl.run(args.devices, settings, say),
+        lambda figures, folder: pyschedcl.write(args.devices, settings, figures, folder),
+        show,
+    )
 
 
 def _numbers(text: str, option: str) -> Sequence[int]:
@@ -282,18 +280,12 @@ def _numbers(text: str, option: str) -> Sequence[int]:
     return tuple(int(w) for w in words)
 
 
-def _show(figures: dict[str, Any]) -> None:
-    print("devices: " + "; ".join(figures["devices"]))
-    for name, title in (
-        ("several_queues", "several command queues against one"),
-        ("policies", "clustering against"),
-    ):
-        _table(figures[name], title)
-    for key, value in figures["summary"].items():
-        print(f"{key}: {value:.2f}")
+def _show_summary(values: Mapping[str, float | None], digits: int) -> None:
+    for key, value in values.items():
+        print(f"{key}: {'-' if value is None else f'{value:.{digits}f}'}")
 
 
-def _table(rows: Sequence[dict[str, Any]], title: str) -> None:
+def _show_table(rows: Sequence[Figures], title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
