@@ -119,18 +119,27 @@ class Directory:
             masks = [self.valid.pop(buffer, 0)] if parts is None else [p.mask for p in parts]
             self.valid.update((key, masks[part]) for key, part in members if masks[part])
 
-    def close(self, cut: Mapping[int, Mapping[int, tuple[Rows, ...]]]) -> None:
+    def close(
+        self, cut: Mapping[int, Mapping[int, tuple[Rows, ...]]], joined: dict[tuple[int, ...], tuple[Part, ...]]
+    ) -> None:
         """The run has ended: for each buffer, its pieces (rows by key) become one again, or parts. One that lost a
-        piece is lost."""
+        piece is lost. ``joined``: what was found for these pieces before, by the buffer and the pieces' masks."""
         for buffer, members in cut.items():
             lost = [self._lost.pop(key) for key in members if key in self._lost]
-            by_mask: dict[int, list[tuple[Rows, ...]]] = {}
-            for key, rows in members.items():
-                by_mask.setdefault(self.valid.pop(key, 0), []).append(rows)
+            masks = [self.valid.pop(key, 0) for key in members]
             if lost:
                 self.lose(buffer, lost[0])
-            else:
-                self._join(buffer, by_mask)
+                continue
+            known = joined.get((buffer, *masks))
+            if known is not None:
+                self.parts[buffer] = known
+                continue
+            by_mask: dict[int, list[tuple[Rows, ...]]] = {}
+            for rows, mask in zip(members.values(), masks, strict=True):
+                by_mask.setdefault(mask, []).append(rows)
+            self._join(buffer, by_mask)
+            if buffer in self.parts:
+                joined[buffer, *masks] = self.parts[buffer]
 
     def _join(self, key: int, by_mask: Mapping[int, Sequence[tuple[Rows, ...]]]) -> None:
         """A buffer is valid in the memories of these masks, row by row."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from manycl.errors import GraphError
 from manycl.graph.graph import Launch
@@ -30,6 +31,8 @@ from manycl.run.backend import (
 from manycl.run.coherence import HOST_BIT, Directory
 
 _NOT_ISSUED = -2
+LOOK_AHEAD = 16
+"""Nodes of a queue, from one that waits on, whose data on the host are brought before their turn."""
 
 
 def nothing_overwritten(node: int, key: int) -> bool:
@@ -81,6 +84,7 @@ class RunState:
         self._arriving: dict[int, dict[int, int]] = {}
         self._transfer_done: set[int] = set()
         self._transfer_device: dict[int, int] = {}
+        self._looked_at: set[int] = set()
         self._next_token = count
         self._waiting: dict[tuple[int, int], deque[Assigned]] = {}
         self._issued: dict[tuple[int, int], deque[int]] = {}
@@ -133,18 +137,39 @@ class RunState:
             line.append(Assigned(node, device, queue, True) if watched else a)
 
     def _issue_all(self, commands: list[Command]) -> None:
-        """Enqueue whatever can be; a queue's head may free another queue's, so repeat until nothing moves."""
+        """Enqueue whatever can be, in turns, so that all devices begin; a queue's head may free another queue's, so
+        repeat until nothing moves."""
         moved = True
         while moved:
             moved = False
             for place, line in self._waiting.items():
-                device = place[0]
-                while line:
-                    head = line[0]
-                    if not (self._issue(head, commands) if device >= 0 else self._call(head, commands)):
-                        break
+                if line and (self._issue if place[0] >= 0 else self._call)(line[0], commands):
                     line.popleft()
                     moved = True
+        if self._far:
+            for place, line in self._waiting.items():
+                if line and place[0] >= 0:
+                    self._look_ahead(line, commands)
+
+    def _look_ahead(self, line: deque[Assigned], commands: list[Command]) -> None:
+        """The head of a queue waits. What the next ones read and the host has already can come meanwhile. No later
+        version of it exists before they have run."""
+        for node, device, _, _ in islice(line, 1, LOOK_AHEAD):
+            if node in self._looked_at:
+                continue
+            self._looked_at.add(node)
+            memory, valid = self._memory[device], self.directory.valid
+            for key in self.graph.nodes[node].reads:
+                mask, writer = valid.get(key, 0), self._writer.get(key)
+                if not mask & HOST_BIT or mask >> memory & 1 or (writer is not None and not self.done[writer]):
+                    continue
+                if self._is_final(node, key):
+                    self._bring(key, memory, device, [], commands)
+
+    def _is_final(self, node: int, key: int) -> bool:
+        """Whether all that writes a buffer before the node, which reads it, was issued."""
+        nodes, device_of = self.graph.nodes, self._device
+        return all(device_of[p] != _NOT_ISSUED or key not in nodes[p].writes for p in self._predecessors[node])
 
     def _issue(self, assigned: Assigned, commands: list[Command]) -> bool:
         """Enqueue a launch and the transfers it needs, or say that it must wait."""
@@ -220,6 +245,7 @@ class RunState:
         if isinstance(task, Launch):
             raise GraphError(f"node {node} ({task.name}) is a launch, but was assigned to the host")
         if not all(self.done[p] for p in self._predecessors[node]):
+            self._fetch_early(node, commands)
             return False
         ready = True
         for key in {*task.reads, *task.writes}:
@@ -235,6 +261,18 @@ class RunState:
         self.issued.append(Assignment(node, HOST_DEVICE, 0, 0.0, 0.0))
         commands.append(HostCall(node))
         return True
+
+    def _fetch_early(self, node: int, commands: list[Command]) -> None:
+        """What a host function reads and devices have, or will have when what they were given is complete, can come
+        before all of it is there."""
+        valid = self.directory.valid
+        for key in self.graph.nodes[node].reads:
+            mask = valid.get(key, 0)
+            if not mask or mask & HOST_BIT or key in self._together or not self._is_final(node, key):
+                continue
+            writer = self._writer.get(key)
+            if writer is None or self.done[writer] or self._device[writer] == self._owner[self._written_in(key)]:
+                self._bring(key, HOST, HOST_DEVICE, [], commands)
 
     def _bring(self, key: int, memory: int, device: int, after: list[int], commands: list[Command]) -> bool:
         """Make a buffer valid in a memory. True when it is, or will be once the tokens added to ``after`` are done."""

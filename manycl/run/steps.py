@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import Buffer, Graph, Rows
 from manycl.plan.plan import WHOLE, Plan
-from manycl.run.coherence import Directory
+from manycl.run.coherence import Directory, Part
 
 RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
 """The roles of steps that are no whole nodes."""
@@ -45,6 +45,8 @@ class Lowered:
     temporaries: tuple[Buffer, ...] = ()
     own: tuple[int, ...] = ()  # keys of the temporaries and of their pieces
     state: State = ()
+    joined: dict[tuple[int, ...], tuple[Part, ...]] = field(default_factory=dict, compare=False)
+    """What ``Directory.close`` found when this ran before."""
 
     def step(self, token: int) -> Step:
         return self.steps[token] if self.steps else Step(token)
@@ -57,7 +59,7 @@ class Lowered:
     def close(self, directory: Directory) -> None:
         """The run has ended."""
         if self.cut:
-            directory.close(self.cut)
+            directory.close(self.cut, self.joined)
         for key in self.own:
             directory.forget(key)
 

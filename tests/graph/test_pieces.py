@@ -113,7 +113,7 @@ def test_a_directory_comes_back_from_pieces_as_it_was(
         for key, rows in cut.cut[0].items():
             (places,) = {m for m, inside in held.items() if (inside & mask(pieces.of_rows(rows))).any()}
             assert directory.valid.get(key, 0) == places
-    directory.close(cut.cut)
+    directory.close(cut.cut, {})
     directory.validate(3)
     assert {p.mask: mask(pieces.of_rows(p.rows)).tolist() for p in directory.parts.get(0, ())} == (
         {m: inside.tolist() for m, inside in held.items()} if len(held) > 1 else {}

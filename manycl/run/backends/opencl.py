@@ -76,6 +76,12 @@ def _staged_part(data: Bytes, rows: tuple[Rows, ...]) -> tuple[Bytes, int] | Non
     return (data[offset : offset + width], offset) if len(rows) < 2 and count == 1 and width >= STAGE_FROM else None
 
 
+def _behind(rows: tuple[Rows, ...], others: tuple[Rows, ...]) -> tuple[Rows, ...]:
+    """Rows, and others whose first is the interval behind their last, as one where both are intervals."""
+    last, first = rows[-1], others[0]
+    return (*rows[:-1], Rows(last.offset, last.width + first.width), *others[1:])
+
+
 class OpenCLBackend:
     """Runs commands on real devices. One run at a time; the session's memory and programs outlive it."""
 
@@ -88,6 +94,7 @@ class OpenCLBackend:
         self.programs = Programs(machine, contexts, [d.cl for d in self.drivers])
         self._inbox: SimpleQueue[Report] = SimpleQueue()
         self._host: Worker | None = None
+        self._joining: list[Upload] = []  # they wait for the last of those that become one transfer
 
     # the seam
 
@@ -100,6 +107,7 @@ class OpenCLBackend:
         self._events: dict[int, cl.Event] = {}
         self._inbox = SimpleQueue()
         self._stopping = False
+        self._joining = []
         _responsive.enter(self)
         self._begin = time.perf_counter()
         self.record = OpenCLRecord(graph, self.machine, self._begin, profiled=self.profile)
@@ -111,7 +119,7 @@ class OpenCLBackend:
     def perform(self, commands: Sequence[Command]) -> None:
         touched: set[tuple[int, int]] = set()
         uploads: set[int] = set()
-        for command in commands:
+        for index, command in enumerate(commands):
             if self._stopping:
                 break  # what later commands rely on may never have been enqueued; the failure is on its way
             try:
@@ -119,7 +127,11 @@ class OpenCLBackend:
                     self._run(command)
                     touched.add((command.device, command.queue))
                 elif type(command) is Upload:
-                    self._upload(command)
+                    self._joining.append(command)
+                    if index + 1 < len(commands) and self._continues(command, commands[index + 1]):
+                        continue
+                    joined, self._joining = self._joining, []
+                    self._upload(joined)
                     uploads.add(command.device)
                 elif type(command) is Download:
                     self._download(command)
@@ -188,7 +200,7 @@ class OpenCLBackend:
             return
         event = self._enqueue(driver, command)
         if command.notify:
-            driver.submit(command.queue, lambda: self._await(command.token, event))
+            driver.submit(command.queue, lambda: self._await([command.token], event))
 
     def _enqueue(self, driver: Driver, command: Run) -> cl.Event:
         node, device, queue, after, _ = command
@@ -236,24 +248,39 @@ class OpenCLBackend:
         if command.notify:
             self._inbox.put(Done(command.token, self.now()))
 
-    def _upload(self, command: Upload) -> None:
-        driver = self.drivers[command.device]
-        key, rows = self._what(command.buffer)
+    def _continues(self, upload: Upload, command: Command) -> bool:
+        """Whether a command uploads the bytes behind those of another upload: one transfer does for both."""
+        if type(command) is not Upload or command[2:] != upload[2:] or upload.after:
+            return False
+        first, second = self._graph.buffers[upload.buffer], self._graph.buffers[command.buffer]
+        if not isinstance(first, Piece) or not isinstance(second, Piece) or first.whole != second.whole:
+            return False
+        mine, theirs = first.rows[-1], second.rows[0]
+        return mine.rows == theirs.rows == 1 and mine.offset + mine.width == theirs.offset
+
+    def _upload(self, commands: Sequence[Upload]) -> None:
+        """Transfer what several uploads need, each the bytes behind those of the one before."""
+        first = commands[0]
+        driver = self.drivers[first.device]
+        key, rows = self._what(first.buffer)
+        for command in commands[1:]:
+            rows = _behind(rows, self._what(command.buffer)[1])
         source, is_pinned = self.memory.upload_source(key)
-        buffer = self.memory.on_device(key, command.device)
-        after = [self._events[t] for t in command.after]
+        buffer = self.memory.on_device(key, first.device)
+        after = [self._events[t] for t in first.after]
         part = _staged_part(source, rows) if not is_pinned and driver.stager is not None else None
         if part is None or driver.stager is None:
             events = copy_rows(driver.uploads, buffer, source, rows or (Rows(0, len(source)),), after)
-            event = self._events[command.token] = events[-1]  # the queue is in order: all are complete when this is
-            self.record.transfers.append((command.buffer, command.device, True, events))
-            if command.notify:
-                driver.submit(UPLOAD_QUEUE, lambda: self._await(command.token, event))
+            event = events[-1]  # the queue is in order: all are complete when this is
+            self._events.update((command.token, event) for command in commands)
+            self.record.transfers.append((tuple(c.buffer for c in commands), first.device, True, events))
+            if first.notify:
+                driver.submit(UPLOAD_QUEUE, lambda: self._await([c.token for c in commands], event))
             return
         arrived = cl.UserEvent(driver.context)
-        self._events[command.token] = arrived
+        self._events.update((command.token, arrived) for command in commands)
         future = driver.stager.upload(buffer, part[0], after, part[1])
-        future.add_done_callback(lambda f: self._staged(f, command, True, arrived))
+        future.add_done_callback(lambda f: self._staged(f, commands, True, arrived))
 
     def _download(self, command: Download) -> None:
         driver = self.drivers[command.device]
@@ -282,13 +309,13 @@ class OpenCLBackend:
             events = copy_rows(driver.downloads, target, buffer, rows or (Rows(0, len(target)),), after)
             driver.downloads.flush()
             event = self._events[command.token] = events[-1]
-            self.record.transfers.append((command.buffer, command.device, False, events))
-            driver.submit(DOWNLOAD_QUEUE, lambda: self._await(command.token, event))
+            self.record.transfers.append(((command.buffer,), command.device, False, events))
+            driver.submit(DOWNLOAD_QUEUE, lambda: self._await([command.token], event))
             return
         for queue in driver.queues:
             queue.flush()
         future = driver.stager.download(buffer, part[0], after, part[1])
-        future.add_done_callback(lambda f: self._staged(f, command, False, None))
+        future.add_done_callback(lambda f: self._staged(f, [command], False, None))
 
     def _what(self, key: int) -> tuple[int, tuple[Rows, ...]]:
         """The buffer of which something is moved, and its rows (none: all of it)."""
@@ -297,17 +324,19 @@ class OpenCLBackend:
         buffer = self._graph.buffers[key]
         return (buffer.whole, buffer.rows) if isinstance(buffer, Piece) else (key, ())
 
-    def _staged(self, future: Any, command: Upload | Download, is_upload: bool, arrived: Any) -> None:
+    def _staged(self, future: Any, commands: Sequence[Upload | Download], is_upload: bool, arrived: Any) -> None:
         """A staged transfer has ended (on the staging thread)."""
         error = future.exception()
         if error is None:
-            self.record.transfers.append((command.buffer, command.device, is_upload, future.result()))
+            keys = tuple(command.buffer for command in commands)
+            self.record.transfers.append((keys, commands[0].device, is_upload, future.result()))
         if arrived is not None:
             arrived.set_status(cl.command_execution_status.COMPLETE if error is None else -1)
-        if error is not None:
-            self._inbox.put(Failed(command.token, self.now(), str(error)))
-        elif command.notify:
-            self._inbox.put(Done(command.token, self.now()))
+        for command in commands:
+            if error is not None:
+                self._inbox.put(Failed(command.token, self.now(), str(error)))
+            elif command.notify:
+                self._inbox.put(Done(command.token, self.now()))
 
     def _call(self, command: HostCall) -> None:
         if self._host is None:
@@ -330,22 +359,26 @@ class OpenCLBackend:
         self.record.hosts.append((node, start, end))
         self._inbox.put(Done(node, end))
 
-    def _await(self, token: int, event: cl.Event) -> None:
-        """On a device's thread: block until a command is complete, then say so."""
+    def _await(self, tokens: Sequence[int], event: cl.Event) -> None:
+        """On a device's thread: block until what an event stands for is complete, then say so."""
         try:
             event.wait()
         except cl.Error as error:
-            self._inbox.put(Failed(token, self.now(), str(error)))
+            self._inbox.put(Failed(tokens[0], self.now(), str(error)))
             return
-        self._inbox.put(Done(token, self.now()))
+        now = self.now()
+        for token in tokens:
+            self._inbox.put(Done(token, now))
 
     def _drain(self) -> None:
         """Wait until no thread of ours works and no queue holds anything."""
         for driver in self.drivers:
-            for worker in driver.workers.values():
-                worker.settle()
-        if self._host is not None:
-            self._host.settle()
+            if driver.throttled and 0 in driver.workers:  # its own thread gives the others work
+                driver.workers[0].settle()
+        workers = [worker for driver in self.drivers for worker in driver.workers.values()]
+        # one after another they would cost a change of threads each
+        for mark in [worker.mark() for worker in (*workers, *([self._host] if self._host is not None else []))]:
+            mark.wait()
         for driver in self.drivers:
             if driver.stager is not None:
                 driver.stager.settle()

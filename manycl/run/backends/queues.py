@@ -29,9 +29,13 @@ class Worker:
 
     def settle(self) -> None:
         """Wait until all that was submitted is done."""
-        idle = threading.Event()
-        self._jobs.put(idle.set)
-        idle.wait()
+        self.mark().wait()
+
+    def mark(self) -> threading.Event:
+        """Is set when all that was submitted before is done."""
+        reached = threading.Event()
+        self._jobs.put(reached.set)
+        return reached
 
     def is_current(self) -> bool:
         """Whether the caller is one of the jobs."""

@@ -28,8 +28,8 @@ class OpenCLRecord:
         self.kernels: list[tuple[int, int, int, cl.Event]] = []  # node, device, queue, event
         self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
         self.transfers: list[
-            tuple[int, int, bool, Any]
-        ] = []  # buffer, device, is upload, events in order or (start, end)
+            tuple[tuple[int, ...], int, bool, Any]
+        ] = []  # buffers (or neighbouring pieces of one), device, is upload, events in order or (start, end)
         self.hosts: list[tuple[int, float, float]] = []
         self.offsets: list[float] = []
         self.failure: Failed | None = None
@@ -92,7 +92,7 @@ class OpenCLRecord:
         return sorted(out, key=lambda e: e.start)
 
     def _transfer_events(self) -> Iterable[TransferEvent]:
-        for key, device, is_upload, what in self.transfers:
+        for keys, device, is_upload, what in self.transfers:
             try:
                 if isinstance(what, tuple):
                     start, end = what[0] - self.begin, what[1] - self.begin
@@ -102,7 +102,8 @@ class OpenCLRecord:
                     end = max(start, what[-1].get_profiling_info(_END) * 1e-9 + shift)
             except cl.Error:
                 continue
-            buffer = self.graph.buffers[key]
+            buffer = self.graph.buffers[keys[0]]
+            nbytes = sum(self.graph.buffers[key].nbytes for key in keys)
             ends = ("host", self.machine.devices[device].name)
             source, target = ends if is_upload else ends[::-1]
-            yield TransferEvent(key, buffer.name or f"buffer {key}", source, target, buffer.nbytes, start, end)
+            yield TransferEvent(keys[0], buffer.name or f"buffer {keys[0]}", source, target, nbytes, start, end)

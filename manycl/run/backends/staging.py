@@ -34,6 +34,7 @@ class Stager:
         self._workers = min(WORKERS, cpu_count() or 1)
         self._slots: list[list[Bytes]] = []
         self._pins: list[cl.Buffer] = []
+        self._used = False  # since the last time that it was known to be idle
         self._order = ThreadPoolExecutor(1, "manycl-stage")
         self._copiers = ThreadPoolExecutor(self._workers, "manycl-stage-copy")
 
@@ -42,17 +43,21 @@ class Stager:
     ) -> Future[tuple[float, float]]:
         """Copy ``source`` to the buffer, from byte ``offset`` on, once ``after`` is complete; the result is
         (start, end) by ``perf_counter``, and the future raises what the driver raised."""
+        self._used = True
         return self._order.submit(self._transfer, buffer, source, after, _push, offset)
 
     def download(
         self, buffer: cl.Buffer, target: Bytes, after: list[cl.Event], offset: int = 0
     ) -> Future[tuple[float, float]]:
         """Copy the buffer, from byte ``offset`` on, to ``target`` once ``after`` is complete; as ``upload``."""
+        self._used = True
         return self._order.submit(self._transfer, buffer, target, after, _pull, offset)
 
     def settle(self) -> None:
         """Wait until no transfer is under way and the callbacks of all futures have been called."""
-        self._order.submit(int).result()
+        if self._used:
+            self._order.submit(int).result()
+            self._used = False
 
     def close(self) -> None:
         self._order.shutdown()
