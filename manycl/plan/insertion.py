@@ -16,6 +16,7 @@ from manycl.errors import PolicyError
 from manycl.plan import placement
 from manycl.plan.costs import Costs, costs
 from manycl.plan.delays import Delays, delays, lower_bound
+from manycl.plan.options import check_names
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Move, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.slots import Slots
@@ -177,10 +178,7 @@ def setting(problem: Problem, policy: str, options: Sequence[str] = ()) -> Setti
     """The problem as the policies with insertion see it. ``options``: those it takes beside ``contention``.
 
     Raises PolicyError for an option that is none, and for a partial schedule that does not hold together."""
-    for name in problem.options:
-        if name not in ("contention", *options):
-            known = ", ".join(("contention", *options))
-            raise PolicyError(f"policy {policy} has no option {name}", hint=f"there are {known}")
+    check_names(policy, problem.options, ("contention", *options))
     value = problem.options.get("contention", "yes")
     if value not in ("yes", "no"):
         raise PolicyError(f"option contention={value}: expected yes or no")

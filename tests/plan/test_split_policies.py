@@ -185,7 +185,7 @@ def test_merged_results_are_split_only_where_it_pays() -> None:
 def test_options_of_balance() -> None:
     assert planned("balance", replace(chain(), options={"rounds": "1"})).is_split
     for text in ("0", "x", "-1"):
-        with pytest.raises(PolicyError, match="balance: option rounds"):
+        with pytest.raises(PolicyError, match="option rounds"):
             planned("balance", replace(chain(), options={"rounds": text}))
 
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import Launch, Node
+from manycl.plan import options
 from manycl.plan.costs import Costs, costs
 from manycl.plan.events import move_event
 from manycl.plan.insertion import setting
@@ -110,19 +111,8 @@ class Auto:
 
 
 def _budget(problem: Problem) -> float | None:
-    for name in problem.options:
-        if name != "budget":
-            raise PolicyError(f"policy auto has no option {name}", hint="there is budget")
-    text = problem.options.get("budget")
-    if text is None:
-        return None
-    try:
-        budget = float(text)
-    except ValueError:
-        budget = -1.0
-    if not 0.0 <= budget < float("inf"):
-        raise PolicyError(f"auto: option budget={text}: expected seconds")
-    return budget
+    options.check_names("auto", problem.options, ("budget",))
+    return options.seconds(problem.options, "budget", MOST, zero=True) if "budget" in problem.options else None
 
 
 def _simple(problem: Problem, table: Costs) -> Plan:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from manycl.errors import PolicyError
+from manycl.plan import options
 from manycl.plan.insertion import setting
 from manycl.plan.partition import Slot, place_ranges, water_fill
 from manycl.plan.placement import Placement
@@ -100,7 +100,7 @@ class Balance:
     """The best split over time slots, then re-ranking while it helps. Option ``rounds``: how often at most."""
 
     def plan(self, problem: Problem) -> Plan:
-        rounds = _rounds(problem)
+        rounds = options.whole(problem.options, "rounds", ROUNDS, 1)
         table = look_up(problem)
         weight = weights(table)
         order = priority_order(problem.graph, priorities(problem, weight))
@@ -130,10 +130,3 @@ def _like_portfolio(problem: Problem, table: Table) -> Placement:
             continue
         placement.complete(a.node, [placement.take(placement.fit(a.node, a.device))])
     return placement
-
-
-def _rounds(problem: Problem) -> int:
-    text = problem.options.get("rounds", str(ROUNDS))
-    if not text.isdigit() or int(text) < 1:
-        raise PolicyError(f"balance: option rounds={text}: expected a number from 1 on")
-    return int(text)

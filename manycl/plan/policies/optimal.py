@@ -7,10 +7,8 @@ more than the model's rounding.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-
 from manycl.errors import PolicyError
+from manycl.plan import options
 from manycl.plan.constraint_answer import schedule_of
 from manycl.plan.constraint_model import Model
 from manycl.plan.insertion import setting
@@ -26,11 +24,13 @@ TIME_LIMIT = 10.0
 
 @register("optimal")
 class Optimal:
-    """CP-SAT from the portfolio's plan on; options ``contention``, ``time_limit`` (seconds), ``workers`` (threads)."""
+    """CP-SAT from the portfolio's plan on; options ``contention``, ``time_limit`` (seconds), ``workers`` (threads, all
+    of them if zero)."""
 
     def plan(self, problem: Problem) -> Plan:
         given = setting(problem, "optimal", ("time_limit", "workers"))
-        limit, workers = _limits(problem.options)
+        limit = options.seconds(problem.options, "time_limit", TIME_LIMIT)
+        workers = options.whole(problem.options, "workers", 0, 0, 999)
         warm = given.timed(portfolio.schedule(given)[0])
         bound = min(given.bound(), warm.makespan)
         if warm.makespan <= bound * (1 + 1e-12):
@@ -51,16 +51,3 @@ class Optimal:
         sure = not (given.ranges and contended(problem))  # else it takes longer than it says
         proven = sure and best.makespan - bound <= model.size * model.tick
         return given.plan("optimal", best, proven=proven, bound=bound, gap=gap, status=answer.status)
-
-
-def _limits(options: Mapping[str, str]) -> tuple[float, int]:
-    try:
-        limit = float(options.get("time_limit", TIME_LIMIT))
-        if not 0 < limit < math.inf:
-            raise ValueError
-    except ValueError:
-        raise PolicyError(f"option time_limit={options['time_limit']}: expected seconds above zero") from None
-    workers = options.get("workers", "0")
-    if not workers.isdecimal() or len(workers) > 3:
-        raise PolicyError(f"option workers={workers}: expected a number of threads (0: all)")
-    return limit, int(workers)

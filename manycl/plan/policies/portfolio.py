@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from manycl.errors import PolicyError
+from manycl.plan import options
 from manycl.plan.delays import mean_seconds, upward_ranks
 from manycl.plan.insertion import Setting, earliest_finish, ready_order, setting
 from manycl.plan.local_search import FREE, Search, layout
@@ -70,13 +70,6 @@ class Portfolio:
 
     def plan(self, problem: Problem) -> Plan:
         given = setting(problem, "portfolio", ("effort", "seed"))
-        effort, seed = _count(problem, "effort", EFFORT), _count(problem, "seed", 0)
+        effort, seed = options.whole(problem.options, "effort", EFFORT), options.whole(problem.options, "seed", 0)
         found, details = schedule(given, effort, seed)
         return given.plan("portfolio", found, **details)
-
-
-def _count(problem: Problem, option: str, default: int) -> int:
-    value = problem.options.get(option, str(default))
-    if not value.isdecimal() or len(value) > 12:
-        raise PolicyError(f"option {option}={value}: expected a whole number")
-    return int(value)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 
-from manycl.errors import PolicyError
+from manycl.plan import options
 from manycl.plan.execution_units import RATES
 from manycl.plan.partition_costs import Costs
 from manycl.plan.placement import Placement
@@ -27,7 +26,6 @@ TIME_LIMIT = 2.0
 CHOICES = 12_000
 """Ways to run kernels, of all kernels together, that a search begins with at most. Fewer rates are REPARA's own means
 against a long search (Section 2.2)."""
-OPTIONS = ("time_limit", "rates")
 
 
 @register("repara")
@@ -35,7 +33,9 @@ class Repara:
     """REPARA's search, pruned. Options ``time_limit`` (seconds) and ``rates`` (equal parts of a kernel's data)."""
 
     def plan(self, problem: Problem) -> Plan:
-        limit, rates = _options(problem.options)
+        given = problem.options
+        options.check_names("repara", given, ("time_limit", "rates"))
+        limit, rates = options.seconds(given, "time_limit", TIME_LIMIT), options.whole(given, "rates", RATES, 1, 1000)
         start = time.perf_counter()
         table = look_up(problem)
         placement = Placement(problem, table.rows)
@@ -80,19 +80,3 @@ def lay_out(placement: Placement, costs: Costs, found: Found) -> None:
         mine.append(placement.take(placement.fit(node, device, first, groups)))
         if len(mine) == len(way):
             placement.complete(node, mine)
-
-
-def _options(options: Mapping[str, str]) -> tuple[float, int]:
-    for name in options:
-        if name not in OPTIONS:
-            raise PolicyError(f"policy repara has no option {name}", hint=f"there are {', '.join(OPTIONS)}")
-    try:
-        limit = float(options.get("time_limit", TIME_LIMIT))
-        if not 0 < limit < math.inf:
-            raise ValueError
-    except ValueError:
-        raise PolicyError(f"option time_limit={options['time_limit']}: expected seconds above zero") from None
-    text = options.get("rates", str(RATES))
-    if not text.isdecimal() or not 1 <= int(text) <= 1000:
-        raise PolicyError(f"option rates={text}: expected a number from 1 to 1000")
-    return limit, int(text)
