@@ -82,6 +82,8 @@ class Queue:
         session: Session | None = None,
         profile: bool = True,
     ) -> None:
+        self.learners = Learners()
+        self.learners.find(policy)  # a name that is none is told here, before devices are opened
         self.session = session or Session(devices, profile=profile)
         self.policy = policy
         self.queues = dict(queues or {})
@@ -89,7 +91,6 @@ class Queue:
         self.hold: dict[int, Array] = {}  # arrays that enqueued nodes use
         self.mapped: set[int] = set()
         self.batch = 0
-        self.learners = Learners()
         self._builder = GraphBuilder()
         self._component: int | None = None
         self._components: list[list[int]] = []

@@ -21,6 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from manycl import user_file
 from manycl.errors import PolicyError
+from manycl.expressions import suggest
 from manycl.graph.graph import Graph
 from manycl.machine import Device
 from manycl.plan.plan import Plan
@@ -162,18 +163,19 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> Policy:
-    """The policy of that name, fresh. ``FILE.py:NAME`` runs the user's file first and takes NAME from it."""
+    """The policy of that name, fresh. ``FILE.py:NAME`` runs the user's file first and takes NAME from it.
+    Raises PolicyError where there is none, with the names that there are."""
     _load_built_in()
     if ".py:" in name:
         path, _, name = name.rpartition(":")
         user_file.run(Path(path), "policy file", PolicyError)
-    try:
-        return _registry[name]()
-    except KeyError:
+    made = _registry.get(name)
+    if made is None:
         raise PolicyError(
-            f"no policy is called {name!r}",
+            f"no policy is called {name!r}{suggest(name, _registry)}",
             hint=f"registered: {', '.join(sorted(_registry))}; your own: --policy FILE.py:NAME",
-        ) from None
+        )
+    return made()
 
 
 def _load_built_in() -> None:

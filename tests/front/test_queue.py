@@ -264,11 +264,26 @@ def test_what_a_queue_cannot_do(session: Any) -> None:
         queue.trace  # noqa: B018
     with pytest.raises(LaunchError, match="not among"):
         queue.call(print, x, writes=[queue.zeros(N, np.int32)], name="print")
-    worst = mc.Queue(session=session, policy="best")
-    PROGRAM.inc(worst, *size(), x, 1)
-    with pytest.raises(PolicyError, match="best"):
-        worst.finish()
-    assert (x.get() == 0).all()
+    later = mc.Queue(session=session)
+    later.policy = "best"
+    PROGRAM.inc(later, *size(), later.zeros(N, np.int32), 1)
+    with pytest.raises(PolicyError, match="no policy is called 'best'"):
+        later.finish()
+
+
+def test_a_policy_that_is_none_is_told_when_the_queue_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(*args: object, **named: object) -> None:
+        raise AssertionError("devices were opened")
+
+    monkeypatch.setattr("manycl.front.queue.Session", opened)
+    with pytest.raises(PolicyError, match=r"'balence' \(did you mean 'balance'\?\)") as caught:
+        mc.Queue("cpu/2", policy="balence")
+    assert "auto, balance, clustering" in str(caught.value)
+    monkeypatch.setenv("MANYCL_POLICY", "nope")
+    with pytest.raises(PolicyError, match="no policy is called 'nope'"):
+        mc.Queue("cpu/2")
+    with pytest.raises(AssertionError):  # one that is named comes before the environment's
+        mc.Queue("cpu/2", policy="eager")
 
 
 def test_memory_limits_are_looked_at_before_anything_is_allocated(
