@@ -36,14 +36,24 @@ class World:
 
 
 @pytest.fixture(
-    params=["opencl shared", "opencl separate", "sim shared", "sim separate", "chaos shared", "chaos separate"]
+    params=[
+        "opencl shared",
+        "opencl separate",
+        "opencl watched",
+        "sim shared",
+        "sim separate",
+        "chaos shared",
+        "chaos separate",
+    ]
 )
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     kind, where = request.param.split()
-    separate = where == "separate"
+    separate = where in ("separate", "watched")
     if kind == "opencl":
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0" if separate else "1")
         with Session("cpu/2") as session:
+            for driver in session.backend.drivers:
+                driver.watched = where == "watched"  # as GPUs are
 
             def new() -> Buffer:
                 buffer = session.new_buffer(64)

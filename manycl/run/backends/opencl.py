@@ -1,8 +1,9 @@
-"""The OpenCL back end: one context and several in-order queues a device, one waiting thread a queue, no callbacks.
+"""The OpenCL back end: one context and several in-order queues a device, no callbacks.
 
-The engine's thread enqueues everything. Each queue has a thread that blocks in ``clWaitForEvents`` (which releases the
-GIL) for the commands that somebody must hear of; all other order is kept by the queues and by event wait lists. The
-kernels of a device with a slow-down factor are enqueued by a thread of its own instead, one after another.
+The engine's thread enqueues everything, and looks after what devices with cores of their own were given (``inbox``).
+Each queue of a CPU has a thread that blocks in ``clWaitForEvents`` (which releases the GIL) for the commands that
+somebody must hear of; all other order is kept by the queues and by event wait lists. The kernels of a device with a
+slow-down factor are enqueued by a thread of its own instead, one after another.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import pyopencl as cl
@@ -31,6 +31,7 @@ from manycl.run.backend import (
     Run,
     Upload,
 )
+from manycl.run.backends.inbox import Inbox
 from manycl.run.backends.memory import Bytes, Memory, copy_rows
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.programs import Programs
@@ -92,8 +93,10 @@ class OpenCLBackend:
         contexts = [d.context for d in self.drivers]
         self.memory = Memory(machine, contexts, [d.new_queue() if d.stager else d.queues[0] for d in self.drivers])
         self.programs = Programs(machine, contexts, [d.cl for d in self.drivers])
-        self._inbox: SimpleQueue[Report] = SimpleQueue()
+        self._inbox = Inbox(self.now)
         self._host: Worker | None = None
+        self._caller: int | None = None  # the thread that runs a host function instead of waiting
+        self._awaited = 0  # reports that are to come
         self._joining: list[Upload] = []  # they wait for the last of those that become one transfer
 
     # the seam
@@ -105,9 +108,10 @@ class OpenCLBackend:
             offsets.append(driver.offset() if count or driver.stager else 0.0)
         self._graph = graph
         self._events: dict[int, cl.Event] = {}
-        self._inbox = SimpleQueue()
+        self._inbox = Inbox(self.now)
         self._stopping = False
         self._joining = []
+        self._awaited = 0
         _responsive.enter(self)
         self._begin = time.perf_counter()
         self.record = OpenCLRecord(graph, self.machine, self._begin, profiled=self.profile)
@@ -122,6 +126,8 @@ class OpenCLBackend:
         for index, command in enumerate(commands):
             if self._stopping:
                 break  # what later commands rely on may never have been enqueued; the failure is on its way
+            if isinstance(command, HostCall) or command.notify:
+                self._awaited += 1
             try:
                 if type(command) is Run:
                     self._run(command)
@@ -137,7 +143,7 @@ class OpenCLBackend:
                     self._download(command)
                 else:
                     assert isinstance(command, HostCall)
-                    self._call(command)
+                    self._call(command, alone=index + 1 == len(commands) and self._awaited == 1)
             except (cl.Error, ManyclError) as error:
                 self._stopping = True
                 self._inbox.put(Failed(command.token, self.now(), str(error)))
@@ -147,12 +153,9 @@ class OpenCLBackend:
             self.drivers[device].queues[queue].flush()
 
     def wait(self) -> list[Report]:
-        reports = [self._inbox.get()]
-        while True:
-            try:
-                reports.append(self._inbox.get_nowait())
-            except Empty:
-                return reports
+        reports = self._inbox.wait()
+        self._awaited -= len(reports)
+        return reports
 
     def finish(self) -> OpenCLRecord:
         self._drain()
@@ -182,7 +185,7 @@ class OpenCLBackend:
 
     def in_host_function(self) -> bool:
         """Whether the caller is a host function of the run that is under way."""
-        return self._host is not None and self._host.is_current()
+        return self._caller == threading.get_ident() or (self._host is not None and self._host.is_current())
 
     def close(self) -> None:
         """Stop the threads and wait for the devices. The back end cannot be used afterwards."""
@@ -200,7 +203,7 @@ class OpenCLBackend:
             return
         event = self._enqueue(driver, command)
         if command.notify:
-            driver.submit(command.queue, lambda: self._await([command.token], event))
+            self._watch(command.device, command.queue, [command.token], event)
 
     def _enqueue(self, driver: Driver, command: Run) -> cl.Event:
         node, device, queue, after, _ = command
@@ -275,7 +278,7 @@ class OpenCLBackend:
             self._events.update((command.token, event) for command in commands)
             self.record.transfers.append((tuple(c.buffer for c in commands), first.device, True, events))
             if first.notify:
-                driver.submit(UPLOAD_QUEUE, lambda: self._await([c.token for c in commands], event))
+                self._watch(first.device, UPLOAD_QUEUE, [c.token for c in commands], event)
             return
         arrived = cl.UserEvent(driver.context)
         self._events.update((command.token, arrived) for command in commands)
@@ -310,7 +313,7 @@ class OpenCLBackend:
             driver.downloads.flush()
             event = self._events[command.token] = events[-1]
             self.record.transfers.append(((command.buffer,), command.device, False, events))
-            driver.submit(DOWNLOAD_QUEUE, lambda: self._await([command.token], event))
+            self._watch(command.device, DOWNLOAD_QUEUE, [command.token], event)
             return
         for queue in driver.queues:
             queue.flush()
@@ -338,7 +341,15 @@ class OpenCLBackend:
             elif command.notify:
                 self._inbox.put(Done(command.token, self.now()))
 
-    def _call(self, command: HostCall) -> None:
+    def _call(self, command: HostCall, alone: bool) -> None:
+        """``alone``: nothing else will be heard of before the function has returned, so nobody need stay to listen."""
+        if alone:
+            self._caller = threading.get_ident()
+            try:
+                self._call_now(command.token)
+            finally:
+                self._caller = None
+            return
         if self._host is None:
             self._host = Worker("manycl-host")
         self._host.submit(lambda: self._call_now(command.token))
@@ -352,12 +363,22 @@ class OpenCLBackend:
         try:
             task.function(*(self.memory.host(a.key) if isinstance(a, BufferArg) else a for a in task.args))
         except BaseException as error:  # also SystemExit: a thread that ends without a word would be waited for forever
+            if self._caller is not None and isinstance(error, KeyboardInterrupt):
+                raise  # the user stops the run, not the function
             self._stopping = True
             self._inbox.put(Failed(node, self.now(), f"{type(error).__name__}: {error}"))
             return
         end = self.now()
         self.record.hosts.append((node, start, end))
         self._inbox.put(Done(node, end))
+
+    def _watch(self, device: int, queue: int, tokens: Sequence[int], event: cl.Event) -> None:
+        """Report when an event is complete that stands for commands."""
+        driver = self.drivers[device]
+        if driver.watched:
+            self._inbox.watch(device, queue, tokens, event)
+        else:
+            driver.submit(queue, lambda: self._await(tokens, event))
 
     def _await(self, tokens: Sequence[int], event: cl.Event) -> None:
         """On a device's thread: block until what an event stands for is complete, then say so."""

@@ -1,4 +1,4 @@
-"""One opened device: its context, its queues, the threads that wait for them, and its clock."""
+"""One opened device: its context, its queues, the threads that wait for them if any do, and its clock."""
 
 from __future__ import annotations
 
@@ -51,13 +51,16 @@ class Worker:
 
 
 class Driver:
-    """One opened device: its context, queues, waiting thread and clock offset."""
+    """One opened device: its context, queues, waiting threads and clock offset."""
 
     def __init__(self, opened: OpenDevice, profile: bool = True) -> None:
         self.device = opened.device
         self.cl = opened.cl
         self.context = cl.Context([opened.cl])
         self.throttled = opened.device.slowdown > 1.0
+        # commands are looked after by the engine's thread; not where the device needs the host's cores to get on, or
+        # where commands are enqueued by another thread
+        self.watched = opened.device.kind != "cpu" and not self.throttled
         self.profile = profile or self.throttled
         self._properties = cl.command_queue_properties.PROFILING_ENABLE if self.profile else 0
         self.queues: list[cl.CommandQueue] = [self.new_queue()]

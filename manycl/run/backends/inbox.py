@@ -1,0 +1,81 @@
+"""What the engine hears of its commands: reports that threads bring, and commands that it looks after itself.
+
+A thread that blocks in a driver's wait is right for devices that compute on the host's own cores. Drivers of GPUs spin
+while they wait, several threads in one driver hold each other up, and who is woken after some milliseconds of sleep
+wakes late: 200 us from a kernel's end until the engine knows, where looking at the event's status takes 14 (measured
+with an H200). So the commands of such devices are watched here, by the thread that needs to know, which spins only as
+long as it pays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+
+import pyopencl as cl
+
+from manycl.run.backend import Done, Failed, Report
+
+SPIN = 0.01
+"""Seconds of waiting, from the last report on, without a pause between looks."""
+PAUSE = 0.005
+"""Then: the share of the time waited so far that a pause takes, …"""
+LONGEST = 1e-3
+"""… and its most, in seconds."""
+
+_COMPLETE = cl.command_execution_status.COMPLETE
+
+
+class Inbox:
+    """``now``: seconds since the run began."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._brought: SimpleQueue[Report] = SimpleQueue()
+        # by queue, whose commands end in order
+        self._watched: dict[tuple[int, int], deque[tuple[Sequence[int], cl.Event]]] = {}
+
+    def put(self, report: Report) -> None:
+        """A thread has something to say."""
+        self._brought.put(report)
+
+    def watch(self, device: int, queue: int, tokens: Sequence[int], event: cl.Event) -> None:
+        """Report when an event is complete that stands for commands, behind what was watched of the queue before."""
+        self._watched.setdefault((device, queue), deque()).append((tokens, event))
+
+    def wait(self) -> list[Report]:
+        """Block until there is something; all there is."""
+        began = time.perf_counter()
+        while True:
+            reports: list[Report] = []
+            watched = False
+            for line in self._watched.values():
+                while line and self._look(line[0], reports):
+                    line.popleft()
+                watched = watched or bool(line)
+            if not reports and not watched:
+                reports.append(self._brought.get())
+            try:
+                while True:
+                    reports.append(self._brought.get_nowait())
+            except Empty:
+                pass
+            if reports:
+                return reports
+            waited = time.perf_counter() - began
+            time.sleep(0.0 if waited < SPIN else min(waited * PAUSE, LONGEST))  # lets other threads run, in any case
+
+    def _look(self, watched: tuple[Sequence[int], cl.Event], reports: list[Report]) -> bool:
+        """Whether commands have ended, and what to report of them."""
+        tokens, event = watched
+        status = event.command_execution_status
+        if status > _COMPLETE:
+            return False
+        now = self._now()
+        if status < 0:
+            reports.append(Failed(tokens[0], now, f"the driver ended it with status {status}"))
+        else:
+            reports.extend(Done(token, now) for token in tokens)
+        return True

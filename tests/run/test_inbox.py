@@ -1,0 +1,86 @@
+"""What the engine hears: commands it watches itself, and what threads bring."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+import pyopencl as cl
+import pytest
+
+from manycl.front.queue import Queue
+from manycl.run.backend import Done, Failed
+from manycl.run.backends.inbox import Inbox
+
+COMPLETE, RUNNING = cl.command_execution_status.COMPLETE, cl.command_execution_status.RUNNING
+
+
+class Event:
+    """Complete (or failed) from the n-th look on."""
+
+    def __init__(self, looks: int, end: int = COMPLETE) -> None:
+        self._left = looks
+        self._end = end
+
+    @property
+    def command_execution_status(self) -> int:
+        self._left -= 1
+        return RUNNING if self._left >= 0 else self._end
+
+
+def inbox() -> Inbox:
+    return Inbox(itertools.count(1.0).__next__)
+
+
+def watch(box: Inbox, device: int, queue: int, tokens: list[int], event: Any) -> None:
+    box.watch(device, queue, tokens, event)
+
+
+def test_a_queue_is_reported_in_order_and_queues_independently() -> None:
+    box = inbox()
+    watch(box, 0, 0, [1], Event(40))
+    watch(box, 0, 0, [2], Event(0))  # ended, but behind 1
+    watch(box, 1, 0, [3, 4], Event(3))
+    first = box.wait()
+    assert [r.token for r in first] == [3, 4]
+    later = box.wait()
+    assert [r.token for r in later] == [1, 2]
+    assert all(isinstance(r, Done) for r in (*first, *later))
+
+
+def test_a_failed_command_is_reported_once() -> None:
+    box = inbox()
+    watch(box, 0, 0, [7, 8], Event(2, -5))
+    (report,) = box.wait()
+    assert isinstance(report, Failed)
+    assert report.token == 7
+    assert "-5" in report.message
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_what_threads_bring_is_heard_of(watched: bool) -> None:
+    box = inbox()
+    if watched:
+        watch(box, 0, 0, [1], Event(10**9))
+    threading.Timer(0.02, lambda: box.put(Done(5, 0.0))).start()
+    assert box.wait() == [Done(5, 0.0)]
+
+
+def test_a_host_function_alone_runs_on_the_callers_thread_and_can_be_interrupted() -> None:
+    with Queue("cpu/2#0") as queue:
+        array = queue.zeros(4, "int32")
+        threads: list[int] = []
+        queue.call(lambda a: threads.append(threading.get_ident()), array)
+        queue.finish()
+        assert threads == [threading.get_ident()]
+
+        def stop(a: Any) -> None:
+            raise KeyboardInterrupt
+
+        queue.call(stop, array)
+        with pytest.raises(KeyboardInterrupt):
+            queue.finish()
+        queue.call(lambda a: threads.append(0), queue.zeros(4, "int32"))
+        queue.finish()
+        assert threads[-1] == 0
