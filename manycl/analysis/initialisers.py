@@ -12,12 +12,6 @@ from manycl.analysis.values import Cell, Memory, Pointer, Value, Vector, blank, 
 class Initialisers(Places):
     """Evaluation of what stands behind a declaration."""
 
-    def scalar(self, node: Node) -> Value:
-        raise NotImplementedError
-
-    def unknown_of(self, type_: CType) -> Cell:
-        raise NotImplementedError
-
     def compound_literal(self, node: Node) -> Cell:
         return self.initialised(node.children[-1], node.type) if node.children else self.unknown_of(node.type)
 

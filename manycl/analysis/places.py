@@ -19,6 +19,7 @@ from manycl.analysis.values import (
     Vector,
     at,
     blank,
+    integer,
     lane_type,
     swizzle,
 )
@@ -37,13 +38,26 @@ class LValue:
 
 
 class Places(Abstract):
-    """Evaluation of lvalues; ``value`` and ``number`` are what :mod:`manycl.analysis.expressions` adds."""
+    """Evaluation of lvalues; ``value`` is what :mod:`manycl.analysis.expressions` adds."""
 
     def value(self, node: Node) -> Cell:
         raise NotImplementedError
 
+    def scalar(self, node: Node) -> Value:
+        """The value of an expression that is no whole array or record."""
+        found = self.value(node)
+        return OPAQUE if isinstance(found, Memory) else found
+
     def number(self, node: Node) -> Expr:
-        raise NotImplementedError
+        """The value of an expression of integer type."""
+        found = self.value(node)
+        if isinstance(found, Expr):
+            return found
+        width = integer(node.type) if node.type.kind != "vector" else None
+        return self.fresh(*(x.type_range(*width) if width else (-x.INFINITE, x.INFINITE)))
+
+    def unknown_of(self, type_: CType) -> Cell:
+        return blank() if type_.kind in ("array", "record", "union") else self.fresh_of(type_)
 
     def place(self, node: Node) -> LValue:
         """Where an lvalue is."""

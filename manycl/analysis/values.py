@@ -74,6 +74,7 @@ OPAQUE = Opaque()
 LOST = Pointer((Target(x.ONE, ("unknown", 0), x.ZERO),))
 Fresh = Callable[[int, int], Expr]  # a new unknown within bounds
 
+FLOATING = ("float", "double", "half")
 _BITS = {"char": 8, "short": 16, "int": 32, "long": 64}
 
 
@@ -308,3 +309,8 @@ def swizzle(word: str, lanes: int) -> tuple[int, ...] | None:
     else:
         return None
     return found if all(lane < lanes for lane in found) else None
+
+
+def arithmetic_kind(type_: CType) -> str:
+    """Under which name operations on a type are counted: float, double, half or int."""
+    return type_.base if type_.kind != "pointer" and type_.base in FLOATING else "int"
