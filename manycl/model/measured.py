@@ -4,7 +4,8 @@ Measurements are kept by subject: a device's :func:`~manycl.model.history.identi
 identities of devices that transferred at the same time. Names of a device's: ``flops``, ``bandwidth``,
 ``launch_overhead`` as in :class:`manycl.machine.Device`; ``up_bandwidth``, ``up_latency``, ``down_bandwidth``,
 ``down_latency`` of its links with the host; ``both_ways``: bytes per second in both directions together when both are
-busy. Of devices together: ``up`` and ``down``, bytes per second of all.
+busy. Of devices together: ``up`` and ``down``, bytes per second of all. ``up_observed`` and ``down_observed`` are
+bandwidths that real runs had (:mod:`manycl.model.observed`); they count where nobody has measured.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from manycl.model.prior import MEASURED
 from manycl.model.transfer import Sharing
 
 SOURCE = "measured by manycl devices --measure"
+OBSERVED = "observed in transfers of real runs"
 _HALF = 1.25  # both directions together must be this many times as fast as the faster one to be full duplex
 _NO_LIMIT = 0.95  # of the links' sum; what is reached together below it is a limit of the host's memory
 
@@ -57,6 +59,9 @@ def on_machine(machine: Machine, measurements: Measurements) -> Machine:
                     link, bandwidth=known[f"{way}_bandwidth"], latency=known.get(f"{way}_latency", link.latency)
                 )
                 notes |= {f"{ends}.bandwidth": SOURCE, f"{ends}.latency": SOURCE}
+            elif known.get(f"{way}_observed", 0.0) > 0:
+                links[i] = replace(link, bandwidth=known[f"{way}_observed"])
+                notes[f"{ends}.bandwidth"] = OBSERVED
     return replace(machine, devices=tuple(devices), links=tuple(links), notes=notes)
 
 

@@ -21,6 +21,7 @@ from manycl.machine import HOST
 from manycl.model.estimate import History, ModelEstimates
 from manycl.model.learning import learn
 from manycl.model.measured import on_machine, sharing
+from manycl.model.observed import ObservedLinks
 from manycl.model.store import Store
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, find
@@ -30,6 +31,7 @@ from manycl.plan.splitting import Splits
 from manycl.run.admission import make_room
 from manycl.run.backends.opencl import OpenCLBackend
 from manycl.run.backends.platforms import open_devices
+from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.tape import Tape, play, record
 from manycl.run.coherence import Directory, Part, places
 from manycl.run.engine import Result, execute
@@ -62,11 +64,12 @@ class Session:
         profile: bool = True,
         remember: bool | None = None,
     ) -> None:
-        machine, opened = open_devices(devices if devices is not None else flags.devices())
+        self._opened, opened = open_devices(devices if devices is not None else flags.devices())
         self.store = Store() if (flags.learning() if remember is None else remember) else None
-        measurements = self.store.measurements() if self.store is not None else {}
-        self.machine = on_machine(machine, measurements)
-        self.sharing = sharing(self.machine, measurements)
+        self._measurements = self.store.measurements() if self.store is not None else {}
+        self._links = ObservedLinks()
+        self.machine = on_machine(self._opened, self._measurements)
+        self.sharing = sharing(self.machine, self._measurements)
         self.backend = OpenCLBackend(self.machine, opened, profile)
         self.directory = Directory()
         self.history = self.store.history() if self.store is not None else History()
@@ -97,6 +100,8 @@ class Session:
                 self.backend.close()
                 if self.store is not None:
                     self.store.save(self.history)
+                    for subject, values in self._links.values():
+                        self.store.measured(subject, values)
                 for key in (*self.directory.valid, *self.directory.parts):
                     self.memory.release(key)
 
@@ -342,6 +347,10 @@ class Session:
             versions = getattr(result.record, "versions", {})
             graph, durations = result.samples()
             learn(self.history, graph, self.machine, durations, versions)
+            if isinstance(result.record, OpenCLRecord) and self.machine.memories > 1:
+                for device, to_device, nbytes, seconds in result.record.moved():
+                    self._links.observe(self.machine.devices[device], to_device, nbytes, seconds)
+                self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
 
     def _collect(self) -> None:
         if self._garbage:

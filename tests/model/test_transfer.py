@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from manycl.machine import HOST, Device, Link, Machine
 from manycl.model.history import identity
-from manycl.model.measured import SOURCE, on_machine, sharing, together
+from manycl.model.measured import OBSERVED, SOURCE, on_machine, sharing, together
+from manycl.model.observed import ObservedLinks
 from manycl.model.transfer import Sharing, TransferModel
 
 CPU = Device("cpu0", "cpu")
@@ -131,3 +132,19 @@ def test_measurements_replace_estimates_and_say_so() -> None:
     assert dict(found.sends) == {HOST: 3e10}
     assert dict(found.receives) == {}
     assert on_machine(MACHINE, {}) is MACHINE
+
+
+def test_transfers_of_real_runs_count_where_nobody_measured() -> None:
+    seen = ObservedLinks()
+    for rate in (2e9, 4e10, 5e10, 4.5e10):  # the first one found new memory
+        seen.observe(GPUS[0], True, 1 << 24, (1 << 24) / rate)
+    seen.observe(GPUS[0], True, 1 << 10, 1.0)  # too small to tell
+    seen.observe(GPUS[0], False, 1 << 24, 1.0)  # one alone is not enough
+    machine = on_machine(MACHINE, seen.added_to({}))
+    assert machine.link(HOST, 1).bandwidth == pytest.approx(4.25e10)
+    assert machine.link(HOST, 1).latency == MACHINE.link(HOST, 1).latency
+    assert machine.link(1, HOST) == MACHINE.link(1, HOST)
+    assert machine.notes["host->gpu0.bandwidth"] == OBSERVED
+    measured = {identity(GPUS[0]): {"up_bandwidth": 3e10}}
+    assert on_machine(MACHINE, seen.added_to(measured)).link(HOST, 1).bandwidth == 3e10
+    assert dict(seen.values()) == {identity(GPUS[0]): {"up_observed": pytest.approx(4.25e10)}}

@@ -91,7 +91,13 @@ class OpenCLRecord:
         out.extend(HostEvent(n, graph.nodes[n].name, start, end) for n, start, end in self.hosts)
         return sorted(out, key=lambda e: e.start)
 
-    def _transfer_events(self) -> Iterable[TransferEvent]:
+    def moved(self) -> Iterable[tuple[int, bool, int, float]]:
+        """(device, whether to it, bytes, seconds) of every transfer that completed."""
+        for keys, device, is_upload, start, end in self._transfer_times():
+            yield device, is_upload, sum(self.graph.buffers[key].nbytes for key in keys), end - start
+
+    def _transfer_times(self) -> Iterable[tuple[tuple[int, ...], int, bool, float, float]]:
+        """(buffers, device, whether to it, start, end); seconds since the run began."""
         for keys, device, is_upload, what in self.transfers:
             try:
                 if isinstance(what, tuple):
@@ -102,6 +108,10 @@ class OpenCLRecord:
                     end = max(start, what[-1].get_profiling_info(_END) * 1e-9 + shift)
             except cl.Error:
                 continue
+            yield keys, device, is_upload, start, end
+
+    def _transfer_events(self) -> Iterable[TransferEvent]:
+        for keys, device, is_upload, start, end in self._transfer_times():
             buffer = self.graph.buffers[keys[0]]
             nbytes = sum(self.graph.buffers[key].nbytes for key in keys)
             ends = ("host", self.machine.devices[device].name)

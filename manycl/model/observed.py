@@ -1,0 +1,44 @@
+"""How fast the transfers of real runs were, for links that nobody measured (``manycl devices --measure``)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+from manycl.machine import Device
+from manycl.model.history import identity
+from manycl.model.measured import Measurements
+
+LEAST = 1 << 20
+"""Bytes; smaller transfers tell more of latency than of bandwidth."""
+_KEPT = 32  # of each link and direction
+_ENOUGH = 3  # transfers; the first to new memory are slow
+
+
+class ObservedLinks:
+    """Bytes per second of the latest transfers between the host and devices with memory of their own."""
+
+    def __init__(self) -> None:
+        self._rates: dict[tuple[str, str], deque[float]] = {}
+
+    def observe(self, device: Device, to_device: bool, nbytes: int, seconds: float) -> None:
+        """A transfer of ``nbytes`` took ``seconds``."""
+        if nbytes >= LEAST and seconds > 0.0:
+            key = identity(device), "up_observed" if to_device else "down_observed"
+            self._rates.setdefault(key, deque(maxlen=_KEPT)).append(nbytes / seconds)
+
+    def values(self) -> Iterable[tuple[str, dict[str, float]]]:
+        """What :class:`manycl.model.store.Store` keeps of them: the median rates, by device."""
+        found: dict[str, dict[str, float]] = {}
+        for (subject, name), rates in self._rates.items():
+            if len(rates) >= _ENOUGH:
+                found.setdefault(subject, {})[name] = median(rates)
+        return found.items()
+
+    def added_to(self, measurements: Measurements) -> Mapping[str, Mapping[str, float]]:
+        """What was measured, and what has been observed since."""
+        merged = {subject: dict(values) for subject, values in measurements.items()}
+        for subject, values in self.values():
+            merged.setdefault(subject, {}).update(values)
+        return merged

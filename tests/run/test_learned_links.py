@@ -1,0 +1,37 @@
+"""A session finds out how fast its links are from its own transfers, and remembers it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manycl.front.program import Program
+from manycl.front.queue import Queue
+from manycl.machine import HOST
+from manycl.model.measured import OBSERVED
+
+PROGRAM = Program("kernel void halve(global float *x) { x[get_global_id(0)] *= 0.5f; }")
+ITEMS = 1 << 19
+
+
+def test_bandwidths_are_learned_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setenv("MANYCL_MODELS", "1")
+    monkeypatch.setenv("MANYCL_DATA", str(tmp_path))
+    seen = []
+    for turn in range(2):
+        with Queue("cpu/2#0") as queue:
+            memory = queue.session.machine.devices[0].memory
+            assert ("host->cpu0.0.bandwidth" in queue.session.machine.notes) == (turn > 0)
+            for _ in range(4):
+                array = queue.array(np.ones(ITEMS, np.float32))
+                PROGRAM.halve(queue, (ITEMS,), (64,), array)
+                assert (array.get() == 0.5).all()
+            PROGRAM.halve(queue, (ITEMS,), (64,), array)
+            queue.finish()  # planning learns from the runs before
+            machine = queue.session.machine
+            assert machine.notes["host->cpu0.0.bandwidth"] == OBSERVED
+            seen.append(machine.link(HOST, memory).bandwidth)
+    assert 0 < min(seen) <= max(seen) < 1e13
