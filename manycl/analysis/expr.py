@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import gcd
 
 INFINITE = 1 << 130
-LONGEST = 4000  # characters of an expression; longer ones become unknown
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,15 +8,14 @@ limit. Everything else that changes is unknown in the loop and behind it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from manycl.analysis import expr as x
 from manycl.analysis.abstract import Exits, Unanalysable
-from manycl.analysis.closed_form import ClosedForms, Form, Found
+from manycl.analysis.closed_form import Form, Found
 from manycl.analysis.expr import Expr
+from manycl.analysis.loop_parts import LoopParts, Parts
 from manycl.analysis.paths import Env, State, meet
 from manycl.analysis.summary import Loop
-from manycl.analysis.tree import CType, Node
+from manycl.analysis.tree import Node
 from manycl.analysis.values import LOST, OPAQUE, Cell, Memory, Pointer, Target, blank, integer
 
 MOST_UNROLLED = 64  # iterations
@@ -24,23 +23,11 @@ MOST_TRIAL_STEPS = 40_000
 _ROUNDS = 6  # of finding out what a loop changes
 
 
-@dataclass(slots=True)
-class Parts:
-    """A loop: its condition (None: always true) is tested before the body unless ``after``."""
-
-    condition: Node | None
-    body: Node
-    step: Node | None
-    after: bool
-    line: int
-    name: str = ""
-
-
 class _TooLongError(Exception):
     """A loop cannot be run to its end within the limits."""
 
 
-class Loops(ClosedForms):
+class Loops(LoopParts):
     """Loops, run abstractly."""
 
     def loop(self, node: Node) -> None:
@@ -68,62 +55,6 @@ class Loops(ClosedForms):
         finally:
             self.path, self.env = path, env
             self.silent -= 1
-
-    # -- syntax
-
-    def parts(self, node: Node) -> Parts:
-        line = self.line(node.start)
-        children = node.children
-        if node.kind == "WHILE_STMT":
-            return Parts(children[0], children[-1], None, False, line)
-        if node.kind == "DO_STMT":
-            return Parts(children[-1], children[0], None, True, line)
-        first, second = self.semicolons(node)
-        init = next((c for c in children[:-1] if c.start < first), None)
-        condition = next((c for c in children[:-1] if first <= c.start < second), None)
-        step = next((c for c in children[:-1] if second <= c.start), None)
-        if init is not None:
-            self.execute(init)
-        name = ""
-        if init is not None and init.children and (init.kind == "DECL_STMT" or init.op == "="):
-            name = init.children[0].name
-        return Parts(condition, children[-1], step, False, line, name)
-
-    def semicolons(self, node: Node) -> tuple[int, int]:
-        """Where the two semicolons of a ``for`` are."""
-        text, found, depth = self.unit.text, [], 0
-        position = text.index(b"(", node.start)
-        while position < node.end:
-            letter = text[position : position + 1]
-            if letter in (b"(", b"[", b"{"):
-                depth += 1
-            elif letter in (b")", b"]", b"}"):
-                depth -= 1
-                if depth == 0:
-                    break
-            elif letter in (b"'", b'"'):
-                position += 1
-                while text[position : position + 1] not in (letter, b""):
-                    position += 2 if text[position : position + 1] == b"\\" else 1
-            elif letter == b";" and depth == 1:
-                found.append(position)
-            position += 1
-        if len(found) != 2:
-            raise Unanalysable(f"the head of a loop that is not understood, line {self.line(node.start)}")
-        return found[0], found[1]
-
-    def assigned_cells(self, node: Node) -> set[int]:
-        """Variables of the function that are assigned by name somewhere in a loop."""
-        refs = self.assigned_names(node)
-        return {cell for ref in refs if (cell := self.cell(ref)) is not None and cell in self.env}
-
-    def assigned_names(self, node: Node) -> frozenset[int]:
-        refs = self.assigned_refs.get(id(node))
-        if refs is None:
-            refs = self.assigned_refs[id(node)] = _assigned(node)
-        return refs
-
-    assigned_refs: dict[int, frozenset[int]]
 
     # -- finding out what it does
 
@@ -175,32 +106,6 @@ class Loops(ClosedForms):
         self.names = names | {"?": self.names.get("?", 0)}
         lost = self.lossy != lossy
         return Found(start, condition, end, breaks, returned, base, first, lost, parts.after)
-
-    def leaves_alone(self, body: Node) -> bool:
-        """Whether a body plainly changes nothing that the form of its loop depends on: then it need not be tried."""
-        found = self.plain_bodies.get(id(body))
-        if found is None:
-            found = self.plain_bodies[id(body)] = self.is_plain(body)
-        if not found:
-            return False
-        cells = [self.cell(ref) for ref in self.assigned_names(body)]
-        return all(cell is None or cell not in self.env or _is_floating(self.types[cell]) for cell in cells)
-
-    plain_bodies: dict[int, bool]
-
-    def is_plain(self, body: Node) -> bool:
-        """Neither jumps nor ways to change a private variable but by its name."""
-        for node in body.walk():
-            if node.kind in ("BREAK_STMT", "CONTINUE_STMT", "RETURN_STMT", "GOTO_STMT", "LABEL_STMT", "CALL_EXPR"):
-                if node.kind != "CALL_EXPR" or any(_is_private_pointer(c.type) for c in node.children[1:]):
-                    return False
-            elif node.kind == "UNARY_OPERATOR" and node.op == "&":
-                return False
-            elif node.kind in ("ARRAY_SUBSCRIPT_EXPR", "UNARY_OPERATOR") and node.children:
-                base = node.children[0].type
-                if node.op in ("", "*") and _is_private_pointer(base):
-                    return False
-        return True
 
     def meet_continues(self) -> None:
         states = list(self.exits[-1].continues or [])
@@ -430,35 +335,3 @@ def _grown(value: Cell, amount: Expr) -> Cell:
     if isinstance(value, Pointer):
         return value.moved(amount)
     return value
-
-
-def _is_floating(type_: CType) -> bool:
-    return type_.kind in ("float", "vector") and type_.base in ("float", "double", "half")
-
-
-def _is_private_pointer(type_: CType) -> bool:
-    space = type_.target.address_space if type_.kind == "pointer" and type_.target is not None else "global"
-    return type_.kind == "pointer" and space not in ("global", "local", "constant")
-
-
-def _assigned(node: Node) -> frozenset[int]:
-    found = set()
-    for each in node.walk():
-        assigns = each.kind == "COMPOUND_ASSIGNMENT_OPERATOR" or (each.kind == "BINARY_OPERATOR" and each.op == "=")
-        steps = each.kind == "UNARY_OPERATOR" and ("++" in each.op or "--" in each.op)
-        target = each.children[0] if assigns or steps else None
-        while target is not None:
-            if target.kind == "DECL_REF_EXPR":
-                found.add(target.ref)
-                break
-            through = target.kind in ("PAREN_EXPR", "UNEXPOSED_EXPR", "MEMBER_REF_EXPR", "ARRAY_SUBSCRIPT_EXPR")
-            if (
-                not through
-                or not target.children
-                or (target.children[0].type.kind == "pointer" and target.kind == "MEMBER_REF_EXPR")
-            ):
-                break
-            target = target.children[0]
-            if target.type.kind == "pointer" and target.kind != "UNEXPOSED_EXPR":
-                break
-    return frozenset(found)
