@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from manycl.plan.placement import Placement
@@ -74,6 +74,45 @@ def _all_of(slots: Sequence[Slot], shares: list[int], groups: int) -> list[int]:
             return [0] * len(slots)
         shares[best] += 1
         left -= 1
+    return shares
+
+
+def where_data_are(placement: Placement, node: int, slots: Sequence[Slot]) -> list[int]:
+    """The numbers of groups, by slot, with which every device takes the groups whose data it has, of the largest
+    buffer that lies in parts on devices (empty: there is none, or it lies in another order)."""
+    problem = placement.problem
+    split, buffers = problem.splits[node], problem.graph.buffers
+    devices = {placement.memory[s.reach.device]: s.reach.device for s in slots}
+    for key in sorted(split.slices, key=lambda k: -buffers[k].nbytes):
+        part = split.slices[key]
+        start = part.offset + (max(part.width, part.stride) - part.stride) // 2  # of the bytes that are a group's own
+        counts: dict[int, int] = {}
+        done = 0
+        for _, high, _, places in placement.segments.of.get(key, ()):
+            here = [devices[m] for m in places if m in devices]
+            until = min(split.groups, max(done, -(-(high - start) // part.stride)))
+            if until > done:
+                if len(here) != 1 or (counts and here[0] < max(counts)):
+                    break
+                counts[here[0]] = counts.get(here[0], 0) + until - done
+                done = until
+        if done == split.groups and len(counts) > 1:
+            return _into(slots, counts)
+    return []
+
+
+def _into(slots: Sequence[Slot], counts: Mapping[int, int]) -> list[int]:
+    """Numbers of groups by device as numbers by slot: each in the slot of its device where it ends first."""
+    shares = [0] * len(slots)
+    for device, count in counts.items():
+        fits = [
+            (end, i)
+            for i, (low, high, reach) in enumerate(slots)
+            if reach.device == device and count <= reach.most and (end := reach.end(count, low)) <= high
+        ]
+        if not fits:
+            return []
+        shares[min(fits)[1]] = count
     return shares
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from manycl.plan import options
 from manycl.plan.insertion import setting
-from manycl.plan.partition import Slot, place_ranges, water_fill
+from manycl.plan.partition import Slot, place_ranges, water_fill, where_data_are
 from manycl.plan.placement import Placement
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies import portfolio
@@ -65,15 +65,25 @@ def _place(placement: Placement, table: Table, node: int) -> None:
             end = next(e for s in free if (e := reach.end(split.groups, s.low)) <= s.high)
             if end < alone:
                 alone, home = end, device
-    shares = water_fill(slots, split.groups)
-    used = {s.reach.device for s, n in zip(slots, shares, strict=True) if n}
-    if len(used) > 1:
-        mark = placement.mark()
-        end = place_ranges(placement, node, slots, shares, home if home in used else min(used))
-        if end < alone:
-            return
+    mark = placement.mark()
+
+    def placed(shares: Sequence[int]) -> float:
         placement.back(mark)
-    place(placement, table, node)
+        used = {s.reach.device for s, n in zip(slots, shares, strict=True) if n}
+        if len(used) < 2:
+            return float("inf")
+        return place_ranges(placement, node, slots, shares, home if home in used else min(used))
+
+    still = where_data_are(placement, node, slots)
+    end_still = placed(still) if still else float("inf")
+    filled = water_fill(slots, split.groups)
+    end = placed(filled)
+    # data move only if that gains more than predictions are exact to
+    if still and end_still <= end + placement.problem.handover:
+        end = placed(still)
+    if end >= alone:
+        placement.back(mark)
+        place(placement, table, node)
 
 
 def _free(placement: Placement, reach: Reach) -> list[Slot]:
