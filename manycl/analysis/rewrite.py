@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from manycl.analysis import windows
 from manycl.analysis.builtins import effects
 from manycl.analysis.tree import Function, Node, Unit
 
@@ -51,9 +52,10 @@ class SubKernel:
     """How to run ranges of work-groups of ``kernel``.
 
     Build ``source`` with ``options``, set the kernel's own arguments, then one argument per name in ``hidden``
-    behind them, with the values that :meth:`arguments` gives. ``source`` and ``options`` are the program's own where
-    nothing had to be edited (``edited`` is false). ``reason`` says why ranges cannot be run (``source`` is then
-    empty). ``hidden`` names quantities of :data:`QUANTITIES`.
+    behind them, with the values that :meth:`arguments` gives, then one ``ulong`` for each argument in ``windows``: the
+    byte that its buffer begins with. ``source`` and ``options`` are the program's own where nothing had to be edited
+    (``edited`` is false). ``reason`` says why ranges cannot be run (``source`` is then empty). ``hidden`` names
+    quantities of :data:`QUANTITIES`.
     """
 
     kernel: str
@@ -62,6 +64,7 @@ class SubKernel:
     hidden: tuple[str, ...] = ()
     edited: bool = False
     reason: str = ""
+    windows: tuple[int, ...] = ()
 
     def arguments(
         self,
@@ -110,9 +113,7 @@ def sub_kernel(unit: Unit, kernel: str, source: str, options: Sequence[str]) -> 
     """The sub-kernel of a kernel of ``unit``, which was read from ``source`` with build ``options``. Never raises for
     a program that was read; KeyError for a kernel that it does not have."""
     given = tuple(options)
-    root = next((f for f in unit.functions.values() if f.is_kernel and f.name == kernel), None)
-    if root is None:
-        raise KeyError(kernel)
+    root = _root(unit, kernel)
     plan = _Plan(unit)
     if reason := plan.problems.get(root.ref):
         return SubKernel(kernel, "", given, reason=reason)
@@ -121,6 +122,32 @@ def sub_kernel(unit: Unit, kernel: str, source: str, options: Sequence[str]) -> 
         return SubKernel(kernel, source, given)
     hidden = tuple(name for name in QUANTITIES if name in needs)
     return SubKernel(kernel, plan.text(), remaining_options(given, unit.version), hidden, True)
+
+
+def windowed_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel:
+    """The sub-kernel all of whose arguments that may be windows are (:mod:`manycl.analysis.windows`); ``reason`` says
+    why there is none. Raises as :func:`sub_kernel` does."""
+    given = tuple(options)
+    root = _root(unit, kernel)
+    plan = _Plan(unit)
+    reason = plan.problems.get(root.ref, "")
+    found: tuple[int, ...] = ()
+    if not reason:
+        found, reason = windows.movable(unit, root)
+    if not reason and any(parameters_of(unit, root, *place) is None for place in signatures(unit, root)):
+        reason = f"the parameters of {kernel} in {plan.where(root.start)} cannot be extended"
+    if reason or not found:
+        return SubKernel(kernel, "", given, reason=reason or "it has no pointer to global memory that can be moved")
+    hidden = tuple(name for name in QUANTITIES if name in plan.needs[root.ref])
+    text = plan.text(root, found)
+    return SubKernel(kernel, text, remaining_options(given, unit.version), hidden, True, windows=found)
+
+
+def _root(unit: Unit, kernel: str) -> Function:
+    root = next((f for f in unit.functions.values() if f.is_kernel and f.name == kernel), None)
+    if root is None:
+        raise KeyError(kernel)
+    return root
 
 
 def remaining_options(options: Sequence[str], version: str) -> tuple[str, ...]:
@@ -239,19 +266,25 @@ class _Plan:
         path, line = self.unit.place(offset)
         return f"line {line}" if path == self.unit.lines[0][0] else f"{path}:{line}"
 
-    def text(self) -> str:
-        """The program with all edits made, the definitions of the queries' replacements in front."""
+    def text(self, root: Function | None = None, moved: Sequence[int] = ()) -> str:
+        """The program with all edits made, the definitions of the queries' replacements in front. The arguments
+        ``moved`` of kernel ``root`` are windows."""
         prefix = unused_prefix(self.unit.text)
         edits: list[tuple[int, int, str]] = []
         queries: set[str] = set()
         for function in self.unit.functions.values():
-            needs = self._names(self.needs[function.ref], prefix)
+            needs = [f"ulong4 {name}" for name in self._names(self.needs[function.ref], prefix)]
+            if function is root:
+                lows = {i: f"{prefix}low{i}" for i in moved}
+                needs += [f"ulong {low}" for low in lows.values()]
+                shifts = "".join(windows.shift(root.parameters[i], low) for i, low in lows.items())
+                edits.append((root.body.start + 1, root.body.start + 1, shifts))
             if function.ref in self.problems:  # of other kernels: not called here
                 blank = re.sub(rb"[^\n]", b"", self.unit.text[function.body.start : function.body.end])
                 empty = "{}" if function.is_kernel else ";"
                 edits.append((function.body.start, function.body.end, empty + blank.decode()))
             elif needs:
-                declared = ", ".join(f"ulong4 {name}" for name in needs)
+                declared = ", ".join(needs)
                 for start, end in signatures(self.unit, function):
                     place = parameters_of(self.unit, function, start, end)
                     assert place is not None

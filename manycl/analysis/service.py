@@ -73,6 +73,15 @@ def sub_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
     return result if result.edited else replace(result, options=program.options)
 
 
+def windowed_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
+    """How to run ranges of the work-groups of a launch of ``kernel`` on parts of its buffers, or why that cannot be
+    done. Raises as :func:`sub_kernel` does.
+    """
+    result = _question(program, "windowed_kernel", kernel)
+    assert isinstance(result, SubKernel)
+    return result
+
+
 def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:
     """How to copy exactly what ranges of the work-groups of a launch of ``kernel`` wrote, or why that cannot be done.
 

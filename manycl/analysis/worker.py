@@ -49,7 +49,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """More about a source than its facts: ``what`` is ``sub_kernel`` or ``merge_kernel``, of ``kernel``."""
+    """More about a source than its facts: ``what`` is ``sub_kernel``, ``windowed_kernel`` or ``merge_kernel``, of
+    ``kernel``."""
 
     request: Request
     what: str
@@ -164,6 +165,8 @@ def _result(question: Question, unit: Unit) -> object:
     source, _, _, options = question.request
     if question.what == "merge_kernel":
         return merge.merge_kernel(unit, question.kernel, source, options)
+    if question.what == "windowed_kernel":
+        return rewrite.windowed_kernel(unit, question.kernel, options)
     return rewrite.sub_kernel(unit, question.kernel, source, options)
 
 

@@ -57,6 +57,9 @@ class Problem:
 
     ``parts[b]``, of a buffer that is not valid as a whole anywhere: from which byte up to which it is valid in which
     memories, in order; plans with moves follow them, others go by ``valid[b]``.
+
+    ``spills``: who runs the plan runs a launch that does not fit into a device's memory in ranges, one after another
+    (``run/windows.py``), if it may be split.
     """
 
     graph: Graph
@@ -70,6 +73,7 @@ class Problem:
     splits: Mapping[int, Split] = field(default_factory=dict)
     fixed: tuple[Assignment, ...] = ()
     parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
+    spills: bool = False
 
     def initial(self, key: int) -> tuple[Part, ...]:
         """Where the contents of a buffer are at the start, part by part (none: they are undefined)."""
@@ -80,12 +84,14 @@ class Problem:
 
     def allowed(self, node: int) -> tuple[int, ...]:
         """Indices of the devices that may run the node as a whole: those it prefers that can run it, and have the
-        memory for it. A host task has none (it runs on the host). Raises PolicyError where no device is left.
+        memory for it; where none has, those that can run it in ranges, one after another (``run/windows.py``). A host
+        task has none (it runs on the host). Raises PolicyError where no device is left.
         """
         places = self.preferred(node)
         if not places:
             return ()
         able = tuple(d for d in places if self.can_run(node, d) and self.fits(node, d))
+        able = able or tuple(d for d in places if self.can_run(node, d) and self.in_ranges(node, d))
         if not able:
             raise PolicyError(
                 f"no device can run node {node} ({self.graph.nodes[node].name}) as a whole: {self._reasons(node)}",
@@ -94,6 +100,11 @@ class Problem:
                 else "",
             )
         return able
+
+    def in_ranges(self, node: int, device: int) -> bool:
+        """Whether a node that does not fit into a device's memory is run there in ranges, one after another."""
+        split = self.splits.get(node) if self.spills else None
+        return split is not None and self._most_groups(node, device, split) > 0
 
     def places(self, node: int) -> tuple[tuple[int, int], ...]:
         """Pairs of a device that may run the node and the most groups that fit into its memory at once, for a node
@@ -118,7 +129,7 @@ class Problem:
 
     def fits(self, node: int, device: int, first: int = 0, count: int = 0) -> bool:
         """Whether what the groups of a range touch (``count`` 0: the whole launch) fits into a device's memory."""
-        if self._roomy:
+        if self.roomy:
             return True
         where = self.machine.devices[device]
         regions = self.regions(node, first, count)
@@ -126,7 +137,7 @@ class Problem:
         return sum(sizes) <= where.global_memory and max(sizes, default=0) <= where.max_allocation
 
     @cached_property
-    def _roomy(self) -> bool:
+    def roomy(self) -> bool:
         """Whether every device has room for all buffers at once, as most have."""
         sizes = [buffer.nbytes for buffer in self.graph.buffers.values()]
         total, most = sum(sizes), max(sizes, default=0)

@@ -206,7 +206,8 @@ def check_durations(plan: Plan, problem: Problem) -> Iterator[str]:
 
 
 def check_feasible(plan: Plan, problem: Problem) -> Iterator[str]:
-    """Only where some version runs at all, and what a range touches fits into the device's memory."""
+    """Only where some version runs at all, and what a range touches fits into the device's memory; whole kernels that
+    do not fit run in ranges."""
     fixed = set(problem.fixed)
     for a in plan.assignments:
         if a.device == ON_HOST or a.dimension == MERGE or a in fixed:
@@ -214,6 +215,8 @@ def check_feasible(plan: Plan, problem: Problem) -> Iterator[str]:
         where = plan.devices[a.device]
         if not isfinite(problem.estimates.launch(a.node, a.device)):
             yield f"node {a.node} cannot run on {where}, to which it is assigned"
+        elif a.dimension == WHOLE and problem.in_ranges(a.node, a.device):
+            continue
         elif not problem.fits(a.node, a.device, a.first, a.groups if a.dimension != WHOLE else 0):
             yield f"what node {a.node} touches does not fit into the memory of {where}"
 

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from manycl.errors import RunError
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import HOST
+from manycl.run.eviction import TightState
+from manycl.run.state import RunState
 from manycl.run.steps import Lowered
 
 if TYPE_CHECKING:
     from manycl.run.session import Session
 
 
-def make_room(session: Session, lowered: Lowered, queues: Sequence[int]) -> None:
+def make_room(session: Session, lowered: Lowered, state: RunState) -> None:
     """Evict buffers of earlier runs where a device with memory of its own would not hold all that a run needs there.
 
-    ``queues[d]``: queues of device d that the run uses. Raises RunError where the run's own buffers do not fit.
+    Of devices that cannot hold all of the run in any case, everything goes that the run does not find valid there: it
+    keeps track of the rest itself. Raises RunError where the run's own buffers do not fit.
     """
+    if isinstance(state, TightState):
+        for limited in state.limited:
+            for key in session.memory.allocated(limited).keys() - state.held(limited):
+                if key in state.buffers:
+                    session.memory.evict(key, limited)
+                else:
+                    session.evict(key, session.machine.devices[limited].memory)
+    limits = lowered.room.limits if lowered.room is not None else {}
     sizes = {b.key: b.nbytes for b in (*lowered.graph.buffers.values(), *lowered.temporaries)}
     total = sum(sizes.values())
     for index, device in enumerate(session.machine.devices):
-        if device.memory == HOST or not queues[index]:
+        if device.memory == HOST or not state.queues[index] or index in limits:
             continue
         held = session.memory.allocated(index)
         if sum(held.values()) + total <= device.global_memory:

@@ -34,23 +34,47 @@ class Run(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """Copy a buffer from the host's memory to the device's."""
+    """Copy a buffer from the host's memory to the device's. ``store``: to this window of it (None: to the whole)."""
 
     token: int
     buffer: int
     device: int
     after: Sequence[int]
     notify: bool
+    store: int | None = None
 
 
 class Download(NamedTuple):
-    """Copy a buffer from the device's memory to the host's."""
+    """Copy a buffer from the device's memory to the host's. ``store``: from this window of it (None: from the
+    whole)."""
 
     token: int
     buffer: int
     device: int
     after: Sequence[int]
     notify: bool
+    store: int | None = None
+
+
+class Copy(NamedTuple):
+    """Copy a buffer from one store of a device to another, in one of its kernel queues: from a window of it, or the
+    whole, to another one (keys)."""
+
+    token: int
+    buffer: int
+    device: int
+    queue: int
+    after: Sequence[int]
+    notify: bool
+    source: int
+    target: int
+
+
+class Evict(NamedTuple):
+    """A device's memory of a store (the key of a window or buffer) is free again: all that used it has completed."""
+
+    device: int
+    store: int
 
 
 class HostCall(NamedTuple):
@@ -59,7 +83,9 @@ class HostCall(NamedTuple):
     token: int
 
 
-Command = Run | Upload | Download | HostCall
+Queued = Run | Upload | Download | Copy | HostCall
+"""What waits in a queue, and takes time."""
+Command = Queued | Evict
 
 
 class Done(NamedTuple):

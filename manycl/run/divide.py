@@ -121,6 +121,7 @@ class Divided:
         self.groups = self.facts.launch.groups(dimension)
         self.operations = self._operations(verdict.merges)
         self._access: dict[tuple[int, int], dict[int, Access]] = {}
+        self._hulls: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
         self._ranges: dict[object, Launch] = {}
 
     def _refused(self, why: str) -> PolicyError:
@@ -170,7 +171,49 @@ class Divided:
             exact = exact and written.exact and written.tight and just
         return Access(pieces.union(reads), pieces.union(writes), exact)
 
+    @cached_property
+    def windowed(self) -> SubKernel:
+        """The sub-kernel whose buffers may be windows; its ``reason`` says why there is none."""
+        return service.windowed_kernel(self.launch.program, self.launch.kernel.name)
+
+    def hulls(self, first: int, count: int) -> dict[int, tuple[int, int]]:
+        """By buffer that may be a window: the first byte that groups first … first + count - 1 touch, and one past the
+        last. Buffers of which nothing is touched have an empty interval."""
+        found = self._hulls.get((first, count))
+        if found is None:
+            found = self._hulls[first, count] = {}
+            may = frozenset(self.windowed.windows)
+            access = self.access(first, count) if may else {}
+            for key, indices in self._arguments.items():
+                if may.issuperset(indices):
+                    low, high = pieces.union([access[key].reads, access[key].writes])
+                    found[key] = (int(low[0]), int(high[-1])) if len(low) else (0, 0)
+        return found
+
     # launches
+
+    def windows(
+        self, first: int, count: int, instead: Mapping[int, int], begins: Mapping[int, tuple[int, int]]
+    ) -> Launch:
+        """As :meth:`range`, with windows for the buffers in ``begins``: their keys, and the bytes they begin with."""
+        size, offset, hidden = self._ndrange(self.windowed, first, count)
+        lows = (_ulong(begins.get(self._key(i), (0, 0))[1]) for i in self.windowed.windows)
+        renamed = {**instead, **{key: window for key, (window, _) in begins.items()}}
+        program = self._windowed_program
+        return replace(
+            self.launch,
+            name=self.name(first, count),
+            program=program,
+            kernel=program.kernels[self.launch.kernel.name],
+            global_size=size,
+            args=(*_renamed(self.launch.args, renamed), *hidden, *lows),
+            global_offset=offset if any(offset) else None,
+        )
+
+    @cached_property
+    def _windowed_program(self) -> ProgramFacts:
+        made = self.windowed
+        return service.parse_program(made.source, path=self.launch.program.path, options=made.options)
 
     def range(self, first: int, count: int, instead: Mapping[int, int]) -> Launch:
         """Groups first … first + count - 1 as a launch of their own, with other buffers for some (``instead``)."""

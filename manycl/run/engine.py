@@ -17,6 +17,7 @@ from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.backend import Backend, Command, Failed, Record, Run
 from manycl.run.coherence import Directory
+from manycl.run.eviction import TightState
 from manycl.run.lower import lower
 from manycl.run.overwritten import Overwritten
 from manycl.run.state import RunState
@@ -159,13 +160,28 @@ def execute(
     steps = replace(problem, graph=lowered.graph) if lowered.graph is not problem.graph else problem
     lowered.open(directory)
     try:
-        state = RunState(steps, lowered.plan or policy, directory, Overwritten(lowered, problem.graph))
-        if prepare is not None:
-            prepare(lowered, state)
-        result = _execute(problem, plan, lowered, state, backend, directory, name, progress)
+        state = _state(steps, lowered, policy, directory, Overwritten(lowered, problem.graph))
+        try:
+            if prepare is not None:
+                prepare(lowered, state)
+            result = _execute(problem, plan, lowered, state, backend, directory, name, progress)
+        finally:
+            state.close()
     finally:
         lowered.close(directory)
     return result
+
+
+def _state(
+    problem: Problem,
+    lowered: Lowered,
+    policy: StaticPolicy | DynamicPolicy | Plan,
+    directory: Directory,
+    overwritten: Overwritten,
+) -> RunState:
+    if lowered.room is None:
+        return RunState(problem, lowered.plan or policy, directory, overwritten)
+    return TightState(problem, lowered.plan or policy, directory, overwritten, lowered=lowered)
 
 
 def _execute(

@@ -10,7 +10,7 @@ the nodes and the pieces the buffers.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from manycl.errors import PolicyError
@@ -23,7 +23,9 @@ from manycl.plan.problem import Problem
 from manycl.run.coherence import Directory
 from manycl.run.cut import Cut, Order
 from manycl.run.divide import DIFFERENCE, IN_PLACE, MERGE_KERNEL, Access, Divided, divide
+from manycl.run.room import with_room
 from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Step, state_of
+from manycl.run.windows import Room, Window, Windows, fitted, interfere, intervals
 
 CHUNK = 8 << 20
 """Bytes of a piece, where data may go from one device's memory to another's: a part of it is on its way up while the
@@ -31,15 +33,25 @@ next comes down."""
 _MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
 
 
-def lower(problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
-    """The steps of a plan, or of a graph that is run without one, in the directory's present state.
+def lower(
+    problem: Problem, plan: Plan | None, directory: Directory, limits: Mapping[int, int] | None = None
+) -> Lowered:
+    """The steps of a plan, or of a graph that is run without one, in the directory's present state. ``limits``: the
+    bytes of buffers that devices may hold at a time which do not hold all of the run (:func:`windows.limited`; None:
+    memory is not looked at).
 
-    Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be.
+    Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be; RunError
+    for a launch that does not fit into such a device's memory, not even in ranges.
     """
     split = plan is not None and _is_split(problem, plan)
+    if limits and plan is not None:
+        plan = fitted(problem, plan, limits)
+        split = split or plan.is_split
     if not split and (not directory.parts or directory.parts.keys().isdisjoint(problem.graph.buffers)):
-        return Lowered(problem.graph, plan)
-    return _Lowering(problem, plan, directory).result()
+        lowered = Lowered(problem.graph, plan)
+    else:
+        lowered = _Lowering(problem, plan, directory, limits or {}).result()
+    return lowered if limits is None else with_room(problem, lowered, limits)
 
 
 def _is_split(problem: Problem, plan: Plan) -> bool:
@@ -70,10 +82,12 @@ class _Draft:
     writes: dict[int, Bytes]
     overwrites: set[int] = field(default_factory=set)
     round: int = 0
+    windows: dict[int, Window] = field(default_factory=dict)  # by buffer
 
 
 class _Lowering:
-    def __init__(self, problem: Problem, plan: Plan | None, directory: Directory) -> None:
+    def __init__(self, problem: Problem, plan: Plan | None, directory: Directory, limits: Mapping[int, int]) -> None:
+        self.limits = limits
         self.problem = problem
         self.graph = problem.graph
         self.plan = plan
@@ -102,9 +116,10 @@ class _Lowering:
             if not 0 <= a.node < len(of):
                 raise PolicyError(f"the plan is not valid: {a}")
             of[a.node].append(a)
+        self.windows = Windows(self._intervals(of), self.directory.new_key)
         for node, task in enumerate(self.graph.nodes):
             if any(a.dimension != WHOLE for a in of[node]):
-                drafts = self._divided(node, task, of[node])
+                drafts = sorted(self._divided(node, task, of[node]), key=lambda draft: draft.round)
             else:
                 a = of[node][0] if of[node] else Assignment(node, ON_HOST, 0, 0.0, 0.0)
                 drafts = [self._undivided(node, task, a)]
@@ -114,6 +129,16 @@ class _Lowering:
                         self.defined[key] = pieces.union([self.defined.get(key, pieces.NOTHING), written])
             self.drafts.append(drafts)
         return self._assembled(of)
+
+    def _intervals(self, of: Sequence[Sequence[Assignment]]) -> Iterator[tuple[int, int, int, int]]:
+        """(device, buffer, low, high) of what may be windows."""
+        for node, task in enumerate(self.graph.nodes):
+            ranges = [a for a in of[node] if a.device in self.limits and a.dimension >= 0]
+            if ranges and isinstance(task, Launch):
+                divided = divide(task, ranges[0].dimension, self.sizes)
+                for a in ranges:
+                    for key, found in intervals(divided, a.first, a.groups).items():
+                        yield a.device, key, *found
 
     def _undivided(self, node: int, task: Node, a: Assignment) -> _Draft:
         reads = {key: self.whole(key) for key in task.reads}
@@ -174,19 +199,47 @@ class _Lowering:
         """The ranges, each with the buffers ``instead`` that it works on."""
         drafts = []
         writes = divided.launch.writes
+        merged = {k for other in instead for k in other}  # must be whole to be put together
         for a, access, other in zip(ranges, found, instead, strict=True):
+            windows: dict[int, Window] = {}
+            if a.device in self.limits:
+                may = intervals(divided, a.first, a.groups)
+                windows = {k: self.windows.of(a.device, k, *x) for k, x in may.items() if k not in merged}
+            if windows:
+                begins = {k: (w.key, w.low) for k, w in windows.items()}
+                launch = divided.windows(a.first, a.groups, other, begins)
+            else:
+                launch = divided.range(a.first, a.groups, other)
             drafts.append(
                 _Draft(
                     Step(node, RANGE, a.dimension, a.first, a.groups, method),
-                    divided.range(a.first, a.groups, other),
+                    launch,
                     a.device,
                     a.queue,
                     {other.get(k, k): x.reads for k, x in access.items() if len(x.reads[0])},
                     {other.get(k, k): access[k].writes for k in writes if k in access and len(access[k].writes[0])},
                     {other.get(k, k) for k in writes if k in access and access[k].exact},
+                    windows=windows,
                 )
             )
+        turns = self._turns(ranges, drafts)
+        for draft, turn in zip(drafts, turns, strict=True):
+            draft.round = turn
         return drafts
+
+    def _turns(self, ranges: Sequence[Assignment], drafts: Sequence[_Draft]) -> list[int]:
+        """The rounds of ranges: those of a device that work on windows, and of which one may write what another one
+        touches, run one after another, as they would in a queue."""
+        of_device: dict[int, list[int]] = {}
+        turns = [0] * len(ranges)
+        for index, a in enumerate(ranges):
+            if a.device in self.limits:
+                of_device.setdefault(a.device, []).append(index)
+        for mine in of_device.values():
+            if _interfere([drafts[i] for i in mine]):
+                for turn, index in enumerate(mine):
+                    turns[index] = turn
+        return turns
 
     def _in_place(
         self, node: int, divided: Divided, ranges: Sequence[Assignment], found: Sequence[Mapping[int, Access]]
@@ -290,6 +343,7 @@ class _Lowering:
 
     def _assembled(self, of: Sequence[Sequence[Assignment]]) -> Lowered:
         own = {d.memory for d in self.problem.machine.devices} - {HOST}
+        using: list[dict[int, int]] = []
         cut = Cut(self.sizes, self.directory, CHUNK if len(own) > 1 else 0)
         for drafts in self.drafts:
             for draft in drafts:
@@ -314,6 +368,7 @@ class _Lowering:
                     order.add(len(nodes), reads, writes, before)
                     nodes.append(_with(draft.task, reads, writes, gone))
                     steps.append(draft.step)
+                    using.append({key: window.key for key, window in draft.windows.items()})
                 order.end()
             of_node.append(mine)
         graph = Graph(
@@ -322,7 +377,7 @@ class _Lowering:
             predecessors=tuple(order.predecessors),
             components=tuple(tuple(s for n in c for s in of_node[n]) for c in self.graph.components),
             name=self.graph.name,
-            notes={**self.graph.notes, "together": self._together(cut, of_node)},
+            notes={**self.graph.notes, "together": self._together(cut, of_node), **self._window_notes()},
         )
         return Lowered(
             graph=graph,
@@ -333,20 +388,32 @@ class _Lowering:
             temporaries=tuple(self.temporaries),
             own=tuple(p for k in temporary for p in (k, *cut.cut.get(k, ()))),
             state=state_of(self.graph, self.directory),
+            room=self._room(using),
         )
+
+    def _window_notes(self) -> dict[str, dict[int, Window]]:
+        """For back ends: the windows by key."""
+        found = {w.key: w for drafts in self.drafts for d in drafts for w in d.windows.values()}
+        return {"windows": found} if found else {}
+
+    def _room(self, using: list[dict[int, int]]) -> Room | None:
+        if not self.limits:
+            return None
+        windows = {w.key: w for drafts in self.drafts for d in drafts for w in d.windows.values()}
+        return Room(self.limits, windows, tuple(using), {**self.sizes, **{k: w.nbytes for k, w in windows.items()}})
 
     def _together(self, cut: Cut, of_node: Sequence[Sequence[int]]) -> dict[int, tuple[int, frozenset[int]]]:
         """By step: its node, and the pieces that other ranges of it write at the same time, each elements of its own
         (or by atomic operations): no race."""
         out: dict[int, tuple[int, frozenset[int]]] = {}
         for node, (drafts, tokens) in enumerate(zip(self.drafts, of_node, strict=True)):
-            count: dict[int, int] = {}
-            ranges = [(t, cut.of(d.writes)) for t, d in zip(tokens, drafts, strict=True) if d.step.role == RANGE]
-            for _, written in ranges:
+            count: dict[tuple[int, int], int] = {}
+            ranges = [(t, d, cut.of(d.writes)) for t, d in zip(tokens, drafts, strict=True) if d.step.role == RANGE]
+            for _, draft, written in ranges:
                 for piece in written:
-                    count[piece] = count.get(piece, 0) + 1
-            for token, written in ranges:
-                if several := frozenset(p for p in written if count[p] > 1):
+                    count[piece, draft.round] = count.get((piece, draft.round), 0) + 1
+            for token, draft, written in ranges:
+                if several := frozenset(p for p in written if count[p, draft.round] > 1):
                     out[token] = (node, several)
         return out
 
@@ -378,9 +445,10 @@ def _rounds(before: list[_Draft], ranges: list[_Draft], after: list[_Draft]) -> 
     for number, draft in enumerate(before):
         draft.round = number
     for draft in ranges:
-        draft.round = len(before)
+        draft.round += len(before)
+    behind = 1 + max(draft.round for draft in ranges)
     for number, draft in enumerate(after):
-        draft.round = len(before) + 1 + number
+        draft.round = behind + number
     return [*before, *ranges, *after]
 
 
@@ -410,6 +478,15 @@ def _clash(key: int, found: Sequence[Mapping[int, Access]], memories: Sequence[i
         for a in written
         for b in written
         if a != b
+    )
+
+
+def _interfere(drafts: Sequence[_Draft]) -> bool:
+    """Whether one of some ranges may write what another one touches of a buffer that they have windows of."""
+    nothing = pieces.NOTHING
+    return any(
+        interfere([(d.reads.get(key, nothing), d.writes.get(key, nothing)) for d in drafts])
+        for key in {key for d in drafts for key in d.windows}
     )
 
 

@@ -17,7 +17,7 @@ from manycl.plan.contents import Contents, Need
 from manycl.plan.events import kernel_event, move_event
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import DOWNLOAD_QUEUE, UPLOAD_QUEUE, Command, Download, HostCall, Run, Upload
+from manycl.run.backend import DOWNLOAD_QUEUE, UPLOAD_QUEUE, Command, Download, HostCall, Queued, Run, Upload
 from manycl.run.backends.sim import SimBackend
 from manycl.run.disturbance import Disturbance
 from manycl.trace import Event, HostEvent, KernelEvent, Trace, TransferEvent
@@ -44,7 +44,7 @@ class _PlanBackend(SimBackend):
         self._fixed = frozenset(problem.fixed)
         self.contents = Contents(plan, problem)
 
-    def _cost(self, command: Command) -> tuple[float, float]:
+    def _cost(self, command: Queued) -> tuple[float, float]:
         token, problem = command.token, self._problem
         base = len(self._plan.assignments)
         if token >= base:
@@ -63,7 +63,7 @@ class _PlanBackend(SimBackend):
             return problem.merge_seconds(a.node, a.device, len(others)), 1.0
         return problem.range_seconds(a.node, a.device, a.groups), 1.0
 
-    def _disturbed(self, by: Disturbance, command: Command, seconds: float, now: float) -> float:
+    def _disturbed(self, by: Disturbance, command: Queued, seconds: float, now: float) -> float:
         token = command.token
         if token < len(self._plan.assignments):
             a = self._plan.assignments[token]
@@ -74,7 +74,7 @@ class _PlanBackend(SimBackend):
                 command = command._replace(token=a.node)
         return super()._disturbed(by, command, seconds, now)
 
-    def _note(self, command: Command, start: float, end: float) -> None:
+    def _note(self, command: Queued, start: float, end: float) -> None:
         events, plan = self.record.sorted_events, self._plan
         token, base = command.token, len(self._plan.assignments)
         if token >= base:

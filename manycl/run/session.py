@@ -38,6 +38,7 @@ from manycl.run.engine import Result, execute
 from manycl.run.lower import lower
 from manycl.run.state import RunState
 from manycl.run.steps import Lowered, State, state_of
+from manycl.run.windows import limited
 
 KEPT_LOWERED = 8  # plans with ranges whose steps are kept for when they run again
 UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
@@ -198,16 +199,19 @@ class Session:
                 name = name if policy is not None else flags.policy()
             for key in graph.buffers:
                 self.directory.check(key)
-            result = execute(
-                problem,
-                chosen,
-                self.backend,
-                self.directory,
-                name=name,
-                prepare=self._prepare,
-                progress=progress,
-                lowering=self._lower,
-            )
+            try:
+                result = execute(
+                    problem,
+                    chosen,
+                    self.backend,
+                    self.directory,
+                    name=name,
+                    prepare=self._prepare,
+                    progress=progress,
+                    lowering=self._lower,
+                )
+            finally:
+                self.memory.tidy()
             self._unlearned.append(result)
             return result
 
@@ -270,6 +274,7 @@ class Session:
             options=options,
             splits=Splits(graph),
             parts=self._parts(graph),
+            spills=True,
         )
 
     def _parts(self, graph: Graph) -> dict[int, tuple[Interval, ...]]:
@@ -287,24 +292,30 @@ class Session:
 
     def _lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
         """Steps that are known from the last time."""
-        if not directory.parts and (plan is None or not plan.is_split):
+        limits = limited(problem, plan)
+        if not limits and not directory.parts and (plan is None or not plan.is_split):
             return lower(problem, plan, directory)
         state = state_of(problem.graph, directory)
         for graph, known, lowered in self._lowered:
             if graph is problem.graph and known is plan and lowered.state == state:
                 return lowered
-        if len(self._lowered) == KEPT_LOWERED:
+        if len(self._lowered) >= KEPT_LOWERED:
             _, _, old = self._lowered.popleft()
             self._garbage.extend(b.key for b in old.temporaries)
-        lowered = lower(problem, plan, directory)
+            self._garbage.extend(old.room.windows if old.room is not None else ())
+        lowered = lower(problem, plan, directory, limits)
         for buffer in lowered.temporaries:
             self.memory.create(buffer.key, buffer.nbytes, buffer.name)
+        for window in lowered.room.windows.values() if lowered.room is not None else ():
+            self.memory.create_window(window.key, window.nbytes, self.memory.name(window.whole))
+        if not lowered.steps:
+            return lowered
         self._lowered.append((problem.graph, plan, lowered))
         return lowered
 
     def _prepare(self, lowered: Lowered, state: RunState) -> None:
         """Before time starts: there is room for what the run needs, programs and kernels exist on the devices."""
-        make_room(self, lowered, state.queues)
+        make_room(self, lowered, state)
         if not lowered.steps or lowered.plan is None:
             self._build(lowered.graph, tuple(d for d, n in enumerate(state.queues) if n))
             return

@@ -341,6 +341,9 @@ class RunState:
         self.complete += len(nodes)
         return nodes
 
+    def close(self) -> None:
+        """The run has ended, well or not."""
+
     def fail(self, failure: Failed) -> None:
         """A launch turned out to have failed after all was over: nothing that was reported since can be trusted."""
         self.failed = failure

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from manycl.graph.graph import Buffer, Graph, Rows
 from manycl.plan.plan import WHOLE, Plan
 from manycl.run.coherence import Directory, Part
+from manycl.run.windows import Room
 
 RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
 """The roles of steps that are no whole nodes."""
@@ -35,7 +36,8 @@ class Lowered:
     """``graph``: of steps and pieces. ``plan``: who runs the steps (None: it is decided while it runs). ``steps[i]``:
     what node i of the graph is; empty where nodes are what they were. ``cut``: the pieces of each buffer that falls
     into several: rows by key; ``opens``: the same for ``Directory.open``. ``temporaries``: buffers that only this run
-    needs. ``state``: which parts of which buffers were where (see :func:`state_of`)."""
+    needs. ``state``: which parts of which buffers were where (see :func:`state_of`). ``room``: for a run that does not
+    fit into the devices that it uses."""
 
     graph: Graph
     plan: Plan | None = None
@@ -45,6 +47,7 @@ class Lowered:
     temporaries: tuple[Buffer, ...] = ()
     own: tuple[int, ...] = ()  # keys of the temporaries and of their pieces
     state: State = ()
+    room: Room | None = None
     joined: dict[tuple[int, ...], tuple[Part, ...]] = field(default_factory=dict, compare=False)
     """What ``Directory.close`` found when this ran before."""
 

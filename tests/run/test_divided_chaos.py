@@ -116,7 +116,7 @@ class Values:
 
     def put(self, memory: int, key: int, rows: Any, value: Any) -> None:
         for a, b in zip(*pieces.of_rows(rows), strict=True):
-            self.held[memory, key][a:b] = [(value, i - a) for i in range(a, b)]
+            self.held[memory, key][a:b] = [None if value is None else (value, i - a) for i in range(a, b)]
 
 
 def one_run(graph: Graph, where: Machine, plan: Plan, directory: Directory, values: Values, backend: Any) -> None:

@@ -16,6 +16,7 @@ than the estimates are off (:func:`_gains`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -78,6 +79,9 @@ class Auto:
             impossible = error
             whole = replace(whole, splits=problem.splits)  # a kernel fits into no device as a whole
             left, splits = MOST if budget is None else budget, problem.splits
+            with suppress(PolicyError):
+                table = costs(whole)
+                best = _simple(whole, table)
         else:
             best = _simple(whole, table)
             left = min(MOST, SHARE * best.makespan) if budget is None else budget

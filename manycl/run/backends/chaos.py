@@ -5,32 +5,37 @@ Buffers hold values instead of bytes: a launch's result is a value that depends 
 touches, so one stale or early read changes the end of the run. A command that finds that what it read has changed
 before it ended was in a race. Ranges of one launch that write elements of the same piece at the same time (the graph's
 note ``together`` names these) leave a value that depends on what was there before, and on which of them have written.
-Used by the tests of the engine; the clock counts steps.
+Windows hold values of their own, which are gone when they are evicted. Used by the tests of the engine; the clock
+counts steps.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from manycl.graph.graph import Graph, Launch
+from manycl.graph.graph import Graph, Launch, Piece
 from manycl.machine import HOST, Machine
 from manycl.run.backend import (
     DOWNLOAD_QUEUE,
     HOST_DEVICE,
     UPLOAD_QUEUE,
     Command,
+    Copy,
     Done,
     Download,
+    Evict,
     Failed,
     HostCall,
+    Queued,
     Report,
     Run,
     Upload,
 )
+from manycl.run.windows import Window, stores
 from manycl.trace import Event
 
 Value = object
@@ -38,7 +43,7 @@ Value = object
 
 @dataclass(slots=True)
 class _Active:
-    command: Command
+    command: Queued
     seen: dict[int, Value]
 
 
@@ -102,10 +107,15 @@ def left_by(graph: Graph, node: int, key: int, inputs: Mapping[int, Value], befo
 
 
 class ChaosBackend:
-    """``values[m][key]`` is what memory m holds. ``fail`` lists nodes that fail when they would end."""
+    """``values[m][key]`` is what memory m holds. ``fail`` lists nodes that fail when they would end. ``room[d]``: bytes
+    that all stores of device d may have together."""
 
-    def __init__(self, machine: Machine, seed: int, fail: Iterable[int] = ()) -> None:
+    def __init__(
+        self, machine: Machine, seed: int, fail: Iterable[int] = (), room: Mapping[int, int] | None = None
+    ) -> None:
         self.machine = machine
+        self.most: dict[int, int] = {}  # bytes that the stores of a device had at most
+        self._room = room or {}
         self.values: list[dict[int, Value]] = [{} for _ in range(machine.memories)]
         self._random = random.Random(seed)
         self._fail = set(fail)
@@ -114,15 +124,34 @@ class ChaosBackend:
     def begin(self, graph: Graph, queues: Sequence[int]) -> None:
         self._graph = graph
         self._queues = queues
-        self._lines: dict[tuple[int, int], deque[Command]] = {}
+        self._lines: dict[tuple[int, int], deque[Queued]] = {}
         self._active: dict[tuple[int, int], _Active] = {}
         self._ended: set[int] = set()
+        self._windows: Mapping[int, Window] = graph.notes.get("windows", {})
+        self._inside: dict[int, dict[int, Value]] = {}  # by window
+        self._stores: dict[int, dict[int, int]] = {}  # by device: bytes by store
+        self._sizes = {key: window.nbytes for key, window in self._windows.items()}
+        for key, buffer in graph.buffers.items():
+            self._sizes[_whole(graph, key)] = self._sizes.get(_whole(graph, key), 0) + buffer.nbytes
+        for device in self._room:
+            memory = self.machine.devices[device].memory
+            for key in graph.buffers:
+                if key in self.values[memory]:
+                    self._allocate(device, _whole(graph, key))
         self._held: list[Report] = []
         self.record = ChaosRecord()
 
     def perform(self, commands: Sequence[Command]) -> None:
         for command in commands:
+            if isinstance(command, Evict):
+                self._evict(command)
+                continue
             if isinstance(command, Run):
+                for store in self._stores_of(command):
+                    self._allocate(command.device, store)
+            if isinstance(command, Upload) and command.store is not None:
+                self._allocate(command.device, command.store)
+            if isinstance(command, Run | Copy):
                 assert 0 <= command.queue < self._queues[command.device], "a queue that was not announced"
                 place = (command.device, command.queue)
             elif isinstance(command, Upload):
@@ -132,6 +161,44 @@ class ChaosBackend:
             else:
                 place = (HOST_DEVICE, 0)
             self._lines.setdefault(place, deque()).append(command)
+
+    def _allocate(self, device: int, store: int) -> None:
+        if device not in self._room:
+            return
+        held = self._stores.setdefault(device, {})
+        held[store] = self._sizes[store]
+        self.most[device] = max(self.most.get(device, 0), sum(held.values()))
+        assert self.most[device] <= self._room[device], f"device {device} does not have room for {held}"
+
+    def _evict(self, command: Evict) -> None:
+        device, store = command
+        pending = [c for line in self._lines.values() for c in line] + [a.command for a in self._active.values()]
+        for c in pending:
+            assert not self._uses(c, device, store), f"{c} still uses what is evicted: {command}"
+        del self._stores[device][store]
+        self._inside.pop(store, None)
+        if store not in self._windows:
+            held = self.values[self.machine.devices[device].memory]
+            for key in [k for k in held if k in self._graph.buffers and _whole(self._graph, k) == store]:
+                del held[key]
+
+    def _uses(self, command: Queued, device: int, store: int) -> bool:
+        if isinstance(command, HostCall) or command.device != device:
+            return False
+        if isinstance(command, Run):
+            return store in self._stores_of(command)
+        return store in ((command.source, command.target) if isinstance(command, Copy) else (command.store,))
+
+    def _stores_of(self, command: Run) -> set[int]:
+        task = self._graph.nodes[command.token]
+        assert isinstance(task, Launch)
+        return stores(task)
+
+    def _at(self, device: int, store: int | None) -> dict[int, Value]:
+        """What a store holds (None: what the device's memory does beside windows)."""
+        if store is not None and store in self._windows:
+            return self._inside.setdefault(store, {})
+        return self.values[self.machine.devices[device].memory]
 
     def wait(self) -> list[Report]:
         while True:
@@ -187,26 +254,68 @@ class ChaosBackend:
         if isinstance(command, HostCall) or command.notify:
             self._held.append(Done(command.token, self.now()))
 
-    def _memory(self, command: Run | HostCall) -> int:
-        return HOST if isinstance(command, HostCall) else self.machine.devices[command.device].memory
+    def _memory_of(self, command: Run | HostCall) -> MutableMapping[int, Value]:
+        """What a node finds where it runs: pieces of buffers of which it has windows in these."""
+        if isinstance(command, HostCall):
+            return self.values[HOST]
+        memory = self.values[self.machine.devices[command.device].memory]
+        windows = [w for s in self._stores_of(command) if (w := self._windows.get(s)) is not None]
+        if not windows:
+            return memory
+        place = {w.whole: self._at(command.device, w.key) for w in windows}
+        return _Through(self._graph, place, memory)
 
-    def _read(self, command: Command) -> dict[int, Value]:
+    def _read(self, command: Queued) -> dict[int, Value]:
         if isinstance(command, (Run, HostCall)):
-            held = self.values[self._memory(command)]
-            return seen_by(self._graph, command.token, held)
-        source = HOST if isinstance(command, Upload) else self.machine.devices[command.device].memory
-        return {command.buffer: self.values[source].get(command.buffer)}
+            return seen_by(self._graph, command.token, self._memory_of(command))
+        if isinstance(command, Upload):
+            return {command.buffer: self.values[HOST].get(command.buffer)}
+        source = command.source if isinstance(command, Copy) else command.store
+        return {command.buffer: self._at(command.device, source).get(command.buffer)}
 
-    def _write(self, command: Command, seen: dict[int, Value]) -> None:
+    def _write(self, command: Queued, seen: dict[int, Value]) -> None:
         if isinstance(command, (Run, HostCall)):
-            memory = self._memory(command)
-            held = self.values[memory]
+            held = self._memory_of(command)
             for key in self._graph.nodes[command.token].writes:
                 held[key] = left_by(self._graph, command.token, key, seen, held.get(key))
             device = command.device if isinstance(command, Run) else HOST_DEVICE
             self.record.ran.append((command.token, device))
             return
+        if isinstance(command, Copy):
+            self._at(command.device, command.target)[command.buffer] = seen[command.buffer]
+            return
         own = self.machine.devices[command.device].memory
         source, target = (HOST, own) if isinstance(command, Upload) else (own, HOST)
-        self.values[target][command.buffer] = seen[command.buffer]
+        held = self._at(command.device, command.store) if isinstance(command, Upload) else self.values[HOST]
+        held[command.buffer] = seen[command.buffer]
         self.record.moved.append((command.buffer, source, target))
+
+
+class _Through(MutableMapping[int, Value]):
+    """Pieces in the windows of their buffers (by buffer), others in memory."""
+
+    def __init__(self, graph: Graph, windows: Mapping[int, dict[int, Value]], memory: dict[int, Value]) -> None:
+        self._graph, self._windows, self._memory = graph, windows, memory
+
+    def _at(self, key: int) -> dict[int, Value]:
+        return self._windows.get(_whole(self._graph, key), self._memory)
+
+    def __getitem__(self, key: int) -> Value:
+        return self._at(key)[key]
+
+    def __setitem__(self, key: int, value: Value) -> None:
+        self._at(key)[key] = value
+
+    def __delitem__(self, key: int) -> None:
+        del self._at(key)[key]
+
+    def __iter__(self) -> Iterator[int]:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+def _whole(graph: Graph, key: int) -> int:
+    buffer = graph.buffers[key]
+    return buffer.whole if isinstance(buffer, Piece) else key

@@ -7,7 +7,7 @@ transfers run at the link's full rate (docs/design.md, decision 4).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from os import cpu_count
@@ -106,6 +106,47 @@ def copy_rows(
     return events
 
 
+def copy_inside(
+    queue: cl.CommandQueue,
+    source: cl.Buffer,
+    source_low: int,
+    target: cl.Buffer,
+    target_low: int,
+    rows: Sequence[Rows],
+    after: Sequence[cl.Event],
+) -> cl.Event:
+    """Enqueue the copy of rows between two buffers of a device, which hold the bytes from ``source_low`` and
+    ``target_low`` on; the last event of an in-order queue."""
+    event, wait_for = None, list(after) or None
+    for offset, width, pitch, count in rows:
+        origins = [divmod(offset - low, pitch) if count > 1 else (0, 0) for low in (source_low, target_low)]
+        if count > 1 and all(left + width <= pitch for _, left in origins):
+            event = cl.enqueue_copy(
+                queue,
+                target,
+                source,
+                src_origin=(origins[0][1], origins[0][0], 0),
+                dst_origin=(origins[1][1], origins[1][0], 0),
+                region=(width, count, 1),
+                src_pitches=(pitch,),
+                dst_pitches=(pitch,),
+                wait_for=wait_for,
+            )
+            continue
+        for start in range(offset, offset + max(count * pitch, 1), max(pitch, 1))[:count]:
+            event = cl.enqueue_copy(
+                queue,
+                target,
+                source,
+                byte_count=width,
+                src_offset=start - source_low,
+                dst_offset=start - target_low,
+                wait_for=wait_for,
+            )
+    assert event is not None, "a piece has bytes"
+    return event
+
+
 class Memory:
     """All copies of all buffers of a session. Sizes in bytes; keys are the session's buffer keys.
 
@@ -124,6 +165,10 @@ class Memory:
         self._borrowed: dict[int, Bytes] = {}
         self._pins: dict[int, tuple[cl.Buffer, Any]] = {}
         self._buffers: list[dict[int, cl.Buffer]] = [{} for _ in machine.devices]
+        # what was evicted in this run, by size: allocating takes long on GPUs
+        self._spare: list[dict[int, list[cl.Buffer]]] = [{} for _ in machine.devices]
+        self._windows: set[int] = set()
+        self.unbind: Callable[[], None] = lambda: None  # makes kernels let go of the buffers they are set to
         own = [i for i, d in enumerate(machine.devices) if d.memory != HOST]
         self._pinner = (contexts[own[0]], queues[own[0]]) if own else None
 
@@ -131,6 +176,11 @@ class Memory:
         """Make a buffer known; nothing is allocated yet."""
         self._sizes[key] = nbytes
         self._names[key] = name
+
+    def create_window(self, key: int, nbytes: int, name: str) -> None:
+        """A part of a buffer, on a device, for as long as a run takes."""
+        self.create(key, nbytes, f"a window of {name}")
+        self._windows.add(key)
 
     def borrow(self, key: int, data: Bytes) -> None:
         """The contents are the caller's own array, read in place until somebody needs a host copy."""
@@ -198,6 +248,40 @@ class Memory:
         if self._buffers[device].pop(key, None) is not None:
             self.version += 1
 
+    def set_aside(self, key: int, device: int) -> None:
+        """During a run: a device's copy is not needed any more, and may become another buffer."""
+        buffer = self._buffers[device].pop(key, None)
+        if buffer is not None:
+            self._spare[device].setdefault(self._sizes[key], []).append(buffer)
+            self.version += 1
+
+    def tidy(self) -> None:
+        """After a run: free what was set aside, and all windows."""
+        if not self._windows and not any(self._spare):
+            return
+        self.unbind()
+        self.version += 1
+        for held, spare in zip(self._buffers, self._spare, strict=True):
+            spare.clear()
+            for key in self._windows.intersection(held):
+                del held[key]
+
+    def _make_room(self, device: int, nbytes: int) -> None:
+        """Free as much of what was set aside as a new allocation takes."""
+        spare = self._spare[device]
+        if not spare:
+            return
+        held = sum(self._sizes[key] for key in self._buffers[device])
+        over = held + nbytes + sum(n * len(b) for n, b in spare.items()) - self._machine.devices[device].global_memory
+        if over > 0:
+            self.unbind()
+        for size in sorted(spare, reverse=True):
+            while over > 0 and spare[size]:
+                spare[size].pop()
+                over -= size
+            if not spare[size]:
+                del spare[size]
+
     def release(self, key: int) -> None:
         """Free all copies. Only when no run is under way."""
         self.version += 1
@@ -208,6 +292,7 @@ class Memory:
         self._pins.pop(key, None)
         self._sizes.pop(key, None)
         self._names.pop(key, None)
+        self._windows.discard(key)
 
     def _allocate(self, key: int) -> Bytes:
         nbytes = self._sizes[key]
@@ -229,6 +314,10 @@ class Memory:
                 f"{self.name(key)} has {nbytes:,} bytes; {value.name} allocates at most {value.max_allocation:,}",
                 hint="choose a device with more memory, or smaller buffers",
             )
+        spare = self._spare[device].get(nbytes)
+        if spare:
+            return spare.pop()
+        self._make_room(device, nbytes)
         flags = cl.mem_flags
         try:
             if value.memory == HOST:

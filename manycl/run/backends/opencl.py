@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyopencl as cl
@@ -23,8 +23,10 @@ from manycl.run.backend import (
     DOWNLOAD_QUEUE,
     UPLOAD_QUEUE,
     Command,
+    Copy,
     Done,
     Download,
+    Evict,
     Failed,
     HostCall,
     Report,
@@ -32,12 +34,13 @@ from manycl.run.backend import (
     Upload,
 )
 from manycl.run.backends.inbox import Inbox
-from manycl.run.backends.memory import Bytes, Memory, copy_rows
+from manycl.run.backends.memory import Bytes, Memory, copy_inside, copy_rows
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.programs import Programs
 from manycl.run.backends.queues import Driver, Worker
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.staging import STAGE_FROM
+from manycl.run.windows import Window
 
 _START = cl.profiling_info.START
 _END = cl.profiling_info.END
@@ -93,6 +96,7 @@ class OpenCLBackend:
         contexts = [d.context for d in self.drivers]
         self.memory = Memory(machine, contexts, [d.new_queue() if d.stager else d.queues[0] for d in self.drivers])
         self.programs = Programs(machine, contexts, [d.cl for d in self.drivers])
+        self.memory.unbind = self.programs.unbind
         self._inbox = Inbox(self.now)
         self._host: Worker | None = None
         self._caller: int | None = None  # the thread that runs a host function instead of waiting
@@ -107,6 +111,7 @@ class OpenCLBackend:
             driver.need_queues(count)
             offsets.append(driver.offset() if count or driver.stager else 0.0)
         self._graph = graph
+        self._windows: Mapping[int, Window] = graph.notes.get("windows", {})
         self._events: dict[int, cl.Event] = {}
         self._inbox = Inbox(self.now)
         self._stopping = False
@@ -126,6 +131,9 @@ class OpenCLBackend:
         for index, command in enumerate(commands):
             if self._stopping:
                 break  # what later commands rely on may never have been enqueued; the failure is on its way
+            if isinstance(command, Evict):
+                self.memory.set_aside(command.store, command.device)
+                continue
             if isinstance(command, HostCall) or command.notify:
                 self._awaited += 1
             try:
@@ -141,6 +149,9 @@ class OpenCLBackend:
                     uploads.add(command.device)
                 elif type(command) is Download:
                     self._download(command)
+                elif type(command) is Copy:
+                    self._copy(command)
+                    touched.add((command.device, command.queue))
                 else:
                     assert isinstance(command, HostCall)
                     self._call(command, alone=index + 1 == len(commands) and self._awaited == 1)
@@ -269,7 +280,7 @@ class OpenCLBackend:
         for command in commands[1:]:
             rows = _behind(rows, self._what(command.buffer)[1])
         source, is_pinned = self.memory.upload_source(key)
-        buffer = self.memory.on_device(key, first.device)
+        buffer, source, rows = self._ends(key, first, source, rows)
         after = [self._events[t] for t in first.after]
         part = _staged_part(source, rows) if not is_pinned and driver.stager is not None else None
         if part is None or driver.stager is None:
@@ -305,7 +316,7 @@ class OpenCLBackend:
     def _download_from(self, driver: Driver, command: Download) -> None:
         key, rows = self._what(command.buffer)
         target, is_pinned = self.memory.download_target(key, bool(rows))
-        buffer = self.memory.on_device(key, command.device)
+        buffer, target, rows = self._ends(key, command, target, rows)
         after = [self._events[t] for t in command.after]
         part = _staged_part(target, rows) if not is_pinned and driver.stager is not None else None
         if part is None or driver.stager is None:
@@ -319,6 +330,40 @@ class OpenCLBackend:
             queue.flush()
         future = driver.stager.download(buffer, part[0], after, part[1])
         future.add_done_callback(lambda f: self._staged(f, [command], False, None))
+
+    def _copy(self, command: Copy) -> None:
+        driver = self.drivers[command.device]
+        if driver.throttled:  # what it waits for is enqueued by that thread, perhaps not yet
+            driver.submit(0, lambda: self._copy_within(driver, command))
+        else:
+            self._copy_within(driver, command)
+
+    def _copy_within(self, driver: Driver, command: Copy) -> None:
+        """Between two stores of a device."""
+        if self._stopping:
+            return
+        key, rows = self._what(command.buffer)
+        ends = []
+        for store in (command.source, command.target):
+            window = self._windows.get(store)
+            ends.append((self.memory.on_device(store, command.device), 0 if window is None else window.low))
+        after = [self._events[t] for t in command.after]
+        given = rows or (Rows(0, self.memory.nbytes(key)),)
+        try:
+            self._events[command.token] = copy_inside(driver.queues[command.queue], *ends[0], *ends[1], given, after)
+        except cl.Error as error:
+            self._stopping = True
+            self._inbox.put(Failed(command.token, self.now(), str(error)))
+
+    def _ends(
+        self, key: int, command: Upload | Download, data: Bytes, rows: tuple[Rows, ...]
+    ) -> tuple[cl.Buffer, Bytes, tuple[Rows, ...]]:
+        """The device's end of a transfer; the host's, and the rows, from the byte on that the former begins with."""
+        window = self._windows.get(command.store) if command.store is not None else None
+        if window is None:
+            return self.memory.on_device(key, command.device), data, rows
+        shifted = tuple(row._replace(offset=row.offset - window.low) for row in rows)
+        return self.memory.on_device(window.key, command.device), data[window.low :], shifted
 
     def _what(self, key: int) -> tuple[int, tuple[Rows, ...]]:
         """The buffer of which something is moved, and its rows (none: all of it)."""

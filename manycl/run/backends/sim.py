@@ -28,10 +28,13 @@ from manycl.run.backend import (
     HOST_DEVICE,
     UPLOAD_QUEUE,
     Command,
+    Copy,
     Done,
     Download,
+    Evict,
     Failed,
     HostCall,
+    Queued,
     Report,
     Run,
     Upload,
@@ -48,7 +51,7 @@ class _Active:
     """A command under way. ``remaining`` seconds of it were left at ``since``, were it alone on its
     device."""
 
-    command: Command
+    command: Queued
     place: _Place
     number: int  # of all that were started; breaks ties
     start: float
@@ -106,7 +109,7 @@ class SimBackend:
     def begin(self, graph: Graph, queues: Sequence[int]) -> None:
         self._graph = graph
         self._clock = VirtualClock(self._start)
-        self._lines: dict[_Place, deque[Command]] = {}
+        self._lines: dict[_Place, deque[Queued]] = {}
         self._active: dict[_Place, _Active] = {}
         self._load = [1.0] * len(self.machine.devices)
         self._done: set[int] = set()
@@ -122,6 +125,8 @@ class SimBackend:
 
     def perform(self, commands: Sequence[Command]) -> None:
         for command in commands:
+            if isinstance(command, Evict):
+                continue  # it takes no time
             place = _place(command)
             line = self._lines.get(place)
             if line is None:
@@ -213,7 +218,7 @@ class SimBackend:
             self._active[place].ends = (HOST, memory) if isinstance(command, Upload) else (memory, HOST)
             self._share_links()
 
-    def _cost(self, command: Command) -> tuple[float, float]:
+    def _cost(self, command: Queued) -> tuple[float, float]:
         """Seconds when alone, and the share of the device."""
         if isinstance(command, HostCall):
             return self._host_seconds.get(command.token, 0.0), 0.0
@@ -226,10 +231,12 @@ class SimBackend:
                 self._shares[key] = share(launch, device)
             return self._estimates.launch(command.token, command.device), self._shares[key]
         nbytes = self._graph.buffers[command.buffer].nbytes
+        if isinstance(command, Copy):  # read and written
+            return 2 * nbytes / device.bandwidth, 0.0
         ends = (HOST, device.memory) if isinstance(command, Upload) else (device.memory, HOST)
         return self._estimates.transfer(nbytes, *ends), 0.0
 
-    def _disturbed(self, by: Disturbance, command: Command, seconds: float, now: float) -> float:
+    def _disturbed(self, by: Disturbance, command: Queued, seconds: float, now: float) -> float:
         """The seconds that a command takes that starts now; one that a fault ends before is doomed."""
         if isinstance(command, HostCall):
             return seconds
@@ -242,7 +249,7 @@ class SimBackend:
             return max(0.0, lost - now)
         return seconds
 
-    def _failure(self, command: Command) -> str | None:
+    def _failure(self, command: Queued) -> str | None:
         """Why a command that ends now has failed, if it has."""
         if not isinstance(command, HostCall) and command.token in self._doomed:
             # a copy that nobody waits for: the kernel that needs it will fail
@@ -278,7 +285,7 @@ class SimBackend:
             if other[0] == place[0]:
                 self._try_start(other)
 
-    def _note(self, command: Command, start: float, end: float) -> None:
+    def _note(self, command: Queued, start: float, end: float) -> None:
         events, devices = self.record.sorted_events, self.machine.devices
         if isinstance(command, Run):
             launch = self._graph.nodes[command.token]
@@ -300,7 +307,7 @@ class SimBackend:
             self.record.launches.append((command.token, command.device, end - start))
         elif isinstance(command, HostCall):
             events.append(HostEvent(command.token, self._graph.nodes[command.token].name, start, end))
-        else:
+        elif isinstance(command, Upload | Download):
             buffer = self._graph.buffers[command.buffer]
             ends = ("host", devices[command.device].name)
             source, target = ends if isinstance(command, Upload) else ends[::-1]
@@ -308,8 +315,8 @@ class SimBackend:
             events.append(TransferEvent(buffer.key, name, source, target, buffer.nbytes, start, end))
 
 
-def _place(command: Command) -> _Place:
-    if isinstance(command, Run):
+def _place(command: Queued) -> _Place:
+    if isinstance(command, Run | Copy):
         return command.device, command.queue
     if isinstance(command, Upload):
         return command.device, UPLOAD_QUEUE

@@ -1,0 +1,436 @@
+"""The state of a run that does not fit into the devices' memories: what a step needs there is admitted before it is
+enqueued, and what others will need last makes way. Pure, like :mod:`manycl.run.state`.
+
+What a device allocates are *stores*: whole buffers, and windows of them (:mod:`manycl.run.windows`). Each window counts
+as a memory of its own in the masks of the directory while the run lasts, so a piece of a buffer may be valid in the
+host's memory, in a device's whole buffer and in any of its windows.
+
+Progress. A step is admitted when all that it depends on is complete, or enqueued on the same device. Of each device one
+step at a time is being admitted. Its victims are stores that no other admitted step waits to use; a victim goes when
+the commands that use it, which are all enqueued already, have completed, so this waits for nothing that waits for room.
+Once admitted, a step waits for transfers alone: from the host's memory, from a store of its own device, or from another
+device, which sends it to the host, where there is always room. So it is enqueued in the end, completes, and its stores
+may become victims in turn. A step fits alone (``lower``), so when everything else has gone, it is admitted. While a
+step is being admitted, or waits for a transfer, something that will be reported is under way: all steps of such devices
+are watched, and downloads always are.
+
+The victim is the store whose next use lies furthest ahead: Belady, "A study of replacement algorithms for a
+virtual-storage computer", IBM Systems Journal 5(2), 1966; where a plan says who runs what, the future is known. Where
+it is decided while the run goes on, the order of the graph stands for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Set
+from math import inf
+
+from manycl.graph.graph import HostTask, Launch, Piece
+from manycl.machine import HOST
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.policy import DynamicPolicy, StaticPolicy
+from manycl.plan.problem import Problem
+from manycl.run.assign import Assigned
+from manycl.run.backend import HOST_DEVICE, Command, Copy, Download, Evict, Report, Run, Upload
+from manycl.run.coherence import HOST_BIT, Directory
+from manycl.run.state import _NOT_ISSUED, RunState, nothing_overwritten
+from manycl.run.steps import Lowered
+from manycl.run.windows import Room, stores, too_large
+
+
+class TightState(RunState):
+    """A :class:`RunState` with limited room. At its end nothing is valid in windows alone."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        policy: StaticPolicy | DynamicPolicy | Plan,
+        directory: Directory,
+        overwritten: Callable[[int, int], bool] = nothing_overwritten,
+        *,
+        lowered: Lowered,
+    ) -> None:
+        super().__init__(problem, policy, directory, overwritten)
+        assert lowered.room is not None
+        self._lowered = lowered
+        self._machine = problem.machine
+        self._room: Room = lowered.room
+        self._base = problem.machine.memories  # windows are the memories from here on
+        windows = self._room.windows
+        self._place_of = {key: self._base + i for i, key in enumerate(windows)}
+        self._window_at = list(windows.values())
+        self._whole = {k: b.whole if isinstance(b, Piece) else k for k, b in self.graph.buffers.items()}
+        self._pieces = self._pieces_of_stores()
+        self._mine = frozenset(lowered.own)
+        # by device
+        self._held: dict[int, dict[int, int]] = {d: {} for d in self._room.limits}
+        self._free = dict(self._room.limits)
+        self._leaving: dict[int, dict[int, None]] = {d: {} for d in self._room.limits}
+        self._admitting: dict[int, int] = {}
+        self._uses = {d: self._order(d, policy if isinstance(policy, Plan) else lowered.plan) for d in self._held}
+        # by (device, store): commands that use it and have not completed
+        self._users: dict[tuple[int, int], set[int]] = {}
+        self._pins: dict[int, set[tuple[int, int]]] = {}  # by command: what it uses
+        self._written_at: dict[int, int] = {}
+        self._last: dict[int, int] = {}  # the step that was enqueued last, by device
+        self._flushing: set[int] | None = None
+        self.spilled = 0  # bytes that left a device to make room
+        for device in self._held:
+            bit = 1 << self._memory[device]
+            for key in self.graph.buffers:
+                if directory.valid.get(key, 0) & bit:
+                    self._hold(device, self._whole[key])
+
+    def _pieces_of_stores(self) -> dict[int, list[int]]:
+        found: dict[int, dict[int, None]] = {}
+        for piece, whole in self._whole.items():
+            found.setdefault(whole, {})[piece] = None
+        for step, using in enumerate(self._room.using):
+            if using:
+                task = self.graph.nodes[step]
+                for key in (*task.reads, *task.writes):
+                    window = using.get(self._whole[key])
+                    if window is not None:
+                        found.setdefault(window, {})[key] = None
+        return {store: list(keys) for store, keys in found.items()}
+
+    def _order(self, device: int, plan: Plan | None) -> dict[int, deque[tuple[int, int]]]:
+        """Of each store, the steps that use it on a device, in their order: (position, step)."""
+        nodes = self.graph.nodes
+        steps = range(len(nodes)) if plan is None else [a.node for a in plan.assignments if a.device == device]
+        found: dict[int, deque[tuple[int, int]]] = {}
+        for position, step in enumerate(steps):
+            task = nodes[step]
+            if isinstance(task, Launch):
+                for store in stores(task):
+                    found.setdefault(store, deque()).append((position, step))
+        return found
+
+    @property
+    def limited(self) -> tuple[int, ...]:
+        """The devices whose room is limited."""
+        return tuple(self._held)
+
+    @property
+    def buffers(self) -> Set[int]:
+        """The run's buffers, as they are without being cut."""
+        return self._pieces.keys() - self._place_of.keys()
+
+    def held(self, device: int) -> Set[int]:
+        """The stores that a device is counted to hold."""
+        return self._held[device].keys()
+
+    # what is where
+
+    def _home(self, node: int, device: int, key: int) -> int:
+        """The memory, or window, in which a step finds a piece."""
+        if self._room.using and (window := self._room.using[node].get(self._whole[key])) is not None:
+            return self._place_of[window]
+        return self._memory[device]
+
+    def _store(self, place: int, key: int) -> tuple[int, int]:
+        """The device and the store that hold a piece at a place other than the host's memory."""
+        if place < self._base:
+            return self._owner[place], self._whole[key]
+        window = self._window_at[place - self._base]
+        return window.device, window.key
+
+    def _places(self, mask: int) -> Iterator[int]:
+        """The places of a mask other than the host's memory."""
+        mask &= ~HOST_BIT
+        while mask:
+            bit = mask & -mask
+            yield bit.bit_length() - 1
+            mask ^= bit
+
+    @property
+    def finished(self) -> bool:
+        return self.complete == len(self.graph.nodes) and not self._flushing
+
+    def handle(self, report: Report) -> list[Command]:
+        commands = super().handle(report)
+        if self.failed is None and self.complete == len(self.graph.nodes) and self._flushing is None:
+            self._flush(commands)
+        return commands
+
+    def _flush(self, commands: list[Command]) -> None:
+        """Everything has run: what is valid in windows alone goes to the host."""
+        self._flushing = set()
+        everywhere = (1 << self._base) - 1
+        for key in self.graph.buffers:
+            mask = self.directory.valid.get(key, 0)
+            if mask and not mask & everywhere and key not in self._mine:
+                self._flushing.add(self._download(key, mask, commands))
+
+    def close(self) -> None:
+        """The run has ended, well or not: there are no windows any more."""
+        valid, everywhere = self.directory.valid, (1 << self._base) - 1
+        for key in self.graph.buffers:
+            mask = valid.get(key)
+            if mask is None:
+                continue
+            if mask & everywhere:
+                valid[key] = mask & everywhere
+                continue
+            del valid[key]
+            if key not in self._mine:
+                self.directory.lose(key, "the run ended before they had come back from a device")
+
+    # steps
+
+    def _issue(self, assigned: Assigned, commands: list[Command]) -> bool:
+        node, device, queue, watched = assigned
+        after: list[int] = []
+        for p in self._predecessors[node]:
+            if not self.done[p]:
+                if self._device[p] != device:
+                    return False
+                if self._queue[p] != queue:
+                    after.append(p)
+        task = self.graph.nodes[node]
+        assert isinstance(task, Launch)
+        # what leaves has no reader that a writer would wait for
+        if any(self._comes_down(key) for key in task.writes):
+            return False
+        tight = device in self._held
+        if tight and not self._admit(node, device, commands):
+            return False
+        valid = self.directory.valid
+        ready = True
+        for key in task.reads:
+            ready &= self._fetch(key, self._home(node, device, key), assigned, after, commands)
+        for key in task.writes:
+            if key in task.reads or key in task.overwrites:
+                continue
+            place = self._home(node, device, key)
+            if valid.get(key, 0) >> place & 1 or not self._overwritten(node, key):
+                ready &= self._fetch(key, place, assigned, after, commands)
+        if not ready:
+            return False
+        for key in task.writes:
+            place = self._written_at[key] = self._home(node, device, key)
+            valid[key] = 1 << place
+            self._writer[key] = node
+            if key not in self._together:
+                self._arriving.pop(key, None)
+        self._device[node] = device
+        self._queue[node] = queue
+        self._last[device] = node
+        self._push(node, device, queue)
+        self.issued.append(Assignment(node, device, queue, 0.0, 0.0))
+        commands.append(Run(node, device, queue, after, tight or watched))
+        return True
+
+    def _look_ahead(self, line: deque[Assigned], commands: list[Command]) -> None:
+        """What comes before its turn needs room before its turn."""
+
+    def _fetch_early(self, node: int, commands: list[Command]) -> None:
+        """Windows are fetched when it is time."""
+
+    def _comes_down(self, key: int) -> bool:
+        token = self._arriving.get(key, {}).get(HOST)
+        return token is not None and token not in self._transfer_done
+
+    def _call(self, assigned: Assigned, commands: list[Command]) -> bool:
+        task = self.graph.nodes[assigned.node]
+        if not super()._call(assigned, commands):
+            return False
+        assert isinstance(task, HostTask)
+        self._written_at.update(dict.fromkeys(task.writes, HOST))
+        return True
+
+    def _bring(self, key: int, memory: int, device: int, after: list[int], commands: list[Command]) -> bool:
+        """Make a buffer valid on the host, for a host function."""
+        assert memory == HOST, "steps on devices fetch"
+        mask = self.directory.valid.get(key, 0)
+        if not mask:
+            return True
+        if mask & HOST_BIT:
+            return self._arrived(key, HOST, HOST_DEVICE, after)
+        self._download(key, mask, commands)
+        return False
+
+    def _fetch(self, key: int, place: int, assigned: Assigned, after: list[int], commands: list[Command]) -> bool:
+        """Make a piece valid at a place. True when it is, or will be once the tokens added to ``after`` are done."""
+        device = assigned.device
+        mask = self.directory.valid.get(key, 0)
+        if not mask:
+            return True  # undefined contents: nothing to bring
+        if place == HOST:
+            return self._bring(key, HOST, device, after, commands)
+        if mask >> place & 1:
+            return self._arrived(key, place, device, after)
+        for other in self._places(mask):
+            source = self._store(other, key)
+            if source[0] == device:
+                before = self._made(key, other, device)
+                token = self._new_transfer(key, place, device)
+                target = self._store(place, key)[1]
+                commands.append(Copy(token, key, device, assigned.queue, before, False, source[1], target))
+                self._use(assigned.node, source)
+                after.append(token)
+                return True
+        if mask & HOST_BIT:
+            if not self._arrived(key, HOST, HOST_DEVICE, after):
+                return False
+            token = self._new_transfer(key, place, device)
+            commands.append(Upload(token, key, device, (), False, self._store(place, key)[1]))
+            after.append(token)
+            return True
+        self._download(key, mask, commands)
+        return False
+
+    def _made(self, key: int, place: int, device: int) -> list[int]:
+        """The commands of its device that make a piece valid at a place, as far as they are not known to be
+        complete."""
+        writer = self._writer.get(key)
+        before = [writer] if writer is not None and not self.done[writer] and self._device[writer] == device else []
+        token = self._arriving.get(key, {}).get(place)
+        if token is not None and token not in self._transfer_done:
+            before.append(token)
+        return before
+
+    def _download(self, key: int, mask: int, commands: list[Command]) -> int:
+        """Send a piece to the host, from where it was written if it is still there."""
+        place = self._written_at.get(key, HOST)
+        if place == HOST or not mask >> place & 1:
+            place = next(self._places(mask))
+        store = self._store(place, key)
+        before = self._made(key, place, store[0])
+        users = (t for t in self._users.get(store, ()) if t < len(self.done) and not self.done[t])
+        if key in self._together:  # it has several writers
+            before += [t for t in users if self._device[t] == store[0] and t not in before]
+        token = self._new_transfer(key, HOST, store[0])
+        commands.append(Download(token, key, store[0], before, True, store[1]))
+        self._use(token, store)
+        return token
+
+    def _written_in(self, key: int) -> int:
+        return self._written_at.get(key, -1)
+
+    def unfinished_copies(self) -> list[tuple[int, int]]:
+        return [(key, place) for key, place in super().unfinished_copies() if key in self.directory.valid]
+
+    # room
+
+    def _admit(self, node: int, device: int, commands: list[Command]) -> bool:
+        """Whether all that a step needs is allocated on its device, or is from now on."""
+        if node in self._pins:
+            return True
+        held, leaving, free = self._held[device], self._leaving[device], self._free
+        task = self.graph.nodes[node]
+        assert isinstance(task, Launch)
+        needed = stores(task)
+        missing = [store for store in needed if store not in held]
+        if missing:
+            if self._admitting.setdefault(device, node) != node:
+                return False
+            for store in needed:
+                leaving.pop(store, None)  # it stays
+            wanted = sum(self._room.sizes[store] for store in missing)
+            self._choose(device, needed, wanted, commands)
+            for store in list(leaving):
+                if free[device] < wanted and not self._users.get((device, store)):
+                    self._evict(device, store, commands)
+            if free[device] < wanted:
+                if wanted > self._room.limits[device]:
+                    where = self._machine.devices[device]
+                    raise too_large(task.name, self._lowered.step(node).node, wanted, where)
+                return False
+            for store in missing:
+                self._hold(device, store)
+            del self._admitting[device]
+        for store in needed:
+            leaving.pop(store, None)
+            self._use(node, (device, store))
+        return True
+
+    def _hold(self, device: int, store: int) -> None:
+        if store not in self._held[device]:
+            nbytes = self._held[device][store] = self._room.sizes[store]
+            self._free[device] -= nbytes
+
+    def _use(self, token: int, store: tuple[int, int]) -> None:
+        if store[0] in self._held:
+            self._users.setdefault(store, set()).add(token)
+            self._pins.setdefault(token, set()).add(store)
+
+    def _choose(self, device: int, needed: set[int], wanted: int, commands: list[Command]) -> None:
+        """Send away as many stores as ``wanted`` bytes take, beside those that are leaving already."""
+        held, leaving = self._held[device], self._leaving[device]
+        over = wanted - self._free[device] - sum(held[store] for store in leaving)
+        if over <= 0:
+            return
+        found = [s for s in held if s not in needed and s not in leaving and not self._awaited(device, s)]
+        # what the last step works on can only go when it has ended: the device would have nothing to do meanwhile
+        last = self._last.get(device, -1)
+        found.sort(key=lambda s: (last in self._users.get((device, s), ()), -self._next_use(device, s)))
+        for store in found:
+            if over <= 0:
+                return
+            over -= held[store]
+            leaving[store] = None
+            self._send_away(device, store, commands)
+
+    def _awaited(self, device: int, store: int) -> bool:
+        """Whether a step that was admitted, but is not enqueued yet, uses a store."""
+        count = len(self.done)
+        return any(t < count and self._device[t] == _NOT_ISSUED for t in self._users.get((device, store), ()))
+
+    def _next_use(self, device: int, store: int) -> float:
+        uses = self._uses[device].get(store)
+        while uses and self._device[uses[0][1]] != _NOT_ISSUED:
+            uses.popleft()
+        return uses[0][0] if uses else inf
+
+    def _at(self, device: int, store: int) -> int:
+        return self._place_of.get(store, self._memory[device])
+
+    def _send_away(self, device: int, store: int, commands: list[Command]) -> None:
+        """Bring to the host what only this store holds, and others that leave."""
+        place = self._at(device, store)
+        for key in self._pieces[store]:
+            mask = self.directory.valid.get(key, 0)
+            if not mask >> place & 1 or mask & HOST_BIT or (key in self._mine and self._unused(key)):
+                continue
+            found = (self._store(other, key) for other in self._places(mask))
+            if all(other in self._leaving.get(where, ()) for where, other in found):
+                self._download(key, mask, commands)
+                self.spilled += self.graph.buffers[key].nbytes
+
+    def _unused(self, key: int) -> bool:
+        """Whether no step that is still to come uses a buffer of the run's own."""
+        whole = self._whole[key]
+        tasks = (t for n, t in enumerate(self.graph.nodes) if self._device[n] == _NOT_ISSUED)
+        return not any(self._whole[k] == whole for t in tasks for k in (*t.reads, *t.writes))
+
+    def _evict(self, device: int, store: int, commands: list[Command]) -> None:
+        place = self._at(device, store)
+        valid = self.directory.valid
+        for key in self._pieces[store]:
+            mask = valid.get(key, 0)
+            if mask >> place & 1:
+                if mask == 1 << place:
+                    assert key in self._mine, "only what nobody needs any more may go with its store"
+                    del valid[key]
+                else:
+                    valid[key] = mask & ~(1 << place)
+                self._arriving.get(key, {}).pop(place, None)
+        self._free[device] += self._held[device].pop(store)
+        del self._leaving[device][store]
+        commands.append(Evict(device, store))
+
+    def _mark_done(self, token: int) -> list[int]:
+        nodes = super()._mark_done(token)
+        for t in nodes or (token,):
+            for store in self._pins.pop(t, ()):
+                self._users[store].discard(t)
+        if self._flushing:
+            self._flushing.discard(token)
+        return nodes
+
+    def validate(self) -> None:
+        super().validate()
+        for device, held in self._held.items():
+            total = sum(held.values())
+            assert self._free[device] == self._room.limits[device] - total, "the count of free bytes is wrong"

@@ -1,0 +1,57 @@
+"""What a lowered plan has to do with where devices do not hold all of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from manycl.graph.graph import Buffer, Launch
+from manycl.machine import HOST, Machine
+from manycl.plan.problem import Problem
+from manycl.run.steps import Lowered
+from manycl.run.windows import Room, stores, too_large
+
+
+def with_room(problem: Problem, lowered: Lowered, limits: Mapping[int, int]) -> Lowered:
+    """The steps of a plan with the limits that they have to keep: those given, and those of devices that do not hold
+    all buffers that the plan's merging needs. Raises RunError for a step that does not fit alone."""
+    if lowered.temporaries:
+        limits = {**limits, **_too_many(problem, lowered)}
+    if not limits:
+        return lowered
+    room = lowered.room or Room({}, {}, (), {b.key: b.nbytes for b in _buffers(problem, lowered)})
+    room = replace(room, limits=limits)
+    if lowered.plan is not None:
+        _check(lowered, room, problem.machine)
+    return replace(lowered, room=room)
+
+
+def _buffers(problem: Problem, lowered: Lowered) -> Iterator[Buffer]:
+    yield from problem.graph.buffers.values()
+    yield from lowered.temporaries
+
+
+def _too_many(problem: Problem, lowered: Lowered) -> dict[int, int]:
+    """The devices that do not hold all buffers of the run's own beside the others."""
+    assert lowered.plan is not None, "only plans have buffers of their own"
+    sizes = {b.key: b.nbytes for b in _buffers(problem, lowered)}
+    nodes = lowered.graph.nodes
+    found: dict[int, int] = {}
+    for index, device in enumerate(problem.machine.devices):
+        tasks = (nodes[a.node] for a in lowered.plan.assignments if a.device == index)
+        used = {key for t in tasks if isinstance(t, Launch) for key in stores(t) if key in sizes}
+        if device.memory != HOST and sum(sizes[key] for key in used) > device.global_memory:
+            found[index] = device.global_memory
+    return found
+
+
+def _check(lowered: Lowered, room: Room, machine: Machine) -> None:
+    """Every step fits alone: then all of them do, one after another."""
+    assert lowered.plan is not None
+    for a in lowered.plan.assignments:
+        task = lowered.graph.nodes[a.node]
+        if a.device in room.limits and isinstance(task, Launch):
+            sizes = [room.sizes[key] for key in stores(task)]
+            device = machine.devices[a.device]
+            if sum(sizes) > room.limits[a.device] or max(sizes, default=0) > device.max_allocation:
+                raise too_large(task.name, lowered.step(a.node).node, sum(sizes), device)

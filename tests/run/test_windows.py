@@ -1,0 +1,213 @@
+"""Data larger than the devices' memories on real devices: the bits of one device without limit, within the limit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_divided_plans import APPLICATIONS, PROGRAM, atomics, on_one_device, random_plan, run
+
+import manycl as mc
+from manycl.errors import RunError
+from manycl.plan.plan import Plan
+from manycl.run.backends.memory import Memory
+from manycl.run.engine import Result, RunFailure
+
+EVERYTHING = 1 << 30
+CHANGE = mc.Program("""
+kernel void change(global int *x) {
+    x[get_global_id(0)] = (x[get_global_id(0)] * 2 + (int)get_group_id(0) + (int)get_global_size(0)) % 1000;
+}
+""")
+
+
+@pytest.fixture(scope="module")
+def queue() -> Iterator[mc.Queue]:
+    """Four one-core devices, each with memory of its own; windows also of small buffers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYCL_ZERO_COPY", "0")
+        patch.setattr("manycl.run.windows.ALIGNED", 256)
+        patch.setattr("manycl.run.windows.SMALL", 1024)
+        create = Memory._create_on
+
+        def counted(memory: Memory, key: int, device: int) -> Any:
+            buffer = create(memory, key, device)
+            spare = sum(size * len(found) for size, found in memory._spare[device].items())
+            total = memory.nbytes(key) + sum(memory.allocated(device).values()) + spare
+            assert total <= memory._machine.devices[device].global_memory, "more than the limit is allocated"
+            return buffer
+
+        patch.setattr(Memory, "_create_on", counted)
+        with mc.Queue("cpu/4") as found:
+            yield found
+
+
+def limit(queue: mc.Queue, nbytes: int) -> None:
+    """From now on, every device has so many bytes, none of which is taken."""
+    session = queue.session
+    for key in list(session.directory.valid) + list(session.directory.parts):
+        for device in session.machine.devices:
+            session.evict(key, device.memory)
+    for index in range(len(session.machine.devices)):
+        for key in list(session.memory.allocated(index)):
+            session.memory.evict(key, index)
+    devices = tuple(replace(d, global_memory=nbytes, max_allocation=nbytes) for d in session.machine.devices)
+    session.machine = session.backend.machine = session.memory._machine = replace(session.machine, devices=devices)
+
+
+def cut_by_memory(result: Result) -> bool:
+    assert result.lowered is not None
+    return result.lowered.room is not None and bool(result.lowered.room.windows)
+
+
+@pytest.mark.parametrize("build", APPLICATIONS)
+def test_with_little_memory_any_cuts_give_the_bits_of_one_device(queue: mc.Queue, build: Any) -> None:
+    limit(queue, EVERYTHING)
+    expected, whole = run(queue, build, lambda graph, _: on_one_device(graph, queue.devices))
+    total = sum(b.nbytes for b in whole.graph.buffers.values())
+    ran = windows = 0
+    for seed in range(10):
+        limit(queue, int(total * random.Random(seed).uniform(0.05, 1.2)))
+
+        def plan(graph: Any, dimensions: Any, seed: int = seed) -> Plan:
+            if seed % 4 == 0:
+                return on_one_device(graph, queue.devices)
+            return random_plan(queue, graph, dimensions, seed, 1 + seed % 4)
+
+        try:
+            found, result = run(queue, build, plan)
+        except RunError as error:
+            if isinstance(error, RunFailure) or "at once" not in str(error):
+                raise
+            queue.hold = {}
+            continue
+        ran += 1
+        windows += cut_by_memory(result)
+        for index, (one, many) in enumerate(zip(expected, found, strict=True)):
+            assert one.tobytes() == many.tobytes(), f"array {index}, seed {seed}"
+    assert ran >= 2
+    if build is not atomics:  # whose small arrays must be whole
+        assert windows >= 1
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), data=st.data())
+def test_host_code_may_write_between_runs(queue: mc.Queue, seed: int, data: st.DataObject) -> None:
+    """Runs with random cuts and limits, and arrays written by the host (whole, or in place) and read in between."""
+    chance = random.Random(seed)
+    names, count = ("x", "y", "z"), 2048
+    arrays = {n: queue.array(np.full(count, i, np.int32), name=n) for i, n in enumerate(names)}
+    expected = {n: np.full(count, i, np.int32) for i, n in enumerate(names)}
+    limit(queue, data.draw(st.integers(4 * count, 14 * count)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        a, b = chance.sample(names, 2)
+        what = data.draw(st.sampled_from(["run", "run", "set", "map", "get"]))
+        if what == "set":
+            expected[a][:] = chance.randrange(100)
+            arrays[a].set(expected[a])
+        elif what == "map":
+            with arrays[a].map() as host:
+                assert (host == expected[a]).all()
+                host[5:9] = expected[a][5:9] = 7
+        elif what == "get":
+            assert (arrays[b].get() == expected[b]).all()
+        else:
+            PROGRAM.neighbours(queue, (count,), (64,), arrays[a], arrays[b], count)
+            CHANGE.change(queue, (count,), (64,), arrays[a])
+            hold, graph = dict(queue.hold), queue.take()
+            queue.hold = {}
+            plan = random_plan(queue, graph, [0, 0], chance.randrange(1 << 30), 3)
+            queue.session.run(graph, chance.choice([plan, on_one_device(graph, queue.devices)]))
+            hold.clear()
+            expected[b][1:-1] = expected[a][:-2] + expected[a][2:]
+            expected[a] = expected[a] * 2 + np.arange(count, dtype=np.int32) // 64 + count
+            expected[a] %= 1000
+        queue.session.directory.validate(queue.session.machine.memories)
+    for n in names:
+        assert (arrays[n].get() == expected[n]).all(), n
+
+
+@pytest.mark.parametrize("policy", ["auto", "in_order", "balance"])
+def test_a_stencil_on_four_times_the_memory(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    """As users have it: the limit is a variable, policies decide."""
+    shape, sweeps = (1024, 256), 4
+    start = np.random.default_rng(1).random(shape, np.float32)
+
+    def iterate() -> tuple[Any, Result]:
+        with mc.Queue("cpu/4#0", policy=policy) as queue:
+            a, b = queue.array(start), queue.array(start)
+            for _ in range(sweeps):
+                tall.jacobi(queue, (256, 1024), (64, 4), a, b, 256, 1024)
+                a, b = b, a
+            return a.get().copy(), queue.result
+
+    tall = mc.Program("""
+    kernel void jacobi(global const float *a, global float *b, int n, int m) {
+        int i = get_global_id(0), j = get_global_id(1);
+        if (i > 0 && j > 0 && i < n - 1 && j < m - 1)
+            b[j * n + i] = 0.25f * (a[j * n + i - 1] + a[j * n + i + 1] + a[(j - 1) * n + i] + a[(j + 1) * n + i]);
+    }
+    """)
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    expected, _ = iterate()
+    monkeypatch.setenv("MANYCL_DEVICE_MEMORY", str(2 * start.nbytes // 4))
+    found, result = iterate()
+    assert expected.tobytes() == found.tobytes()
+    assert cut_by_memory(result)
+    ranges = [e for e in result.trace.kernels() if e.role == "range"]
+    assert len(ranges) >= 8 * sweeps
+
+
+def test_what_cannot_run_in_ranges_is_said(queue: mc.Queue) -> None:
+    """Places that data decide: all of the array is needed, whatever the range; the message says what and how much."""
+    place = queue.array(np.arange(4096, dtype=np.int32))
+    a, b = queue.array(np.zeros(4096, np.int32)), queue.array(np.zeros(4096, np.int32))
+    limit(queue, 15000)
+    PROGRAM.scatter(queue, (4096,), (64,), place, a, b)
+    graph = queue.take()
+    with pytest.raises(RunError, match=r"49,152 bytes of buffers on cpu0\.0 at once, which has 15,000.*scatter"):
+        queue.session.run(graph, on_one_device(graph, queue.devices))
+    limit(queue, 40000)
+    queue.session.run(graph, on_one_device(graph, queue.devices))
+    assert (b.get() == 1).all()
+    limit(queue, EVERYTHING)
+
+
+def test_pointers_that_are_looked_at_are_no_windows(queue: mc.Queue) -> None:
+    program = mc.Program("""
+    kernel void same(global const int *a, global int *b) {
+        int i = get_global_id(0);
+        b[i] = (a == b) ? -1 : a[i];
+    }
+    """)
+    a, b = queue.array(np.arange(4096, dtype=np.int32)), queue.array(np.zeros(4096, np.int32))
+    limit(queue, 20000)
+    program.same(queue, (4096,), (64,), a, b)
+    graph = queue.take()
+    with pytest.raises(RunError, match=r"kernel same .*compares an address"):
+        queue.session.run(graph, on_one_device(graph, queue.devices))
+    limit(queue, EVERYTHING)
+
+
+def test_a_prepared_graph_that_does_not_fit_runs_again_and_again(queue: mc.Queue) -> None:
+    from manycl.run.prepared import PreparedGraph
+
+    start = np.random.default_rng(2).integers(0, 100, 4096).astype(np.int32)
+    x = queue.array(start)
+    limit(queue, 4 * 4096 // 3)
+    PROGRAM.condition(queue, (4096,), (64,), x, x)
+    graph = queue.take()
+    prepared = PreparedGraph(queue.session, graph, on_one_device(graph, queue.devices))
+    for _ in range(5):
+        result = prepared.run()
+        assert cut_by_memory(result)
+        start = np.where(start & 1, start * 5, start)
+        assert (x.get() == start).all()
+    assert not any(queue.session.memory.allocated(0)), "windows are left"
+    limit(queue, EVERYTHING)

@@ -1,0 +1,233 @@
+"""Runs that do not fit into the devices' memories, under chaos: real kernels and their regions, random graphs, plans,
+machines and limits, any legal order of events. The back end counts what is allocated, and knows what is evicted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from test_divided_chaos import GROUP, ITEMS, NBYTES, PROGRAM, Values, check_valid, graphs, launch, plans
+from test_state import Anyhow, Unit, machines
+
+from manycl.errors import ResultError, RunError
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Graph
+from manycl.graph.pieces import Rows
+from manycl.machine import HOST, Device, Machine
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
+from manycl.run.coherence import HOST_BIT, Directory, Part
+from manycl.run.engine import RunFailure, execute
+from manycl.run.lower import lower
+from manycl.run.steps import Lowered
+from manycl.run.windows import limited
+
+WHOLE = (Rows(0, NBYTES),)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_windows() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("manycl.run.lower.CHUNK", 16)
+        patch.setattr("manycl.run.cut._ALIGNED", 4)
+        patch.setattr("manycl.run.windows.ALIGNED", 4)
+        patch.setattr("manycl.run.windows.SMALL", 8)
+        yield
+
+
+def with_room(where: Machine, room: int) -> Machine:
+    devices = tuple(replace(d, global_memory=room, max_allocation=room) for d in where.devices)
+    return replace(where, devices=devices)
+
+
+def parts(lowered: Lowered, graph: Graph) -> Iterator[tuple[int, int, Any]]:
+    """(piece, buffer, rows) of all buffers of a graph."""
+    for key in graph.buffers:
+        for piece, rows in lowered.cut.get(key, {key: WHOLE}).items():
+            yield piece, key, rows
+
+
+def make_room(graph: Graph, where: Machine, directory: Directory, values: Values) -> None:
+    """Between runs, everything goes to the host (the session evicts what a run does not use)."""
+    for key in graph.buffers:
+        for rows, mask in directory.parts.get(key, (Part(WHOLE, directory.valid.get(key, 0)),)):
+            if mask and not mask & HOST_BIT:
+                source = (mask & -mask).bit_length() - 1
+                for row in rows:
+                    for i in range(row.rows):
+                        a = row.offset + i * row.pitch
+                        values.held[HOST, key][a : a + row.width] = values.held[source, key][a : a + row.width]
+        if key in directory.parts:
+            directory.gathered(key)
+        elif key in directory.valid:
+            directory.copied(key, HOST)
+        for device in where.devices:
+            if device.memory != HOST:
+                directory.evict(key, device.memory)
+
+
+def one_run(
+    graph: Graph, where: Machine, plan: Any, directory: Directory, values: Values, seed: int, fail: Any = None
+) -> Lowered:
+    """Run under chaos and one step after another, and note what every byte holds afterwards."""
+    made: list[Lowered] = []
+    problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
+    limits = limited(problem, plan if isinstance(plan, Plan) else None)
+    backend = ChaosBackend(where, seed, room=limits)
+
+    def lowering(problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
+        lowered = lower(problem, plan, directory, limits)
+        made.append(lowered)
+        backend._room = lowered.room.limits if lowered.room is not None else {}
+        if fail is not None:
+            backend._fail = {fail(lowered)}
+        lowered.open(directory)
+        for m in range(where.memories):
+            of = {p: values.piece(m, k, rows) for p, k, rows in parts(lowered, graph)}
+            backend.values[m] = {p: v for p, v in of.items() if m == HOST or directory.valid.get(p, 0) >> m & 1}
+        lowered.close(directory)
+        return lowered
+
+    try:
+        execute(problem, plan, backend, directory, lowering=lowering)
+    finally:
+        directory.validate(where.memories)
+    lowered = made[0]
+    alone = {p: values.piece(-1, k, rows) for p, k, rows in parts(lowered, graph)}
+    for step, task in enumerate(lowered.graph.nodes):
+        inputs = seen_by(lowered.graph, step, alone)
+        for key in task.writes:
+            alone[key] = left_by(lowered.graph, step, key, inputs, alone.get(key))
+    for p, k, rows in parts(lowered, graph):
+        values.put(-1, k, rows, alone[p])
+        for m in range(where.memories):
+            values.put(m, k, rows, backend.values[m].get(p))
+    return lowered
+
+
+def begin(data: Any, graph: Graph, where: Machine, values: Values) -> Directory:
+    directory = Directory()
+    left = Counter({d.memory: d.global_memory // NBYTES for d in where.devices})
+    for key in graph.buffers:
+        if data.draw(st.integers(0, 3)):
+            home = data.draw(st.integers(0, where.memories - 1))
+            home = home if left[home] else HOST
+            left[home] -= home != HOST
+            directory.define(key, home)
+            for m in range(-1, where.memories):
+                value = f"initial {key}" if m in (-1, home) else f"stale {m} {key}"
+                values.put(m, key, WHOLE, value)
+    return directory
+
+
+@settings(max_examples=150)
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32))
+def test_with_little_memory_the_result_is_the_sequential_one(
+    data: Any, graph: Graph, where: Machine, seed: int
+) -> None:
+    """Two runs with memory limits from a quarter of a buffer to nearly all; the host may have written in between."""
+    where = with_room(where, data.draw(st.integers(NBYTES // 4, NBYTES * len(graph.buffers))))
+    values = Values(graph, where.memories)
+    directory = begin(data, graph, where, values)
+    for turn in range(2):
+        plan = data.draw(plans(graph, where))
+        try:
+            lowered = one_run(graph, where, plan, directory, values, seed + turn)
+        except RunError as error:
+            if isinstance(error, RunFailure):
+                raise
+            event("a launch does not fit")
+            return
+        check_valid(graph, where, directory, values)
+        if lowered.room is not None:
+            event("windows" if lowered.room.windows else "limited")
+        assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
+        make_room(graph, where, directory, values)
+        for key in graph.buffers:
+            if data.draw(st.integers(0, 4)) == 0:
+                directory.define(key)
+                for m in (-1, 0):
+                    values.put(m, key, WHOLE, f"host {turn} {key}")
+
+
+@settings(max_examples=60)
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32), st.lists(st.integers(0, 100), max_size=20))
+def test_policies_that_decide_while_it_runs_evict_whole_buffers(
+    data: Any, graph: Graph, where: Machine, seed: int, numbers: list[int]
+) -> None:
+    where = with_room(where, data.draw(st.integers(3, 4)) * NBYTES)  # a kernel has three buffers at most
+    values = Values(graph, where.memories)
+    directory = begin(data, graph, where, values)
+    make_room(graph, where, directory, values)
+    one_run(graph, where, Anyhow(numbers), directory, values, seed)
+    check_valid(graph, where, directory, values)
+
+
+@settings(max_examples=60)
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32))
+def test_what_a_failed_step_leaves_is_unknown(data: Any, graph: Graph, where: Machine, seed: int) -> None:
+    where = with_room(where, data.draw(st.integers(NBYTES, NBYTES * 3)))
+    values = Values(graph, where.memories)
+    directory = begin(data, graph, where, values)
+    before = set(directory.valid)
+    try:
+        one_run(
+            graph,
+            where,
+            data.draw(plans(graph, where)),
+            directory,
+            values,
+            seed,
+            fail=lambda lowered: data.draw(st.integers(0, len(lowered.graph) - 1)),
+        )
+    except RunError as error:
+        if not isinstance(error, RunFailure):
+            return
+    else:
+        pytest.fail("it did not fail")
+    assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
+    for key in before:
+        if not (directory.valid.get(key) or directory.parts.get(key)):
+            with pytest.raises(ResultError):
+                directory.check(key)
+
+
+def test_a_stencil_on_four_times_the_memory() -> None:
+    """Ten sweeps back and forth between two buffers of which a quarter fits: in ranges, and in no more room."""
+    builder = GraphBuilder()
+    a, b = builder.buffer(NBYTES, "a"), builder.buffer(NBYTES, "b")
+    for turn in range(10):
+        builder.add(launch("stencil", [a, b] if turn % 2 == 0 else [b, a]))
+    graph = builder.build()
+    where = with_room(Machine((Device("d", "gpu", memory=1),)), 2 * NBYTES // 4)
+    plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(10)), "one", ("d",), 0.0)
+    values, directory = Values(graph, where.memories), Directory()
+    for key in graph.buffers:
+        directory.define(key, HOST)
+        for m in (-1, HOST):
+            values.put(m, key, WHOLE, f"initial {key}")
+    lowered = one_run(graph, where, plan, directory, values, 0)
+    check_valid(graph, where, directory, values)
+    assert lowered.room is not None
+    assert lowered.room.windows
+    assert len(lowered.graph) > 10 * 3
+    assert all(mask == HOST_BIT for mask in directory.valid.values())
+
+
+def test_what_does_not_fit_is_said() -> None:
+    builder = GraphBuilder()
+    builder.add(launch("scatter", [builder.buffer(NBYTES, "to"), builder.buffer(NBYTES, "b")]))
+    graph = builder.build()
+    where = with_room(Machine((Device("d", "gpu", memory=1),)), NBYTES)
+    plan = Plan((Assignment(0, 0, 0, 0.0, 0.0),), "one", ("d",), 0.0)
+    problem = Problem(graph, where, Unit(), (1,))
+    with pytest.raises(RunError, match=r"256 bytes of buffers on d at once.*scatter \(node 0\)"):
+        lower(problem, plan, Directory(), limited(problem, plan))
+    assert PROGRAM.kernels
+    assert ITEMS % GROUP == 0
