@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from manycl.errors import ManyclError
+
+if TYPE_CHECKING:
+    from manycl.front.application import Application
 
 DEVICES = (
     "which devices, e.g. all, gpu, cpu/2 (two parts), cpu/2#0,cpu/2#1@4 (second part 4 times slower); "
@@ -79,8 +84,27 @@ def queue_counts(words: list[str]) -> dict[str, int]:
     return out
 
 
+def application(args: argparse.Namespace) -> Application:
+    """What :func:`add_application` asked for, loaded; its warnings are printed."""
+    from manycl.front.load import load_application
+
+    found = load_application(args.application, pairs(args.define, "-D"), kernel_folders=args.kernels)
+    for warning in found.warnings:
+        print(f"manycl: warning: {warning}", file=sys.stderr)
+    return found
+
+
+def add_gantt(parser: argparse.ArgumentParser, **repeated: Any) -> None:
+    parser.add_argument("--gantt", metavar="FILE", help="Gantt chart: .html, .png, .svg or .pdf", **repeated)
+
+
 def writable(paths: Mapping[str, str | None]) -> None:
-    """Fail before the work, not after it: every file that will be written must lie in a folder that is there."""
+    """Fail before the work, not after it: every file that will be written must lie in a folder that is there, and
+    ``--gantt`` be a kind of chart that there is."""
+    from manycl.report.gantt import check_suffix
+
     for option, path in paths.items():
+        if path and option == "--gantt":
+            check_suffix(path)
         if path and not Path(path).absolute().parent.is_dir():
             raise ManyclError(f"{option} {path}: there is no folder {Path(path).absolute().parent}")

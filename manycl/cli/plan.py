@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 
 from manycl import flags
@@ -30,24 +29,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_policy(parser)
     parser.add_argument("--json", action="store_true", help="print the summary and the plan as JSON")
     parser.add_argument("--save", metavar="FILE.json", help="save the plan")
-    parser.add_argument("--gantt", metavar="FILE", help="Gantt chart: .html, .png, .svg or .pdf")
+    options.add_gantt(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from manycl.front.load import load_application
     from manycl.front.planning import described_machine, problem_of, this_machine
     from manycl.report.sources import sources, table
     from manycl.report.summary import summarise
     from manycl.run.simulate import plan_with
 
     options.writable({"--save": args.save, "--gantt": args.gantt})
-    if args.gantt:
-        from manycl.report.gantt import check_suffix
-
-        check_suffix(args.gantt)
-    application = load_application(args.application, options.pairs(args.define, "-D"), kernel_folders=args.kernels)
-    for warning in application.warnings:
-        print(f"manycl: warning: {warning}", file=sys.stderr)
+    application = options.application(args)
     place = described_machine(args.machine) if args.machine else this_machine(args.devices)
     wanted = options.queue_counts(args.queues), options.pairs(args.option, "--option")
     problem, estimates = problem_of(application, place, *wanted)

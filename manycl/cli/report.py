@@ -20,9 +20,7 @@ exit status: 0 done, 2 bad input
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("trace", metavar="TRACE", help="a trace: JSON lines, as `manycl run --trace` writes them")
-    parser.add_argument(
-        "--gantt", metavar="FILE", action="append", default=[], help="Gantt chart: .html, .png, .svg or .pdf"
-    )
+    options.add_gantt(parser, action="append", default=[])
     parser.add_argument("--perfetto", metavar="FILE", help="trace for ui.perfetto.dev")
     parser.add_argument("--compare", metavar="OTHER", help="a second trace to set beside the first")
     parser.add_argument("--json", action="store_true", help="print the summary or comparison as JSON")
@@ -30,13 +28,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from manycl.report.compare import Comparison, compare
-    from manycl.report.gantt import check_suffix, write_gantt
+    from manycl.report.gantt import write_gantt
     from manycl.report.perfetto import write_perfetto
     from manycl.report.summary import Summary, summarise
     from manycl.trace import Trace
 
     for path in args.gantt:
-        check_suffix(path)
         options.writable({"--gantt": path})
     options.writable({"--perfetto": args.perfetto})
     trace = Trace.load(args.trace)

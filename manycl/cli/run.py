@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_policy(parser)
     parser.add_argument("--check", action="store_true", help="compare the results with the reference and one device")
     parser.add_argument("--repeat", metavar="N", type=int, default=1, help="run N times, report each (default 1)")
-    parser.add_argument("--gantt", metavar="FILE", help="Gantt chart: .html, .png, .svg or .pdf")
+    options.add_gantt(parser)
     parser.add_argument("--perfetto", metavar="FILE", help="trace for ui.perfetto.dev")
     parser.add_argument("--trace", metavar="FILE", help="the run's events as JSON lines (for `manycl report`)")
     parser.add_argument("--save", metavar="DIR", help="save every output there as NAME.npy")
@@ -41,20 +41,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from manycl.errors import ManyclError
-    from manycl.front.load import load_application
     from manycl.front.runner import Runner
-    from manycl.report.gantt import check_suffix
     from manycl.report.progress import Progress
     from manycl.report.summary import summarise
 
     if args.repeat < 1:
         raise ManyclError(f"--repeat {args.repeat}: expected at least 1")
-    if args.gantt:
-        check_suffix(args.gantt)
     options.writable({"--gantt": args.gantt, "--perfetto": args.perfetto, "--trace": args.trace})
-    application = load_application(args.application, options.pairs(args.define, "-D"), kernel_folders=args.kernels)
-    for warning in application.warnings:
-        print(f"manycl: warning: {warning}", file=sys.stderr)
+    application = options.application(args)
     _check_targets(args, application)
     with Runner(application, args.devices) as runner:
         seconds = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -67,11 +66,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the noise (default 0)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--trace", metavar="FILE.jsonl", help="save the trace, for manycl report")
-    parser.add_argument("--gantt", metavar="FILE", help="Gantt chart: .html, .png, .svg or .pdf")
+    options.add_gantt(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from manycl.front.load import load_application
     from manycl.front.planning import described_machine, problem_of, this_machine
     from manycl.plan.plan import Plan
     from manycl.plan.policy import StaticPolicy, find
@@ -80,16 +78,10 @@ def run(args: argparse.Namespace) -> int:
     from manycl.run.simulate import plan_with, simulate
 
     options.writable({"--trace": args.trace, "--gantt": args.gantt})
-    if args.gantt:
-        from manycl.report.gantt import check_suffix
-
-        check_suffix(args.gantt)
     if args.plan and args.policy:
         raise ManyclError("--plan and --policy: one of them decides")
     place = described_machine(args.machine) if args.machine else this_machine(args.devices)
-    application = load_application(args.application, options.pairs(args.define, "-D"), kernel_folders=args.kernels)
-    for warning in application.warnings:
-        print(f"manycl: warning: {warning}", file=sys.stderr)
+    application = options.application(args)
     graph, machine = application.graph, place.machine
     wanted = options.queue_counts(args.queues), options.pairs(args.option, "--option")
     problem, estimates = problem_of(application, place, *wanted)

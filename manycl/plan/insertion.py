@@ -7,13 +7,12 @@ data go by the host on one upload and one download queue a device (``plan/timeli
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
-from manycl.plan import placement
+from manycl.plan import placement, rank
 from manycl.plan.costs import Costs, costs
 from manycl.plan.delays import Delays, delays, lower_bound
 from manycl.plan.options import check_names
@@ -197,20 +196,5 @@ def earliest_finish(board: Board, view: Delays, node: int) -> Fit:
 
 
 def ready_order(given: Setting, priority: Sequence[float]) -> list[int]:
-    """A topological order of what is not fixed: of the nodes that wait for nothing, the one with the highest priority
-    first; a rank of the user's own comes before all others."""
-    graph, fixed = given.problem.graph, given.fixed
-    keys = [(1, -priority[i], i) if task.rank is None else (0, -task.rank, i) for i, task in enumerate(graph.nodes)]
-    missing = [len(before) for before in graph.predecessors]
-    successors = graph.successors
-    ready = [keys[i] for i, count in enumerate(missing) if count == 0]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        node = heapq.heappop(ready)[2]
-        order.append(node)
-        for s in successors[node]:
-            missing[s] -= 1
-            if missing[s] == 0:
-                heapq.heappush(ready, keys[s])
-    return [n for n in order if n not in fixed]
+    """The nodes that are not fixed, by :func:`manycl.plan.rank.ready_order`."""
+    return [n for n in rank.ready_order(given.problem.graph, priority) if n not in given.fixed]

@@ -10,6 +10,7 @@ over all pairs of devices.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 from manycl.graph.graph import Graph
 from manycl.plan.costs import Costs, costs
@@ -80,7 +81,13 @@ def priority_order(graph: Graph, levels: list[float]) -> list[int]:
         # a rank is never below a successor's, and edges go from low to high: sorting is enough (the sort is
         # stable)
         return sorted(range(len(levels)), key=levels.__getitem__, reverse=True)
-    keys = [(1, -levels[i], i) if node.rank is None else (0, -node.rank, i) for i, node in enumerate(graph.nodes)]
+    return ready_order(graph, levels)
+
+
+def ready_order(graph: Graph, priority: Sequence[float]) -> list[int]:
+    """A topological order: of the nodes that wait for nothing, the one with the highest priority first; a rank of the
+    user's own comes before all others. Ties go by node index."""
+    keys = [(1, -priority[i], i) if node.rank is None else (0, -node.rank, i) for i, node in enumerate(graph.nodes)]
     missing = [len(before) for before in graph.predecessors]
     successors = graph.successors
     ready = [keys[i] for i, count in enumerate(missing) if count == 0]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from typing import Any
 
 import numpy as np
 
 from manycl.report.analysis_grid import BOTH, NOTHING, OUTSIDE, READ, WRITTEN, Grid, grid
 from manycl.report.analysis_launch import LaunchView, box_words
+from manycl.report.drawing import drawn
 from manycl.report.words import printable
 
 COLOURS = {READ: "#4477aa", WRITTEN: "#ee7733", BOTH: "#aa3377", NOTHING: "#e4e4e4", OUTSIDE: "#ffffff"}
@@ -22,19 +21,7 @@ _FAINTEST = 0.35  # of a cell's colour, if hardly any of its elements are touche
 def picture(view: LaunchView, kind: str) -> bytes:
     """The regions of the view's range of work-groups as ``png``, ``svg`` or ``pdf``; the same view gives the same
     bytes."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    settings: dict[str, Any] = {"svg.hashsalt": "manycl", "font.size": 8, "font.family": "DejaVu Sans"}
-    dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}
-    with mpl.rc_context(settings), warnings.catch_warnings():
-        # a name in letters that the font does not have is drawn as boxes; that is no reason to fail
-        warnings.filterwarnings("ignore", message="Glyph")
-        drawn = figure(view)
-        FigureCanvasAgg(drawn)
-        out = io.BytesIO()
-        drawn.savefig(out, format=kind, dpi=150, metadata=dates[kind], bbox_inches="tight")
-    return out.getvalue()
+    return drawn(lambda: figure(view), kind, font_size=8)
 
 
 def figure(view: LaunchView) -> Any:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from typing import Any
 
 from manycl.report import lanes as lanes_of
+from manycl.report.drawing import drawn
 from manycl.report.lanes import FAILURE_COLOUR, HOST_COLOUR, TRANSFER_COLOUR, Lane, Style
 from manycl.report.summary import summarise
 from manycl.report.words import percent, printable, seconds
@@ -20,28 +19,7 @@ _WIDTH, _ROW, _FRAME = 11.0, 0.30, 1.2  # inches: the figure, a row, title and a
 
 def picture(trace: Trace, kind: str) -> bytes:
     """The chart as ``png``, ``svg`` or ``pdf``; the same trace gives the same bytes."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    settings: dict[str, Any] = {
-        "svg.hashsalt": "manycl",
-        "font.size": 9,
-        "font.family": "DejaVu Sans",
-        "hatch.linewidth": 0.6,
-    }
-    dates: dict[str, Any] = {
-        "svg": {"Date": None},
-        "pdf": {"CreationDate": None},
-        "png": {"Software": None},
-    }
-    with mpl.rc_context(settings), warnings.catch_warnings():
-        # a name in letters that the font does not have is drawn as boxes; that is no reason to fail
-        warnings.filterwarnings("ignore", message="Glyph")
-        figure = _figure(trace)
-        FigureCanvasAgg(figure)
-        out = io.BytesIO()
-        figure.savefig(out, format=kind, dpi=150, metadata=dates[kind], bbox_inches="tight")
-    return out.getvalue()
+    return drawn(lambda: _figure(trace), kind, font_size=9)
 
 
 def _figure(trace: Trace) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from direction_corpus import CASES, Case
+from truth import device
 
 from manycl.analysis import ArgumentFacts, KernelFacts, parse_program
 
@@ -21,16 +22,6 @@ BYTES = 4096
 ITEMS, GROUP = 64, 16
 RUNNABLE = [case for case in CASES if case.runs]
 ON_POCL = RUNNABLE[::6]  # compiling takes PoCL a while; Oclgrind runs them all
-
-
-@functools.cache
-def device(name: str) -> Any:
-    for platform in cl.get_platforms():
-        if name in platform.name:
-            for found in platform.get_devices():
-                context = cl.Context([found])
-                return found, context, cl.CommandQueue(context)
-    pytest.skip(f"no {name} here")
 
 
 def launch(name: str, case: Case, facts: KernelFacts, contents: dict[int, np.ndarray]) -> dict[int, np.ndarray]:

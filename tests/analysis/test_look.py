@@ -7,11 +7,11 @@ import functools
 import numpy as np
 import pytest
 import truth
-from corpus_case import Buffer, Case, Same
+from corpus_case import Case
 from corpus_case import Launch as CaseLaunch
+from corpus_launch import launch_of
 from kernel_corpus import BY_NAME, CASES
 
-from manycl.analysis.interpret import Launch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.look import Looked
 from manycl.analysis.service import launched, parse_program
@@ -19,17 +19,8 @@ from manycl.analysis.service import launched, parse_program
 
 @functools.cache
 def known_of(case: Case, ndrange: CaseLaunch) -> LaunchFacts:
-    scalars, sizes, same = {}, {}, {}
-    for index, argument in enumerate(ndrange.arguments):
-        if isinstance(argument, Buffer):
-            sizes[index] = argument.nbytes
-        elif isinstance(argument, Same):
-            same[index], sizes[index] = argument.index, ndrange.buffers[argument.index].nbytes
-        elif isinstance(argument, np.generic | np.ndarray):
-            scalars[index] = np.asarray(argument).tobytes()
     program = parse_program(case.source, path=case.file or "<source>", options=case.options)
-    launch = Launch(ndrange.global_size, ndrange.local_size, ndrange.offset, scalars, sizes, same)
-    return launched(program, case.name, launch)
+    return launched(program, case.name, launch_of(ndrange))
 
 
 def all_wanted(known: LaunchFacts) -> set[int]:

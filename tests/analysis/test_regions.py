@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import truth
-from corpus_case import Buffer, Case, Same
+from corpus_case import Case
 from corpus_case import Launch as CaseLaunch
+from corpus_launch import launch_of
 from kernel_corpus import CASES
 
 from manycl.analysis import frontend, kernels, parse_program
-from manycl.analysis.interpret import Launch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.options import read_options
 from manycl.analysis.regions import Regions
@@ -29,18 +29,6 @@ IDS = [f"{case.name}-{case.launches.index(ndrange)}" for case, ndrange in LAUNCH
 def _program(source: str, options: tuple[str, ...]):
     unit = frontend.load(source, "<source>", None, read_options(options))
     return unit, kernels.kernel_facts(unit)
-
-
-def launch_of(ndrange: CaseLaunch) -> Launch:
-    scalars, sizes, same = {}, {}, {}
-    for index, argument in enumerate(ndrange.arguments):
-        if isinstance(argument, Buffer):
-            sizes[index] = argument.nbytes
-        elif isinstance(argument, Same):
-            same[index], sizes[index] = argument.index, ndrange.buffers[argument.index].nbytes
-        elif isinstance(argument, np.generic | np.ndarray):
-            scalars[index] = np.asarray(argument).tobytes()
-    return Launch(ndrange.global_size, ndrange.local_size, ndrange.offset, scalars, sizes, same)
 
 
 def facts_of(case: Case, ndrange: CaseLaunch) -> LaunchFacts:

@@ -11,6 +11,7 @@ import pytest
 import rewrite_corpus as corpus
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from truth import OCLGRIND, POCL, device
 
 from manycl.analysis import parse_program
 from manycl.analysis.rewrite import SubKernel
@@ -18,23 +19,12 @@ from manycl.analysis.service import sub_kernel
 
 cl = pytest.importorskip("pyopencl")
 
-OCLGRIND, POCL = "Oclgrind", "Portable"
 LAUNCHES = {  # global size, local size, offset
     1: ((12,), (3,), (5,)),
     2: ((8, 6), (2, 3), (3, 7)),
     3: ((6, 4, 4), (2, 2, 1), (0, 9, 2)),
 }
 Ranges = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]  # (first group, groups)
-
-
-@functools.cache
-def device(name: str) -> Any:
-    for platform in cl.get_platforms():
-        if name in platform.name:
-            for found in platform.get_devices():
-                context = cl.Context([found])
-                return found, context, cl.CommandQueue(context)
-    pytest.skip(f"no {name} here")
 
 
 @functools.cache

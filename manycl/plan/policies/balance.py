@@ -41,12 +41,7 @@ GAPS = 3
 
 def split_all(problem: Problem, table: Table, order: Sequence[int]) -> Placement:
     """Place all nodes that are not fixed, in this order, each split if that ends it earlier."""
-    placement = Placement(problem, table.rows)
-    fixed = {a.node for a in problem.fixed}
-    for node in order:
-        if node not in fixed:
-            _place(placement, table, node)
-    return placement
+    return coarse(problem, table, order, _place)
 
 
 def _place(placement: Placement, table: Table, node: int) -> None:

@@ -6,7 +6,7 @@ J. Lee, M. Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -115,13 +115,15 @@ def in_ranges(placement: Placement, node: int, device: int, most: int) -> float:
     return placement.complete(node, ops)
 
 
-def coarse(problem: Problem, table: Table, order: Sequence[int]) -> Placement:
-    """Place all nodes that are not fixed, in this order."""
+def coarse(
+    problem: Problem, table: Table, order: Sequence[int], put: Callable[[Placement, Table, int], object] = place
+) -> Placement:
+    """Place all nodes that are not fixed, in this order: whole, or as ``put`` does."""
     placement = Placement(problem, table.rows)
     fixed = {a.node for a in problem.fixed}
     for node in order:
         if node not in fixed:
-            place(placement, table, node)
+            put(placement, table, node)
     return placement
 
 

@@ -1,0 +1,35 @@
+"""Figures of matplotlib as files, without a display; the same figure gives the same bytes."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+_DATES: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+    "png": {"Software": None},
+}
+
+
+def drawn(figure: Callable[[], Any], kind: str, font_size: float) -> bytes:
+    """The figure that is made, as ``png``, ``svg`` or ``pdf``."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    settings: dict[str, Any] = {
+        "svg.hashsalt": "manycl",
+        "font.size": font_size,
+        "font.family": "DejaVu Sans",
+        "hatch.linewidth": 0.6,
+    }
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        # a name in letters that the font does not have is drawn as boxes; that is no reason to fail
+        warnings.filterwarnings("ignore", message="Glyph")
+        made = figure()
+        FigureCanvasAgg(made)
+        out = io.BytesIO()
+        made.savefig(out, format=kind, dpi=150, metadata=_DATES[kind], bbox_inches="tight")
+    return out.getvalue()
