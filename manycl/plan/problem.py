@@ -60,6 +60,8 @@ class Problem:
 
     ``spills``: who runs the plan runs a launch that does not fit into a device's memory in ranges, one after another
     (``run/windows.py``), if it may be split.
+
+    ``repeated``: the graph will run again and again, so what is found out once may cost more.
     """
 
     graph: Graph
@@ -74,6 +76,7 @@ class Problem:
     fixed: tuple[Assignment, ...] = ()
     parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
     spills: bool = False
+    repeated: bool = False
 
     def initial(self, key: int) -> tuple[Part, ...]:
         """Where the contents of a buffer are at the start, part by part (none: they are undefined)."""

@@ -1,4 +1,5 @@
-"""A graph that runs again and again: planned twice, then played; or planned anew whenever its policy has learned."""
+"""A graph that runs again and again: planned a few times, then played; or planned anew whenever its policy has
+learned."""
 
 from __future__ import annotations
 
@@ -13,15 +14,17 @@ from manycl.run.engine import Result
 from manycl.run.learners import Learners, told
 from manycl.run.session import Session
 
-PLANNED_RUNS = 2
-"""The second run's planning knows how long the kernels take; its plan is kept."""
+PLANNED_RUNS = 4
+"""Every run's planning knows better how long kernels and transfers take; of so many plans, the one that ran fastest is
+kept."""
 POSTPONED_RUNS = 32
 """Unless the policy says that it will know more soon: then it is asked again, at most so often."""
 
 
 class PreparedGraph:
-    """``plan`` is what is kept after ``PLANNED_RUNS`` runs; a dynamic policy is not asked again either. A policy that
-    learns (``adaptive``) is told what every run took, and asked again when it would plan otherwise.
+    """``plan`` is what is kept after ``PLANNED_RUNS`` runs (a plan that was given, at once); a dynamic policy is not
+    asked again either. A policy that learns (``adaptive``) is told what every run took, and asked again when it would
+    plan otherwise.
 
     Where the kept plan needs nothing but launches (all data are where they are used), its enqueue calls are recorded
     and from then on only played.
@@ -38,13 +41,14 @@ class PreparedGraph:
     ) -> None:
         self.session = session
         self.graph = graph
-        self.plan: Plan | None = None
+        self.plan: Plan | None = policy if isinstance(policy, Plan) else None
         policy = Learners().find(policy)
         self._learner = policy if isinstance(policy, LearningPolicy) else None
         self._run: Callable[[Any], Result] = lambda chosen: session.run(
-            graph, chosen if chosen is not None else policy, queues=queues, options=options
+            graph, chosen if chosen is not None else policy, queues=queues, options=options, repeated=True
         )
         self._runs = 0
+        self._tried: list[tuple[float, Plan | None]] = []
         self._tape: Tape | None = None
 
     def run(self) -> Result:
@@ -56,11 +60,17 @@ class PreparedGraph:
             if result is not None:
                 return result
         result = self._run(self.plan)
+        if self.plan is not None:
+            self._tape = self.session.tape(result)
+            return result
         self._runs += 1
         postponed = result.plan is not None and result.plan.details.get("postponed") and self._runs < POSTPONED_RUNS
-        if self._runs >= PLANNED_RUNS and not postponed:
-            self.plan = result.plan
-            self._tape = self.session.tape(result)
+        if not postponed:
+            self._tried.append((result.seconds, result.plan))
+        if len(self._tried) >= PLANNED_RUNS:
+            self.plan = min(self._tried, key=lambda tried: tried[0])[1]
+            if self.plan is result.plan:
+                self._tape = self.session.tape(result)
         return result
 
     def _learning(self, policy: LearningPolicy) -> Result:

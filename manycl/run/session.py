@@ -8,6 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -185,8 +186,10 @@ class Session:
         queues: Mapping[str, int] | None = None,
         options: Mapping[str, str] | None = None,
         progress: Callable[[int], None] | None = None,
+        repeated: bool = False,
     ) -> Result:
-        """Plan and run a graph; raises what the engine raises. ``policy``: a name, a policy object or a plan."""
+        """Plan and run a graph; raises what the engine raises. ``policy``: a name, a policy object or a plan.
+        ``repeated``: it will run again and again, so planning may take longer."""
         self._check_open()
         with self._lock:
             self._collect()
@@ -194,7 +197,7 @@ class Session:
             if isinstance(chosen, Plan):
                 problem, name = self._problem(graph, (), {}), chosen.policy
             else:
-                problem = self.problem(graph, queues, options)
+                problem = replace(self.problem(graph, queues, options), repeated=repeated)
                 name = policy if isinstance(policy, str) else type(chosen).__name__
                 name = name if policy is not None else flags.policy()
             for key in graph.buffers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +14,7 @@ from manycl.front.queue import Queue
 from manycl.plan.plan import Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.problem import Problem
-from manycl.run.prepared import POSTPONED_RUNS, PreparedGraph
+from manycl.run.prepared import PLANNED_RUNS, POSTPONED_RUNS, PreparedGraph
 
 
 class Later:
@@ -28,7 +30,7 @@ class Later:
         return replace(plan, details={**plan.details, **({} if self.asked >= self.knows else {"postponed": True})})
 
 
-@pytest.mark.parametrize(("knows", "asked"), [(1, 2), (2, 2), (5, 5), (10**6, POSTPONED_RUNS)])
+@pytest.mark.parametrize(("knows", "asked"), [(1, 4), (2, 5), (5, 8), (10**6, POSTPONED_RUNS + 3)])
 def test_plans_that_are_postponed_are_not_kept(knows: int, asked: int) -> None:
     with Queue("cpu/2") as queue:
         x = queue.array(np.zeros(64, np.int32))
@@ -40,3 +42,25 @@ def test_plans_that_are_postponed_are_not_kept(knows: int, asked: int) -> None:
         assert policy.asked == asked
         assert prepared.plan is not None
         assert (x.get() == 40).all()
+
+
+def test_the_plan_that_ran_fastest_is_kept() -> None:
+    """Not the last one that was made."""
+    with Queue("cpu/2") as queue:
+        x = queue.array(np.zeros(64, np.int32))
+        Program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }").up(queue, (64,), (8,), x)
+        queue.call(lambda a: time.sleep(next(pauses)), x)
+        pauses = iter([0.2, 0.1, 0.0, 0.1, *itertools.repeat(0.0)])
+        made: list[Plan] = []
+
+        class Remembers:
+            def plan(self, problem: Problem) -> Plan:
+                assert problem.repeated
+                made.append(InOrder().plan(problem))
+                return made[-1]
+
+        prepared = PreparedGraph(queue.session, queue.take(), Remembers())
+        for _ in range(6):
+            prepared.run()
+        assert len(made) == PLANNED_RUNS
+        assert prepared.plan is made[2]

@@ -38,6 +38,7 @@ from manycl.plan.timing import contended, timed
 
 SHARE = 0.05  # of the predicted makespan that planning may take beside list scheduling
 MOST = 1.0  # seconds that it may take by default
+REPEATED = 2.0  # seconds that may be spent on that at once for a graph that will run again and again
 LOOKING = 0.25  # of the predicted makespans so far that finding out how kernels may be split may take
 _COARSE, _MKMD, _BALANCE, _MEMBERS = 15e-6, 150e-6, 200e-6, 50e-6  # seconds of planning a node and device (measured)
 _PLACED = 7e-6  # seconds that the portfolio's search takes for a node that it places
@@ -141,15 +142,15 @@ class _Looks:
         self.kinds: set[object] = set()
         self.saved = 0.0  # seconds that may be spent
 
-    def afford(self, nodes: Sequence[Node], saving: float, limit: float | None) -> bool:
+    def afford(self, nodes: Sequence[Node], saving: float, limit: float | None, least: float) -> bool:
         """Whether to look at these nodes now; ``saving`` is what this graph adds to what may be spent, ``limit`` what
-        may be spent whatever was saved."""
+        may be spent whatever was saved, ``least`` what may be spent although less was."""
         kinds = {_kind(node) for node in nodes} - self.kinds
         kernels = {kind[:-2] for kind in kinds} - self.kernels
         cost = _AGAIN * len(nodes) + _LAUNCH * len(kinds) + _KERNEL * len(kernels) + (0.0 if self.kinds else _FIRST)
         if limit is None:
             self.saved += saving
-        if cost > (self.saved if limit is None else limit):
+        if cost > (max(self.saved, least) if limit is None else limit):
             return False
         if kinds:
             self.saved = 0.0
@@ -179,7 +180,7 @@ def _splits(problem: Problem, table: Costs, makespan: float, budget: float | Non
     nodes = problem.graph.nodes
     if not worth:
         return {}
-    if not _looks.afford([nodes[n] for n in worth], LOOKING * makespan, budget):
+    if not _looks.afford([nodes[n] for n in worth], LOOKING * makespan, budget, REPEATED if problem.repeated else 0.0):
         return None
     return {n: split for n in worth if (split := problem.splits.get(n)) is not None}
 
