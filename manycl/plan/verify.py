@@ -249,8 +249,8 @@ def check_transfers(plan: Plan, problem: Problem) -> Iterator[str]:
             continue
         here = of[node]
         produced = set()
-        for p in before:
-            for key in {*graph.nodes[p].writes} & {*graph.nodes[node].reads}:
+        for p in sorted(before, reverse=True):  # what an earlier one wrote is overwritten, or has come to a later one
+            for key in ({*graph.nodes[p].writes} & {*graph.nodes[node].reads}) - produced:
                 produced.add(key)
                 earliest = of[p].end + least(key, memory(of[p]), memory(here))
                 if here.start < earliest - slack:
