@@ -248,7 +248,7 @@ def check_transfers(plan: Plan, problem: Problem) -> Iterator[str]:
         if node in fixed:
             continue
         here = of[node]
-        produced = set()
+        produced: set[int] = set()
         for p in sorted(before, reverse=True):  # what an earlier one wrote is overwritten, or has come to a later one
             for key in ({*graph.nodes[p].writes} & {*graph.nodes[node].reads}) - produced:
                 produced.add(key)

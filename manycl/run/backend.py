@@ -17,7 +17,9 @@ from manycl.trace import Event
 
 UPLOAD_QUEUE = -1
 DOWNLOAD_QUEUE = -2
-"""The two queues of a device that its transfers use, beside its kernel queues (0, 1, …)."""
+AHEAD_QUEUE = -3
+"""The queues of a device that its transfers use, beside its kernel queues (0, 1, …). What is brought long before its
+turn is uploaded in the last one, so that nothing that is due waits behind it."""
 
 HOST_DEVICE = -1
 """The device index of host tasks."""
@@ -34,7 +36,8 @@ class Run(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """Copy a buffer from the host's memory to the device's. ``store``: to this window of it (None: to the whole)."""
+    """Copy a buffer from the host's memory to the device's. ``store``: to this window of it (None: to the whole).
+    ``queue``: UPLOAD_QUEUE or AHEAD_QUEUE."""
 
     token: int
     buffer: int
@@ -42,6 +45,7 @@ class Upload(NamedTuple):
     after: Sequence[int]
     notify: bool
     store: int | None = None
+    queue: int = UPLOAD_QUEUE
 
 
 class Download(NamedTuple):

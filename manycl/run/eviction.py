@@ -221,7 +221,7 @@ class TightState(RunState):
         commands.append(Run(node, device, queue, after, tight or watched))
         return True
 
-    def _look_ahead(self, line: deque[Assigned], commands: list[Command]) -> None:
+    def _look_ahead(self, line: deque[Assigned], commands: list[Command], least: int = 0) -> None:
         """What comes before its turn needs room before its turn."""
 
     def _fetch_early(self, node: int, commands: list[Command]) -> None:

@@ -19,6 +19,7 @@ from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.assign import Assigned, Assigner, assigner
 from manycl.run.backend import (
+    AHEAD_QUEUE,
     HOST_DEVICE,
     Command,
     Download,
@@ -33,6 +34,8 @@ from manycl.run.coherence import HOST_BIT, Directory
 _NOT_ISSUED = -2
 LOOK_AHEAD = 16
 """Nodes of a queue, from one that waits on, whose data on the host are brought before their turn."""
+LARGE = 1 << 20
+"""Bytes of a buffer, or a piece of one, that is brought before anything else of a run is enqueued."""
 
 
 def nothing_overwritten(node: int, key: int) -> bool:
@@ -98,6 +101,10 @@ class RunState:
         """The first commands."""
         commands: list[Command] = []
         self._accept(self.assigner.start(now))
+        if self._far:  # links begin with what takes them long, while all else is enqueued
+            for place, line in self._waiting.items():
+                if place[0] >= 0:
+                    self._look_ahead(line, commands, LARGE)
         self._issue_all(commands)
         return commands
 
@@ -151,20 +158,29 @@ class RunState:
                 if line and place[0] >= 0:
                     self._look_ahead(line, commands)
 
-    def _look_ahead(self, line: deque[Assigned], commands: list[Command]) -> None:
-        """The head of a queue waits. What the next ones read and the host has already can come meanwhile. No later
+    def _look_ahead(self, line: deque[Assigned], commands: list[Command], least: int = 0) -> None:
+        """Bring what the next nodes of a queue need and the host has already, of buffers of ``least`` bytes. No later
         version of it exists before they have run."""
-        for node, device, _, _ in islice(line, 1, LOOK_AHEAD):
+        valid, buffers = self.directory.valid, self.graph.buffers
+        for node, device, _, _ in islice(line, LOOK_AHEAD):
             if node in self._looked_at:
                 continue
-            self._looked_at.add(node)
-            memory, valid = self._memory[device], self.directory.valid
-            for key in self.graph.nodes[node].reads:
+            if not least:
+                self._looked_at.add(node)
+            memory, task = self._memory[device], self.graph.nodes[node]
+            # who comes first finds final contents also in what it changes
+            keys = task.reads if self._predecessors[node] else dict.fromkeys((*task.reads, *task.writes))
+            for key in keys:
                 mask, writer = valid.get(key, 0), self._writer.get(key)
-                if not mask & HOST_BIT or mask >> memory & 1 or (writer is not None and not self.done[writer]):
+                if not mask & HOST_BIT or mask >> memory & 1 or buffers[key].nbytes < least:
                     continue
-                if self._is_final(node, key):
-                    self._bring(key, memory, device, [], commands)
+                if (writer is not None and not self.done[writer]) or not self._is_final(node, key):
+                    continue
+                if key not in task.reads and (key in getattr(task, "overwrites", ()) or self._overwritten(node, key)):
+                    continue
+                if self._arrived(key, HOST, HOST_DEVICE, []):
+                    token = self._new_transfer(key, memory, device)
+                    commands.append(Upload(token, key, device, (), memory in self._shared, queue=AHEAD_QUEUE))
 
     def _is_final(self, node: int, key: int) -> bool:
         """Whether all that writes a buffer before the node, which reads it, was issued."""

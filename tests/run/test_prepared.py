@@ -50,7 +50,7 @@ def test_the_plan_that_ran_fastest_is_kept() -> None:
         x = queue.array(np.zeros(64, np.int32))
         Program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }").up(queue, (64,), (8,), x)
         queue.call(lambda a: time.sleep(next(pauses)), x)
-        pauses = iter([0.2, 0.1, 0.0, 0.1, *itertools.repeat(0.0)])
+        pauses = itertools.chain([0.2, 0.1, 0.0, 0.1], itertools.repeat(0.0))
         made: list[Plan] = []
 
         class Remembers:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import Launch, Node
+from manycl.machine import HOST
 from manycl.plan import options
 from manycl.plan.costs import Costs, costs
 from manycl.plan.events import move_event
@@ -176,13 +177,34 @@ def _splits(problem: Problem, table: Costs, makespan: float, budget: float | Non
     if len(problem.machine.devices) == 1:
         return {}
     least = _WORTH * problem.handover
-    worth = [n for n, row in enumerate(table.seconds) if table.allowed[n] and min(row) > least]
+    bring = _bringing(problem)
+    worth = [n for n, row in enumerate(table.seconds) if table.allowed[n] and min(row) + bring.get(n, 0.0) > least]
     nodes = problem.graph.nodes
     if not worth:
         return {}
     if not _looks.afford([nodes[n] for n in worth], LOOKING * makespan, budget, REPEATED if problem.repeated else 0.0):
         return None
     return {n: split for n in worth if (split := problem.splits.get(n)) is not None}
+
+
+def _bringing(problem: Problem) -> dict[int, float]:
+    """By node: the seconds that bringing what only the host has to where nodes run takes at least; the first that read
+    it count."""
+    far = [d.memory for d in problem.machine.devices if d.memory != HOST]
+    if len(far) < len(problem.machine.devices):
+        return {}  # it need not be brought
+    seconds: dict[int, float] = {}
+    brought = set()
+    for node, task in enumerate(problem.graph.nodes):
+        if isinstance(task, Launch):
+            for key in task.reads:
+                if key not in brought and problem.valid.get(key) == frozenset({HOST}):
+                    nbytes = problem.graph.buffers[key].nbytes
+                    least = min(problem.estimates.transfer(nbytes, HOST, memory) for memory in far)
+                    seconds[node] = seconds.get(node, 0.0) + least
+                brought.add(key)
+            brought.update(task.writes)
+    return seconds
 
 
 def _candidates(whole: Problem, splits: Mapping[int, Split], budget: float) -> Iterator[Candidate]:

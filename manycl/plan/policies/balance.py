@@ -76,7 +76,7 @@ def _place(placement: Placement, table: Table, node: int) -> None:
     # data move only if that gains more than predictions are exact to
     if still and end_still <= end + placement.problem.handover:
         end = placed(still)
-    if end >= alone:
+    if end + placement.problem.handover >= alone:
         placement.back(mark)
         place(placement, table, node)
 

@@ -22,7 +22,6 @@ from manycl.machine import HOST, Machine
 from manycl.run.backend import (
     DOWNLOAD_QUEUE,
     HOST_DEVICE,
-    UPLOAD_QUEUE,
     Command,
     Copy,
     Done,
@@ -155,7 +154,7 @@ class ChaosBackend:
                 assert 0 <= command.queue < self._queues[command.device], "a queue that was not announced"
                 place = (command.device, command.queue)
             elif isinstance(command, Upload):
-                place = (command.device, UPLOAD_QUEUE)
+                place = (command.device, command.queue)
             elif isinstance(command, Download):
                 place = (command.device, DOWNLOAD_QUEUE)
             else:

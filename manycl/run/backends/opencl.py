@@ -21,7 +21,6 @@ from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Piece, Rows, 
 from manycl.machine import Machine
 from manycl.run.backend import (
     DOWNLOAD_QUEUE,
-    UPLOAD_QUEUE,
     Command,
     Copy,
     Done,
@@ -127,7 +126,7 @@ class OpenCLBackend:
 
     def perform(self, commands: Sequence[Command]) -> None:
         touched: set[tuple[int, int]] = set()
-        uploads: set[int] = set()
+        uploads: set[tuple[int, int]] = set()
         for index, command in enumerate(commands):
             if self._stopping:
                 break  # what later commands rely on may never have been enqueued; the failure is on its way
@@ -146,7 +145,7 @@ class OpenCLBackend:
                         continue
                     joined, self._joining = self._joining, []
                     self._upload(joined)
-                    uploads.add(command.device)
+                    uploads.add((command.device, command.queue))
                 elif type(command) is Download:
                     self._download(command)
                 elif type(command) is Copy:
@@ -158,8 +157,8 @@ class OpenCLBackend:
             except (cl.Error, ManyclError) as error:
                 self._stopping = True
                 self._inbox.put(Failed(command.token, self.now(), str(error)))
-        for device in uploads:  # before the queues that wait for them
-            self.drivers[device].uploads.flush()
+        for device, queue in uploads:  # before the queues that wait for them
+            self.drivers[device].of_uploads(queue).flush()
         for device, queue in touched:
             self.drivers[device].queues[queue].flush()
 
@@ -284,12 +283,12 @@ class OpenCLBackend:
         after = [self._events[t] for t in first.after]
         part = _staged_part(source, rows) if not is_pinned and driver.stager is not None else None
         if part is None or driver.stager is None:
-            events = copy_rows(driver.uploads, buffer, source, rows or (Rows(0, len(source)),), after)
+            events = copy_rows(driver.of_uploads(first.queue), buffer, source, rows or (Rows(0, len(source)),), after)
             event = events[-1]  # the queue is in order: all are complete when this is
             self._events.update((command.token, event) for command in commands)
             self.record.transfers.append((tuple(c.buffer for c in commands), first.device, True, events))
             if first.notify:
-                self._watch(first.device, UPLOAD_QUEUE, [c.token for c in commands], event)
+                self._watch(first.device, first.queue, [c.token for c in commands], event)
             return
         arrived = cl.UserEvent(driver.context)
         self._events.update((command.token, arrived) for command in commands)
@@ -453,7 +452,7 @@ class OpenCLBackend:
     def settle(self) -> None:
         """Wait until no queue holds anything."""
         for driver in self.drivers:
-            for queue in (*driver.queues, driver.uploads, driver.downloads):
+            for queue in (*driver.queues, driver.uploads, driver.ahead, driver.downloads):
                 try:
                     queue.finish()
                 except cl.Error:

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 import pyopencl as cl
 
 from manycl.machine import HOST
+from manycl.run.backend import AHEAD_QUEUE
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.staging import Stager
 
@@ -66,6 +67,7 @@ class Driver:
         self.queues: list[cl.CommandQueue] = [self.new_queue()]
         own = opened.device.memory != HOST
         self.uploads = self.new_queue() if own else self.queues[0]
+        self.ahead = self.new_queue() if own else self.queues[0]
         self.downloads = self.new_queue() if own else self.queues[0]
         self.stager = Stager(self.context, self.new_queue()) if own else None
         # a queue's commands end in order, those of several do not: each queue has somebody who waits
@@ -81,6 +83,10 @@ class Driver:
     def need_queues(self, count: int) -> None:
         while len(self.queues) < count:
             self.queues.append(self.new_queue())
+
+    def of_uploads(self, queue: int) -> cl.CommandQueue:
+        """The queue of uploads of a number (UPLOAD_QUEUE, AHEAD_QUEUE)."""
+        return self.ahead if queue == AHEAD_QUEUE else self.uploads
 
     def submit(self, lane: int, job: Callable[[], None]) -> None:
         """Run a job on the thread that waits for one of the device's queues, after those submitted before."""
@@ -125,5 +131,5 @@ class Driver:
             worker.close()
         if self.stager is not None:
             self.stager.close()
-        for queue in {*self.queues, self.uploads, self.downloads}:
+        for queue in {*self.queues, self.uploads, self.ahead, self.downloads}:
             queue.finish()

@@ -319,7 +319,7 @@ def _place(command: Queued) -> _Place:
     if isinstance(command, Run | Copy):
         return command.device, command.queue
     if isinstance(command, Upload):
-        return command.device, UPLOAD_QUEUE
+        return command.device, UPLOAD_QUEUE  # one link, whatever queue: one transfer after another
     if isinstance(command, Download):
         return command.device, DOWNLOAD_QUEUE
     return HOST_DEVICE, 0
