@@ -4,7 +4,10 @@ equal_speedup: a compute-bound kernel divided by ``balance`` over two equal one-
 them (median over runs, each pair measured one after the other). pair_speedup: the same over a device and one that is
 slowed down four times, against the fast one. halo_only: whether all that moves between iterations of a stencil, on
 devices that share no memory, are the rows at the cut. decide_us: time of the engine beside enqueueing and waiting, per
-kernel, of a prepared graph of stencils in ranges.
+kernel, of a prepared graph of stencils in ranges. spill_ratio: an iterated stencil on data four times the memory that a
+device is limited to, from the host and back to it, against the same device without limit (medians of runs that
+alternate); spill_once_ratio: the same for a single sweep. spill_bytes_ratio: bytes moved by the former. ``--spill-on``
+names the device: a GPU, or a CPU, which is given memory of its own.
 """
 
 from __future__ import annotations
@@ -32,12 +35,13 @@ kernel void iterate(global float *x, int rounds) {
 }
 kernel void stencil(global const float *a, global float *b, int n) {
     int i = get_global_id(0), j = get_global_id(1);
-    if (i > 0 && j > 0 && i < n - 1 && j < n - 1)
+    if (i > 0 && j > 0 && i < n - 1 && j < get_global_size(1) - 1)
         b[j * n + i] = 0.25f * (a[j * n + i - 1] + a[j * n + i + 1] + a[(j - 1) * n + i] + a[(j + 1) * n + i]);
 }
 """
 ITEMS, ROUNDS = 1 << 16, 5_000
 SIDE, STEPS = 512, 50
+TALL, SWEEPS = (4096, 2048), 16
 
 
 def speedup(program: mc.Program, fast: str, pair: str, repeats: int) -> tuple[float, dict[str, float]]:
@@ -128,15 +132,69 @@ def stencils(program: mc.Program, repeats: int) -> tuple[bool, float]:
     return halo_only, statistics.median(deciding[2:])
 
 
+def spilled(program: mc.Program, device: str, repeats: int) -> tuple[float, float, float]:
+    """Times as long as without limit: of many sweeps and of one; and the bytes moved by many, times as many."""
+    rows, columns = TALL
+    start = np.random.default_rng(1).random(TALL, np.float32)
+    queues = []
+    os.environ["MANYCL_ZERO_COPY"] = "0"
+    try:
+        for limit in ("", str(2 * start.nbytes // 4)):
+            if limit:
+                os.environ["MANYCL_DEVICE_MEMORY"] = limit
+            queues.append(mc.Queue(device, policy="in_order"))
+    finally:
+        del os.environ["MANYCL_ZERO_COPY"], os.environ["MANYCL_DEVICE_MEMORY"]
+    pairs = [[q.array(start), q.array(start)] for q in queues]
+
+    def run(turn: int, sweeps: int) -> tuple[float, int]:
+        queue, pair = queues[turn], list(pairs[turn])
+        for array in pair:
+            array.set(start)
+        begin = time.perf_counter()
+        for _ in range(sweeps):
+            program.stencil(queue, (columns, rows), (64, 4), *pair, columns)
+            pair.reverse()
+        found = pair[0].get()
+        seconds = time.perf_counter() - begin
+        results[turn] = found.tobytes()
+        return seconds, sum(t.nbytes for t in queue.result.trace.transfers())
+
+    results = [b"", b""]
+    ratios, moved = [], (1, 1)
+    for sweeps in (SWEEPS, 1):
+        taken: list[list[float]] = [[], []]
+        for turn in (0, 1):
+            run(turn, sweeps)
+        for _ in range(repeats):
+            bytes_moved = []
+            for turn in (0, 1):
+                seconds, nbytes = run(turn, sweeps)
+                taken[turn].append(seconds)
+                bytes_moved.append(nbytes)
+            assert results[0] == results[1]
+        moved = moved if sweeps == 1 else (bytes_moved[0], bytes_moved[1])
+        ratios.append(statistics.median(taken[1]) / statistics.median(taken[0]))
+    for queue in queues:
+        queue.session.close()
+    return ratios[0], ratios[1], moved[1] / moved[0]
+
+
 def main() -> None:
-    args = common.parse(__doc__)
+    parser = common.parser(__doc__)
+    parser.add_argument("--spill-on", default="cpu/2#0", metavar="DEVICE", help="for spill_ratio (default cpu/2#0)")
+    args = parser.parse_args()
     program = mc.Program(SOURCE)
     equal, _ = speedup(program, "cpu/2#0", "cpu/2#0-1", args.repeats)
     pair, shares = speedup(program, "cpu/2#0", "cpu/2#0,cpu/2#1@4", args.repeats)
     halo_only, decide = stencils(program, args.repeats)
+    spill, spill_once, spill_bytes = spilled(program, args.spill_on, args.repeats)
     common.report(
         args,
         {
+            "spill_ratio": spill,
+            "spill_once_ratio": spill_once,
+            "spill_bytes_ratio": spill_bytes,
             "equal_speedup": equal,
             "pair_speedup": pair,
             "halo_only": halo_only,

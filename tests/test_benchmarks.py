@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 KEYS = {
     "dispatch": {"chain_us_per_kernel", "parallel_us_per_kernel", "prepared_extra_us_per_kernel"},
     "two_devices": {"speedup"},
-    "split": {"equal_speedup", "pair_speedup", "halo_only", "decide_us"},
+    "split": {"equal_speedup", "pair_speedup", "halo_only", "decide_us", "spill_ratio"},
     "load": {"import_s", "spec_1000_s"},
     "transfers": {"skipped"},
     "adaptive": {"within_oracle_percent", "iterations", "drift_imbalance_percent", "decide_us"},

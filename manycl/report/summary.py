@@ -11,6 +11,7 @@ from typing import Any
 from manycl.report.divided import DividedKernel, PlannedKernel, divided, divided_rows, planned, planned_rows
 from manycl.report.divided import spans as node_spans
 from manycl.report.intervals import quotient, union_length
+from manycl.report.memory import LimitedDevice, limited, limited_rows
 from manycl.report.path import longest_path
 from manycl.report.words import count, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
@@ -69,7 +70,7 @@ class PathSummary:
 class Summary:
     """Times in seconds. ``devices`` in the trace's order, idle ones too; ``links`` by bytes, most first. ``divided``:
     kernels that ran in ranges of work-groups; ``planned``: what the plan of a run had foreseen of each kernel, and of
-    the run."""
+    the run; ``memory``: devices that did not hold all that they needed."""
 
     application: str
     policy: str
@@ -85,6 +86,7 @@ class Summary:
     divided: tuple[DividedKernel, ...] = ()
     planned: tuple[PlannedKernel, ...] = ()
     planned_makespan: float | None = None
+    memory: tuple[LimitedDevice, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the keys are the fields' names."""
@@ -133,6 +135,7 @@ def summarise(trace: Trace) -> Summary:
         divided=divided(trace),
         planned=planned(trace),
         planned_makespan=trace.details.get("planned", {}).get("makespan"),
+        memory=limited(trace),
     )
 
 
@@ -177,6 +180,10 @@ def _lines(summary: Summary) -> Iterator[str]:
         if len(summary.links) > _MOST_LINKS:
             rest = sum(link.nbytes for link in summary.links[_MOST_LINKS:])
             yield f"... and {len(summary.links) - _MOST_LINKS} more links, {nbytes(rest)}"
+    if summary.memory:
+        yield ""
+        shown = limited_rows(summary.memory[:_MOST_DEVICES])
+        yield from table(("memory", "holds", "of", "again", "leave", "predicted"), shown)
     if summary.divided:
         yield ""
         head = ("divided", "launches", "merging", "", "")

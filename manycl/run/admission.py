@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from manycl.errors import RunError
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import HOST
+from manycl.run.coherence import HOST_BIT
 from manycl.run.eviction import TightState
 from manycl.run.state import RunState
 from manycl.run.steps import Lowered
@@ -47,8 +48,21 @@ def make_room(session: Session, lowered: Lowered, state: RunState) -> None:
         over = sum(n for key, n in held.items() if key not in wanted) + needed - device.global_memory
         for key, nbytes in sorted(held.items(), key=lambda item: -item[1]):
             if over > 0 and key not in wanted:
+                _evict_pieces(session, lowered, key, device.memory)
                 session.evict(key, device.memory)
                 over -= nbytes
+
+
+def _evict_pieces(session: Session, lowered: Lowered, key: int, memory: int) -> None:
+    """A buffer makes way whose pieces the directory keeps track of now: other devices use it in this run."""
+    valid = session.directory.valid
+    for piece, rows in lowered.cut.get(key, {}).items():
+        mask = valid.get(piece, 0)
+        if mask == 1 << memory:
+            session.backend.fetch(key, memory, rows)
+            mask |= HOST_BIT
+        if mask:
+            valid[piece] = mask & ~(1 << memory)
 
 
 def _used(lowered: Lowered, device: int) -> set[int]:

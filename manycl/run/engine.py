@@ -85,6 +85,15 @@ class Result:
         seconds = [[a.node, a.end - a.start] for a in self.plan.assignments if a.device != ON_HOST]
         return {"planned": {"makespan": self.plan.makespan, "seconds": seconds}}
 
+    def _limited(self) -> dict[str, Any]:
+        """What was predicted to move because devices did not hold all of the run."""
+        room = self.lowered.room if self.lowered is not None else None
+        if room is None or not room.spills:
+            return {}
+        names = [d.name for d in self.machine.devices]
+        said = ("limit", "needed", "again", "leave", "seconds")
+        return {"memory": [{"name": names[s.device], **dict(zip(said, s[1:], strict=True))} for s in room.spills]}
+
     @cached_property
     def trace(self) -> Trace:
         """Built when first asked for."""
@@ -97,7 +106,12 @@ class Result:
             kind=self.kind,
             application=self.graph.name,
             edges=self.graph.edges,
-            details={"models": {d.name: d.model for d in self.machine.devices}, **self._planned(), **self.details},
+            details={
+                "models": {d.name: d.model for d in self.machine.devices},
+                **self._planned(),
+                **self._limited(),
+                **self.details,
+            },
         )
 
 

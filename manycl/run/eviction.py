@@ -389,7 +389,7 @@ class TightState(RunState):
     def _send_away(self, device: int, store: int, commands: list[Command]) -> None:
         """Bring to the host what only this store holds, and others that leave."""
         place = self._at(device, store)
-        for key in self._pieces[store]:
+        for key in self._pieces.get(store, ()):
             mask = self.directory.valid.get(key, 0)
             if not mask >> place & 1 or mask & HOST_BIT or (key in self._mine and self._unused(key)):
                 continue
@@ -407,7 +407,7 @@ class TightState(RunState):
     def _evict(self, device: int, store: int, commands: list[Command]) -> None:
         place = self._at(device, store)
         valid = self.directory.valid
-        for key in self._pieces[store]:
+        for key in self._pieces.get(store, ()):
             mask = valid.get(key, 0)
             if mask >> place & 1:
                 if mask == 1 << place:

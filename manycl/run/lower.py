@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from manycl.errors import PolicyError
+from manycl.errors import PolicyError, RunError
 from manycl.graph import pieces
 from manycl.graph.graph import Buffer, Graph, HostTask, Launch, Node
 from manycl.graph.pieces import Bytes
@@ -51,7 +51,15 @@ def lower(
         lowered = Lowered(problem.graph, plan)
     else:
         lowered = _Lowering(problem, plan, directory, limits or {}).result()
-    return lowered if limits is None else with_room(problem, lowered, limits)
+    if limits is None:
+        return lowered
+    try:
+        return with_room(problem, lowered, limits)
+    except RunError:
+        if lowered.room is None or not lowered.room.windows:
+            raise
+    # as small as they can be, windows may fit
+    return with_room(problem, _Lowering(problem, plan, directory, limits, shared=False).result(), limits)
 
 
 def _is_split(problem: Problem, plan: Plan) -> bool:
@@ -86,7 +94,15 @@ class _Draft:
 
 
 class _Lowering:
-    def __init__(self, problem: Problem, plan: Plan | None, directory: Directory, limits: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan | None,
+        directory: Directory,
+        limits: Mapping[int, int],
+        shared: bool = True,
+    ) -> None:
+        self.shared = shared
         self.limits = limits
         self.problem = problem
         self.graph = problem.graph
@@ -94,6 +110,7 @@ class _Lowering:
         self.directory = directory
         self.sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
         self.temporaries: list[Buffer] = []
+        self._launches: dict[object, tuple[Divided, Launch]] = {}  # of ranges on windows
         self.drafts: list[list[_Draft]] = []  # by node
         self.defined = {key: self._defined(key) for key in self.sizes}
         self.complete = {key for key in self.sizes if key in directory.valid}
@@ -116,7 +133,7 @@ class _Lowering:
             if not 0 <= a.node < len(of):
                 raise PolicyError(f"the plan is not valid: {a}")
             of[a.node].append(a)
-        self.windows = Windows(self._intervals(of), self.directory.new_key)
+        self.windows = Windows(self._intervals(of), self.directory.new_key, self.shared)
         for node, task in enumerate(self.graph.nodes):
             if any(a.dimension != WHOLE for a in of[node]):
                 drafts = sorted(self._divided(node, task, of[node]), key=lambda draft: draft.round)
@@ -206,8 +223,7 @@ class _Lowering:
                 may = intervals(divided, a.first, a.groups)
                 windows = {k: self.windows.of(a.device, k, *x) for k, x in may.items() if k not in merged}
             if windows:
-                begins = {k: (w.key, w.low) for k, w in windows.items()}
-                launch = divided.windows(a.first, a.groups, other, begins)
+                launch = self._on_windows(divided, a, other, windows)
             else:
                 launch = divided.range(a.first, a.groups, other)
             drafts.append(
@@ -226,6 +242,15 @@ class _Lowering:
         for draft, turn in zip(drafts, turns, strict=True):
             draft.round = turn
         return drafts
+
+    def _on_windows(
+        self, divided: Divided, a: Assignment, other: Mapping[int, int], windows: Mapping[int, Window]
+    ) -> Launch:
+        begins = {k: (w.key, w.low) for k, w in windows.items()}
+        known = id(divided), a.first, a.groups, tuple(begins.items()), tuple(other.items())
+        if known not in self._launches:
+            self._launches[known] = divided, divided.windows(a.first, a.groups, other, begins)
+        return self._launches[known][1]
 
     def _turns(self, ranges: Sequence[Assignment], drafts: Sequence[_Draft]) -> list[int]:
         """The rounds of ranges: those of a device that work on windows, and of which one may write what another one

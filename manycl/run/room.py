@@ -8,6 +8,7 @@ from dataclasses import replace
 from manycl.graph.graph import Buffer, Launch
 from manycl.machine import HOST, Machine
 from manycl.plan.problem import Problem
+from manycl.run.locality import ordered
 from manycl.run.steps import Lowered
 from manycl.run.windows import Room, stores, too_large
 
@@ -21,9 +22,11 @@ def with_room(problem: Problem, lowered: Lowered, limits: Mapping[int, int]) -> 
         return lowered
     room = lowered.room or Room({}, {}, (), {b.key: b.nbytes for b in _buffers(problem, lowered)})
     room = replace(room, limits=limits)
-    if lowered.plan is not None:
-        _check(lowered, room, problem.machine)
-    return replace(lowered, room=room)
+    if lowered.plan is None:
+        return replace(lowered, room=room)
+    _check(lowered, room, problem.machine)
+    plan, room = ordered(problem, lowered, room)
+    return replace(lowered, plan=plan, room=room)
 
 
 def _buffers(problem: Problem, lowered: Lowered) -> Iterator[Buffer]:

@@ -39,7 +39,7 @@ from manycl.run.engine import Result, execute
 from manycl.run.lower import lower
 from manycl.run.state import RunState
 from manycl.run.steps import Lowered, State, state_of
-from manycl.run.windows import limited
+from manycl.run.windows import limited, same_graph, same_plan
 
 KEPT_LOWERED = 8  # plans with ranges whose steps are kept for when they run again
 UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
@@ -302,6 +302,8 @@ class Session:
         for graph, known, lowered in self._lowered:
             if graph is problem.graph and known is plan and lowered.state == state:
                 return lowered
+            if limits and lowered.state == state and same_graph(graph, problem.graph) and same_plan(known, plan):
+                return lowered  # cutting is not free: the steps of a graph like this one do
         if len(self._lowered) >= KEPT_LOWERED:
             _, _, old = self._lowered.popleft()
             self._garbage.extend(b.key for b in old.temporaries)

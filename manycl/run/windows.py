@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError, RunError
 from manycl.graph import pieces
-from manycl.graph.graph import BufferArg, Launch
+from manycl.graph.graph import BufferArg, Graph, Launch, Node
 from manycl.graph.pieces import Bytes
 from manycl.machine import HOST, Device
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
@@ -24,7 +24,9 @@ from manycl.run.divide import Divided, divide
 
 ALIGNED = 4096  # bytes; windows begin at multiples, so pointers are aligned as those of whole buffers are
 SMALL = 1 << 16  # bytes; smaller buffers are kept whole
-AT_ONCE = 3  # ranges that a device's memory is to hold
+AT_ONCE, MOST_AT_ONCE = 3, 8
+"""Ranges that a device's memory is to hold; more where several launches use the same data."""
+WORTH = 1 << 20  # bytes of what a range works on; fewer are not worth being run apart for that
 _NEARLY_ALL = 0.9  # of a buffer; no window is worth that
 _ALIKE = 0.75  # windows that have so much in common are made one, so that the contents of one need no copy in the other
 _STEPS = 16  # sizes of windows between two powers of two: those of few sizes can take one another's place
@@ -40,16 +42,30 @@ class Window(NamedTuple):
     device: int
 
 
+class Spill(NamedTuple):
+    """What a device (index) is predicted to move because its ``limit`` is less than the ``needed`` bytes of buffers:
+    bytes that come again, and that leave to make room or when the run ends; seconds of both."""
+
+    device: int
+    limit: int
+    needed: int
+    up: int
+    down: int
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Room:
     """What a run that does not fit has to do with. ``limits``: bytes that the stores (windows and whole buffers) of a
     device may have, for the devices that do not hold all of the run. ``windows`` by key. ``using[step]``: the windows
-    that a step works on instead of buffers, by buffer. ``sizes``: bytes of all stores by key."""
+    that a step works on instead of buffers, by buffer. ``sizes``: bytes of all stores by key. ``spills``: what that is
+    predicted to cost (nothing, where it is decided while the run goes on)."""
 
     limits: Mapping[int, int]
     windows: Mapping[int, Window]
     using: Sequence[Mapping[int, int]]
     sizes: Mapping[int, int]
+    spills: tuple[Spill, ...] = ()
 
 
 def limited(problem: Problem, plan: Plan | None) -> dict[int, int]:
@@ -73,7 +89,7 @@ def limited(problem: Problem, plan: Plan | None) -> dict[int, int]:
 def fitted(problem: Problem, plan: Plan, limits: Mapping[int, int]) -> Plan:
     """The plan, in whose place launches run in ranges on the devices that do not hold all that they need there. Raises
     RunError for a launch that does not fit even so."""
-    cutter = _Cutter(problem, limits)
+    cutter = _Cutter(problem, plan, limits)
     wanted = {i: cutter.look(a) for i, a in enumerate(plan.assignments) if a.device in limits and a.dimension != MERGE}
     # one number for all of a device: launches that hand data to one another are then cut at the same places
     most = {d: max((n for i, (_, n) in wanted.items() if plan.assignments[i].device == d), default=1) for d in limits}
@@ -91,12 +107,25 @@ def fitted(problem: Problem, plan: Plan, limits: Mapping[int, int]) -> Plan:
     )
 
 
+def _at_once(problem: Problem, plan: Plan, device: int, limit: int) -> int:
+    """How many ranges a device's memory is to hold: so many more than two as launches use the same data, as these may
+    then run one after another while the data are there (:mod:`manycl.run.locality`)."""
+    count: dict[int, int] = {}
+    for node in {a.node for a in plan.assignments if a.device == device}:
+        task = problem.graph.nodes[node]
+        for key in stores(task) if isinstance(task, Launch) else ():
+            count[key] = count.get(key, 0) + 1
+    wanted = min(max(count.values(), default=1) + 2, MOST_AT_ONCE, limit // WORTH)
+    return max(wanted, AT_ONCE)
+
+
 class _Cutter:
-    def __init__(self, problem: Problem, limits: Mapping[int, int]) -> None:
+    def __init__(self, problem: Problem, plan: Plan, limits: Mapping[int, int]) -> None:
         self._problem = problem
         self._limits = limits
         self._sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
         self._known: dict[tuple[object, ...], tuple[int, int]] = {}
+        self._at_once = {d: _at_once(problem, plan, d, limit) for d, limit in limits.items()}
 
     def look(self, a: Assignment) -> tuple[int, int]:
         """Along which dimension an assignment is to be cut, and into how many ranges; (WHOLE, 0): it stays whole."""
@@ -109,13 +138,14 @@ class _Cutter:
         return self._known[key]
 
     def _look(self, a: Assignment, task: Launch) -> tuple[int, int]:
-        device = self._problem.machine.devices[a.device]
+        device, limit = self._problem.machine.devices[a.device], self._limits[a.device]
         sizes = [self._sizes[key] for key in stores(task)]
-        whole, share = sum(sizes), self._limits[a.device] // AT_ONCE
-        fits = whole <= self._limits[a.device] and max(sizes, default=0) <= device.max_allocation
-        if fits and whole <= share and a.dimension == WHOLE:
+        whole, at_once = sum(sizes), self._at_once[a.device]
+        fits = whole <= limit and max(sizes, default=0) <= device.max_allocation
+        if fits and whole <= limit // at_once and a.dimension == WHOLE:
             return WHOLE, 0
-        best, reason = (WHOLE, 0, 0), ""
+        found: list[tuple[_Ranges, int]] = []
+        reason = ""
         for dimension in range(len(task.global_size)) if a.dimension == WHOLE else (a.dimension,):
             try:
                 divided = divide(task, dimension, self._sizes)
@@ -123,20 +153,18 @@ class _Cutter:
                 reason = reason or error.message
                 continue
             first, count = (0, divided.groups) if a.dimension == WHOLE else (a.first, a.groups)
-            number, needed = _ranges(divided, first, count, share, device)
-            if needed <= self._limits[a.device] and (
-                not best[1] or (needed > share, number) < (best[2] > share, best[1])
-            ):
-                best = dimension, number, needed
-            elif needed > self._limits[a.device]:
+            ranges = _ranges(divided, first, count, limit, at_once, device)
+            if ranges.at_once:
+                found.append((ranges, dimension))
+            else:
                 why = divided.windowed.reason or "its ranges do not touch less"
-                reason = f"{task.name} in ranges along dimension {dimension} needs {needed:,} bytes at least: {why}"
-        dimension, number, needed = best
-        if fits and a.dimension == WHOLE and (not number or (needed > share and needed > 0.5 * whole)):
+                reason = f"{task.name} in ranges along dimension {dimension} needs {ranges.nbytes:,} bytes: {why}"
+        best = min(found, key=lambda f: (-f[0].at_once, f[0].number), default=None)
+        if fits and a.dimension == WHOLE and (best is None or best[0].nbytes > 0.5 * whole):
             return WHOLE, 0
-        if not number:
+        if best is None:
             raise too_large(task.name, a.node, whole, device, reason)
-        return dimension, number
+        return best[1], best[0].number
 
     def cut(self, a: Assignment, dimension: int, number: int) -> list[Assignment]:
         task = self._problem.graph.nodes[a.node]
@@ -173,28 +201,44 @@ def too_large(name: str, node: int, nbytes: int, device: Device, reason: str = "
     )
 
 
-def _ranges(divided: Divided, first: int, count: int, share: int, device: Device) -> tuple[int, int]:
-    """Into how many ranges to cut groups so that each needs ``share`` bytes at most, and how many it then needs; as
-    many as there are groups where that is never so."""
-    number, needed = 1, _needed(divided, first, count, device)
-    while needed > share and number < count:
-        # what every range needs of all of a buffer does not get less by more ranges
-        number = min(count, max(number + 1, min(2 * number, -(-number * needed // share))))
-        needed = max(_needed(divided, f, n, device) for f, n in _samples(first, count, number))
-    return number, needed
+class _Ranges(NamedTuple):
+    """A launch cut into ``number`` ranges: the most bytes that one of them needs, and of how many the windows fit into
+    the memory at once, beside what all of them need whole (0: not even of one)."""
+
+    number: int
+    nbytes: int
+    at_once: int
+
+
+def _ranges(divided: Divided, first: int, count: int, limit: int, at_once: int, device: Device) -> _Ranges:
+    """As few ranges of groups as have room ``at_once`` at a time, or less if that is never so."""
+    for together in dict.fromkeys((at_once, AT_ONCE, 2, 1)):
+        number = 1
+        whole, windows = _needed(divided, first, count, device)
+        while number < count and whole + together * windows > limit:
+            share = max((limit - whole) // together, 1)
+            number = min(count, max(number + 1, min(2 * number, -(-number * windows // share))))
+            # what every range needs whole does not get less by more ranges
+            whole, windows = max((_needed(divided, f, n, device) for f, n in _samples(first, count, number)), key=sum)
+        if whole + together * windows <= limit:
+            return _Ranges(number, whole + windows, together)
+    return _Ranges(number, whole + windows, 0)
 
 
 def _samples(first: int, count: int, number: int) -> Iterable[tuple[int, int]]:
-    """The first, the middle and the last of ``number`` ranges."""
-    ends = [first + count * i // number for i in range(number + 1)]
-    return {(ends[i], ends[i + 1] - ends[i]) for i in {0, number // 2, number - 1}}
+    """The first, the middle and the last of ``number`` ranges, as large as the largest."""
+    most = -(-count // number)
+    return {(first + min(count * i // number, count - most), most) for i in (0, number // 2, number - 1)}
 
 
-def _needed(divided: Divided, first: int, count: int, device: Device) -> int:
-    """Bytes of what a range needs on a device; more than there can be where one of them is too large for it."""
+def _needed(divided: Divided, first: int, count: int, device: Device) -> tuple[int, int]:
+    """Bytes that a range needs on a device: of whole buffers, and of windows; more than there can be where one of them
+    is too large for it."""
     windows = intervals(divided, first, count)
-    sizes = [_size(*windows[k]) if k in windows else n for k, n in divided.sizes.items()]
-    return sum(sizes) if max(sizes, default=0) <= device.max_allocation else sum(sizes) + device.global_memory
+    parts = [_size(*interval) for interval in windows.values()]
+    rest = [n for key, n in divided.sizes.items() if key not in windows]
+    beyond = device.global_memory if max((*parts, *rest), default=0) > device.max_allocation else 0
+    return sum(rest) + beyond, sum(parts)
 
 
 def _size(low: int, high: int) -> int:
@@ -217,17 +261,20 @@ def intervals(divided: Divided, first: int, count: int) -> dict[int, tuple[int, 
 class Windows:
     """The windows of a plan's ranges. ``of(device, key, low, high)``: the one that holds an interval of a buffer."""
 
-    def __init__(self, wanted: Iterable[tuple[int, int, int, int]], new_key: Callable[[], int]) -> None:
-        """``wanted``: (device, buffer, low, high)."""
+    def __init__(
+        self, wanted: Iterable[tuple[int, int, int, int]], new_key: Callable[[], int], shared: bool = True
+    ) -> None:
+        """``wanted``: (device, buffer, low, high). ``shared``: intervals of which nearly all is common get one window,
+        and those of a buffer one size."""
         by_buffer: dict[tuple[int, int], set[tuple[int, int]]] = {}
         for device, key, low, high in wanted:
             by_buffer.setdefault((device, key), set()).add((low, high))
         self._found: dict[tuple[int, int, int, int], Window] = {}
         for (device, key), given in by_buffer.items():
-            groups = _alike(sorted(given))
-            nbytes = max(_size(min(g)[0], max(h for _, h in g)) for g in groups)
-            for group in groups:
-                window = Window(new_key(), key, min(group)[0], nbytes, device)
+            groups = _alike(sorted(given)) if shared else [[interval] for interval in sorted(given)]
+            sizes = [_size(min(g)[0], max(h for _, h in g)) for g in groups]
+            for group, size in zip(groups, sizes, strict=True):
+                window = Window(new_key(), key, min(group)[0], max(sizes) if shared else size, device)
                 self._found.update(((device, key, low, high), window) for low, high in group)
 
     def of(self, device: int, key: int, low: int, high: int) -> Window:
@@ -264,3 +311,31 @@ def _length(given: Bytes) -> int:
 def _common(a: Bytes, b: Bytes) -> int:
     """How many bytes two sets have in common."""
     return _length(a) + _length(b) - _length(pieces.union([a, b]))
+
+
+def same_graph(one: Graph, other: Graph) -> bool:
+    """Whether the steps of one graph are those of another: the same launches of the same buffers."""
+    return one is other or (
+        len(one) == len(other)
+        and one.predecessors == other.predecessors
+        and one.components == other.components
+        and one.buffers == other.buffers
+        and all(_same(a, b) for a, b in zip(one.nodes, other.nodes, strict=True))
+    )
+
+
+def _same(one: Node, other: Node) -> bool:
+    return one is other or (
+        isinstance(one, Launch)
+        and isinstance(other, Launch)
+        and all(getattr(one, name) == getattr(other, name) for name in Launch.__slots__)
+    )
+
+
+def same_plan(one: Plan | None, other: Plan | None) -> bool:
+    """Whether two plans are the same but for their times."""
+    if one is None or other is None:
+        return one is other
+    return len(one.assignments) == len(other.assignments) and all(
+        a[:3] == b[:3] and a[5:] == b[5:] for a, b in zip(one.assignments, other.assignments, strict=True)
+    )

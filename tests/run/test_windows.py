@@ -15,7 +15,7 @@ from test_divided_plans import APPLICATIONS, PROGRAM, atomics, on_one_device, ra
 
 import manycl as mc
 from manycl.errors import RunError
-from manycl.plan.plan import Plan
+from manycl.plan.plan import Assignment, Plan
 from manycl.run.backends.memory import Memory
 from manycl.run.engine import Result, RunFailure
 
@@ -210,4 +210,32 @@ def test_a_prepared_graph_that_does_not_fit_runs_again_and_again(queue: mc.Queue
         start = np.where(start & 1, start * 5, start)
         assert (x.get() == start).all()
     assert not any(queue.session.memory.allocated(0)), "windows are left"
+    limit(queue, EVERYTHING)
+
+
+def test_what_makes_way_may_be_used_elsewhere_in_the_run(queue: mc.Queue) -> None:
+    """A device holds y and z and is to run a kernel on x; a range of another kernel changes y on another device."""
+    count = 2048
+    limit(queue, EVERYTHING)
+    x, y, z = (queue.array(np.full(count, i, np.int32)) for i in range(3))
+    for array in (y, z):
+        CHANGE.change(queue, (count,), (64,), array)
+        graph = queue.take()
+        queue.session.run(graph, on_one_device(graph, queue.devices))
+    CHANGE.change(queue, (count,), (64,), x)
+    CHANGE.change(queue, (count,), (64,), y)
+    graph = queue.take()
+    session = queue.session
+    devices = tuple(replace(d, global_memory=20000, max_allocation=20000) for d in session.machine.devices)
+    session.machine = session.backend.machine = session.memory._machine = replace(session.machine, devices=devices)
+    ranges = [Assignment(1, 1, 0, 0.0, 0.0, 0, 0, 16), Assignment(1, 2, 0, 0.0, 0.0, 0, 16, 16)]
+    session.run(graph, Plan((Assignment(0, 0, 0, 0.0, 0.0), *ranges), "by hand", queue.devices, 0.0))
+
+    def changed(data: Any) -> Any:
+        return (data * 2 + np.arange(count, dtype=np.int32) // 64 + count) % 1000
+
+    start = [np.full(count, i, np.int32) for i in range(3)]
+    assert (x.get() == changed(start[0])).all()
+    assert (y.get() == changed(changed(start[1]))).all()
+    assert (z.get() == changed(start[2])).all()
     limit(queue, EVERYTHING)

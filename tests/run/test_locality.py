@@ -1,0 +1,81 @@
+"""The order of ranges where memory is limited: every step once, after what it needs, and with less to move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_divided_chaos import NBYTES, graphs, launch, plans
+from test_state import Unit, machines
+from test_windows_chaos import with_room
+
+from manycl.errors import RunError
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Graph
+from manycl.machine import HOST, Device, Machine
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.coherence import Directory
+from manycl.run.locality import _Run
+from manycl.run.lower import lower
+from manycl.run.windows import limited
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_windows() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("manycl.run.windows.ALIGNED", 4)
+        patch.setattr("manycl.run.windows.SMALL", 8)
+        patch.setattr("manycl.run.windows.WORTH", 4)
+        yield
+
+
+@settings(max_examples=80)
+@given(st.data(), graphs(), machines())
+def test_every_step_comes_once_after_what_it_needs(data: Any, graph: Graph, where: Machine) -> None:
+    where = with_room(where, data.draw(st.integers(NBYTES // 2, 3 * NBYTES)))
+    plan = data.draw(plans(graph, where))
+    problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
+    try:
+        lowered = lower(problem, plan, Directory(), limited(problem, plan))
+    except RunError:
+        return
+    assert lowered.plan is not None
+    order = [a.node for a in lowered.plan.assignments]
+    assert sorted(order) == list(range(len(lowered.graph)))
+    place = {node: i for i, node in enumerate(order)}
+    for node, before in enumerate(lowered.graph.predecessors):
+        assert all(place[p] < place[node] for p in before)
+
+
+def test_sweeps_of_a_stencil_share_what_is_brought() -> None:
+    """Eight sweeps on four times the memory: in program order all data cross the link in every one of them."""
+    sweeps, nbytes = 8, NBYTES
+    builder = GraphBuilder()
+    a, b = builder.buffer(nbytes, "a"), builder.buffer(nbytes, "b")
+    for turn in range(sweeps):
+        builder.add(launch("map", [a, b] if turn % 2 == 0 else [b, a]))
+    graph = builder.build()
+    where = with_room(Machine((Device("d", "gpu", memory=1),)), 2 * nbytes // 4)
+    plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(sweeps)), "one", ("d",), 0.0)
+    problem = Problem(graph, where, Unit(), (1,))
+    directory = Directory()
+    for key in graph.buffers:
+        directory.define(key, HOST)
+    lowered = lower(problem, plan, directory, limited(problem, plan))
+    assert lowered.room is not None
+    assert lowered.plan is not None
+    (spill,) = lowered.room.spills
+    assert spill.needed == 2 * nbytes
+    in_order = replace(lowered.plan, assignments=tuple(sorted(lowered.plan.assignments, key=lambda a: a.node)))
+    first_to_last = _Run(lowered.graph, in_order, lowered.room)
+    for step in in_order.assignments:
+        first_to_last.done[step.node] = 1
+        first_to_last._perform(0, step.node)
+    state = first_to_last.devices[0]
+    assert spill.up + spill.down < (state.up - state.first + state.down + first_to_last.left(state)) / 2
+    assert spill.seconds > 0
