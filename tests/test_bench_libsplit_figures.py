@@ -26,20 +26,20 @@ def figures() -> dict[str, Any]:
 
 def test_adapted_splits_are_the_oracles_after_a_few_repetitions(figures: dict[str, Any]) -> None:
     for row in figures["overall"]["conan"]:
-        for method in ("edges", "fixed_point", "broyden"):
+        for method in ("profile", "fixed_point", "broyden"):
             assert row[f"{method}_behind_percent"] <= 3.0, (row["application"], method)
-        assert row["edges_iterations"] <= 4
-        assert row["uniform_speedup"] < row["edges_speedup"] <= row["oracle_speedup"]
+        assert row["profile_iterations"] <= 4
+        assert row["uniform_speedup"] < row["profile_speedup"] <= row["oracle_speedup"]
         assert row["bound_speedup"] > 1.3  # of three GPUs and the processor
     (ep,) = figures["per_iteration"]
-    assert ep["edges"][0] < 1.0 < ep["edges"][3]  # it began evenly divided, too much for the processor
-    assert ep["edges"][-1] >= 0.97 * ep["oracle"][-1]
+    assert ep["profile"][0] < 1.0 < ep["profile"][3]  # it began evenly divided, too much for the processor
+    assert ep["profile"][-1] >= 0.97 * ep["oracle"][-1]
 
 
 def test_the_drifting_load_is_followed(figures: dict[str, Any]) -> None:
     drift = figures["drifting"]
     assert min(drift["uniform_imbalance_percent"]) > 100.0
-    assert max(drift["edges_imbalance_percent"][6:]) < 60.0
+    assert max(drift["profile_imbalance_percent"][6:]) < 60.0
 
 
 def test_figures_by_hand() -> None:

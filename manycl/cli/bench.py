@@ -139,8 +139,8 @@ def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experime
 
 
 _DIVIDED = [
-    *("machine", "application", "alone_ms", "uniform_speedup", "edges_speedup", "adaptive_speedup"),
-    *("oracle_speedup", "within_oracle_percent", "edges_behind_percent", "iterations", "edges_iterations"),
+    *("machine", "application", "alone_ms", "uniform_speedup", "profile_speedup", "adaptive_speedup"),
+    *("oracle_speedup", "within_oracle_percent", "profile_behind_percent", "iterations", "profile_iterations"),
 ]
 
 

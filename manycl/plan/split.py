@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from manycl.errors import PolicyError
 
@@ -30,6 +31,15 @@ class Slice:
         high = self.offset + self.stride * (first + count - 1) + (self.width or self.stride)
         low = min(max(low, 0), nbytes - 1)
         return low, max(low + 1, min(high, nbytes))
+
+
+class Along(NamedTuple):
+    """The counted operations of a launch in equal parts of its work-groups. ``exact``: counted for certain; ``loops``:
+    those of all loops are, and only branches are assumed."""
+
+    work: tuple[float, ...]
+    exact: bool
+    loops: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ such. What a run really moves follows the regions themselves (``run/lower.py``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from manycl.analysis import service
@@ -15,7 +16,7 @@ from manycl.graph import pieces
 from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import Along, Slice, Split
 
 if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.launched import LaunchFacts
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # they import islpy
 
 _NEARLY_ALL = 0.9  # of a buffer that one group touches: no slice is worth the name
 _KEPT = 4096  # launches
+_WEIGHTS = {"special": 8.0}  # what an operation of a kind costs beside an addition
 
 _known: dict[object, Split | str] = {}
 
@@ -54,6 +56,13 @@ class Splits(Mapping[int, Split]):
         """Why the node cannot be split; empty if it can."""
         found = self._look(node)
         return found if isinstance(found, str) else ""
+
+    def work(self, node: int, parts: int) -> Along | None:
+        """The counted work in equal parts of the groups of a node that may be split; None where nothing is counted."""
+        task, split = self._graph.nodes[node], self[node]
+        assert isinstance(task, Launch)
+        keys = {a.key for a in task.args if isinstance(a, BufferArg)}
+        return work_along(task, {k: self._graph.buffers[k].nbytes for k in keys}, split, parts)
 
     def __getitem__(self, node: int) -> Split:
         found = self._look(node) if 0 <= node < len(self._graph) else ""
@@ -87,6 +96,25 @@ def split_of(launch: Launch, sizes: Mapping[int, int]) -> Split | str:
         return _known[key]
     except (LaunchError, SourceError) as error:
         return error.message
+
+
+def work_along(launch: Launch, sizes: Mapping[int, int], split: Split, parts: int) -> Along | None:
+    """The counted operations in ``parts`` equal parts of a launch's work-groups, a group on average. ``sizes``: bytes of its buffers by key."""
+    launch = with_work_groups(launch)
+    try:
+        facts = service.launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
+        ends = [split.groups * i // parts for i in range(parts + 1)]
+        found = [facts.work(split.dimension, a, b - a) for a, b in pairwise(ends)]
+    except (LaunchError, SourceError):
+        return None
+    # by group, since parts have not all the same number of groups
+    work = [
+        sum(n * _WEIGHTS.get(kind, 1.0) for kind, n in w.operations.items()) / (b - a)
+        for w, (a, b) in zip(found, pairwise(ends), strict=True)
+    ]
+    if not any(work):
+        return None
+    return Along(tuple(work), all(w.exact for w in found), not any("loop" in w.reason for w in found))
 
 
 def _best(launch: Launch, facts: LaunchFacts, sizes: Mapping[int, int]) -> Split | str:

@@ -166,7 +166,7 @@ def test_options() -> None:
     assert ranges(uniform, 0) == [(0, 0, 80), (1, 80, 80), (2, 160, 80)]
     for wrong, words in (
         ({"speed": "1"}, "no option 'speed'"),
-        ({"method": "guess"}, "expected one of edges"),
+        ({"method": "guess"}, "expected one of profile"),
         ({"first": "last"}, "expected estimates or uniform"),
         ({"least": "0"}, "from 1 on"),
         ({"band": "wide"}, "from 0 to 1"),

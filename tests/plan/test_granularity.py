@@ -93,7 +93,7 @@ def cases(draw: st.DrawFn, kind: str) -> Case:
     return Case(speeds, groups, lambda d, a, b: (work(b / groups) - work(a / groups)) / speeds[d])
 
 
-@pytest.mark.parametrize("method", ["edges", "broyden"])
+@pytest.mark.parametrize("method", ["profile", "broyden"])
 @pytest.mark.parametrize("kind", ["affine", "power", "skewed"])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
@@ -102,7 +102,7 @@ def test_the_fourth_execution_is_within_a_few_per_cent_of_the_oracle(
 ) -> None:
     case = data.draw(cases(kind))
     seen, seconds = repeated(case.start(method), case.time, 30)
-    near = 1.03 if method == "edges" else 1.06
+    near = 1.03 if method == "profile" else 1.06
     assert min(seconds[3], seconds[4]) <= near * case.best + 1e-9  # small gains are confirmed first
     assert max(seconds[4:]) <= (near + 0.01) * case.best
     assert len({g.shares for g in seen[15:]}) == 1  # it has come to rest
@@ -141,7 +141,7 @@ def test_shares_are_always_all_groups(method: str, seed: int, devices: int, grou
         g = adapted(g, [chance.uniform(0.0001, 2.0) * n for n in g.shares])
 
 
-@pytest.mark.parametrize("method", ["edges", "broyden"])
+@pytest.mark.parametrize("method", ["profile", "broyden"])
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_noise_does_not_make_it_swing(method: str, seed: int) -> None:
@@ -160,7 +160,7 @@ def test_noise_does_not_make_it_swing(method: str, seed: int) -> None:
             last = [float(s) for s in steps]
         g = after
     assert statistics.mean(slowest) <= 1.05
-    assert turns <= (0 if method == "edges" else 3)
+    assert turns <= (0 if method == "profile" else 3)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -174,16 +174,20 @@ def test_one_outlier_changes_nothing(method: str) -> None:
     again = adapted(spoilt, [20 * times[0], times[1]])  # now the other one
     assert again.shares == g.shares
     assert adapted(again, times).shares == g.shares
-    # but what stays is believed
-    slow = adapted(adapted(g, [times[0], 20 * times[1]]), [times[0], 20 * times[1]])
-    assert slow.shares[1] < g.shares[1]
+    # but what stays is believed, and forgotten when it is over
+    slow = [times[0], 20 * times[1]]
+    changed = adapted(adapted(adapted(g, slow), slow), slow)
+    assert changed.shares[1] < 0.2 * g.shares[1]
+    for _ in range(6):
+        changed = adapted(changed, measured(changed, case.time))
+    assert max(measured(changed, case.time)) <= 1.03 * case.best
 
 
-@pytest.mark.parametrize("method", ["edges", "fixed_point"])
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("devices", [2, 3, 4])
 def test_a_drifting_load_is_followed(method: str, devices: int) -> None:
     """A cluster wanders through the groups, as in Libsplit's Figure 5: from the third execution on the slowest device
-    is within 10 % of the mean (of F itself, which knows nothing of where groups cost more: 20 %)."""
+    is within 10 % of the mean (with Broyden's method, whose Jacobian is an old one: 25 %)."""
     speeds = [4.0, 3.0, 2.5, 1.0][:devices]
     groups = 4096
     g = start(groups, [0.0] * devices, [1.0 / s for s in speeds], method=method)
@@ -200,7 +204,7 @@ def test_a_drifting_load_is_followed(method: str, devices: int) -> None:
         times = measured(g, time)
         imbalance.append(max(times) / statistics.mean(times))
         g = adapted(g, times)
-    assert max(imbalance[2:]) <= (1.10 if method == "edges" else 1.20)
+    assert max(imbalance[2:]) <= (1.25 if method == "broyden" else 1.10)
     assert imbalance[0] > 1.05  # it was no even load to begin with
 
 

@@ -144,7 +144,7 @@ def run(settings: Settings, say: Say) -> dict[str, Any]:
         for application in settings.names or APPLICATIONS:
             row = overall(application, machine, settings)
             say(
-                f"{name}: {application}: uniform {row['uniform_speedup']:.2f}x, adaptive {row['edges_speedup']:.2f}x, "
+                f"{name}: {application}: uniform {row['uniform_speedup']:.2f}x, adaptive {row['profile_speedup']:.2f}x, "
                 f"oracle {row['oracle_speedup']:.2f}x"
             )
             rows[name].append(row)

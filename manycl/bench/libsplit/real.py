@@ -18,6 +18,7 @@ from manycl.bench.libsplit.registry import APPLICATIONS
 from manycl.front.queue import Queue
 from manycl.graph.graph import Graph
 from manycl.plan.families import families
+from manycl.plan.granularity import METHODS
 from manycl.plan.policies.adaptive import Adaptive, Ranges
 from manycl.plan.policy import StaticPolicy
 from manycl.run.engine import Result
@@ -42,7 +43,7 @@ class Settings:
     turns: int = 5
     drifting: int = 30
     first: str = "estimates"
-    method: str = "edges"
+    method: str = METHODS[0]
     large: bool = False
     names: tuple[str, ...] = ()
 

@@ -13,7 +13,7 @@ from manycl.plan.granularity import METHODS
 LABELS = ("uniform", *METHODS, "estimates", "oracle")
 _COLOURS = {
     "uniform": "0.6",
-    "edges": "tab:green",
+    "profile": "tab:green",
     "fixed_point": "tab:blue",
     "broyden": "tab:orange",
     "estimates": "tab:olive",
@@ -91,7 +91,7 @@ The machine files say where each number is from; the paper gives models and memo
 divisions on one model of a machine and do not predict that machine. What a range of work-groups takes is counted by
 the analysis (operations over rates, bytes over bandwidths, whole rounds of work-groups); every transfer is simulated.
 The policies know none of that: they start with the same for every device, as in the paper, and go by what each
-repetition took; *estimates* is `edges` begun by the project's first guesses instead. Speed-ups are over the device that
+repetition took; *estimates* is `profile` begun by the project's first guesses instead. Speed-ups are over the device that
 is fastest alone. *Oracle* is the split with which the slowest device ends as early as can be, found with the true
 times. The applications are our own (`manycl/bench/libsplit`): a cipher, random numbers, options, bodies in a crowd that
 drifts, a matrix whose last rows are the longest, and kernels that compute what PolyBench's do.
@@ -131,7 +131,7 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     yield "\n![drift](libsplit_drift.png)\n"
     yield f"## All applications\n{OVERALL}\n![overall](libsplit_overall.png)\n"
     head = ["application", "fastest alone", "ms", *(label.replace("_", " ") for label in LABELS)]
-    head += ["behind the oracle", "iterations: edges", "fixed point", "broyden"]
+    head += ["behind the oracle", "iterations: profile", "fixed point", "broyden"]
     for name, rows in figures["overall"].items():
         yield f"### {name}\n"
         yield from table(head, map(_row, rows))

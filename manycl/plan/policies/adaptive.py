@@ -8,6 +8,7 @@ same places (``plan/families.py``). No profile or training: the first execution 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -23,11 +24,14 @@ from manycl.plan.policies.mkmd_coarse import Table, as_plan, look_up, place, pri
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
+from manycl.plan.split import Along
+from manycl.plan.workload import ALIKE, ASSUMED, CELLS, COUNTED, UNCOUNTED, UNKNOWN
 
 WORTH = 0.05
 """A kernel is divided if that is foreseen to gain this part of its time on the best device."""
 TRIED = 10.0
-"""A kernel whose estimate is longer than this many handovers is divided once whatever the estimates say of its gain."""
+"""A kernel whose estimate is longer than this many handovers is divided once whatever the estimates say of its gain; so
+is one whose loops run as often as data decide."""
 MOST_CHUNKS = 2048
 """With more work-groups than this a device gets several at least: what one more or less gains is nothing."""
 REMEMBERED = 16
@@ -42,8 +46,8 @@ class _Course:
     """What is known of a family: its members, the devices that may run it (indices; none: it fits into no memory), how
     its groups are dealt out to them, the seconds that a group of the leader costs each beside its kernels (what moves
     every time), and what dividing costs once. ``whole``: the one of ``devices`` that has all groups, since dividing
-    them does not pay (-1: it does); ``alone``: seconds that it took the last time it was whole (0: it never was).
-    ``warm``: it has been executed, or nothing was known to compare the first execution with."""
+    them does not pay (-1: it does); ``compared``: whether it was measured whole; ``guessed``: data decide how often its
+    loops run."""
 
     family: Family
     devices: tuple[int, ...]
@@ -51,8 +55,8 @@ class _Course:
     beside: tuple[float, ...]
     overhead: float = 0.0
     whole: int = -1
-    alone: float = 0.0
-    warm: bool = False
+    compared: bool = False
+    guessed: bool = False
 
     def cuts(self) -> tuple[int, ...]:
         """Of the leader's groups, by device."""
@@ -62,17 +66,15 @@ class _Course:
         return (0,) * (self.whole + 1) + (groups,) * (len(self.devices) - self.whole)
 
     def judged(self) -> _Course:
-        """Divided or whole, whatever is shorter: by what was measured of both, else a brief one by what is foreseen."""
+        """Divided or whole, whatever is foreseen to be shorter; a long one is divided once to see."""
         g = self.granularity
         used = [i for i, n in enumerate(g.shares) if n]
-        together = max(g.foreseen(i, g.shares[i]) for i in used) + self.overhead
-        single = [o + e * g.groups for o, e in zip(g.once, g.each, strict=True)]
+        together = max(*g.foreseen(), g.seen) + self.overhead
+        single = [g.alone(i) for i in range(len(self.devices))]
         best = single.index(min(single)) if self.whole < 0 else self.whole
-        alone = self.alone
-        if not alone and single[best] < TRIED * self.overhead:
-            alone = single[best]
+        known = self.compared or (single[best] < TRIED * self.overhead and not self.guessed)
         worth = WORTH if self.whole < 0 else 2.0 * WORTH  # what was given up must promise more
-        divided = len(used) > 1 and (not alone or together < (1.0 - worth) * alone)
+        divided = len(used) > 1 and (not known or together < (1.0 - worth) * single[best])
         return replace(self, whole=-1 if divided else used[0] if len(used) == 1 else best)
 
 
@@ -81,7 +83,7 @@ class Adaptive:
     """Keeps what it learns as long as it lives, by kernel and call site, so one object is used for all repetitions:
     ``plan`` before an execution, ``observe`` after it.
 
-    Options: ``method`` (``edges``, ``fixed_point``, ``broyden``), ``first`` (``estimates`` or ``uniform``), ``least``
+    Options: ``method`` (``profile``, ``fixed_point``, ``broyden``), ``first`` (``estimates`` or ``uniform``), ``least``
     (work-groups of a kernel's leader that a device gets at least), ``band`` (part of the time that a change must gain).
     """
 
@@ -150,7 +152,6 @@ class Adaptive:
 
 def _after(course: _Course, taken: dict[tuple[int, int], float]) -> _Course:
     """The family after an execution; as it was where that was not measured on all devices that it used."""
-    g = course.granularity
     at = course.cuts()
     total = [0.0] * len(course.devices)
     for member in course.family.members:
@@ -160,24 +161,14 @@ def _after(course: _Course, taken: dict[tuple[int, int], float]) -> _Course:
                 if seconds <= 0.0:
                     return course
                 total[i] += seconds
-    if course.whole >= 0:
-        return replace(course, alone=sum(total)).judged() if course.devices else course
-    for i, n in enumerate(g.shares):
+    if not course.devices:
+        return course
+    for i, n in enumerate(b - a for a, b in pairwise(at)):
         total[i] += course.beside[i] * n
-    if course.warm:
-        return replace(course, granularity=adapted(g, total)).judged()
-    g = adapted(g, _half_believed(g, total))
-    g = replace(g, seconds=(), before=(), tried=(), executions=0)  # nothing to learn from but the shares
-    return replace(course, granularity=g, warm=True).judged()
-
-
-def _half_believed(g: Granularity, measured: Sequence[float]) -> list[float]:
-    """A first execution, beside which compilers work and caches are filled: halfway (geometrically) between what was
-    measured and what was foreseen, as far as devices differ."""
-    used = [i for i, n in enumerate(g.shares) if n]
-    ratio = {i: measured[i] / g.foreseen(i, g.shares[i]) for i in used}
-    mean = math.exp(sum(math.log(r) for r in ratio.values()) / len(used))
-    return [m / math.sqrt(ratio[i] / mean) if i in ratio else m for i, m in enumerate(measured)]
+    before = course.granularity.workload
+    g = adapted(course.granularity, total, at)
+    course = replace(course, granularity=g, compared=course.compared or course.whole >= 0)
+    return course if g.workload is before else course.judged()
 
 
 def _begin(problem: Problem, table: Table, family: Family, options: _Options) -> _Course:
@@ -196,11 +187,48 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options) ->
         each.append((whole - overhead) / groups)
     beside = _beside(problem, family, devices)
     total = [e + b for e, b in zip(each, beside, strict=True)]
-    least = max(options.least, -(-groups // MOST_CHUNKS))
-    g = start(groups, once, total, method=options.method, least=least, uniform=options.uniform, dead_band=options.band)
+    density, doubt = _density(problem, table, family, devices)
+    g = start(
+        groups,
+        once,
+        total,
+        method=options.method,
+        least=max(options.least, -(-groups // MOST_CHUNKS)),
+        uniform=options.uniform,
+        dead_band=options.band,
+        density=density,
+        doubt=doubt,
+        rate_doubt=UNKNOWN if options.uniform else _rate_doubt(problem, family, devices),
+    )
     overhead = problem.handover * len(family.members) + _merging(problem, family, devices)
-    course = _Course(family, devices, g, beside, overhead, warm=options.uniform)
+    course = _Course(family, devices, g, beside, overhead, guessed=bool(density) and doubt == UNCOUNTED)
     return course if options.uniform else course.judged()
+
+
+def _density(
+    problem: Problem, table: Table, family: Family, devices: Sequence[int]
+) -> tuple[tuple[float, ...], float]:
+    """How the counted work of a family lies along the groups of its leader, and how far off that may be."""
+    cells = min(CELLS, family.leader.groups)
+    count = getattr(problem.splits, "work", None)
+    out, doubt = [0.0] * cells, COUNTED
+    for m in family.members:
+        seconds = statistics.fmean(table.rows[m.node][d] for d in devices)
+        along: Along | None = None if count is None else count(m.node, cells)
+        if along is None:
+            return (), UNCOUNTED
+        mean = statistics.fmean(along.work)
+        if mean <= 0.0 or seconds == math.inf:
+            return (), UNCOUNTED
+        out = [o + seconds * w / mean for o, w in zip(out, along.work, strict=True)]
+        doubt = max(doubt, COUNTED if along.exact else ASSUMED if along.loops else UNCOUNTED)
+    return tuple(out), doubt
+
+
+def _rate_doubt(problem: Problem, family: Family, devices: Sequence[int]) -> float:
+    """How far off the ratios between the devices' times may be, as a logarithm."""
+    doubt = max(problem.doubt(m.node, devices) for m in family.members)
+    return min(max(math.log1p(doubt), ALIKE), UNKNOWN)
 
 
 def _merging(problem: Problem, family: Family, devices: Sequence[int]) -> float:

@@ -1,0 +1,254 @@
+"""What the work-groups of a kernel cost along its NDRange, and how fast devices are at them: from the executions so far.
+
+The model, of a device that runs the groups of one range, tau executions after the last one:
+
+    log(seconds - once) = rate + drift tau + log W + bend (log W - log W_last)
+
+W is the work of the range: an integral over a density that all devices share. The *rate* is the device's; its *bend* says
+how much dearer work becomes when there is more of it (caches, occupancy, memory that devices share), its *drift* how its
+time changes by itself. All are found together, as the most likely values by the last executions and by what was known
+before: how the counted work lies along the groups, how devices compare by the estimates, and that groups near each
+other cost alike (an Ornstein-Uhlenbeck process). So a range teaches something about groups that other ranges share, an
+uneven load is told from uneven devices as soon as a cut has moved, and what one execution says counts as far as others
+agree: times that are too long are weighed as by a Cauchy distribution, since whatever disturbs a device makes it slower.
+
+A device's own data fit best with a drift where the load drifts; there is one only if that explains clearly more.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+CELLS = 20
+"""Parts of the groups, in each of which all cost the same."""
+LENGTH = 0.4
+"""Part of the groups over which costs are alike."""
+COUNTED, ASSUMED, UNCOUNTED = 0.04, 0.2, 0.8
+"""How far off the logarithm of a group's cost is (standard deviation): where its work was counted, where that rests on
+assumptions about branches, and where nothing is known."""
+ALIKE, UNKNOWN = 0.05, 2.0
+"""How far off the ratio between the rates of devices is: alike, and where nothing is known."""
+LEVEL = 5.0
+"""The same of all rates together: nothing is known."""
+BEND, LEAST_BEND, MOST_BEND = 0.15, -0.7, 2.0
+DRIFT = 0.04
+"""Of the time of a device, per execution, where there is a drift."""
+NOISE, MOST_NOISE = 0.012, 0.1
+"""Of a measurement, at least and at most; it is estimated."""
+FADES, LEAST_FADE = (0.92, 0.55), 0.05
+"""What an execution counts beside the next one: while nothing changes, and while times drift."""
+DRIFTING = 3.0
+"""By how much (in logarithms of likelihood) a drift must explain better what was seen."""
+ABOVE, BELOW = 1.5, 6.0
+"""How many times the noise a time may be longer or shorter until it counts half."""
+STEPS = 8
+"""Of Gauss and Newton's method, at most."""
+
+_MOST = 300.0  # of exponents
+
+Floats = tuple[float, ...]
+
+
+class Execution(NamedTuple):
+    """``turn``: its number; ``cuts``: the first group of every device, and the number of all; the seconds of each."""
+
+    turn: int
+    cuts: tuple[int, ...]
+    seconds: Floats
+
+
+@dataclass(frozen=True)
+class Prior:
+    """``once``: seconds that a launch takes beside its groups, by device. ``density``: work of a group, by cell (1 on
+    average), whose logarithm may be off by ``doubt``. ``rates``: logarithms of the seconds that devices would take for
+    all groups; the differences between them may be off by ``rate_doubt``."""
+
+    groups: int
+    once: Floats
+    density: Floats
+    doubt: float
+    rates: Floats
+    rate_doubt: float
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``work`` of every cell; ``rates``, ``bends`` and ``drifts`` by device, ``last``: the logarithm of the work that
+    it had last. ``drifting``: whether a drift explained what was seen."""
+
+    groups: int
+    once: Floats
+    work: Floats
+    rates: Floats
+    bends: Floats
+    drifts: Floats
+    last: Floats
+    noise: float = NOISE
+    drifting: bool = False
+    _sums: Floats = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        sums = [0.0]
+        for w in self.work:
+            sums.append(sums[-1] + w)
+        object.__setattr__(self, "_sums", tuple(sums))
+
+    def seconds(self, device: int, first: float, end: float, ahead: float = 1.0) -> float:
+        """Of the groups from one up to another (not included), so many executions after the last one."""
+        if end <= first:
+            return 0.0
+        work = math.log(max(self._before(end) - self._before(first), 1e-12))
+        bent = self.bends[device] * (work - self.last[device])
+        own = self.rates[device] + ahead * self.drifts[device] + work + bent
+        return self.once[device] + math.exp(min(own, _MOST))
+
+    def level(self, ahead: float = 1.0) -> list[float]:
+        """Groups (fractions) of every device with which all end together; none where the launch alone takes longer."""
+        total, devices = self._sums[-1], range(len(self.rates))
+        low, high = 0.0, min(self.seconds(d, 0, self.groups, ahead) for d in devices)
+        while high - low > 1e-5 * high:
+            middle = 0.5 * (low + high)
+            enough = sum(self._done(d, middle, ahead) for d in devices) >= total
+            low, high = (low, middle) if enough else (middle, high)
+        parts = [self._done(d, high, ahead) for d in devices]
+        at, before = 0.0, 0.0
+        out = []
+        for part in parts:
+            at += part * total / sum(parts)
+            after = self._at(at)
+            out.append(after - before)
+            before = after
+        return out
+
+    def _done(self, device: int, seconds: float, ahead: float) -> float:
+        """The work that a device has done after so many seconds."""
+        if seconds <= self.once[device]:
+            return 0.0
+        bend = self.bends[device]
+        own = math.log(seconds - self.once[device]) - self.rates[device] - ahead * self.drifts[device]
+        return math.exp(min((own + bend * self.last[device]) / (1.0 + bend), _MOST))
+
+    def _before(self, group: float) -> float:
+        at = group * len(self.work) / self.groups
+        cell = min(int(at), len(self.work) - 1)
+        return self._sums[cell] + (at - cell) * self.work[cell]
+
+    def _at(self, work: float) -> float:
+        """The group before which so much work lies."""
+        cell = min(bisect.bisect_right(self._sums, work), len(self.work)) - 1
+        return (cell + min((work - self._sums[cell]) / self.work[cell], 1.0)) * self.groups / len(self.work)
+
+
+def expected(prior: Prior) -> Workload:
+    """Before there is any execution."""
+    nothing = (0.0,) * len(prior.once)
+    work = tuple(d / len(prior.density) for d in prior.density)
+    return Workload(prior.groups, prior.once, work, prior.rates, nothing, nothing, nothing)
+
+
+def fitted(prior: Prior, history: Sequence[Execution]) -> Workload:
+    """The most likely workload, by these executions (the last one last; at least one)."""
+    seen = _Seen(prior, history)
+    steady, cost = _fit(prior, seen, drifting=False)
+    if seen.executions > 2 and cost > DRIFTING:
+        moving, other = _fit(prior, seen, drifting=True)
+        if other < cost - DRIFTING:
+            return moving
+    return steady
+
+
+class _Seen:
+    """Measurements as arrays, the newest first: ``overlap`` (with each cell, in cells), ``device``, ``ago`` (executions,
+    negative), ``log`` of the seconds without the launch, and the ``newest`` of each device."""
+
+    def __init__(self, prior: Prior, history: Sequence[Execution]) -> None:
+        import numpy as np
+
+        rows = [
+            (run.cuts[d], run.cuts[d + 1], d, run.turn - history[-1].turn, max(s - prior.once[d], 0.3 * s))
+            for run in reversed(history)
+            for d, s in enumerate(run.seconds)
+            if run.cuts[d + 1] > run.cuts[d]
+        ]
+        cells, devices = len(prior.density), len(prior.once)
+        table = np.array(rows)
+        ends = table[:, :2] * (cells / prior.groups)
+        edges = np.arange(cells)
+        self.overlap = np.minimum(edges + 1, ends[:, 1:]) - np.maximum(edges, ends[:, :1])
+        np.maximum(self.overlap, 0.0, out=self.overlap)
+        self.device, self.ago, self.log = table[:, 2].astype(int), table[:, 3], np.log(table[:, 4])
+        self.own = np.zeros((len(rows), devices))
+        self.own[np.arange(len(rows)), self.device] = 1.0
+        self.newest = {d: i for i, d in reversed(list(enumerate(self.device.tolist())))}
+        self.executions = len(history)
+
+
+@cache
+def _stiffness(cells: int, doubt: float) -> Any:
+    """Precision of the logarithms of the cells' densities."""
+    import numpy as np
+
+    at = np.arange(cells) / cells
+    return np.linalg.inv(doubt * doubt * np.exp(-np.abs(at[:, None] - at) / LENGTH))
+
+
+@cache
+def _precision(cells: int, devices: int, doubt: float, rate_doubt: float, drifting: bool) -> Any:
+    """Of all that is sought: logarithms of densities, rates, bends and drifts."""
+    import numpy as np
+
+    size = cells + 3 * devices
+    out = np.zeros((size, size))
+    out[:cells, :cells] = _stiffness(cells, doubt)
+    rates = slice(cells, cells + devices)
+    out[rates, rates] = np.linalg.inv(LEVEL**2 * np.ones((devices, devices)) + rate_doubt**2 * np.eye(devices))
+    rest = np.arange(cells + devices, size)
+    out[rest, rest] = [BEND**-2] * devices + [(DRIFT if drifting else 1e-4) ** -2] * devices
+    return out
+
+
+def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]:
+    """The most likely workload, and how unlikely (as minus the logarithm, with the least noise) what was seen is."""
+    import numpy as np
+
+    cells, devices = len(prior.density), len(prior.once)
+    base = np.array(prior.density) / cells
+    precision = _precision(cells, devices, prior.doubt, prior.rate_doubt, drifting)
+    rates, bends, drifts = (slice(cells + i * devices, cells + (i + 1) * devices) for i in range(3))
+    centre = np.zeros(len(precision))
+    centre[rates] = prior.rates
+    x = centre.copy()
+    x[rates] += np.quantile(seen.log - x[rates][seen.device] - np.log(seen.overlap @ base), 0.25)
+    faded = np.maximum(FADES[drifting] ** -seen.ago, LEAST_FADE)
+    last = np.full(devices, -math.log(devices))
+    noise = NOISE
+    for step in range(STEPS + 1):
+        parts = seen.overlap * (base * np.exp(x[:cells]))
+        done = parts.sum(axis=1)
+        log = np.log(done)
+        for d, i in seen.newest.items():
+            last[d] = log[i]
+        beyond, bend = log - last[seen.device], x[bends][seen.device]
+        off = seen.log - (x[rates][seen.device] + x[drifts][seen.device] * seen.ago + log + bend * beyond)
+        robust = 1.0 / (1.0 + np.square(off / (noise * np.where(off > 0.0, ABOVE, BELOW))))
+        if step == STEPS or (step > 1 and size < 2e-3):
+            break
+        own = seen.own
+        slopes = np.hstack((parts * ((1.0 + bend) / done)[:, None], own, own * beyond[:, None], own * seen.ago[:, None]))
+        weighted = slopes.T * (faded * robust / noise**2)
+        change = np.linalg.solve(precision + weighted @ slopes, weighted @ off - precision @ (x - centre))
+        size = float(np.abs(change).max())
+        x += change / max(size, 1.0)
+        np.clip(x[bends], LEAST_BEND, MOST_BEND, out=x[bends])
+        if step and len(off) > 2 * devices:
+            noise = min(max(1.2 * float(np.sort(np.abs(off))[2 * len(off) // 3]), NOISE), MOST_NOISE)
+    limit = np.where(off > 0.0, ABOVE, BELOW)
+    loss = np.maximum(FADES[0] ** -seen.ago, LEAST_FADE) * limit**2 * np.log1p(np.square(off / (NOISE * limit)))
+    cost = 0.5 * float((x - centre) @ precision @ (x - centre) + loss.sum())
+    found = (tuple(map(float, v)) for v in (base * np.exp(x[:cells]), x[rates], x[bends], x[drifts], last))
+    return Workload(prior.groups, prior.once, *found, noise, drifting), cost
