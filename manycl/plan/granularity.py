@@ -48,10 +48,9 @@ class Granularity:
 
     ``least``: groups below which a device gets none. ``history``: the last executions. ``turn``: how many there were.
     ``settled``: the last look at the workload has changed nothing; since then, ``off`` is the running mean of how far
-    times (logarithms) have been from what was foreseen, by device; ``doubted``: the same of the last times in a row that
-    were strange.
-    ``unexplained``: executions in a row that took longer than even the workload says that was found with them.
-    ``inverse``: Broyden's, over all devices; ``before``: the shares when it was last used.
+    times (logarithms) have been from what was foreseen, by device; ``doubted``: the same of the last times in a row
+    that were strange. ``unexplained``: executions in a row that took longer than even the workload says that was found
+    with them. ``inverse``: Broyden's, over all devices; ``before``: the shares when it was last used.
     """
 
     shares: tuple[int, ...]
@@ -96,9 +95,9 @@ def start(
 ) -> Granularity:  # fmt: skip
     """The first split: all devices end together by the estimates, or the same for each (``uniform``, as in Libsplit).
 
-    ``once`` and ``each``: seconds that a launch takes beside its groups, and that a group takes on average (infinite: the
-    device gets nothing). ``density``: what groups cost in equal parts of the NDRange (none: all the same). ``doubt``,
-    ``rate_doubt``: how far off that and the ratios of ``each`` may be (standard deviations of logarithms).
+    ``once`` and ``each``: seconds that a launch takes beside its groups, and that a group takes on average (infinite:
+    the device gets nothing). ``density``: what groups cost in equal parts of the NDRange (none: all the same).
+    ``doubt``, ``rate_doubt``: how far off that and the ratios of ``each`` may be (standard deviations of logarithms).
     """
     able = [i for i, e in enumerate(each) if e < math.inf]
     if method not in METHODS or groups < 1 or not able or least < 1:
@@ -177,13 +176,15 @@ def _slowed(history: tuple[Execution, ...], by: Sequence[float], until: int) -> 
     """Devices have become slower (logarithms): executions up to one as they would be now."""
     slower = [math.exp(max(b, 0.0)) for b in by]
     return tuple(
-        run._replace(seconds=tuple(s * f for s, f in zip(run.seconds, slower, strict=True))) if run.turn <= until else run
+        run._replace(seconds=tuple(s * f for s, f in zip(run.seconds, slower, strict=True)))
+        if run.turn <= until
+        else run
         for run in history
     )
 
 
 def _kept(history: tuple[Execution, ...]) -> tuple[Execution, ...]:
-    """The last executions, of the same shares only the last few: how others did is worth more than one more of these."""
+    """The last executions, of the same shares only the last few: how others did says more than one more of these."""
     same = [run for run in history if run.cuts == history[-1].cuts]
     if len(same) > ALIKE:
         history = tuple(run for run in history if run is not same[0])
@@ -191,7 +192,7 @@ def _kept(history: tuple[Execution, ...]) -> tuple[Execution, ...]:
 
 
 def _tried(history: Sequence[Execution]) -> dict[tuple[int, ...], float]:
-    """Seconds of the slowest device by cuts: of several executions the shortest, since disturbances only make longer."""
+    """Seconds of the slowest device by cuts: of several executions the shortest, since disturbances make longer."""
     found: dict[tuple[int, ...], float] = {}
     for run in history:
         found[run.cuts] = min(max(run.seconds), found.get(run.cuts, math.inf))

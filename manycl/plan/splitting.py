@@ -99,7 +99,8 @@ def split_of(launch: Launch, sizes: Mapping[int, int]) -> Split | str:
 
 
 def work_along(launch: Launch, sizes: Mapping[int, int], split: Split, parts: int) -> Along | None:
-    """The counted operations in ``parts`` equal parts of a launch's work-groups, a group on average. ``sizes``: bytes of its buffers by key."""
+    """The counted operations in ``parts`` equal parts of a launch's work-groups, a group on average. ``sizes``: bytes
+    of its buffers by key."""
     launch = with_work_groups(launch)
     try:
         facts = service.launched(launch.program, launch.kernel.name, known_launch(launch, sizes))

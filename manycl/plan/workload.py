@@ -1,18 +1,19 @@
-"""What the work-groups of a kernel cost along its NDRange, and how fast devices are at them: from the executions so far.
+"""What the work-groups of a kernel cost along its NDRange, and how fast devices are: from the executions so far.
 
 The model, of a device that runs the groups of one range, tau executions after the last one:
 
     log(seconds - once) = rate + drift tau + log W + bend (log W - log W_last)
 
-W is the work of the range: an integral over a density that all devices share. The *rate* is the device's; its *bend* says
-how much dearer work becomes when there is more of it (caches, occupancy, memory that devices share), its *drift* how its
-time changes by itself. All are found together, as the most likely values by the last executions and by what was known
-before: how the counted work lies along the groups, how devices compare by the estimates, and that groups near each
-other cost alike (an Ornstein-Uhlenbeck process). So a range teaches something about groups that other ranges share, an
-uneven load is told from uneven devices as soon as a cut has moved, and what one execution says counts as far as others
-agree: times that are too long are weighed as by a Cauchy distribution, since whatever disturbs a device makes it slower.
+W is the work of the range: an integral over a density that all devices share. The *rate* is the device's; its *bend*
+says how much dearer work becomes when there is more of it (caches, occupancy, memory that devices share), its *drift*
+how its time changes by itself. All are found together, as the most likely values by the last executions and by what was
+known before: how the counted work lies along the groups, how devices compare by the estimates, and that groups near
+each other cost alike (an Ornstein-Uhlenbeck process). So a range teaches something about groups that other ranges
+share, an uneven load is told from uneven devices as soon as a cut has moved, and what one execution says counts as far
+as others agree: times that are too long are weighed as by a Cauchy distribution, since whatever disturbs a device makes
+it slower.
 
-A device's own data fit best with a drift where the load drifts; there is one only if that explains clearly more.
+There is a drift only where that explains clearly better what was seen.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ NOISE, MOST_NOISE = 0.012, 0.1
 """Of a measurement, at least and at most; it is estimated."""
 FADES, LEAST_FADE = (0.92, 0.55), 0.05
 """What an execution counts beside the next one: while nothing changes, and while times drift."""
-DRIFTING = 3.0
+DRIFTING = 4.0
 """By how much (in logarithms of likelihood) a drift must explain better what was seen."""
 ABOVE, BELOW = 1.5, 6.0
 """How many times the noise a time may be longer or shorter until it counts half."""
@@ -163,8 +164,8 @@ def fitted(prior: Prior, history: Sequence[Execution]) -> Workload:
 
 
 class _Seen:
-    """Measurements as arrays, the newest first: ``overlap`` (with each cell, in cells), ``device``, ``ago`` (executions,
-    negative), ``log`` of the seconds without the launch, and the ``newest`` of each device."""
+    """Measurements as arrays, the newest first: ``overlap`` (with each cell, in cells), ``device``, ``ago``
+    (executions, negative), ``log`` of the seconds without the launch, and the ``newest`` of each device."""
 
     def __init__(self, prior: Prior, history: Sequence[Execution]) -> None:
         import numpy as np
@@ -213,7 +214,7 @@ def _precision(cells: int, devices: int, doubt: float, rate_doubt: float, drifti
 
 
 def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]:
-    """The most likely workload, and how unlikely (as minus the logarithm, with the least noise) what was seen is."""
+    """The most likely workload, and minus the logarithm of how likely what was seen is by it."""
     import numpy as np
 
     cells, devices = len(prior.density), len(prior.once)
@@ -226,7 +227,7 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
     x[rates] += np.quantile(seen.log - x[rates][seen.device] - np.log(seen.overlap @ base), 0.25)
     faded = np.maximum(FADES[drifting] ** -seen.ago, LEAST_FADE)
     last = np.full(devices, -math.log(devices))
-    noise = NOISE
+    noise, size = NOISE, math.inf
     for step in range(STEPS + 1):
         parts = seen.overlap * (base * np.exp(x[:cells]))
         done = parts.sum(axis=1)
@@ -236,10 +237,12 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
         beyond, bend = log - last[seen.device], x[bends][seen.device]
         off = seen.log - (x[rates][seen.device] + x[drifts][seen.device] * seen.ago + log + bend * beyond)
         robust = 1.0 / (1.0 + np.square(off / (noise * np.where(off > 0.0, ABOVE, BELOW))))
-        if step == STEPS or (step > 1 and size < 2e-3):
+        if step == STEPS or size < 2e-3:
             break
         own = seen.own
-        slopes = np.hstack((parts * ((1.0 + bend) / done)[:, None], own, own * beyond[:, None], own * seen.ago[:, None]))
+        slopes = np.hstack(
+            (parts * ((1.0 + bend) / done)[:, None], own, own * beyond[:, None], own * seen.ago[:, None])
+        )
         weighted = slopes.T * (faded * robust / noise**2)
         change = np.linalg.solve(precision + weighted @ slopes, weighted @ off - precision @ (x - centre))
         size = float(np.abs(change).max())
@@ -248,7 +251,8 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
         if step and len(off) > 2 * devices:
             noise = min(max(1.2 * float(np.sort(np.abs(off))[2 * len(off) // 3]), NOISE), MOST_NOISE)
     limit = np.where(off > 0.0, ABOVE, BELOW)
-    loss = np.maximum(FADES[0] ** -seen.ago, LEAST_FADE) * limit**2 * np.log1p(np.square(off / (NOISE * limit)))
-    cost = 0.5 * float((x - centre) @ precision @ (x - centre) + loss.sum())
-    found = (tuple(map(float, v)) for v in (base * np.exp(x[:cells]), x[rates], x[bends], x[drifts], last))
-    return Workload(prior.groups, prior.once, *found, noise, drifting), cost
+    loss = 0.5 * limit**2 * np.log1p(np.square(off / (noise * limit))) + math.log(noise / NOISE)
+    cost = float(0.5 * (x - centre) @ precision @ (x - centre) + np.maximum(FADES[0] ** -seen.ago, LEAST_FADE) @ loss)
+    work = tuple(map(float, base * np.exp(x[:cells])))
+    rate, bent, drift, had = (tuple(map(float, v)) for v in (x[rates], x[bends], x[drifts], last))
+    return Workload(prior.groups, prior.once, work, rate, bent, drift, had, noise, drifting), cost

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import manycl
-from manycl.bench.libsplit import divisions
+from manycl.bench.libsplit import divisions, pairs
 from manycl.bench.libsplit.divisions import Fixed
 from manycl.bench.libsplit.registry import APPLICATIONS
 from manycl.bench.libsplit.simulated import Case, policies, seconds_of
@@ -37,13 +37,15 @@ PAPER = {
 
 @dataclass(frozen=True)
 class Settings:
-    """``repetitions`` of Figure 6, of Figure 4, and of Figure 5; ``scale``: sizes are divided by this; ``names``: of
+    """``repetitions`` of Figure 6, of Figure 4, and of Figure 5; ``scale``: sizes are divided by this; ``seeds`` of
+    the noise on the pairs; ``names``: of
     the applications (none: all)."""
 
     repetitions: int = 100
     shown: int = 10
     drifting: int = 60
     scale: int = 1
+    seeds: int = 5
     names: tuple[str, ...] = ()
 
 
@@ -144,8 +146,8 @@ def run(settings: Settings, say: Say) -> dict[str, Any]:
         for application in settings.names or APPLICATIONS:
             row = overall(application, machine, settings)
             say(
-                f"{name}: {application}: uniform {row['uniform_speedup']:.2f}x, adaptive {row['profile_speedup']:.2f}x, "
-                f"oracle {row['oracle_speedup']:.2f}x"
+                f"{name}: {application}: uniform {row['uniform_speedup']:.2f}x, "
+                f"adaptive {row['profile_speedup']:.2f}x, oracle {row['oracle_speedup']:.2f}x"
             )
             rows[name].append(row)
     conan = machines["conan"]
@@ -156,6 +158,8 @@ def run(settings: Settings, say: Say) -> dict[str, Any]:
         "overall": rows,
         "per_iteration": [per_iteration(n, conan, settings) for n in SHOWN],
         "drifting": drifting(conan, settings),
+        "pairs": [r for m in METHODS for r in pairs.rows(m, settings.names, settings.seeds, pairs.Noise())],
+        "pairs_drifting": [r for m in METHODS for r in pairs.drifts(m, settings.seeds)],
         "paper": PAPER,
         "summary": summary(rows),
     }  # fmt: skip

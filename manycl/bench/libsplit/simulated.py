@@ -91,7 +91,7 @@ class Case:
             builder.add(make_launch(facts, step.kernel, step.global_size, step.local_size, args, buffers=self.buffers))
         self.graph: Graph = builder.build(name=application.name)
         self.keys = keys
-        self.splits: Mapping[int, Split] = dict(Splits(self.graph))
+        self.splits: Mapping[int, Split] = Splits(self.graph)
         self._contents: list[Contents] = []
         self._costs: dict[tuple[int, int], LaunchCost] = {}
         self._profiles: dict[tuple[int, int], Profile] = {}

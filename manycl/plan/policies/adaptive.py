@@ -205,9 +205,7 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options) ->
     return course if options.uniform else course.judged()
 
 
-def _density(
-    problem: Problem, table: Table, family: Family, devices: Sequence[int]
-) -> tuple[tuple[float, ...], float]:
+def _density(problem: Problem, table: Table, family: Family, devices: Sequence[int]) -> tuple[tuple[float, ...], float]:
     """How the counted work of a family lies along the groups of its leader, and how far off that may be."""
     cells = min(CELLS, family.leader.groups)
     count = getattr(problem.splits, "work", None)

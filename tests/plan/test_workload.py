@@ -1,0 +1,145 @@
+"""The workload that explains executions: foretold times are those of synthetic loads it was never told."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manycl.plan.granularity import adapted, cuts, start
+from manycl.plan.workload import (
+    ALIKE,
+    CELLS,
+    COUNTED,
+    UNCOUNTED,
+    UNKNOWN,
+    Execution,
+    Prior,
+    Workload,
+    expected,
+    fitted,
+)
+
+GROUPS = 400
+EVEN = (1.0,) * CELLS
+
+
+def prior(speeds: tuple[float, ...], doubt: float = UNCOUNTED, rate_doubt: float = ALIKE) -> Prior:
+    return Prior(GROUPS, (0.0,) * len(speeds), EVEN, doubt, tuple(-math.log(s) for s in speeds), rate_doubt)
+
+
+def executions(
+    time: Callable[[int, int, int, int], float],
+    *several: tuple[int, ...],
+    noise: Callable[[int, int], float] = lambda turn, device: 1.0,
+) -> list[Execution]:
+    """Of these cuts, one after another; ``time(turn, device, first, end)``."""
+    out = []
+    for turn, at in enumerate(several):
+        devices = range(len(at) - 1)
+        seconds = (time(turn, d, at[d], at[d + 1]) * noise(turn, d) for d in devices)
+        out.append(Execution(turn, at, tuple(seconds)))
+    return out
+
+
+def steep(at: float) -> float:
+    """Work before a place: a group at the end costs nine times one at the start."""
+    x = at / GROUPS
+    return (x + 4.0 * x * x) / 5.0
+
+
+def test_an_uneven_load_is_told_from_uneven_devices() -> None:
+    """The same first times, of devices that are alike and a steep load, and of an even load."""
+
+    def uneven(turn: int, d: int, a: int, b: int) -> float:
+        return steep(b) - steep(a)
+
+    first = uneven(0, 0, 0, 200), uneven(0, 1, 200, 400)
+
+    def unlike(turn: int, d: int, a: int, b: int) -> float:
+        return first[d] * (b - a) / 200
+
+    for time in (uneven, unlike):
+        load = fitted(prior((1.0, 1.0), rate_doubt=UNKNOWN), executions(time, (0, 200, 400), (0, 300, 400)))
+        for at in (250, 270, 290):
+            for d, (a, b) in enumerate(((0, at), (at, 400))):
+                assert load.seconds(d, a, b) == pytest.approx(time(2, d, a, b), rel=0.06)
+
+
+def test_what_was_counted_is_believed_until_times_say_otherwise() -> None:
+    density = tuple(1.0 + 8.0 * (i + 0.5) / CELLS for i in range(CELLS))
+    counted = Prior(GROUPS, (0.0, 0.0), density, COUNTED, (0.0, 0.0), ALIKE)
+    half = expected(counted).level()
+    assert steep(half[0]) == pytest.approx(0.5, abs=0.02)  # the density of this work
+
+    g = start(GROUPS, (0.0, 0.0), (1.0, 1.0), density=density, doubt=COUNTED, rate_doubt=ALIKE)
+    assert cuts(g)[1] == pytest.approx(half[0], abs=1)
+    for _ in range(8):
+        g = adapted(g, [float(n) for n in g.shares])  # but all groups cost the same
+    assert cuts(g)[1] == pytest.approx(200, abs=5)
+
+
+@pytest.mark.parametrize("slower", [1.3, 2.0, 20.0])
+@pytest.mark.parametrize("doubt", [COUNTED, UNCOUNTED])
+def test_one_time_that_is_too_long_says_little(slower: float, doubt: float) -> None:
+    def even(turn: int, d: int, a: int, b: int) -> float:
+        return (b - a) / GROUPS / (4.0, 1.0)[d]
+
+    several = [(0, 320, 400)] * 3
+    runs = executions(even, *several, noise=lambda turn, d: slower if (turn, d) == (2, 1) else 1.0)
+    load = fitted(prior((4.0, 1.0), doubt), runs)
+    assert load.level() == pytest.approx([320, 80], abs=2)
+
+
+def test_a_drift_is_foreseen_and_noise_is_none() -> None:
+    chance = random.Random(3)
+
+    def drifting(turn: int, d: int, a: int, b: int) -> float:
+        return (b - a) / GROUPS * (1.0 + 0.06 * turn * d)
+
+    several = [(0, n, 400) for n in (200, 201, 207, 210, 215, 219, 223)]
+    load = fitted(prior((1.0, 1.0)), executions(drifting, *several))
+    assert load.drifting
+    assert load.seconds(1, 225, 400) == pytest.approx(drifting(7, 1, 225, 400), rel=0.02)
+
+    def steady(turn: int, d: int, a: int, b: int) -> float:
+        return (b - a) / GROUPS
+
+    found = 0
+    for _ in range(40):
+        runs = executions(steady, *several, noise=lambda turn, d: math.exp(chance.gauss(0.0, 0.03)))
+        found += fitted(prior((1.0, 1.0), COUNTED), runs).drifting
+    assert found <= 2
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_all_end_together(data: st.DataObject) -> None:
+    devices = data.draw(st.integers(2, 4))
+    work = data.draw(st.lists(st.floats(0.05, 3.0), min_size=CELLS, max_size=CELLS))
+
+    def some(low: float, high: float) -> tuple[float, ...]:
+        return tuple(data.draw(st.lists(st.floats(low, high), min_size=devices, max_size=devices)))
+
+    load = Workload(GROUPS, some(0.0, 0.1), tuple(work), some(-1, 1), some(-0.3, 0.5), some(-0.1, 0.1), some(-2, 0))
+    shares = load.level()
+    assert sum(shares) == pytest.approx(GROUPS)
+    at, ends = 0.0, []
+    for d, n in enumerate(shares):
+        ends.append(load.seconds(d, at, at + n) if n > 1e-9 else None)
+        at += n
+    used = [e for e in ends if e is not None]
+    assert max(used) <= 1.001 * min(used)
+    for d, e in enumerate(ends):
+        if e is None:
+            assert load.once[d] >= 0.999 * max(used)
+
+
+def test_times_of_devices_that_never_ran_come_from_the_estimates() -> None:
+    load = fitted(prior((4.0, 1.0)), [Execution(0, (0, 400, 400), (8.0, 0.0))])
+    assert load.seconds(0, 0, 400) == pytest.approx(8.0, rel=0.02)
+    assert load.seconds(1, 0, 400) == pytest.approx(32.0, rel=0.02)
