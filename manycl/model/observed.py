@@ -1,4 +1,5 @@
-"""How fast the transfers of real runs were, for links that nobody measured (``manycl devices --measure``)."""
+"""What real runs tell of a machine's links: how fast transfers were, where nobody has measured that (``manycl devices
+--measure``), and what it takes to hand data from one device to another."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from manycl.model.measured import Measurements
 LEAST = 1 << 20
 """Bytes; smaller transfers tell more of latency than of bandwidth."""
 _KEPT = 32  # of each link and direction
+_KEPT_HANDOVERS = 64
 _ENOUGH = 3  # transfers; the first to new memory are slow
 
 
@@ -21,12 +23,21 @@ class ObservedLinks:
 
     def __init__(self) -> None:
         self._rates: dict[tuple[str, str], deque[float]] = {}
+        self._handovers: deque[float] = deque(maxlen=_KEPT_HANDOVERS)
 
     def observe(self, device: Device, to_device: bool, nbytes: int, seconds: float) -> None:
         """A transfer of ``nbytes`` took ``seconds``."""
         if nbytes >= LEAST and seconds > 0.0:
             key = identity(device), "up_observed" if to_device else "down_observed"
             self._rates.setdefault(key, deque(maxlen=_KEPT)).append(nbytes / seconds)
+
+    def handed_over(self, seconds: Iterable[float]) -> None:
+        """Data had come to the host from one device, and began to go to another so much later."""
+        self._handovers.extend(seconds)
+
+    def handover(self, otherwise: float) -> float:
+        """What a dependence between devices costs beside its transfers, in seconds: the median of the latest."""
+        return median(self._handovers) if len(self._handovers) >= _ENOUGH else otherwise
 
     def values(self) -> Iterable[tuple[str, dict[str, float]]]:
         """What :class:`manycl.model.store.Store` keeps of them: the median rates, by device."""

@@ -42,14 +42,18 @@ class Estimates(Protocol):
         """Seconds to move ``nbytes`` between two memories (0 when they are the same)."""
 
 
+HANDOVER = 50e-6
+"""Seconds that handing over from device to device is taken to cost until it was seen (36-52 us with PoCL on two cores,
+110 between two H200)."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """``valid[b]`` is the set of memories where buffer b holds its contents at the start (absent or empty:
     nowhere; its contents are undefined and need no copy). ``queues[d]`` is the number of in-order queues of
     device d. ``options`` are the policy's own, as strings. ``not_before`` is the earliest time in seconds
     anything may start. ``handover`` is what a dependence between two devices costs in seconds beside its
-    transfers: a waiting thread wakes, the engine hears of it and enqueues (36-52 us measured with PoCL on two
-    cores).
+    transfers: the engine hears of it and enqueues.
 
     ``splits[n]`` says how node n may be split into ranges of work-groups (absent: it may not). ``fixed`` is a partial
     schedule: assignments that every plan keeps as they are, all those of a node or none, those of a node's
@@ -61,7 +65,8 @@ class Problem:
     ``spills``: who runs the plan runs a launch that does not fit into a device's memory in ranges, one after another
     (``run/windows.py``), if it may be split.
 
-    ``repeated``: the graph will run again and again, so what is found out once may cost more.
+    ``repeated``: the graph will run again and again, and is planned for the n-th time (0: it will not). What is found
+    out once may cost more; and the plan that runs fastest will be kept, so that a rival may be tried.
     """
 
     graph: Graph
@@ -71,12 +76,12 @@ class Problem:
     valid: Mapping[int, frozenset[int]] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     not_before: float = 0.0
-    handover: float = 50e-6
+    handover: float = HANDOVER
     splits: Mapping[int, Split] = field(default_factory=dict)
     fixed: tuple[Assignment, ...] = ()
     parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
     spills: bool = False
-    repeated: bool = False
+    repeated: int = 0
 
     def initial(self, key: int) -> tuple[Part, ...]:
         """Where the contents of a buffer are at the start, part by part (none: they are undefined)."""

@@ -45,7 +45,11 @@ class PreparedGraph:
         policy = Learners().find(policy)
         self._learner = policy if isinstance(policy, LearningPolicy) else None
         self._run: Callable[[Any], Result] = lambda chosen: session.run(
-            graph, chosen if chosen is not None else policy, queues=queues, options=options, repeated=True
+            graph,
+            chosen if chosen is not None else policy,
+            queues=queues,
+            options=options,
+            repeated=len(self._tried) + 1,
         )
         self._runs = 0
         self._tried: list[tuple[float, Plan | None]] = []

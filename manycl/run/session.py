@@ -26,8 +26,8 @@ from manycl.model.observed import ObservedLinks
 from manycl.model.store import Store
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, find
+from manycl.plan.problem import HANDOVER, Problem, queue_counts
 from manycl.plan.problem import Part as Interval
-from manycl.plan.problem import Problem, queue_counts
 from manycl.plan.splitting import Splits
 from manycl.run.admission import make_room
 from manycl.run.backends.opencl import OpenCLBackend
@@ -186,10 +186,10 @@ class Session:
         queues: Mapping[str, int] | None = None,
         options: Mapping[str, str] | None = None,
         progress: Callable[[int], None] | None = None,
-        repeated: bool = False,
+        repeated: int = 0,
     ) -> Result:
         """Plan and run a graph; raises what the engine raises. ``policy``: a name, a policy object or a plan.
-        ``repeated``: it will run again and again, so planning may take longer."""
+        ``repeated``: as in :class:`manycl.plan.problem.Problem`."""
         self._check_open()
         with self._lock:
             self._collect()
@@ -271,6 +271,7 @@ class Session:
         return Problem(
             graph=graph,
             machine=self.machine,
+            handover=self._links.handover(HANDOVER),
             estimates=estimates,
             queues=queues,
             valid=valid,
@@ -366,6 +367,7 @@ class Session:
             if isinstance(result.record, OpenCLRecord) and self.machine.memories > 1:
                 for device, to_device, nbytes, seconds in result.record.moved():
                     self._links.observe(self.machine.devices[device], to_device, nbytes, seconds)
+                self._links.handed_over(result.record.handovers())
                 self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
 
     def _collect(self) -> None:

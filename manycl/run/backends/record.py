@@ -96,6 +96,15 @@ class OpenCLRecord:
         for keys, device, is_upload, start, end in self._transfer_times():
             yield device, is_upload, sum(self.graph.buffers[key].nbytes for key in keys), end - start
 
+    def handovers(self) -> Iterable[float]:
+        """Seconds from when something had come from one device until it began to go to another."""
+        came: dict[int, float] = {}
+        for keys, _, is_upload, start, end in sorted(self._transfer_times(), key=lambda t: t[3]):
+            if is_upload and all(key in came for key in keys):
+                yield max(0.0, start - max(came[key] for key in keys))
+            elif not is_upload:
+                came.update(dict.fromkeys(keys, end))
+
     def _transfer_times(self) -> Iterable[tuple[tuple[int, ...], int, bool, float, float]]:
         """(buffers, device, whether to it, start, end); seconds since the run began."""
         for keys, device, is_upload, what in self.transfers:
