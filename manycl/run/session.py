@@ -80,7 +80,7 @@ class Session:
         self._garbage: list[int] = []
         # results that nobody has learned from yet: reading thousands of times out costs more than running again
         self._unlearned: deque[Result] = deque(maxlen=UNLEARNED)
-        self._lowered: deque[tuple[Graph, Plan | None, Lowered]] = deque()
+        self._lowered: deque[tuple[Graph, Plan | None, dict[int, int], Lowered]] = deque()
         self._built: tuple[Graph, tuple[int, ...]] | None = None
         self._lock = threading.RLock()
         self._closed = False
@@ -300,13 +300,15 @@ class Session:
         if not limits and not directory.parts and (plan is None or not plan.is_split):
             return lower(problem, plan, directory)
         state = state_of(problem.graph, directory)
-        for graph, known, lowered in self._lowered:
-            if graph is problem.graph and known is plan and lowered.state == state:
+        for graph, known, kept, lowered in self._lowered:
+            if kept != limits or lowered.state != state:
+                continue
+            if graph is problem.graph and known is plan:
                 return lowered
-            if limits and lowered.state == state and same_graph(graph, problem.graph) and same_plan(known, plan):
+            if limits and same_graph(graph, problem.graph) and same_plan(known, plan):
                 return lowered  # cutting is not free: the steps of a graph like this one do
         if len(self._lowered) >= KEPT_LOWERED:
-            _, _, old = self._lowered.popleft()
+            _, _, _, old = self._lowered.popleft()
             self._garbage.extend(b.key for b in old.temporaries)
             self._garbage.extend(old.room.windows if old.room is not None else ())
         lowered = lower(problem, plan, directory, limits)
@@ -316,7 +318,7 @@ class Session:
             self.memory.create_window(window.key, window.nbytes, self.memory.name(window.whole))
         if not lowered.steps:
             return lowered
-        self._lowered.append((problem.graph, plan, lowered))
+        self._lowered.append((problem.graph, plan, limits, lowered))
         return lowered
 
     def _prepare(self, lowered: Lowered, state: RunState) -> None:

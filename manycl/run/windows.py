@@ -24,9 +24,10 @@ from manycl.run.divide import Divided, divide
 
 ALIGNED = 4096  # bytes; windows begin at multiples, so pointers are aligned as those of whole buffers are
 SMALL = 1 << 16  # bytes; smaller buffers are kept whole
-AT_ONCE, MOST_AT_ONCE = 3, 8
+AT_ONCE, MOST_AT_ONCE = 3, 16
 """Ranges that a device's memory is to hold; more where several launches use the same data."""
-WORTH = 1 << 20  # bytes of what a range works on; fewer are not worth being run apart for that
+STEP = 3e-4  # seconds that the engine takes for a range (measured: 0.2 to 0.5 ms)
+WORTH = 2 << 20  # bytes; ranges that need less than this, or than a link brings meanwhile, are not worth more ranges
 _NEARLY_ALL = 0.9  # of a buffer; no window is worth that
 _ALIKE = 0.75  # windows that have so much in common are made one, so that the contents of one need no copy in the other
 _STEPS = 16  # sizes of windows between two powers of two: those of few sizes can take one another's place
@@ -115,8 +116,11 @@ def _at_once(problem: Problem, plan: Plan, device: int, limit: int) -> int:
         task = problem.graph.nodes[node]
         for key in stores(task) if isinstance(task, Launch) else ():
             count[key] = count.get(key, 0) + 1
-    wanted = min(max(count.values(), default=1) + 2, MOST_AT_ONCE, limit // WORTH)
-    return max(wanted, AT_ONCE)
+    memory, large = problem.machine.devices[device].memory, 1 << 28
+    transfer = problem.estimates.transfer
+    seconds = transfer(2 * large, HOST, memory) - transfer(large, HOST, memory)
+    worth = max(WORTH, int(STEP * large / seconds)) if seconds > 0 else WORTH
+    return max(min(max(count.values(), default=1) + 2, MOST_AT_ONCE, limit // worth), AT_ONCE)
 
 
 class _Cutter:
