@@ -23,6 +23,7 @@ from manycl.plan.problem import Problem
 from manycl.run.divide import Divided, divide
 
 ALIGNED = 4096  # bytes; windows begin at multiples, so pointers are aligned as those of whole buffers are
+ELEMENT = 128  # bytes; who touches a part of a vector, or of a struct, may load all of it: none is aligned to more
 SMALL = 1 << 16  # bytes; smaller buffers are kept whole
 AT_ONCE, MOST_AT_ONCE = 3, 16
 """Ranges that a device's memory is to hold; more where several launches use the same data."""
@@ -257,6 +258,7 @@ def intervals(divided: Divided, first: int, count: int) -> dict[int, tuple[int, 
     found: dict[int, tuple[int, int]] = {}
     for key, (low, high) in divided.hulls(first, count).items():
         size = divided.sizes[key]
+        high = -(-high // ELEMENT) * ELEMENT
         if size >= SMALL and _size(low, high) < _NEARLY_ALL * size:
             found[key] = low // ALIGNED * ALIGNED, high
     return found

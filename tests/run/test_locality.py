@@ -29,6 +29,7 @@ from manycl.run.windows import limited
 def small_windows() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("manycl.run.windows.ALIGNED", 4)
+        patch.setattr("manycl.run.windows.ELEMENT", 4)
         patch.setattr("manycl.run.windows.SMALL", 8)
         patch.setattr("manycl.run.windows.WORTH", 4)
         yield

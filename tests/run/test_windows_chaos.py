@@ -37,6 +37,7 @@ def small_windows() -> Iterator[None]:
         patch.setattr("manycl.run.lower.CHUNK", 16)
         patch.setattr("manycl.run.cut._ALIGNED", 4)
         patch.setattr("manycl.run.windows.ALIGNED", 4)
+        patch.setattr("manycl.run.windows.ELEMENT", 4)
         patch.setattr("manycl.run.windows.SMALL", 8)
         yield
 
