@@ -159,7 +159,7 @@ def run(settings: Settings, say: Say) -> dict[str, Any]:
         "per_iteration": [per_iteration(n, conan, settings) for n in SHOWN],
         "drifting": drifting(conan, settings),
         "pairs": [r for m in METHODS for r in pairs.rows(m, settings.names, settings.seeds, pairs.Noise())],
-        "pairs_drifting": [r for m in METHODS for r in pairs.drifts(m, settings.seeds)],
+        "pairs_drifting": [r for m in METHODS for r in pairs.drifts(m, settings.seeds, min(30, settings.drifting))],
         "paper": PAPER,
         "summary": summary(rows),
     }  # fmt: skip

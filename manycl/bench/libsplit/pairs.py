@@ -13,7 +13,7 @@ import random
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
@@ -128,10 +128,16 @@ def behind(case: Pair, seed: int, noise: Noise, options: Mapping[str, str], time
     return [100.0 * (case.taken(r.plan) / case.oracle - 1.0) for r in runs]
 
 
+@cache
+def _crowd(slower: float) -> Pair:
+    """The N-body whose crowd moves: what its ranges take is counted anew in every repetition, but only once."""
+    entry = APPLICATIONS["NBody"]
+    return Pair(entry.make(entry.quick), slower)
+
+
 def drift(slower: float, seed: int, noise: Noise, options: Mapping[str, str], times: int) -> list[float]:
     """How many per cent longer than the mean the slowest device takes with the N-body whose crowd moves."""
-    entry = APPLICATIONS["NBody"]
-    case = Pair(entry.make(entry.quick), slower)
+    case = _crowd(slower)
     problem = replace(case.problem, options=options)
 
     def truth(turn: int, node: int, device: int, first: int, count: int) -> float:
