@@ -29,10 +29,10 @@ CELLS = 20
 """Parts of the groups, in each of which all cost the same."""
 LENGTH = 0.4
 """Part of the groups over which costs are alike."""
-COUNTED, ASSUMED, UNCOUNTED = 0.04, 0.2, 0.8
+COUNTED, ASSUMED, UNCOUNTED = 0.12, 0.25, 0.8
 """How far off the logarithm of a group's cost is (standard deviation): where its work was counted, where that rests on
 assumptions about branches, and where nothing is known."""
-ALIKE, UNKNOWN = 0.05, 2.0
+ALIKE, UNKNOWN = 0.12, 2.0
 """How far off the ratio between the rates of devices is: alike, and where nothing is known."""
 LEVEL = 5.0
 """The same of all rates together: nothing is known."""
