@@ -2,8 +2,9 @@
 
 Ours. A kernel's time on a device is affine in its work-groups, so the numbers of groups with which it ends earliest on
 the free time of all devices are found by water-filling (``plan/partition.py``) where MKMD climbs in steps of 1 %. A
-kernel is split when that ends earlier than the best device alone. Then the kernels are ranked again by the time that
-they took in the plan (a split kernel is short), and planned again; the best plan of all rounds is taken, that of
+kernel is split when that ends earlier than the best device alone (where some are brief, also planned: only by more than
+handing over costs, and so with short kernels first). Then the kernels are ranked again by the time that they took in
+the best plan so far (a split kernel is short), and planned again; the best plan of all rounds is taken, that of
 ``mkmd_coarse`` among them, so it is never predicted to be slower.
 """
 
@@ -33,18 +34,38 @@ from manycl.plan.rank import priority_order
 from manycl.plan.reach import Reach
 
 ROUNDS = 3
+SHORT = 0.02
+"""Of the longest kernel's time: what is shorter may come first."""
+BRIEF = 4.0
+"""Handovers: where a kernel is shorter, it may not pay to divide it although that is predicted to end it earlier."""
 EFFORT = 6000
 """Nodes that the local search of ``portfolio`` may place, where no kernel may be split."""
 GAPS = 3
 """Gaps of a device, beside the time after all that it has been given, that a kernel may be split into."""
 
 
-def split_all(problem: Problem, table: Table, order: Sequence[int]) -> Placement:
-    """Place all nodes that are not fixed, in this order, each split if that ends it earlier."""
-    return coarse(problem, table, order, _place)
+def split_all(problem: Problem, table: Table, order: Sequence[int], gain: float = 0.0) -> Placement:
+    """Place all nodes that are not fixed, in this order, each split if that ends it earlier by more than ``gain``
+    seconds."""
+
+    def put(placement: Placement, table: Table, node: int) -> None:
+        _place(placement, table, node, gain)
+
+    return coarse(problem, table, order, put)
 
 
-def _place(placement: Placement, table: Table, node: int) -> None:
+def short_first(problem: Problem, weight: Sequence[float], order: Sequence[int]) -> list[int]:
+    """The order, but short kernels that wait for no long one come first: what they leave is on its way while long ones
+    run, where a device would otherwise be busy with a long one when they can begin."""
+    short: set[int] = set()
+    most = SHORT * max(weight, default=0.0)
+    for node, before in enumerate(problem.graph.predecessors):
+        if weight[node] < most and short.issuperset(before):
+            short.add(node)
+    return sorted(order, key=lambda node: node not in short)
+
+
+def _place(placement: Placement, table: Table, node: int, gain: float) -> None:
     found = table.places[node]
     split = placement.problem.splits.get(node)
     if split is None or len(found) < 2:
@@ -76,7 +97,7 @@ def _place(placement: Placement, table: Table, node: int) -> None:
     # data move only if that gains more than predictions are exact to
     if still and end_still <= end + placement.problem.handover:
         end = placed(still)
-    if end + placement.problem.handover >= alone:
+    if end + gain >= alone:
         placement.back(mark)
         place(placement, table, node)
 
@@ -114,14 +135,23 @@ class Balance:
             placement = _like_portfolio(problem, table)
             if placement.makespan < best.makespan:
                 best, chosen = placement, "portfolio"
-        for turn in range(rounds):
-            placement = split_all(problem, table, order)
+        starts = [("round 1", order, 0.0)]
+        if any(0.0 < weight[n] < BRIEF * problem.handover for n in range(len(weight))):
+            starts.append(("careful", order, problem.handover))
+            starts.append(("short first", short_first(problem, weight, order), problem.handover))
+        gain, last = 0.0, best
+        for name, start, least in starts:
+            placement = split_all(problem, table, start, least)
+            if name == "round 1" or placement.makespan < last.makespan:
+                last, gain = placement, least
             if placement.makespan < best.makespan:
-                best, chosen = placement, f"round {turn + 1}"
-            elif turn:
+                best, chosen = placement, name
+        for turn in range(2, rounds + 1):
+            weight = taken(last, len(weight))
+            last = split_all(problem, table, priority_order(problem.graph, priorities(problem, weight)), gain)
+            if last.makespan >= best.makespan:
                 break  # ranking again has not helped
-            weight = taken(placement, len(weight))
-            order = priority_order(problem.graph, priorities(problem, weight))
+            best, chosen = last, f"round {turn}"
         return as_plan(problem, best, "balance", chosen=chosen)
 
 
