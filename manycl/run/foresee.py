@@ -15,6 +15,7 @@ from manycl.run.coherence import Directory
 from manycl.run.engine import execute
 from manycl.run.lower import lower
 from manycl.run.steps import RANGE, Lowered
+from manycl.run.windows import limited
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
 
@@ -43,12 +44,14 @@ class StepEstimates:
 
 
 def foresee(problem: Problem, plan: Plan) -> Trace:
-    """The trace, of kind ``simulation``. Raises PolicyError for a plan that divides a launch that cannot be."""
+    """The trace, of kind ``simulation``. Raises PolicyError for a plan that divides a launch that cannot be, and, of a
+    problem that spills, RunError for a launch that does not fit into a memory."""
     directory = Directory()
     for key, places in problem.valid.items():
         if places:
             directory.valid[key] = sum(1 << memory for memory in places)
-    lowered = lower(problem, plan, directory)
+    limits = limited(problem, plan) if problem.spills else None
+    lowered = lower(problem, plan, directory, limits)
     backend = SimBackend(problem.machine, StepEstimates(problem, lowered), report_latency=problem.handover)
     result = execute(problem, plan, backend, directory, name=plan.policy, lowering=lambda *_: lowered)
     trace = result.trace

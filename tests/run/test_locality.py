@@ -19,7 +19,9 @@ from manycl.graph.graph import Graph
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.plan.splitting import Splits
 from manycl.run.coherence import Directory
+from manycl.run.foresee import foresee
 from manycl.run.locality import _Run
 from manycl.run.lower import lower
 from manycl.run.windows import limited
@@ -80,3 +82,24 @@ def test_sweeps_of_a_stencil_share_what_is_brought() -> None:
     state = first_to_last.devices[0]
     assert spill.up + spill.down < (state.up - state.first + state.down + first_to_last.left(state)) / 2
     assert spill.seconds > 0
+
+
+def test_what_spilling_takes_is_foreseen() -> None:
+    """On the simulated machine: the engine's own commands, with the limit and without."""
+    builder = GraphBuilder()
+    a, b = builder.buffer(NBYTES, "a"), builder.buffer(NBYTES, "b")
+    for turn in range(4):
+        builder.add(launch("stencil", [a, b] if turn % 2 == 0 else [b, a]))
+    graph = builder.build()
+    plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(4)), "one", ("d",), 0.0)
+    valid = {key: frozenset({HOST}) for key in graph.buffers}
+    traces = []
+    for room in (NBYTES * 2, NBYTES // 2):
+        where = with_room(Machine((Device("d", "gpu", memory=1),)), room)
+        traces.append(foresee(Problem(graph, where, Unit(), (1,), valid, splits=Splits(graph), spills=True), plan))
+    whole, ranges = traces
+    assert sum(1 for _ in whole.transfers()) == 2
+    assert sum(t.nbytes for t in ranges.transfers()) > sum(t.nbytes for t in whole.transfers())
+    assert sum(1 for _ in ranges.kernels()) > 4 * 4
+    assert ranges.makespan > whole.makespan
+    assert ranges.details["memory"][0]["limit"] == NBYTES // 2

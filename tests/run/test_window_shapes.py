@@ -1,0 +1,64 @@
+"""Which intervals become one window, which ranges interfere, how much a window takes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manycl.graph import pieces
+from manycl.graph.pieces import Bytes
+from manycl.run.windows import ALIGNED, Windows, _size, interfere
+
+INTERVALS = st.tuples(st.integers(0, 60), st.integers(1, 30)).map(lambda x: (x[0] * 4096, (x[0] + x[1]) * 4096))
+
+
+def given_bytes(numbers: set[int]) -> Bytes:
+    return pieces.union(pieces.span(n, n + 1) for n in numbers)
+
+
+BYTES = st.sets(st.integers(0, 12), max_size=5)
+
+
+@given(st.lists(st.tuples(BYTES, BYTES), min_size=1, max_size=4))
+def test_ranges_interfere_where_one_writes_what_another_touches(ranges: list[tuple[set[int], set[int]]]) -> None:
+    expected = any(
+        written & (other_read | other_written)
+        for i, (_, written) in enumerate(ranges)
+        for j, (other_read, other_written) in enumerate(ranges)
+        if i != j
+    )
+    assert interfere([(given_bytes(r), given_bytes(w)) for r, w in ranges]) == expected
+
+
+@given(st.lists(INTERVALS, min_size=1, max_size=12, unique=True), st.booleans())
+def test_every_interval_lies_in_its_window(wanted: list[tuple[int, int]], shared: bool) -> None:
+    keys = iter(range(-1, -100, -1))
+    windows = Windows([(0, 7, low, high) for low, high in wanted], lambda: next(keys), shared)
+    found = {interval: windows.of(0, 7, *interval) for interval in wanted}
+    for (low, high), window in found.items():
+        assert window.low <= low < high <= window.low + window.nbytes
+        assert window.whole == 7
+    if shared:
+        assert len({w.nbytes for w in found.values()}) == 1, "windows of a buffer have one size"
+    for a, one in found.items():
+        for b, other in found.items():
+            if one.key == other.key and a != b:
+                common = min(a[1], b[1]) - max(a[0], b[0])
+                assert common >= 0.5 * max(a[1] - a[0], b[1] - b[0]), "little is common to them"
+
+
+def test_what_a_stencil_reads_and_writes_of_a_part_is_one_window() -> None:
+    keys = iter(range(-1, -100, -1))
+    row = 4096
+    reads = [(max(0, 10 * i - 1) * row, (10 * i + 11) * row) for i in range(5)]
+    writes = [(10 * i * row, (10 * i + 10) * row) for i in range(5)]
+    windows = Windows([(0, 1, *x) for x in reads + writes], lambda: next(keys))
+    for i in range(5):
+        assert windows.of(0, 1, *reads[i]) == windows.of(0, 1, *writes[i])
+    assert len({windows.of(0, 1, *x).key for x in reads}) == 5
+
+
+@given(st.integers(0, 1 << 40), st.integers(1, 1 << 40))
+def test_windows_take_little_more_than_they_must(low: int, nbytes: int) -> None:
+    least = low + nbytes - low // ALIGNED * ALIGNED
+    assert least <= _size(low, low + nbytes) <= max(1.07 * least + ALIGNED, ALIGNED)
