@@ -29,7 +29,7 @@ EVERYTHING = bool(os.environ.get("NIGHTLY"))
 # PoCL 3.0 writes a fourth element, and changes a struct that is an argument for all work-items
 POCL_IS_WRONG = {"store_half_aligned_three", "nested_struct_argument"}
 SAMPLE = slice(None) if EVERYTHING else slice(5, None, 31)
-LIMITED = slice(None) if EVERYTHING else slice(9, None, 29)
+LIMITED = slice(None) if EVERYTHING else slice(9, None, 67)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from manycl.analysis.service import windowed_kernel
 cl = pytest.importorskip("pyopencl")
 
 EVERYTHING = bool(os.environ.get("NIGHTLY"))
-SAMPLE = slice(None) if EVERYTHING else slice(2, None, 7)
+SAMPLE = slice(None) if EVERYTHING else slice(2, None, 13)
 ALIGNED = 128  # bytes: no type is aligned to more
 
 

@@ -72,7 +72,7 @@ def test_with_little_memory_any_cuts_give_the_bits_of_one_device(queue: mc.Queue
     expected, whole = run(queue, build, lambda graph, _: on_one_device(graph, queue.devices))
     total = sum(b.nbytes for b in whole.graph.buffers.values())
     ran = windows = 0
-    for seed in range(10):
+    for seed in range(6):
         limit(queue, int(total * random.Random(seed).uniform(0.05, 1.2)))
 
         def plan(graph: Any, dimensions: Any, seed: int = seed) -> Plan:
@@ -96,7 +96,7 @@ def test_with_little_memory_any_cuts_give_the_bits_of_one_device(queue: mc.Queue
         assert windows >= 1
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), data=st.data())
 def test_host_code_may_write_between_runs(queue: mc.Queue, seed: int, data: st.DataObject) -> None:
     """Runs with random cuts and limits, and arrays written by the host (whole, or in place) and read in between."""

@@ -127,7 +127,7 @@ def begin(data: Any, graph: Graph, where: Machine, values: Values) -> Directory:
     return directory
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32))
 def test_with_little_memory_the_result_is_the_sequential_one(
     data: Any, graph: Graph, where: Machine, seed: int
