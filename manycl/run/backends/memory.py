@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pyopencl as cl
 
 from manycl.errors import RunError
-from manycl.graph.graph import Rows
 from manycl.machine import HOST, Machine
 
 Bytes = npt.NDArray[np.uint8]
@@ -52,99 +51,6 @@ def aligned(nbytes: int) -> Bytes:
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + nbytes]
-
-
-def _rectangles(offset: int, width: int, pitch: int, rows: int) -> list[tuple[int, int, int, int]]:
-    """Rows as rectangles within lines of ``pitch`` bytes (top, left, width, height): two where they go over a line's
-    end."""
-    top, left = divmod(offset, pitch)
-    over = left + width - pitch
-    if over <= 0:
-        return [(top, left, width, rows)]
-    return [(top, left, width - over, rows), (top + 1, 0, over, rows)]
-
-
-def copy_rows(
-    queue: cl.CommandQueue,
-    target: cl.Buffer | Bytes,
-    source: cl.Buffer | Bytes,
-    rows: Sequence[Rows],
-    after: Sequence[cl.Event],
-) -> list[cl.Event]:
-    """Enqueue the transfer of rows between a buffer and a host array, the same bytes of both; an event each."""
-    to_device = isinstance(target, cl.Buffer)
-    wait_for = list(after) or None
-    events = []
-    for offset, width, pitch, count in rows:
-        if count == 1:
-            part = slice(offset, offset + width)
-            if to_device:
-                event = cl.enqueue_copy(
-                    queue, target, source[part], dst_offset=offset, is_blocking=False, wait_for=wait_for
-                )
-            else:
-                event = cl.enqueue_copy(
-                    queue, target[part], source, src_offset=offset, is_blocking=False, wait_for=wait_for
-                )
-        else:
-            for top, left, wide, high in _rectangles(offset, width, pitch, count):
-                event = cl.enqueue_copy(
-                    queue,
-                    target,
-                    source,
-                    buffer_origin=(left, top, 0),
-                    host_origin=(left, top, 0),
-                    region=(wide, high, 1),
-                    buffer_pitches=(pitch,),
-                    host_pitches=(pitch,),
-                    is_blocking=False,
-                    wait_for=wait_for,
-                )
-                events.append(event)
-            continue
-        events.append(event)
-    return events
-
-
-def copy_inside(
-    queue: cl.CommandQueue,
-    source: cl.Buffer,
-    source_low: int,
-    target: cl.Buffer,
-    target_low: int,
-    rows: Sequence[Rows],
-    after: Sequence[cl.Event],
-) -> cl.Event:
-    """Enqueue the copy of rows between two buffers of a device, which hold the bytes from ``source_low`` and
-    ``target_low`` on; the last event of an in-order queue."""
-    event, wait_for = None, list(after) or None
-    for offset, width, pitch, count in rows:
-        origins = [divmod(offset - low, pitch) if count > 1 else (0, 0) for low in (source_low, target_low)]
-        if count > 1 and all(left + width <= pitch for _, left in origins):
-            event = cl.enqueue_copy(
-                queue,
-                target,
-                source,
-                src_origin=(origins[0][1], origins[0][0], 0),
-                dst_origin=(origins[1][1], origins[1][0], 0),
-                region=(width, count, 1),
-                src_pitches=(pitch,),
-                dst_pitches=(pitch,),
-                wait_for=wait_for,
-            )
-            continue
-        for start in range(offset, offset + max(count * pitch, 1), max(pitch, 1))[:count]:
-            event = cl.enqueue_copy(
-                queue,
-                target,
-                source,
-                byte_count=width,
-                src_offset=start - source_low,
-                dst_offset=start - target_low,
-                wait_for=wait_for,
-            )
-    assert event is not None, "a piece has bytes"
-    return event
 
 
 class Memory:

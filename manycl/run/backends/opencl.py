@@ -32,8 +32,9 @@ from manycl.run.backend import (
     Run,
     Upload,
 )
+from manycl.run.backends.copies import copy_inside, copy_rows
 from manycl.run.backends.inbox import Inbox
-from manycl.run.backends.memory import Bytes, Memory, copy_inside, copy_rows
+from manycl.run.backends.memory import Bytes, Memory
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.programs import Programs
 from manycl.run.backends.queues import Driver, Worker

@@ -1,0 +1,127 @@
+"""Copies of rows of a buffer, enqueued: between a device and the host, and inside a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import pyopencl as cl
+
+from manycl.graph.graph import Rows
+from manycl.run.backends.memory import Bytes
+
+
+def _rectangles(rows: Rows, nbytes: int) -> Iterator[Rows]:
+    """Rows as rectangles that lie within lines of their pitch: two where they go over a line's end. The last row is one
+    of its own where its line is not complete in ``nbytes``: drivers may want all of the lines to be there."""
+    offset, width, pitch, count = rows
+    left = offset % pitch
+    over = max(0, left + width - pitch)
+    for start, wide in ((offset, width - over), (offset + width - over, over)):
+        lines = count
+        if wide and count > 1 and (start // pitch + count) * pitch > nbytes:
+            lines -= 1
+            yield Rows(start + lines * pitch, wide)
+        if wide:
+            yield Rows(start, wide, pitch if lines > 1 else 0, lines)
+
+
+def copy_rows(
+    queue: cl.CommandQueue,
+    target: cl.Buffer | Bytes,
+    source: cl.Buffer | Bytes,
+    rows: Sequence[Rows],
+    after: Sequence[cl.Event],
+) -> list[cl.Event]:
+    """Enqueue the transfer of rows between a buffer and a host array, the same bytes of both; an event each."""
+    wait_for = list(after) or None
+    nbytes = len(source if isinstance(target, cl.Buffer) else target)
+    events = []
+    for given in rows:
+        for part in [given] if given.rows == 1 else _rectangles(given, nbytes):
+            if part.rows == 1:
+                events.append(_copy_run(queue, target, source, part.offset, part.width, wait_for))
+                continue
+            with suppress(cl.LogicError):  # INVALID_VALUE was seen on an H200 for a rectangle that other drivers take
+                events.append(_copy_rectangle(queue, target, source, part, wait_for))
+                continue
+            starts = range(part.offset, part.offset + part.rows * part.pitch, part.pitch)
+            events += [_copy_run(queue, target, source, start, part.width, wait_for) for start in starts]
+    return events
+
+
+def _copy_run(
+    queue: cl.CommandQueue,
+    target: cl.Buffer | Bytes,
+    source: cl.Buffer | Bytes,
+    offset: int,
+    width: int,
+    wait_for: list[cl.Event] | None,
+) -> cl.Event:
+    part = slice(offset, offset + width)
+    if isinstance(target, cl.Buffer):
+        return cl.enqueue_copy(queue, target, source[part], dst_offset=offset, is_blocking=False, wait_for=wait_for)
+    return cl.enqueue_copy(queue, target[part], source, src_offset=offset, is_blocking=False, wait_for=wait_for)
+
+
+def _copy_rectangle(
+    queue: cl.CommandQueue,
+    target: cl.Buffer | Bytes,
+    source: cl.Buffer | Bytes,
+    rows: Rows,
+    wait_for: list[cl.Event] | None,
+) -> cl.Event:
+    top, left = divmod(rows.offset, rows.pitch)
+    return cl.enqueue_copy(
+        queue,
+        target,
+        source,
+        buffer_origin=(left, top, 0),
+        host_origin=(left, top, 0),
+        region=(rows.width, rows.rows, 1),
+        buffer_pitches=(rows.pitch,),
+        host_pitches=(rows.pitch,),
+        is_blocking=False,
+        wait_for=wait_for,
+    )
+
+
+def copy_inside(
+    queue: cl.CommandQueue,
+    source: cl.Buffer,
+    source_low: int,
+    target: cl.Buffer,
+    target_low: int,
+    rows: Sequence[Rows],
+    after: Sequence[cl.Event],
+) -> cl.Event:
+    """Enqueue the copy of rows between two buffers of a device, which hold the bytes from ``source_low`` and
+    ``target_low`` on; the last event of an in-order queue."""
+    event, wait_for = None, list(after) or None
+    for offset, width, pitch, count in rows:
+        origins = [divmod(offset - low, pitch) if count > 1 else (0, 0) for low in (source_low, target_low)]
+        if count > 1 and all(left + width <= pitch for _, left in origins):
+            event = cl.enqueue_copy(
+                queue,
+                target,
+                source,
+                src_origin=(origins[0][1], origins[0][0], 0),
+                dst_origin=(origins[1][1], origins[1][0], 0),
+                region=(width, count, 1),
+                src_pitches=(pitch,),
+                dst_pitches=(pitch,),
+                wait_for=wait_for,
+            )
+            continue
+        for start in range(offset, offset + max(count * pitch, 1), max(pitch, 1))[:count]:
+            event = cl.enqueue_copy(
+                queue,
+                target,
+                source,
+                byte_count=width,
+                src_offset=start - source_low,
+                dst_offset=start - target_low,
+                wait_for=wait_for,
+            )
+    assert event is not None, "a piece has bytes"
+    return event
