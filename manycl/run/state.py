@@ -88,6 +88,7 @@ class RunState:
         self._transfer_done: set[int] = set()
         self._transfer_device: dict[int, int] = {}
         self._looked_at: set[int] = set()
+        self._looked_from: dict[tuple[int, int], int] = {}  # the head of a queue when it was last looked along
         self._next_token = count
         self._waiting: dict[tuple[int, int], deque[Assigned]] = {}
         self._issued: dict[tuple[int, int], deque[int]] = {}
@@ -155,7 +156,8 @@ class RunState:
                     moved = True
         if self._far:
             for place, line in self._waiting.items():
-                if line and place[0] >= 0:
+                if line and place[0] >= 0 and self._looked_from.get(place) != line[0].node:
+                    self._looked_from[place] = line[0].node
                     self._look_ahead(line, commands)
 
     def _look_ahead(self, line: deque[Assigned], commands: list[Command], least: int = 0) -> None:

@@ -35,9 +35,10 @@ def copy_rows(
 ) -> list[cl.Event]:
     """Enqueue the transfer of rows between a buffer and a host array, the same bytes of both; an event each."""
     wait_for = list(after) or None
-    nbytes = len(source if isinstance(target, cl.Buffer) else target)
+    buffer, data = (target, source) if isinstance(target, cl.Buffer) else (source, target)
     events = []
     for given in rows:
+        nbytes = min(len(data), buffer.size) if given.rows > 1 else 0
         for part in [given] if given.rows == 1 else _rectangles(given, nbytes):
             if part.rows == 1:
                 events.append(_copy_run(queue, target, source, part.offset, part.width, wait_for))
