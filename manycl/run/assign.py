@@ -207,7 +207,9 @@ class Ask:
             node = graph.nodes[n]
             if isinstance(node, HostTask):
                 continue
-            total += estimates.launch(n, device) if problem.fits(n, device) else inf
+            # what fits nowhere is placed all the same: the run then says what it needs, and what to do
+            fits = problem.fits(n, device) or not any(problem.fits(n, d) for d in problem.allowed(n))
+            total += estimates.launch(n, device) if fits else inf
             for key in node.reads:
                 mask = self._valid.get(key, 0)
                 if key not in inside and mask and not mask >> memory & 1:

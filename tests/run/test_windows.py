@@ -239,3 +239,14 @@ def test_what_makes_way_may_be_used_elsewhere_in_the_run(queue: mc.Queue) -> Non
     assert (y.get() == changed(changed(start[1]))).all()
     assert (z.get() == changed(start[2])).all()
     limit(queue, EVERYTHING)
+
+
+@pytest.mark.parametrize("policy", ["eager", "heft", "clustering"])
+def test_policies_that_decide_while_it_runs_say_what_does_not_fit(queue: mc.Queue, policy: str) -> None:
+    a, b = queue.array(np.arange(4096, dtype=np.int32)), queue.array(np.zeros(4096, np.int32))
+    limit(queue, 15000)
+    PROGRAM.scatter(queue, (4096,), (64,), a, a, b)
+    graph = queue.take()
+    with pytest.raises(RunError, match=r"32,768 bytes of buffers on cpu0\.\d at once, which has 15,000.*scatter"):
+        queue.session.run(graph, policy)
+    limit(queue, EVERYTHING)
