@@ -58,6 +58,7 @@ def limit(queue: mc.Queue, nbytes: int) -> None:
         for key in list(session.memory.allocated(index)):
             session.memory.evict(key, index)
     devices = tuple(replace(d, global_memory=nbytes, max_allocation=nbytes) for d in session.machine.devices)
+    session._opened = replace(session._opened, devices=devices)  # what learning begins with
     session.machine = session.backend.machine = session.memory._machine = replace(session.machine, devices=devices)
 
 
@@ -227,6 +228,7 @@ def test_what_makes_way_may_be_used_elsewhere_in_the_run(queue: mc.Queue) -> Non
     graph = queue.take()
     session = queue.session
     devices = tuple(replace(d, global_memory=20000, max_allocation=20000) for d in session.machine.devices)
+    session._opened = replace(session._opened, devices=devices)  # what learning begins with
     session.machine = session.backend.machine = session.memory._machine = replace(session.machine, devices=devices)
     ranges = [Assignment(1, 1, 0, 0.0, 0.0, 0, 0, 16), Assignment(1, 2, 0, 0.0, 0.0, 0, 16, 16)]
     session.run(graph, Plan((Assignment(0, 0, 0, 0.0, 0.0), *ranges), "by hand", queue.devices, 0.0))
