@@ -1,9 +1,7 @@
 """The state of a run that does not fit into the devices' memories: what a step needs there is admitted before it is
 enqueued, and what others will need last makes way. Pure, like :mod:`manycl.run.state`.
 
-What a device allocates are *stores*: whole buffers, and windows of them (:mod:`manycl.run.windows`). Each window counts
-as a memory of its own in the masks of the directory while the run lasts, so a piece of a buffer may be valid in the
-host's memory, in a device's whole buffer and in any of its windows.
+What devices hold (*stores*), where pieces are valid and which commands use that is kept in :mod:`manycl.run.holdings`.
 
 Progress. A step is admitted when all that it depends on is complete, or enqueued on the same device. Of each device one
 step at a time is being admitted. Its victims are stores that no other admitted step waits to use; a victim goes when
@@ -22,10 +20,9 @@ it is decided while the run goes on, the order of the graph stands for it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Set
-from math import inf
+from collections.abc import Callable, Set
 
-from manycl.graph.graph import HostTask, Launch, Piece
+from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
@@ -33,6 +30,7 @@ from manycl.plan.problem import Problem
 from manycl.run.assign import Assigned
 from manycl.run.backend import HOST_DEVICE, Command, Copy, Download, Evict, Report, Run, Upload
 from manycl.run.coherence import HOST_BIT, Directory
+from manycl.run.holdings import Holdings, Places
 from manycl.run.state import _NOT_ISSUED, RunState, nothing_overwritten
 from manycl.run.steps import Lowered
 from manycl.run.windows import Room, stores, too_large
@@ -55,93 +53,33 @@ class TightState(RunState):
         self._lowered = lowered
         self._machine = problem.machine
         self._room: Room = lowered.room
-        self._base = problem.machine.memories  # windows are the memories from here on
-        windows = self._room.windows
-        self._place_of = {key: self._base + i for i, key in enumerate(windows)}
-        self._window_at = list(windows.values())
-        self._whole = {k: b.whole if isinstance(b, Piece) else k for k, b in self.graph.buffers.items()}
-        self._pieces = self._pieces_of_stores()
+        self._places = Places(problem.machine, self.graph, self._room)
+        self._holdings = Holdings(self.graph, policy if isinstance(policy, Plan) else lowered.plan, self._room)
         self._mine = frozenset(lowered.own)
-        # by device
-        self._held: dict[int, dict[int, int]] = {d: {} for d in self._room.limits}
-        self._free = dict(self._room.limits)
-        self._leaving: dict[int, dict[int, None]] = {d: {} for d in self._room.limits}
-        self._admitting: dict[int, int] = {}
-        self._uses = {d: self._order(d, policy if isinstance(policy, Plan) else lowered.plan) for d in self._held}
-        # by (device, store): commands that use it and have not completed
-        self._users: dict[tuple[int, int], set[int]] = {}
-        self._pins: dict[int, set[tuple[int, int]]] = {}  # by command: what it uses
+        self._admitting: dict[int, int] = {}  # the step, by device
         self._written_at: dict[int, int] = {}
         self._last: dict[int, int] = {}  # the step that was enqueued last, by device
         self._flushing: set[int] | None = None
         self.spilled = 0  # bytes that left a device to make room
-        for device in self._held:
+        for device in self._holdings.devices:
             bit = 1 << self._memory[device]
             for key in self.graph.buffers:
                 if directory.valid.get(key, 0) & bit:
-                    self._hold(device, self._whole[key])
-
-    def _pieces_of_stores(self) -> dict[int, list[int]]:
-        found: dict[int, dict[int, None]] = {}
-        for piece, whole in self._whole.items():
-            found.setdefault(whole, {})[piece] = None
-        for step, using in enumerate(self._room.using):
-            if using:
-                task = self.graph.nodes[step]
-                for key in (*task.reads, *task.writes):
-                    window = using.get(self._whole[key])
-                    if window is not None:
-                        found.setdefault(window, {})[key] = None
-        return {store: list(keys) for store, keys in found.items()}
-
-    def _order(self, device: int, plan: Plan | None) -> dict[int, deque[tuple[int, int]]]:
-        """Of each store, the steps that use it on a device, in their order: (position, step)."""
-        nodes = self.graph.nodes
-        steps = range(len(nodes)) if plan is None else [a.node for a in plan.assignments if a.device == device]
-        found: dict[int, deque[tuple[int, int]]] = {}
-        for position, step in enumerate(steps):
-            task = nodes[step]
-            if isinstance(task, Launch):
-                for store in stores(task):
-                    found.setdefault(store, deque()).append((position, step))
-        return found
+                    self._holdings.hold(device, self._places.whole[key])
 
     @property
     def limited(self) -> tuple[int, ...]:
         """The devices whose room is limited."""
-        return tuple(self._held)
+        return tuple(self._holdings.devices)
 
     @property
     def buffers(self) -> Set[int]:
         """The run's buffers, as they are without being cut."""
-        return self._pieces.keys() - self._place_of.keys()
+        return self._places.buffers
 
     def held(self, device: int) -> Set[int]:
         """The stores that a device is counted to hold."""
-        return self._held[device].keys()
-
-    # what is where
-
-    def _home(self, node: int, device: int, key: int) -> int:
-        """The memory, or window, in which a step finds a piece."""
-        if self._room.using and (window := self._room.using[node].get(self._whole[key])) is not None:
-            return self._place_of[window]
-        return self._memory[device]
-
-    def _store(self, place: int, key: int) -> tuple[int, int]:
-        """The device and the store that hold a piece at a place other than the host's memory."""
-        if place < self._base:
-            return self._owner[place], self._whole[key]
-        window = self._window_at[place - self._base]
-        return window.device, window.key
-
-    def _places(self, mask: int) -> Iterator[int]:
-        """The places of a mask other than the host's memory."""
-        mask &= ~HOST_BIT
-        while mask:
-            bit = mask & -mask
-            yield bit.bit_length() - 1
-            mask ^= bit
+        return self._holdings.held(device).keys()
 
     @property
     def finished(self) -> bool:
@@ -156,7 +94,7 @@ class TightState(RunState):
     def _flush(self, commands: list[Command]) -> None:
         """Everything has run: what is valid in windows alone goes to the host."""
         self._flushing = set()
-        everywhere = (1 << self._base) - 1
+        everywhere = (1 << self._places.base) - 1
         for key in self.graph.buffers:
             mask = self.directory.valid.get(key, 0)
             if mask and not mask & everywhere and key not in self._mine:
@@ -164,7 +102,7 @@ class TightState(RunState):
 
     def close(self) -> None:
         """The run has ended, well or not: there are no windows any more."""
-        valid, everywhere = self.directory.valid, (1 << self._base) - 1
+        valid, everywhere = self.directory.valid, (1 << self._places.base) - 1
         for key in self.graph.buffers:
             mask = valid.get(key)
             if mask is None:
@@ -192,23 +130,23 @@ class TightState(RunState):
         # what leaves has no reader that a writer would wait for
         if any(self._comes_down(key) for key in task.writes):
             return False
-        tight = device in self._held
+        tight = device in self._holdings.devices
         if tight and not self._admit(node, device, commands):
             return False
         valid = self.directory.valid
         ready = True
         for key in task.reads:
-            ready &= self._fetch(key, self._home(node, device, key), assigned, after, commands)
+            ready &= self._fetch(key, self._places.home(node, device, key), assigned, after, commands)
         for key in task.writes:
             if key in task.reads or key in task.overwrites:
                 continue
-            place = self._home(node, device, key)
+            place = self._places.home(node, device, key)
             if valid.get(key, 0) >> place & 1 or not self._overwritten(node, key):
                 ready &= self._fetch(key, place, assigned, after, commands)
         if not ready:
             return False
         for key in task.writes:
-            place = self._written_at[key] = self._home(node, device, key)
+            place = self._written_at[key] = self._places.home(node, device, key)
             valid[key] = 1 << place
             self._writer[key] = node
             if key not in self._together:
@@ -260,21 +198,21 @@ class TightState(RunState):
             return self._bring(key, HOST, device, after, commands)
         if mask >> place & 1:
             return self._arrived(key, place, device, after)
-        for other in self._places(mask):
-            source = self._store(other, key)
+        for other in self._places.of(mask):
+            source = self._places.store(other, key)
             if source[0] == device:
                 before = self._made(key, other, device)
                 token = self._new_transfer(key, place, device)
-                target = self._store(place, key)[1]
+                target = self._places.store(place, key)[1]
                 commands.append(Copy(token, key, device, assigned.queue, before, False, source[1], target))
-                self._use(assigned.node, source)
+                self._holdings.use(assigned.node, source)
                 after.append(token)
                 return True
         if mask & HOST_BIT:
             if not self._arrived(key, HOST, HOST_DEVICE, after):
                 return False
             token = self._new_transfer(key, place, device)
-            commands.append(Upload(token, key, device, (), False, self._store(place, key)[1]))
+            commands.append(Upload(token, key, device, (), False, self._places.store(place, key)[1]))
             after.append(token)
             return True
         self._download(key, mask, commands)
@@ -294,15 +232,15 @@ class TightState(RunState):
         """Send a piece to the host, from where it was written if it is still there."""
         place = self._written_at.get(key, HOST)
         if place == HOST or not mask >> place & 1:
-            place = next(self._places(mask))
-        store = self._store(place, key)
+            place = next(self._places.of(mask))
+        store = self._places.store(place, key)
         before = self._made(key, place, store[0])
-        users = (t for t in self._users.get(store, ()) if t < len(self.done) and not self.done[t])
+        users = (t for t in self._holdings.users(store) if t < len(self.done) and not self.done[t])
         if key in self._together:  # it has several writers
             before += [t for t in users if self._device[t] == store[0] and t not in before]
         token = self._new_transfer(key, HOST, store[0])
         commands.append(Download(token, key, store[0], before, True, store[1]))
-        self._use(token, store)
+        self._holdings.use(token, store)
         return token
 
     def _written_in(self, key: int) -> int:
@@ -315,9 +253,9 @@ class TightState(RunState):
 
     def _admit(self, node: int, device: int, commands: list[Command]) -> bool:
         """Whether all that a step needs is allocated on its device, or is from now on."""
-        if node in self._pins:
+        if self._holdings.uses(node):
             return True
-        held, leaving, free = self._held[device], self._leaving[device], self._free
+        held, leaving, free = self._holdings.held(device), self._holdings.leaving[device], self._holdings.free
         task = self.graph.nodes[node]
         assert isinstance(task, Launch)
         needed = stores(task)
@@ -330,7 +268,7 @@ class TightState(RunState):
             wanted = sum(self._room.sizes[store] for store in missing)
             self._choose(device, needed, wanted, commands)
             for store in list(leaving):
-                if free[device] < wanted and not self._users.get((device, store)):
+                if free[device] < wanted and not self._holdings.users((device, store)):
                     self._evict(device, store, commands)
             if free[device] < wanted:
                 if wanted > self._room.limits[device]:
@@ -338,33 +276,25 @@ class TightState(RunState):
                     raise too_large(task.name, self._lowered.step(node).node, wanted, where)
                 return False
             for store in missing:
-                self._hold(device, store)
+                self._holdings.hold(device, store)
             del self._admitting[device]
         for store in needed:
             leaving.pop(store, None)
-            self._use(node, (device, store))
+            self._holdings.use(node, (device, store))
         return True
-
-    def _hold(self, device: int, store: int) -> None:
-        if store not in self._held[device]:
-            nbytes = self._held[device][store] = self._room.sizes[store]
-            self._free[device] -= nbytes
-
-    def _use(self, token: int, store: tuple[int, int]) -> None:
-        if store[0] in self._held:
-            self._users.setdefault(store, set()).add(token)
-            self._pins.setdefault(token, set()).add(store)
 
     def _choose(self, device: int, needed: set[int], wanted: int, commands: list[Command]) -> None:
         """Send away as many stores as ``wanted`` bytes take, beside those that are leaving already."""
-        held, leaving = self._held[device], self._leaving[device]
-        over = wanted - self._free[device] - sum(held[store] for store in leaving)
+        holdings = self._holdings
+        held, leaving = holdings.held(device), holdings.leaving[device]
+        over = wanted - holdings.free[device] - sum(held[store] for store in leaving)
         if over <= 0:
             return
         found = [s for s in held if s not in needed and s not in leaving and not self._awaited(device, s)]
         # what the last step works on can only go when it has ended: the device would have nothing to do meanwhile
         last = self._last.get(device, -1)
-        found.sort(key=lambda s: (last in self._users.get((device, s), ()), -self._next_use(device, s)))
+        issued = self._was_issued
+        found.sort(key=lambda s: (last in holdings.users((device, s)), -holdings.next_use(device, s, issued)))
         for store in found:
             if over <= 0:
                 return
@@ -375,39 +305,33 @@ class TightState(RunState):
     def _awaited(self, device: int, store: int) -> bool:
         """Whether a step that was admitted, but is not enqueued yet, uses a store."""
         count = len(self.done)
-        return any(t < count and self._device[t] == _NOT_ISSUED for t in self._users.get((device, store), ()))
+        return any(t < count and self._device[t] == _NOT_ISSUED for t in self._holdings.users((device, store)))
 
-    def _next_use(self, device: int, store: int) -> float:
-        uses = self._uses[device].get(store)
-        while uses and self._device[uses[0][1]] != _NOT_ISSUED:
-            uses.popleft()
-        return uses[0][0] if uses else inf
-
-    def _at(self, device: int, store: int) -> int:
-        return self._place_of.get(store, self._memory[device])
+    def _was_issued(self, node: int) -> bool:
+        return self._device[node] != _NOT_ISSUED
 
     def _send_away(self, device: int, store: int, commands: list[Command]) -> None:
         """Bring to the host what only this store holds, and others that leave."""
-        place = self._at(device, store)
-        for key in self._pieces.get(store, ()):
+        place = self._places.at(device, store)
+        for key in self._places.pieces(store):
             mask = self.directory.valid.get(key, 0)
             if not mask >> place & 1 or mask & HOST_BIT or (key in self._mine and self._unused(key)):
                 continue
-            found = (self._store(other, key) for other in self._places(mask))
-            if all(other in self._leaving.get(where, ()) for where, other in found):
+            found = (self._places.store(other, key) for other in self._places.of(mask))
+            if all(other in self._holdings.leaving.get(where, ()) for where, other in found):
                 self._download(key, mask, commands)
                 self.spilled += self.graph.buffers[key].nbytes
 
     def _unused(self, key: int) -> bool:
         """Whether no step that is still to come uses a buffer of the run's own."""
-        whole = self._whole[key]
+        whole = self._places.whole[key]
         tasks = (t for n, t in enumerate(self.graph.nodes) if self._device[n] == _NOT_ISSUED)
-        return not any(self._whole[k] == whole for t in tasks for k in (*t.reads, *t.writes))
+        return not any(self._places.whole[k] == whole for t in tasks for k in (*t.reads, *t.writes))
 
     def _evict(self, device: int, store: int, commands: list[Command]) -> None:
-        place = self._at(device, store)
+        place = self._places.at(device, store)
         valid = self.directory.valid
-        for key in self._pieces.get(store, ()):
+        for key in self._places.pieces(store):
             mask = valid.get(key, 0)
             if mask >> place & 1:
                 if mask == 1 << place:
@@ -416,21 +340,17 @@ class TightState(RunState):
                 else:
                     valid[key] = mask & ~(1 << place)
                 self._arriving.get(key, {}).pop(place, None)
-        self._free[device] += self._held[device].pop(store)
-        del self._leaving[device][store]
+        self._holdings.evict(device, store)
         commands.append(Evict(device, store))
 
     def _mark_done(self, token: int) -> list[int]:
         nodes = super()._mark_done(token)
         for t in nodes or (token,):
-            for store in self._pins.pop(t, ()):
-                self._users[store].discard(t)
+            self._holdings.completed(t)
         if self._flushing:
             self._flushing.discard(token)
         return nodes
 
     def validate(self) -> None:
         super().validate()
-        for device, held in self._held.items():
-            total = sum(held.values())
-            assert self._free[device] == self._room.limits[device] - total, "the count of free bytes is wrong"
+        self._holdings.validate()

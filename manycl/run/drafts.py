@@ -1,0 +1,386 @@
+"""The drafts of a plan's steps: what each step runs, and which bytes of whole buffers it touches. Pure.
+
+How a divided launch becomes steps, and how what its ranges write is put together: in place, by the merging kernel that
+the analysis made of it, or by difference (:mod:`manycl.run.divide` has the launches). :mod:`manycl.run.lower` cuts the
+buffers along the drafts' bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from manycl.errors import PolicyError
+from manycl.graph import pieces
+from manycl.graph.graph import Buffer, HostTask, Launch, Node
+from manycl.graph.pieces import Bytes
+from manycl.machine import HOST
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
+from manycl.plan.problem import Problem
+from manycl.run.coherence import Directory
+from manycl.run.divide import DIFFERENCE, IN_PLACE, MERGE_KERNEL, Access, Divided, divide
+from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Step
+from manycl.run.windows import Window, Windows, interfere, intervals
+
+_MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
+
+
+@dataclass(slots=True)
+class Draft:
+    """A step before its buffers are cut. ``reads``, ``writes``: bytes by buffer; ``overwrites``: buffers of which every
+    byte of ``writes`` is written. ``round``: steps of the same round of a node run beside each other."""
+
+    step: Step
+    task: Node
+    device: int
+    queue: int
+    reads: dict[int, Bytes]
+    writes: dict[int, Bytes]
+    overwrites: set[int] = field(default_factory=set)
+    round: int = 0
+    windows: dict[int, Window] = field(default_factory=dict)  # by buffer
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """``of_node``: the drafts of each node, in the order of their rounds. ``temporaries``: buffers that only this run
+    needs. ``sizes``: bytes of all buffers by key, of temporaries too."""
+
+    of_node: Sequence[Sequence[Draft]]
+    temporaries: Sequence[Buffer]
+    sizes: Mapping[int, int]
+
+    @property
+    def windows(self) -> dict[int, Window]:
+        """The windows that steps work on, by key."""
+        return {w.key: w for drafts in self.of_node for d in drafts for w in d.windows.values()}
+
+
+def draft_steps(
+    problem: Problem,
+    of: Sequence[Sequence[Assignment]],
+    directory: Directory,
+    limits: Container[int],
+    shared: bool = True,
+) -> Drafted:
+    """The drafts of all nodes. ``of``: a plan's assignments by node (none: its policy decides while the run goes on).
+    ``limits``: the devices on which ranges work on windows; ``shared``: as for :class:`windows.Windows`.
+
+    Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be.
+    """
+    return _Drafting(problem, of, directory, limits, shared).result()
+
+
+class _Drafting:
+    def __init__(
+        self,
+        problem: Problem,
+        of: Sequence[Sequence[Assignment]],
+        directory: Directory,
+        limits: Container[int],
+        shared: bool,
+    ) -> None:
+        self.problem = problem
+        self.graph = problem.graph
+        self.of = of
+        self.directory = directory
+        self.limits = limits
+        self.sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
+        self.temporaries: list[Buffer] = []
+        self.defined = {key: self._defined(key) for key in self.sizes}
+        self.complete = {key for key in self.sizes if key in directory.valid}
+        self.windows = Windows(self._intervals(), directory.new_key, shared)
+        self._launches: dict[object, tuple[Divided, Launch]] = {}  # of ranges on windows
+
+    def _defined(self, key: int) -> Bytes:
+        """The bytes of a buffer that have contents."""
+        parts = self.directory.parts.get(key)
+        if parts is not None:
+            return pieces.union(pieces.of_rows(p.rows) for p in parts if p.mask)
+        return pieces.span(0, self.sizes[key] if key in self.directory.valid else 0)
+
+    def whole(self, key: int) -> Bytes:
+        return pieces.span(0, self.sizes[key])
+
+    def _intervals(self) -> Iterator[tuple[int, int, int, int]]:
+        """(device, buffer, low, high) of what may be windows."""
+        for node, task in enumerate(self.graph.nodes):
+            ranges = [a for a in self.of[node] if a.device in self.limits and a.dimension >= 0]
+            if ranges and isinstance(task, Launch):
+                divided = divide(task, ranges[0].dimension, self.sizes)
+                for a in ranges:
+                    for key, found in intervals(divided, a.first, a.groups).items():
+                        yield a.device, key, *found
+
+    def result(self) -> Drafted:
+        of_node: list[list[Draft]] = []
+        for node, task in enumerate(self.graph.nodes):
+            assignments = self.of[node]
+            if any(a.dimension != WHOLE for a in assignments):
+                drafts = sorted(self._divided(node, task, assignments), key=lambda d: d.round)
+            else:
+                a = assignments[0] if assignments else Assignment(node, ON_HOST, 0, 0.0, 0.0)
+                drafts = [self._undivided(node, task, a)]
+            for draft in drafts:
+                for key, written in draft.writes.items():
+                    if key not in self.complete:
+                        self.defined[key] = pieces.union([self.defined.get(key, pieces.NOTHING), written])
+            of_node.append(drafts)
+        return Drafted(of_node, self.temporaries, self.sizes)
+
+    def _undivided(self, node: int, task: Node, a: Assignment) -> Draft:
+        reads = {key: self.whole(key) for key in task.reads}
+        writes = {key: self.whole(key) for key in task.writes}
+        return Draft(Step(node), task, a.device, a.queue, reads, writes)
+
+    def _divided(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[Draft]:
+        ranges = [a for a in assignments if a.dimension != MERGE]
+        divided = self._check(node, task, ranges)
+        # where partial results are put together
+        home = next((a for a in assignments if a.dimension == MERGE), ranges[0])
+        memories = [self._memory(a) for a in ranges]
+        found = [divided.access(a.first, a.groups) for a in ranges]
+        _forget_unread(found, divided.operations)
+        shared = {key for key in task.writes if _clash(key, found, memories)}
+        if len(set(memories)) == 1 or not (shared or divided.operations):
+            return self._in_place(node, divided, ranges, found)
+        if divided.operations:
+            by_difference = shared | set(divided.operations)
+        elif divided.merge_kernel.reason or not shared <= divided.merge_written:
+            by_difference = shared
+        else:
+            return self._by_kernel(node, divided, ranges, found, memories, home)
+        return self._by_difference(node, divided, ranges, found, memories, home, by_difference)
+
+    def _check(self, node: int, task: Node, ranges: list[Assignment]) -> Divided:
+        """The launch divided as the plan says: each of its groups once."""
+        if isinstance(task, HostTask):
+            raise PolicyError(f"the plan divides node {node} ({task.name}), a host function")
+        dimensions = {a.dimension for a in ranges}
+        devices = len(self.problem.machine.devices)
+        if len(dimensions) != 1 or WHOLE in dimensions or not all(0 <= a.device < devices for a in ranges):
+            raise PolicyError(f"the plan divides node {node} ({task.name}) along dimensions {sorted(dimensions)}")
+        if any(a.version for a in ranges):
+            raise PolicyError(f"the plan divides node {node} ({task.name}) with another version of its kernel")
+        divided = divide(task, dimensions.pop(), self.sizes)
+        following = 0
+        for a in sorted(ranges, key=lambda a: a.first):
+            if a.groups < 1 or a.first != following:
+                raise PolicyError(f"the plan does not run every work-group of node {node} ({task.name}) once: {a}")
+            following += a.groups
+        if following != divided.groups:
+            raise PolicyError(f"the plan runs {following} of {divided.groups} work-groups of node {node} ({task.name})")
+        return divided
+
+    def _memory(self, a: Assignment) -> int:
+        return HOST if a.device == ON_HOST else self.problem.machine.devices[a.device].memory
+
+    def _ranges(
+        self,
+        node: int,
+        divided: Divided,
+        ranges: Sequence[Assignment],
+        found: Sequence[Mapping[int, Access]],
+        method: str,
+        instead: Sequence[Mapping[int, int]],
+    ) -> list[Draft]:
+        """The ranges, each with the buffers ``instead`` that it works on."""
+        drafts = []
+        writes = divided.launch.writes
+        merged = {k for other in instead for k in other}  # must be whole to be put together
+        for a, access, other in zip(ranges, found, instead, strict=True):
+            windows: dict[int, Window] = {}
+            if a.device in self.limits:
+                may = intervals(divided, a.first, a.groups)
+                windows = {k: self.windows.of(a.device, k, *x) for k, x in may.items() if k not in merged}
+            if windows:
+                launch = self._on_windows(divided, a, other, windows)
+            else:
+                launch = divided.range(a.first, a.groups, other)
+            drafts.append(
+                Draft(
+                    Step(node, RANGE, a.dimension, a.first, a.groups, method),
+                    launch,
+                    a.device,
+                    a.queue,
+                    {other.get(k, k): x.reads for k, x in access.items() if len(x.reads[0])},
+                    {other.get(k, k): access[k].writes for k in writes if k in access and len(access[k].writes[0])},
+                    {other.get(k, k) for k in writes if k in access and access[k].exact},
+                    windows=windows,
+                )
+            )
+        turns = self._turns(ranges, drafts)
+        for draft, turn in zip(drafts, turns, strict=True):
+            draft.round = turn
+        return drafts
+
+    def _on_windows(
+        self, divided: Divided, a: Assignment, other: Mapping[int, int], windows: Mapping[int, Window]
+    ) -> Launch:
+        begins = {k: (w.key, w.low) for k, w in windows.items()}
+        known = id(divided), a.first, a.groups, tuple(begins.items()), tuple(other.items())
+        if known not in self._launches:
+            self._launches[known] = divided, divided.windows(a.first, a.groups, other, begins)
+        return self._launches[known][1]
+
+    def _turns(self, ranges: Sequence[Assignment], drafts: Sequence[Draft]) -> list[int]:
+        """The rounds of ranges: those of a device that work on windows, and of which one may write what another one
+        touches, run one after another, as they would in a queue."""
+        of_device: dict[int, list[int]] = {}
+        turns = [0] * len(ranges)
+        for index, a in enumerate(ranges):
+            if a.device in self.limits:
+                of_device.setdefault(a.device, []).append(index)
+        for mine in of_device.values():
+            if _interfere([drafts[i] for i in mine]):
+                for turn, index in enumerate(mine):
+                    turns[index] = turn
+        return turns
+
+    def _in_place(
+        self, node: int, divided: Divided, ranges: Sequence[Assignment], found: Sequence[Mapping[int, Access]]
+    ) -> list[Draft]:
+        return self._ranges(node, divided, ranges, found, IN_PLACE, [{} for _ in ranges])
+
+    def _by_kernel(
+        self,
+        node: int,
+        divided: Divided,
+        ranges: Sequence[Assignment],
+        found: Sequence[Mapping[int, Access]],
+        memories: Sequence[int],
+        home: Assignment,
+    ) -> list[Draft]:
+        launch = divided.launch
+        at = self._memory(home)
+        partial = {
+            m: {k: self._temporary(k) for k in divided.merge_written} for m in dict.fromkeys(memories) if m != at
+        }
+        before: list[Draft] = []
+        for m, keys in partial.items():
+            a = ranges[memories.index(m)]
+            before += [self._copied(node, divided, a, k, t, MERGE_KERNEL) for k, t in keys.items() if k in launch.reads]
+        drafts = self._ranges(node, divided, ranges, found, MERGE_KERNEL, [partial.get(m, {}) for m in memories])
+        after = []
+        for a, access, m in zip(ranges, found, memories, strict=True):
+            if m == at:
+                continue
+            reads = {k: access[k].reads for k in divided.merge_reads if len(access[k].reads[0])}
+            reads |= {t: access[k].writes for k, t in partial[m].items() if len(access[k].writes[0])}
+            step = Step(node, COMBINE, a.dimension, a.first, a.groups, MERGE_KERNEL)
+            writes = {k: access[k].writes for k in partial[m] if len(access[k].writes[0])}
+            merge = divided.merge(a.first, a.groups, partial[m])
+            all_of_it = {k for k in writes if access[k].exact}
+            after.append(Draft(step, merge, home.device, home.queue, reads, writes, all_of_it))
+        return _rounds(before, drafts, after)
+
+    def _by_difference(
+        self,
+        node: int,
+        divided: Divided,
+        ranges: Sequence[Assignment],
+        found: Sequence[Mapping[int, Access]],
+        memories: Sequence[int],
+        home: Assignment,
+        keys: set[int],
+    ) -> list[Draft]:
+        at = self._memory(home)
+        before: list[Draft] = []
+        old: dict[int, int] = {}
+        partial: dict[int, dict[int, int]] = {m: {} for m in dict.fromkeys(memories) if m != at}
+        methods = {k: " ".join([DIFFERENCE, *divided.operations.get(k, ())[:1]]) for k in keys}
+        for k in sorted(keys):
+            before += self._cleared(node, divided, home, k, methods[k])
+            old[k] = self._temporary(k)
+            before.append(self._copied(node, divided, home, k, old[k], methods[k]))
+            for m, mine in partial.items():
+                mine[k] = self._temporary(k)
+                before.append(self._copied(node, divided, ranges[memories.index(m)], k, mine[k], methods[k]))
+        method = ", ".join(dict.fromkeys(methods[k] for k in sorted(keys)))
+        drafts = self._ranges(node, divided, ranges, found, method, [partial.get(m, {}) for m in memories])
+        after = []
+        for k in sorted(keys):
+            for mine in partial.values():
+                everything = self.whole(k)
+                reads = {mine[k]: everything, old[k]: everything}
+                step = Step(node, COMBINE, method=methods[k])
+                merge = divided.difference(k, mine[k], old[k])
+                after.append(Draft(step, merge, home.device, home.queue, reads, {k: everything}))
+        return _rounds(before, drafts, after)
+
+    def _temporary(self, key: int) -> int:
+        """A buffer for this run, like another one."""
+        new = self.directory.new_key()
+        self.sizes[new] = self.sizes[key]
+        self.temporaries.append(Buffer(new, self.sizes[key], self.graph.buffers[key].name))
+        return new
+
+    def _copied(self, node: int, divided: Divided, a: Assignment, source: int, target: int, method: str) -> Draft:
+        step = Step(node, COPY, method=method)
+        all_of_it = self.whole(source)
+        copy = divided.copy(source, target)
+        return Draft(step, copy, a.device, a.queue, {source: all_of_it}, {target: all_of_it}, {target})
+
+    def _cleared(self, node: int, divided: Divided, a: Assignment, key: int, method: str) -> list[Draft]:
+        """Two copies of undefined contents differ: what is compared gets contents."""
+        low, high = pieces.without(self.whole(key), self.defined[key])
+        if len(low) > _MOST_GAPS:
+            raise PolicyError(
+                f"{divided.launch.name} cannot be split: {len(low)} parts of what it writes are undefined"
+            )
+        drafts = []
+        for start, end in zip(low.tolist(), high.tolist(), strict=True):
+            step = Step(node, CLEAR, method=method)
+            clear = divided.clear(key, start, end - start)
+            drafts.append(Draft(step, clear, a.device, a.queue, {}, {key: pieces.span(start, end)}, {key}))
+        return drafts
+
+
+def _rounds(before: list[Draft], ranges: list[Draft], after: list[Draft]) -> list[Draft]:
+    """Preparations one after another, then all ranges beside each other, then what puts them together, in turn."""
+    for number, draft in enumerate(before):
+        draft.round = number
+    for draft in ranges:
+        draft.round += len(before)
+    behind = 1 + max(draft.round for draft in ranges)
+    for number, draft in enumerate(after):
+        draft.round = behind + number
+    return [*before, *ranges, *after]
+
+
+def _forget_unread(found: list[dict[int, Access]], shared: Container[int]) -> None:
+    """No range reads what another one writes, but of buffers that groups share by atomic operations: that was proved of
+    all groups, so what is said to be read at most is less by what the others certainly write."""
+    for index, access in enumerate(found):
+        changed = {}
+        for key, mine in access.items():
+            reads = mine.reads
+            for other, theirs in enumerate(found if key not in shared else ()):
+                if other != index and len(reads[0]) and theirs[key].exact:
+                    reads = pieces.without(reads, theirs[key].writes)
+            changed[key] = replace(mine, reads=reads) if reads is not mine.reads else mine
+        found[index] = changed
+
+
+def _clash(key: int, found: Sequence[Mapping[int, Access]], memories: Sequence[int]) -> bool:
+    """Whether ranges in different memories touch the same bytes of a buffer that one of them writes."""
+    by_memory: dict[int, list[Access]] = {}
+    for access, memory in zip(found, memories, strict=True):
+        by_memory.setdefault(memory, []).append(access[key])
+    written = {m: pieces.union(a.writes for a in members) for m, members in by_memory.items()}
+    read = {m: pieces.union(a.reads for a in members) for m, members in by_memory.items()}
+    return any(
+        pieces.meet(written[a], written[b]) or pieces.meet(written[a], read[b])
+        for a in written
+        for b in written
+        if a != b
+    )
+
+
+def _interfere(drafts: Sequence[Draft]) -> bool:
+    """Whether one of some ranges may write what another one touches of a buffer that they have windows of."""
+    nothing = pieces.NOTHING
+    return any(
+        interfere([(d.reads.get(key, nothing), d.writes.get(key, nothing)) for d in drafts])
+        for key in {key for d in drafts for key in d.windows}
+    )
