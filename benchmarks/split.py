@@ -89,12 +89,12 @@ class Timed(RunState):
     def start(self, now: float) -> list[Any]:
         return self._timed(super().start, now)
 
-    def handle(self, report: Any) -> list[Any]:
-        return self._timed(super().handle, report)
+    def handle(self, *reports: Any) -> list[Any]:
+        return self._timed(super().handle, *reports)
 
-    def _timed(self, function: Any, given: Any) -> list[Any]:
+    def _timed(self, function: Any, *given: Any) -> list[Any]:
         begin = time.perf_counter()
-        found: list[Any] = function(given)
+        found: list[Any] = function(*given)
         Timed.seconds += time.perf_counter() - begin
         return found
 

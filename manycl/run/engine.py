@@ -219,14 +219,15 @@ def _execute(
         backend.perform(first)
         later = False
         while not state.finished:
-            for report in backend.wait():
-                if level >= 4:
+            reports = backend.wait()
+            if level >= 4:
+                for report in reports:
                     _say(backend, str(report))
-                commands = state.handle(report)
-                if commands:
-                    _tell(level, state, backend, commands)
-                    later = True
-                    backend.perform(commands)
+            commands = state.handle(*reports)
+            if commands:
+                _tell(level, state, backend, commands)
+                later = True
+                backend.perform(commands)
             if state.failed is not None:
                 break
             if level >= 4:

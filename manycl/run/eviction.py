@@ -85,8 +85,8 @@ class TightState(RunState):
     def finished(self) -> bool:
         return self.complete == len(self.graph.nodes) and not self._flushing
 
-    def handle(self, report: Report) -> list[Command]:
-        commands = super().handle(report)
+    def handle(self, *reports: Report) -> list[Command]:
+        commands = super().handle(*reports)
         if self.failed is None and self.complete == len(self.graph.nodes) and self._flushing is None:
             self._flush(commands)
         return commands

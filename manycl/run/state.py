@@ -109,17 +109,18 @@ class RunState:
         self._issue_all(commands)
         return commands
 
-    def handle(self, report: Report) -> list[Command]:
-        """What to do after a report. After a failure: nothing more."""
+    def handle(self, *reports: Report) -> list[Command]:
+        """What to do after reports that came together. After a failure: nothing more."""
         commands: list[Command] = []
-        if isinstance(report, Failed):
-            self.failed = self.failed or report
-        if self.failed is not None:
-            return commands
-        completed = self._mark_done(report.token)
-        more = self.assigner.completed(completed, report.time, self.directory.valid)
-        if more:
-            self._accept(more)
+        for report in reports:
+            if isinstance(report, Failed):
+                self.failed = self.failed or report
+            if self.failed is not None:
+                return commands
+            completed = self._mark_done(report.token)
+            more = self.assigner.completed(completed, report.time, self.directory.valid)
+            if more:
+                self._accept(more)
         self._issue_all(commands)
         return commands
 
