@@ -188,3 +188,9 @@ def test_data_in_another_memory_count() -> None:
     estimates = Affine([[1.0, 1.0]], 10.0)  # a transfer takes ten times as long as the kernel
     p = replace(p, machine=far, estimates=estimates, valid={key: frozenset({HOST})})
     assert not planned(p, budget=10).is_split
+
+
+def test_a_graph_that_runs_again_and_again_has_the_rival_tried_once() -> None:
+    p = one(0.0, (1.0, 1.0))
+    split = [planned(replace(p, repeated=turn), budget=10).is_split for turn in range(1, auto.RIVAL + 2)]
+    assert split == [turn != auto.RIVAL for turn in range(1, auto.RIVAL + 2)]

@@ -14,10 +14,10 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.policies.balance import split_all
+from manycl.plan.policies.balance import short_first, split_all
 from manycl.plan.policies.mkmd_coarse import coarse, look_up, priorities, weights
 from manycl.plan.policy import StaticPolicy, find
-from manycl.plan.problem import Problem
+from manycl.plan.problem import Part, Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.split import Slice, Split
 from manycl.plan.verify import verify
@@ -199,3 +199,32 @@ def test_what_is_placed_stays_where_it_was_placed(p: Problem) -> None:
     assert sorted(placement.finish()[0]) == sorted(w for w in placement.what if isinstance(w, Assignment))
     split = split_all(p, table, order)
     assert max(a.end for a in split.finish()[0]) <= split.makespan
+
+
+def lying(cut: int, handover: float) -> Problem:
+    """A launch of a second on either of two devices; the first rows of what it reads are on one, the others on the
+    other."""
+    p = chain(length=1, seconds=(1.0, 1.0))
+    devices = tuple(Device(f"gpu{i}", "gpu", memory=i) for i in (1, 2))
+    (source,) = p.graph.nodes[0].reads
+    parts = (Part(0, cut * ROW, frozenset({1})), Part(cut * ROW, GROUPS * ROW, frozenset({2})))
+    return replace(p, machine=Machine(devices), valid={}, parts={source: parts}, handover=handover)
+
+
+@pytest.mark.parametrize("cut", [4, 5, 7])
+def test_balance_cuts_where_the_data_are_unless_that_takes_longer(cut: int) -> None:
+    """The even cut would end it up to two groups earlier."""
+    for handover, wanted in ((0.3, cut), (1e-6, GROUPS // 2)):
+        plan = planned("balance", lying(cut, handover))
+        assert sorted((a.device, a.groups) for a in plan.assignments) == [(0, wanted), (1, GROUPS - wanted)], handover
+
+
+def test_short_kernels_that_wait_for_no_long_one_come_first() -> None:
+    p = chain(length=4)
+    assert short_first(p, [0.01, 1.0, 0.01, 0.01], [0, 1, 2, 3]) == [0, 1, 2, 3]  # 2 and 3 wait for 1
+    builder = GraphBuilder()
+    buffers = [builder.buffer(GROUPS * ROW) for _ in range(3)]
+    for n in range(3):
+        builder.add(rows(f"n{n}", (buffers[n],), (buffers[n],)))
+    apart = replace(p, graph=builder.build())
+    assert short_first(apart, [1.0, 0.01, 0.5], [0, 2, 1]) == [1, 0, 2]

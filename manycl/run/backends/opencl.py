@@ -60,7 +60,6 @@ class OpenCLBackend:
         self._host: Worker | None = None
         self._caller: int | None = None  # the thread that runs a host function instead of waiting
         self._awaited = 0  # reports that are to come
-        self._joining: list[Upload] = []  # they wait for the last of those that become one transfer
 
     # the seam
 
@@ -73,7 +72,6 @@ class OpenCLBackend:
         self._events: dict[int, cl.Event] = {}
         self._inbox = Inbox(self.now)
         self.stopping = False
-        self._joining = []
         self._awaited = 0
         responsive.enter(self)
         self._begin = time.perf_counter()
@@ -87,6 +85,7 @@ class OpenCLBackend:
     def perform(self, commands: Sequence[Command]) -> None:
         touched: set[tuple[int, int]] = set()
         uploads: set[tuple[int, int]] = set()
+        joining: list[Upload] = []  # they wait for the last of those that become one transfer
         for index, command in enumerate(commands):
             if self.stopping:
                 break  # what later commands rely on may never have been enqueued; the failure is on its way
@@ -100,11 +99,11 @@ class OpenCLBackend:
                     self._run(command)
                     touched.add((command.device, command.queue))
                 elif type(command) is Upload:
-                    self._joining.append(command)
+                    joining.append(command)
                     if index + 1 < len(commands) and self._moves.continues(command, commands[index + 1]):
                         continue
-                    joined, self._joining = self._joining, []
-                    self._moves.upload(joined)
+                    self._moves.upload(joining)
+                    joining = []
                     uploads.add((command.device, command.queue))
                 elif type(command) is Download:
                     self._moves.download(command)

@@ -34,6 +34,7 @@ class OpenCLRecord:
         self.offsets: list[float] = []
         self.failure: Failed | None = None
         self._times: list[tuple[int, int, int, float, float]] | None = None
+        self._moves: list[tuple[tuple[int, ...], int, bool, float, float]] | None = None
 
     def find_failure(self, now: float) -> None:
         """Look at every launch's final status: also at those that nobody waited for. Of several failures, the node that
@@ -105,8 +106,13 @@ class OpenCLRecord:
             elif not is_upload:
                 came.update(dict.fromkeys(keys, end))
 
-    def _transfer_times(self) -> Iterable[tuple[tuple[int, ...], int, bool, float, float]]:
+    def _transfer_times(self) -> Sequence[tuple[tuple[int, ...], int, bool, float, float]]:
         """(buffers, device, whether to it, start, end); seconds since the run began."""
+        if self._moves is None:
+            self._moves = list(self._read_transfers())
+        return self._moves
+
+    def _read_transfers(self) -> Iterable[tuple[tuple[int, ...], int, bool, float, float]]:
         for keys, device, is_upload, what in self.transfers:
             try:
                 if isinstance(what, tuple):

@@ -1,0 +1,113 @@
+"""What is brought before its turn, what becomes one transfer, and what is read of transfers afterwards."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from test_state import Unit, launch, machine
+
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Graph, HostTask, Piece, Rows
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.backend import AHEAD_QUEUE, UPLOAD_QUEUE, Command, Download, HostCall, Run, Upload
+from manycl.run.backends.moves import Moves
+from manycl.run.backends.record import OpenCLRecord
+from manycl.run.coherence import Directory
+from manycl.run.state import LARGE, RunState
+
+WHERE = machine([1, 2])
+
+
+def started(graph: Graph, devices: list[int]) -> list[Command]:
+    """The first commands of a run whose buffers are all valid on the host."""
+    directory = Directory()
+    for key in graph.buffers:
+        directory.define(key)
+    plan = Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(devices)), "given", ("d0", "d1"), 0.0)
+    return RunState(Problem(graph, WHERE, Unit(), (1, 1)), plan, directory).start(0.0)
+
+
+def uploads(commands: list[Command], queue: int) -> list[tuple[int, int]]:
+    return [(c.buffer, c.device) for c in commands if isinstance(c, Upload) and c.queue == queue]
+
+
+def test_a_queue_that_waits_brings_what_the_next_ones_read() -> None:
+    builder = GraphBuilder()
+    a, b, c, d = (builder.buffer(4) for _ in range(4))
+    builder.add(launch("first", (), (a,)))
+    builder.add(HostTask("writes", print, (), (a,), (d,)))
+    builder.add(launch("waits", (a, b), ()))
+    builder.add(launch("behind", (c,), ()))
+    builder.add(launch("last", (d,), ()))  # the host is still to write it
+    commands = started(builder.build(), [0, ON_HOST, 1, 1, 1])
+    assert uploads(commands, UPLOAD_QUEUE) == [(a, 0), (b, 1)]  # of what runs or waits itself
+    assert uploads(commands, AHEAD_QUEUE) == [(c, 1)]
+    assert [c.token for c in commands if isinstance(c, Run)] == [0]
+
+
+def test_large_buffers_come_before_anything_is_enqueued() -> None:
+    builder = GraphBuilder()
+    small, large = builder.buffer(4), builder.buffer(LARGE)
+    builder.add(launch("first", (small,), ()))
+    builder.add(launch("second", (large,), ()))
+    commands = started(builder.build(), [0, 0])
+    assert [type(c) for c in commands] == [Upload, Upload, Run, Run]
+    assert uploads(commands[:1], AHEAD_QUEUE) == [(large, 0)]
+
+
+def test_what_a_host_function_reads_leaves_when_it_is_made() -> None:
+    builder = GraphBuilder()
+    a, b = builder.buffer(4), builder.buffer(4)
+    builder.add(launch("one", (), (a,)))
+    builder.add(launch("other", (), (b,)))
+    builder.add(HostTask("reads", print, (), (a, b), ()))
+    commands = started(builder.build(), [0, 1, ON_HOST])
+    assert {(c.buffer, c.device, tuple(c.after)) for c in commands if isinstance(c, Download)} == {
+        (a, 0, (0,)),
+        (b, 1, (1,)),
+    }
+    assert not any(isinstance(c, HostCall) for c in commands)
+
+
+def pieces(*rows: Rows) -> dict[int, Any]:
+    return {-i: Piece(-i, r.width * r.rows, "x", 7, (r,)) for i, r in enumerate(rows, 1)}
+
+
+@pytest.mark.parametrize(
+    ("second", "joined"),
+    [
+        (Upload(2, -2, 0, (), False), True),
+        (Upload(2, -3, 0, (), False), False),  # not the bytes behind
+        (Upload(2, -4, 0, (), False), False),  # several rows
+        (Upload(2, -2, 1, (), False), False),
+        (Upload(2, -2, 0, (), True), False),
+        (Upload(2, -2, 0, (), False, queue=AHEAD_QUEUE), False),
+        (Run(2, 0, 0, (), False), False),
+    ],
+)
+def test_uploads_of_neighbours_become_one(second: Command, joined: bool) -> None:
+    rows = (Rows(0, 16), Rows(16, 16), Rows(48, 16), Rows(16, 4, 16, 2))
+    graph = Graph((), pieces(*rows), ())
+    nothing = cast("Any", None)
+    moves = Moves(nothing, graph, nothing, (), nothing, {})
+    assert moves.continues(Upload(1, -1, 0, (), False), second) == joined
+
+
+def test_handovers_are_read_from_transfers() -> None:
+    builder = GraphBuilder()
+    a, b = builder.buffer(100), builder.buffer(10)
+    record = OpenCLRecord(builder.build(), WHERE, 10.0)
+    record.offsets = [0.0, 0.0]
+    record.transfers = [
+        ((a,), 1, True, (12.5, 13.0)),  # it had come from the other device at 12
+        ((a,), 0, False, (11.0, 12.0)),
+        ((b,), 1, True, (11.5, 11.6)),  # it was on the host before
+    ]
+    assert list(record.handovers()) == [pytest.approx(0.5)]
+    assert sorted(record.moved()) == [
+        (0, False, 100, pytest.approx(1.0)),
+        (1, True, 10, pytest.approx(0.1)),
+        (1, True, 100, pytest.approx(0.5)),
+    ]
