@@ -87,7 +87,7 @@ kernel void from_somewhere(global int *out, global const int *from) {
 }
 kernel void either(global int *out, global const uchar *flags, global const uchar *list) {
     int i = get_global_id(0);
-    if (flags[list[i]] || i == 5) out[i] = 1;
+    if (i == 5 || flags[list[i]]) out[i] = 1;
 }
 kernel void moved(global int *out, global const int *to, global const int *from) {
     int i = get_global_id(0);
