@@ -19,7 +19,7 @@ from manycl.run.backend import Backend, Command, Failed, Record, Run
 from manycl.run.coherence import Directory
 from manycl.run.eviction import TightState
 from manycl.run.lower import lower
-from manycl.run.overwritten import Overwritten
+from manycl.run.overwritten import WORTH, Overwritten
 from manycl.run.state import RunState
 from manycl.run.steps import RANGE, Lowered, Step
 from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
@@ -174,7 +174,8 @@ def execute(
     steps = replace(problem, graph=lowered.graph) if lowered.graph is not problem.graph else problem
     lowered.open(directory)
     try:
-        state = _state(steps, lowered, policy, directory, Overwritten(lowered, problem.graph))
+        overwritten = Overwritten(lowered, problem.graph, 0 if problem.repeated else WORTH)
+        state = _state(steps, lowered, policy, directory, overwritten)
         try:
             if prepare is not None:
                 prepare(lowered, state)
@@ -217,6 +218,11 @@ def _execute(
         first = state.start(backend.now())
         _tell(level, state, backend, first)
         backend.perform(first)
+        if problem.machine.memories > 1 and not state.finished:
+            rest = state.handle()
+            _tell(level, state, backend, rest)
+            backend.perform(rest)
+            first += rest
         later = False
         while not state.finished:
             reports = backend.wait()

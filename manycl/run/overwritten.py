@@ -8,21 +8,23 @@ from manycl.graph.graph import BufferArg, Graph, Launch, Piece
 from manycl.graph.known import known_launch
 from manycl.run.steps import Lowered
 
-WORTH = 1 << 16  # bytes; fewer are brought sooner than a launch is analysed
+WORTH = 1 << 16
+"""Bytes; fewer are brought sooner than a launch is analysed, which pays for a graph that runs again and again."""
 
 
 class Overwritten:
     """Answers whether a node of the lowered graph writes every byte of a buffer, as far as can be proved. ``whole``:
-    the graph as it was, with the buffers as they are."""
+    the graph as it was, with the buffers as they are. ``worth``: of buffers with fewer bytes, the answer is no."""
 
-    def __init__(self, lowered: Lowered, whole: Graph) -> None:
+    def __init__(self, lowered: Lowered, whole: Graph, worth: int = WORTH) -> None:
         self._lowered = lowered
         self._buffers = whole.buffers
+        self._worth = worth
 
     def __call__(self, node: int, key: int) -> bool:
         task, buffer = self._lowered.graph.nodes[node], self._lowered.graph.buffers[key]
         key = buffer.whole if isinstance(buffer, Piece) else key
-        if self._lowered.step(node).role or self._buffers[key].nbytes < WORTH:
+        if self._lowered.step(node).role or self._buffers[key].nbytes < self._worth:
             return False
         if not isinstance(task, Launch) or task.versions or task.local_size is None:
             return False

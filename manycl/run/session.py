@@ -197,14 +197,14 @@ class Session:
             if isinstance(chosen, Plan):
                 problem, name = self._problem(graph, (), {}), chosen.policy
             else:
-                problem = replace(self.problem(graph, queues, options), repeated=repeated)
+                problem = self.problem(graph, queues, options)
                 name = policy if isinstance(policy, str) else type(chosen).__name__
                 name = name if policy is not None else flags.policy()
             for key in graph.buffers:
                 self.directory.check(key)
             try:
                 result = execute(
-                    problem,
+                    replace(problem, repeated=repeated),
                     chosen,
                     self.backend,
                     self.directory,

@@ -99,18 +99,21 @@ class RunState:
         return self.complete == len(self.graph.nodes)
 
     def start(self, now: float) -> list[Command]:
-        """The first commands."""
+        """The first commands: where devices have memories of their own, the large transfers alone, so that links are
+        at work while all else is thought of (``handle()``)."""
         commands: list[Command] = []
         self._accept(self.assigner.start(now))
-        if self._far:  # links begin with what takes them long, while all else is enqueued
+        if self._far:
             for place, line in self._waiting.items():
                 if place[0] >= 0:
                     self._look_ahead(line, commands, LARGE)
-        self._issue_all(commands)
+        if not commands:
+            self._issue_all(commands)
         return commands
 
     def handle(self, *reports: Report) -> list[Command]:
-        """What to do after reports that came together. After a failure: nothing more."""
+        """What to do after reports that came together (none: what the start has left). After a failure: nothing
+        more."""
         commands: list[Command] = []
         for report in reports:
             if isinstance(report, Failed):

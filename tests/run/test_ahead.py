@@ -20,13 +20,19 @@ from manycl.run.state import LARGE, RunState
 WHERE = machine([1, 2])
 
 
-def started(graph: Graph, devices: list[int]) -> list[Command]:
-    """The first commands of a run whose buffers are all valid on the host."""
+def state_of(graph: Graph, devices: list[int]) -> RunState:
+    """A run whose buffers are all valid on the host."""
     directory = Directory()
     for key in graph.buffers:
         directory.define(key)
     plan = Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(devices)), "given", ("d0", "d1"), 0.0)
-    return RunState(Problem(graph, WHERE, Unit(), (1, 1)), plan, directory).start(0.0)
+    return RunState(Problem(graph, WHERE, Unit(), (1, 1)), plan, directory)
+
+
+def started(graph: Graph, devices: list[int]) -> list[Command]:
+    """All that can be enqueued before anything is reported."""
+    state = state_of(graph, devices)
+    return state.start(0.0) + state.handle()
 
 
 def uploads(commands: list[Command], queue: int) -> list[tuple[int, int]]:
@@ -52,9 +58,11 @@ def test_large_buffers_come_before_anything_is_enqueued() -> None:
     small, large = builder.buffer(4), builder.buffer(LARGE)
     builder.add(launch("first", (small,), ()))
     builder.add(launch("second", (large,), ()))
-    commands = started(builder.build(), [0, 0])
-    assert [type(c) for c in commands] == [Upload, Upload, Run, Run]
-    assert uploads(commands[:1], AHEAD_QUEUE) == [(large, 0)]
+    state = state_of(builder.build(), [0, 0])
+    first = state.start(0.0)
+    assert uploads(first, AHEAD_QUEUE) == [(large, 0)]
+    assert len(first) == 1
+    assert [type(c) for c in state.handle()] == [Upload, Run, Run]
 
 
 def test_what_a_host_function_reads_leaves_when_it_is_made() -> None:

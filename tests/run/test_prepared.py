@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from manycl.front.queue import Queue
 from manycl.plan.plan import Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.problem import Problem
+from manycl.run.engine import Result
 from manycl.run.prepared import PLANNED_RUNS, POSTPONED_RUNS, PreparedGraph
 
 
@@ -64,3 +66,24 @@ def test_the_plan_that_ran_fastest_is_kept() -> None:
             prepared.run()
         assert len(made) == PLANNED_RUNS
         assert prepared.plan is made[2]
+
+
+def test_a_graph_that_is_repeated_looks_at_small_arrays_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its kernels write all of is not brought, however soon that would be done."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with Queue("cpu/2#0") as queue:
+        x, y = (queue.array(np.ones(64, np.int32), name=name) for name in "xy")
+        text = "kernel void up(global const int *x, global int *y) { y[get_global_id(0)] = x[get_global_id(0)] + 1; }"
+        Program(text).up(queue, (64,), (8,), x, y)
+        graph = queue.take()
+
+        def brought(run: Callable[[], Result]) -> set[str]:
+            for array in (x, y):
+                array.set(np.full(64, 3, np.int32))
+            names = {t.name for t in run().trace.transfers() if t.source == "host"}
+            assert (y.get() == 4).all()
+            return names
+
+        assert brought(lambda: queue.session.run(graph, InOrder())) == {"x", "y"}
+        prepared = PreparedGraph(queue.session, graph, InOrder())
+        assert all(brought(prepared.run) == {"x"} for _ in range(PLANNED_RUNS + 2))

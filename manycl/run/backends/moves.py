@@ -88,7 +88,7 @@ class Moves:
         part = _staged_part(source, rows) if not is_pinned and driver.stager is not None else None
         if part is None or driver.stager is None:
             events = copy_rows(driver.of_uploads(first.queue), buffer, source, rows or (Rows(0, len(source)),), after)
-            event = events[-1]  # the queue is in order: all are complete when this is
+            event = driver.latest[first.queue] = events[-1]  # in order: all are complete when this is
             self._events.update((command.token, event) for command in commands)
             self._record.transfers.append((tuple(c.buffer for c in commands), first.device, True, events))
             if first.notify:
@@ -124,7 +124,7 @@ class Moves:
         if part is None or driver.stager is None:
             events = copy_rows(driver.downloads, target, buffer, rows or (Rows(0, len(target)),), after)
             driver.downloads.flush()
-            event = self._events[command.token] = events[-1]
+            event = self._events[command.token] = driver.latest[DOWNLOAD_QUEUE] = events[-1]
             self._record.transfers.append(((command.buffer,), command.device, False, events))
             self._run.watch(command.device, DOWNLOAD_QUEUE, [command.token], event)
             return
@@ -152,7 +152,9 @@ class Moves:
         after = [self._events[t] for t in command.after]
         given = rows or (Rows(0, self._memory.nbytes(key)),)
         try:
-            self._events[command.token] = copy_inside(driver.queues[command.queue], *ends[0], *ends[1], given, after)
+            queue = driver.queues[command.queue]
+            event = copy_inside(queue, *ends[0], *ends[1], given, after)
+            self._events[command.token] = driver.latest[command.queue] = event
         except cl.Error as error:
             self._run.fail(command.token, error)
 

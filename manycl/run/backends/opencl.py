@@ -127,6 +127,11 @@ class OpenCLBackend:
 
     def finish(self) -> OpenCLRecord:
         self._drain()
+        try:
+            for driver in self.drivers:
+                driver.settle()
+        except cl.Error:
+            self.abort()
         responsive.leave(self)
         self.record.find_failure(self.now())
         return self.record
@@ -134,6 +139,8 @@ class OpenCLBackend:
     def abort(self) -> OpenCLRecord:
         self.stopping = True
         self._drain()
+        for driver in self.drivers:
+            driver.finish()
         responsive.leave(self)
         return self.record
 
@@ -191,7 +198,7 @@ class OpenCLBackend:
             elif held[index] != arg:
                 kernel.set(index, arg)
         events = self._events
-        event = _enqueue(
+        event = driver.latest[queue] = _enqueue(
             driver.queues[queue],
             kernel.cl,
             chosen.global_size,
@@ -278,7 +285,7 @@ class OpenCLBackend:
             self._inbox.put(Done(token, now))
 
     def _drain(self) -> None:
-        """Wait until no thread of ours works and no queue holds anything."""
+        """Wait until no thread of ours works."""
         for driver in self.drivers:
             if driver.throttled and 0 in driver.workers:  # its own thread gives the others work
                 driver.workers[0].settle()
@@ -289,13 +296,3 @@ class OpenCLBackend:
         for driver in self.drivers:
             if driver.stager is not None:
                 driver.stager.settle()
-        self.settle()
-
-    def settle(self) -> None:
-        """Wait until no queue holds anything."""
-        for driver in self.drivers:
-            for queue in (*driver.queues, driver.uploads, driver.ahead, driver.downloads):
-                try:
-                    queue.finish()
-                except cl.Error:
-                    continue  # after a failure the driver may refuse; the failure itself has been reported

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 
 import pyopencl as cl
@@ -72,6 +73,8 @@ class Driver:
         self.stager = Stager(self.context, self.new_queue()) if own else None
         # a queue's commands end in order, those of several do not: each queue has somebody who waits
         self.workers: dict[int, Worker] = {}
+        self.latest: dict[int, cl.Event] = {}
+        """The last command of each queue that was used since all were empty."""
         self._lock = threading.Lock()
         self._offset = 0.0
         self._calibrated = float("-inf")
@@ -83,6 +86,21 @@ class Driver:
     def need_queues(self, count: int) -> None:
         while len(self.queues) < count:
             self.queues.append(self.new_queue())
+
+    def settle(self) -> None:
+        """Wait until the latest command of every queue is complete. GPUs' drivers take longer to finish an idle queue
+        than to say that."""
+        while self.latest:
+            _, event = self.latest.popitem()
+            if event.command_execution_status != cl.command_execution_status.COMPLETE:
+                event.wait()
+
+    def finish(self) -> None:
+        """Wait until no queue holds anything, whatever was enqueued before something failed."""
+        self.latest.clear()
+        for queue in (*self.queues, self.uploads, self.ahead, self.downloads):
+            with suppress(cl.Error):  # the driver may refuse; the failure itself has been reported
+                queue.finish()
 
     def of_uploads(self, queue: int) -> cl.CommandQueue:
         """The queue of uploads of a number (UPLOAD_QUEUE, AHEAD_QUEUE)."""

@@ -127,7 +127,8 @@ def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
         result.failure = Failed(node, time.perf_counter() - begin, str(error))
     finally:
         if len(events) < len(tape.entries) or result.failure is not None:
-            backend.settle()  # whatever stopped us, nothing is left running
+            for device in devices:  # whatever stopped us, nothing is left running
+                backend.drivers[device].finish()
     seconds = time.perf_counter() - begin
     result.kernels = [(node, d, q, event) for (node, d, q), event in zip(tape.places, events, strict=False)]
     result.find_failure(seconds)
