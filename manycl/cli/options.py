@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from manycl import flags
 from manycl.errors import ManyclError
 
 if TYPE_CHECKING:
@@ -59,6 +60,15 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="command queues per device, by name or kind, e.g. gpu=8",
     )
+
+
+def policy(args: argparse.Namespace) -> tuple[str, dict[str, str]]:
+    """The policy and its options that :func:`add_policy` asked for. Raises PolicyError for what there is not."""
+    from manycl.run.learners import Learners
+
+    name, given = args.policy or flags.policy(), pairs(args.option, "--option")
+    Learners().find(name, given)
+    return name, given
 
 
 def pairs(words: list[str], option: str) -> dict[str, str]:

@@ -6,7 +6,6 @@ import argparse
 import json
 import time
 
-from manycl import flags
 from manycl.cli import options
 
 HELP = "predict what a policy would do with an application, on this machine or one described in a file"
@@ -39,13 +38,13 @@ def run(args: argparse.Namespace) -> int:
     from manycl.run.simulate import plan_with
 
     options.writable({"--save": args.save, "--gantt": args.gantt})
+    policy, given = options.policy(args)
     application = options.application(args)
     place = described_machine(args.machine) if args.machine else this_machine(args.devices)
-    wanted = options.queue_counts(args.queues), options.pairs(args.option, "--option")
-    problem, estimates = problem_of(application, place, *wanted)
+    problem, estimates = problem_of(application, place, options.queue_counts(args.queues), given)
     graph = application.graph
     begin = time.perf_counter()
-    plan = plan_with(args.policy or flags.policy(), problem)
+    plan = plan_with(policy, problem)
     seconds = time.perf_counter() - begin
     trace = plan.as_trace(application.name, graph.edges)
     if args.save:

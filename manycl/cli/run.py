@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from manycl import flags
 from manycl.cli import options
 
 HELP = "run an application on every device, with the right answer and a picture of what ran where"
@@ -48,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     if args.repeat < 1:
         raise ManyclError(f"--repeat {args.repeat}: expected at least 1")
     options.writable({"--gantt": args.gantt, "--perfetto": args.perfetto, "--trace": args.trace})
+    policy = options.policy(args)
     application = options.application(args)
     _check_targets(args, application)
     with Runner(application, args.devices) as runner:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
                 runner.reset()
             steps = len(application.graph) if application.iterate is None else application.iterate.times
             with Progress(steps, enabled=not args.quiet) as progress:
-                result = _one(runner, args, progress)
+                result = _one(runner, args, policy, progress)
             seconds.append(result.details.get("total_seconds", result.seconds))
         outputs = runner.outputs()
         checks = runner.check(outputs) if args.check else []
@@ -133,15 +133,15 @@ def _queue_counts(words: list[str], machine: Any) -> dict[str, int]:
     return counts
 
 
-def _one(runner: Any, args: argparse.Namespace, progress: Any) -> Any:
+def _one(runner: Any, args: argparse.Namespace, policy: tuple[str, dict[str, str]], progress: Any) -> Any:
     """One run; a failed one still leaves its trace and chart behind."""
     from manycl.run.engine import RunFailure
 
     try:
         return runner.run(
-            args.policy or flags.policy(),
+            policy[0],
             queues=_queue_counts(args.queues, runner.session.machine),
-            options=options.pairs(args.option, "--option"),
+            options=policy[1],
             progress=progress.update,
         )
     except RunFailure as failure:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manycl import flags
 from manycl.cli import options
 from manycl.errors import ManyclError
 
@@ -80,14 +79,13 @@ def run(args: argparse.Namespace) -> int:
     options.writable({"--trace": args.trace, "--gantt": args.gantt})
     if args.plan and args.policy:
         raise ManyclError("--plan and --policy: one of them decides")
+    name, given = ("", {}) if args.plan else options.policy(args)
     place = described_machine(args.machine) if args.machine else this_machine(args.devices)
     application = options.application(args)
     graph, machine = application.graph, place.machine
-    wanted = options.queue_counts(args.queues), options.pairs(args.option, "--option")
-    problem, estimates = problem_of(application, place, *wanted)
+    problem, estimates = problem_of(application, place, options.queue_counts(args.queues), given)
     disturbed = disturbance(args, machine, graph)
     planned: Plan | None = None
-    name = args.policy or flags.policy()
     if args.plan:
         planned = _read_plan(args.plan)
     elif isinstance(find(name), StaticPolicy):

@@ -110,7 +110,7 @@ class Iterations:
     ) -> Result:
         """All repetitions, or ``times`` of them without looking at the condition; the last one's result, whose details
         have ``iterations`` and ``total_seconds``."""
-        chosen = self._learners.find(policy)
+        chosen = self._learners.find(policy, options)
         prepared = [PreparedGraph(self._session, g, chosen, queues=queues, options=options) for g in self._graphs]
         until = self._condition() if times is None else None
         total, turn = 0.0, 0

@@ -83,11 +83,11 @@ class Queue:
         profile: bool = True,
     ) -> None:
         self.learners = Learners()
-        self.learners.find(policy)  # a name that is none is told here, before devices are opened
+        self.options = {k: str(v) for k, v in (options or {}).items()}
+        self.learners.find(policy, self.options)  # what there is not is told here, before devices are opened
         self.session = session or Session(devices, profile=profile)
         self.policy = policy
         self.queues = dict(queues or {})
-        self.options = {k: str(v) for k, v in (options or {}).items()}
         self.hold: dict[int, Array] = {}  # arrays that enqueued nodes use
         self.mapped: set[int] = set()
         self.batch = 0

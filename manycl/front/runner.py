@@ -77,7 +77,7 @@ class Runner:
         which are then what ``progress`` counts."""
         if self.iterations is not None:
             return self.iterations.run(policy, {**self.application.queues, **(queues or {})}, options, progress)
-        chosen = self._learners.find(policy)
+        chosen = self._learners.find(policy, options)
         result = self.session.run(
             self.application.graph,
             chosen,

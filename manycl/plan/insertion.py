@@ -12,16 +12,18 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
-from manycl.plan import placement, rank
+from manycl.plan import options, placement, rank
 from manycl.plan.costs import Costs, costs
 from manycl.plan.delays import Delays, delays, lower_bound
-from manycl.plan.options import check_names
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Move, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.slots import Slots
 from manycl.plan.timeline import Schedule
 from manycl.plan.timing import contended, timed
 from manycl.plan.transfers import Transfers, known_by_others
+
+CONTENTION = options.one_of("contention", "yes", "no")
+"""The option that all policies with insertion have."""
 
 
 class Fit(NamedTuple):
@@ -173,21 +175,19 @@ class Setting(NamedTuple):
         return self.timed(found).plan(self.problem, policy, contention=self.contention, **details)
 
 
-def setting(problem: Problem, policy: str, options: Sequence[str] = ()) -> Setting:
-    """The problem as the policies with insertion see it. ``options``: those it takes beside ``contention``.
+def setting(problem: Problem, policy: str, contention: str = "yes") -> Setting:
+    """The problem as the policies with insertion see it. ``contention``: the value of their option.
 
-    Raises PolicyError for an option that is none, and for a partial schedule that does not hold together."""
-    check_names(policy, problem.options, ("contention", *options))
-    value = problem.options.get("contention", "yes")
-    if value not in ("yes", "no"):
-        raise PolicyError(f"option contention={value}: expected yes or no")
-    if value == "no" and any(a.dimension != WHOLE for a in problem.fixed):
+    Raises PolicyError for a partial schedule that does not hold together."""
+    if contention == "no" and any(a.dimension != WHOLE for a in problem.fixed):
         raise PolicyError(
             f"policy {policy} with contention=no knows no ranges, but one of the partial schedule is split"
         )
     problem.check_fixed()
     table = costs(problem)
-    return Setting(problem, table, delays(problem, table), value == "yes", frozenset(a.node for a in problem.fixed))
+    return Setting(
+        problem, table, delays(problem, table), contention == "yes", frozenset(a.node for a in problem.fixed)
+    )
 
 
 def earliest_finish(board: Board, view: Delays, node: int) -> Fit:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from manycl import flags
+from manycl.plan.options import check_options
 from manycl.plan.plan import Plan
 from manycl.plan.policy import LearningPolicy, Policy, find
 from manycl.run.engine import Result
 from manycl.run.steps import RANGE
 
-_plain: set[str] = set()
-"""FILE.py:NAME of policies that do not learn: their files are not run again to find that out."""
+_plain: dict[str, Policy] = {}
+"""By FILE.py:NAME, policies that do not learn: their files are not run again to find that out."""
 
 
 class Learners:
@@ -20,21 +22,23 @@ class Learners:
     def __init__(self) -> None:
         self._known: dict[str, LearningPolicy] = {}
 
-    def find(self, policy: str | Policy | Plan | None) -> str | Policy | Plan | None:
-        """One that learns as an object, any other as it was given (None: MANYCL_POLICY). Raises PolicyError."""
+    def find(
+        self, policy: str | Policy | Plan | None, options: Mapping[str, str] | None = None
+    ) -> str | Policy | Plan | None:
+        """One that learns as an object, any other as it was given (None: MANYCL_POLICY). Raises PolicyError, also for
+        options that it does not take."""
+        found: Policy | Plan
         if policy is not None and not isinstance(policy, str):
-            return policy
-        name = policy or flags.policy()
-        if name in _plain:
-            return policy
-        if name not in self._known:
-            found = find(name)
-            if not isinstance(found, LearningPolicy):
-                if ".py:" in name:
-                    _plain.add(name)
-                return policy
-            self._known[name] = found
-        return self._known[name]
+            found = policy
+        else:
+            name = policy or flags.policy()
+            found = self._known.get(name) or _plain.get(name) or find(name)
+            if isinstance(found, LearningPolicy):
+                self._known[name] = found
+            elif ".py:" in name:
+                _plain[name] = found
+        check_options(found, options or {})
+        return found if isinstance(found, LearningPolicy) else policy
 
 
 def told(policy: LearningPolicy, result: Result) -> Result:

@@ -42,7 +42,7 @@ class PreparedGraph:
         self.session = session
         self.graph = graph
         self.plan: Plan | None = policy if isinstance(policy, Plan) else None
-        policy = Learners().find(policy)
+        policy = Learners().find(policy, options)
         self._learner = policy if isinstance(policy, LearningPolicy) else None
         self._run: Callable[[Any], Result] = lambda chosen: session.run(
             graph,

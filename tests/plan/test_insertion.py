@@ -40,7 +40,7 @@ def test_ranks_of_the_papers_example() -> None:
 
 def test_heft_and_cpop_of_the_papers_example() -> None:
     p = classic(TOPCUOGLU, TOPCUOGLU_EDGES, NO)
-    known = setting(p, "heft")
+    known = setting(p, "heft", "no")
     assert portfolio.heft(known, upward_ranks(known.view)).makespan == 80
     assert plan_with("cpop", p).makespan == 86
 
@@ -57,7 +57,7 @@ def test_peft_of_its_papers_example() -> None:
     table = optimistic_costs(delays(p))
     assert table[0][:3] == [64, 68, 86]
     assert table[9] == [0, 0, 0, 0]
-    known = setting(p, "heft")
+    known = setting(p, "heft", "no")
     assert portfolio.heft(known, upward_ranks(known.view)).makespan == 133
     assert plan_with("peft", p).makespan == 122
 

@@ -13,11 +13,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, HostTask, Launch
 from manycl.machine import HOST
 from manycl.plan.families import Family, families
 from manycl.plan.granularity import DEAD_BAND, METHODS, Granularity, adapted, cuts, start
+from manycl.plan.options import Option, Options, Values, one_of, real, whole
 from manycl.plan.placement import Placement
 from manycl.plan.plan import Plan
 from manycl.plan.policies.mkmd_coarse import Table, as_plan, look_up, place, priorities, weights
@@ -36,6 +36,8 @@ MOST_CHUNKS = 2048
 """With more work-groups than this a device gets several at least: what one more or less gains is nothing."""
 REMEMBERED = 16
 """Graphs whose measurements can be told to the policy: the last ones it has planned."""
+_METHOD, _FIRST = one_of("method", *METHODS), one_of("first", "estimates", "uniform")
+_LEAST, _BAND = whole("least", 1, 1), Option("band", DEAD_BAND, real(below=1.0), "a number from 0 to below 1")
 
 Ranges = Sequence[tuple[int, int, int]]
 """Device (index), first work-group and number of work-groups."""
@@ -87,13 +89,15 @@ class Adaptive:
     (work-groups of a kernel's leader that a device gets at least), ``band`` (part of the time that a change must gain).
     """
 
+    options = Options("adaptive", _METHOD, _FIRST, _LEAST, _BAND)
+
     def __init__(self) -> None:
         self._courses: dict[Hashable, _Course] = {}
         self._of: dict[int, tuple[Graph, dict[Hashable, tuple[int, ...]]]] = {}
 
     def plan(self, problem: Problem) -> Plan:
         """Raises PolicyError for options that there are not, and for nodes that no device can run."""
-        options = _options(problem)
+        options = _Options.of(self.options.read(problem.options))
         table = look_up(problem)
         names = _names(problem.graph)
         where = tuple(d.name for d in problem.machine.devices)
@@ -309,25 +313,6 @@ class _Options:
     least: int
     band: float
 
-
-def _options(problem: Problem) -> _Options:
-    given = problem.options
-    known = ("method", "first", "least", "band")
-    for name in given:
-        if name not in known:
-            raise PolicyError(f"adaptive: there is no option {name!r}", hint=f"options: {', '.join(known)}")
-    method, first = given.get("method", METHODS[0]), given.get("first", "estimates")
-    least, band = given.get("least", "1"), given.get("band", str(DEAD_BAND))
-    if method not in METHODS:
-        raise PolicyError(f"adaptive: option method={method}: expected one of {', '.join(METHODS)}")
-    if first not in ("estimates", "uniform"):
-        raise PolicyError(f"adaptive: option first={first}: expected estimates or uniform")
-    if not least.isdigit() or int(least) < 1:
-        raise PolicyError(f"adaptive: option least={least}: expected a number from 1 on")
-    try:
-        part = float(band)
-    except ValueError:
-        part = -1.0
-    if not 0.0 <= part < 1.0:
-        raise PolicyError(f"adaptive: option band={band}: expected a number from 0 to 1")
-    return _Options(method, first == "uniform", int(least), part)
+    @classmethod
+    def of(cls, values: Values) -> _Options:
+        return cls(values[_METHOD], values[_FIRST] == "uniform", values[_LEAST], values[_BAND])

@@ -23,10 +23,10 @@ from typing import NamedTuple
 from manycl.errors import PolicyError
 from manycl.graph.graph import Launch, Node
 from manycl.machine import HOST
-from manycl.plan import options
 from manycl.plan.costs import Costs, costs
 from manycl.plan.events import move_event
 from manycl.plan.insertion import setting
+from manycl.plan.options import Option, Options, real
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policies import balance, mkmd, mkmd_coarse, portfolio
 from manycl.plan.policies.in_order import on_one_device
@@ -52,6 +52,7 @@ _FIRST, _KERNEL, _LAUNCH, _AGAIN = 0.5, 0.1, 15e-3, 50e-6
 """Seconds to find out how launches may be split: the first time, of a new kernel, of a kind of launch, and to look it
 up for a node."""
 _KEPT = 4096  # kinds of launches
+_BUDGET: Option[float | None] = Option("budget", None, real(), "seconds")
 
 
 class Candidate(NamedTuple):
@@ -68,8 +69,10 @@ class Auto:
     makespan; ``postponed``: how kernels may be split was not found out, but will be for graphs that run on. Option
     ``budget``: seconds that asking others than list scheduling may take."""
 
+    options = Options("auto", _BUDGET)
+
     def plan(self, problem: Problem) -> Plan:
-        budget = _budget(problem)
+        budget = self.options.read(problem.options)[_BUDGET]
         # what is fixed is so in whatever ranges; how anything else may be split is not asked yet, as that takes time
         fixed = {a.node for a in problem.fixed}
         of_fixed = {n: s for n in fixed if (s := problem.splits.get(n)) is not None}
@@ -118,11 +121,6 @@ class Auto:
             best = divided
         later = {"postponed": True} if postponed and budget is None else {}
         return replace(best, details={**best.details, "asked": asked, **later})
-
-
-def _budget(problem: Problem) -> float | None:
-    options.check_names("auto", problem.options, ("budget",))
-    return options.seconds(problem.options, "budget", MOST, zero=True) if "budget" in problem.options else None
 
 
 def _simple(problem: Problem, table: Costs) -> Plan:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from manycl.plan import options
 from manycl.plan.insertion import setting
+from manycl.plan.options import Options, whole
 from manycl.plan.partition import Slot, place_ranges, water_fill, where_data_are
 from manycl.plan.placement import Placement
 from manycl.plan.plan import Assignment, Plan
@@ -33,7 +33,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.reach import Reach
 
-ROUNDS = 3
+_ROUNDS = whole("rounds", 3, 1)
 SHORT = 0.02
 """Of the longest kernel's time: what is shorter may come first."""
 BRIEF = 4.0
@@ -125,8 +125,10 @@ def taken(placement: Placement, nodes: int) -> list[float]:
 class Balance:
     """The best split over time slots, then re-ranking while it helps. Option ``rounds``: how often at most."""
 
+    options = Options("balance", _ROUNDS)
+
     def plan(self, problem: Problem) -> Plan:
-        rounds = options.whole(problem.options, "rounds", ROUNDS, 1)
+        rounds = self.options.read(problem.options)[_ROUNDS]
         table = look_up(problem)
         weight = weights(table)
         order = priority_order(problem.graph, priorities(problem, weight))

@@ -10,15 +10,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, HostTask, Launch
 from manycl.machine import Device
 from manycl.model.occupancy import share
+from manycl.plan.options import Option, Options
 from manycl.plan.policy import Choice, Component, DeviceState, register
 from manycl.plan.problem import Problem, matches
 
+_ByDevice = tuple[tuple[str, int], ...]
+"""Kinds or names of devices (empty: all), and numbers."""
+
 LOOK_AHEAD = 64
 """Components that are weighed at each question, of those that could start somewhere."""
+
+
+def _by_device(name: str) -> Option[_ByDevice]:
+    """An option like ``4``, or ``gpu:4,cpu:2``."""
+
+    def read(text: str) -> _ByDevice:
+        out = []
+        for part in text.split(",") if text else ():
+            who, colon, number = (word.strip() for word in part.rpartition(":"))
+            if not number.isdecimal() or int(number) < 1 or (colon and not who):
+                raise ValueError
+            out.append((who, int(number)))
+        return tuple(out)
+
+    return Option(name, (), read, f"a number from 1 on or DEVICE:NUMBER,…, such as {name}=4 or {name}=gpu:4,cpu:1")
+
+
+_QUEUES, _RESIDENT = _by_device("queues"), _by_device("resident")
 
 
 @register("clustering")
@@ -35,18 +56,15 @@ class Clustering:
     are taken to slow each other down once they would use more than all of it.
     """
 
+    options = Options("clustering", _QUEUES, _RESIDENT)
     problem: Problem
 
     def start(self, problem: Problem) -> None:
         self.problem = problem
         devices = problem.machine.devices
-        options = problem.options
-        self._queues = [
-            _number("queues", options.get("queues", ""), d, q) for d, q in zip(devices, problem.queues, strict=True)
-        ]
-        self._resident = [
-            _number("resident", options.get("resident", ""), d, q) for d, q in zip(devices, self._queues, strict=True)
-        ]
+        given = self.options.read(problem.options)
+        self._queues = [_value(given[_QUEUES], d, q) for d, q in zip(devices, problem.queues, strict=True)]
+        self._resident = [_value(given[_RESIDENT], d, q) for d, q in zip(devices, self._queues, strict=True)]
         self._loads: dict[tuple[int, int], float] = {}
         self._members = self.components(problem.graph)
 
@@ -137,16 +155,6 @@ def connected(graph: Graph) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(m) for m in members.values())
 
 
-def _number(name: str, text: str, device: Device, default: int) -> int:
-    """The value of an option for a device: ``4``, or ``gpu:4,cpu:2``."""
-    value = default
-    for part in text.split(",") if text else ():
-        who, colon, number = part.rpartition(":")
-        if not number.strip().isdigit() or int(number) < 1 or (colon and not who.strip()):
-            raise PolicyError(
-                f"clustering: option {name}={text}: {part!r} is neither a number from 1 on nor DEVICE:NUMBER",
-                hint="for example queues=4, or queues=gpu:4,cpu:1",
-            )
-        if not colon or matches(device, who.strip()):
-            value = int(number)
-    return value
+def _value(values: _ByDevice, device: Device, default: int) -> int:
+    """The value of an option for a device: the last one that is meant for it."""
+    return next((number for who, number in reversed(values) if not who or matches(device, who)), default)

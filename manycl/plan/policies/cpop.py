@@ -7,7 +7,8 @@ computing", IEEE TPDS 13(3), 2002, Section 5.2 (Critical Path on a Processor), w
 from __future__ import annotations
 
 from manycl.plan.delays import Delays, after, downward_ranks, upward_ranks
-from manycl.plan.insertion import Setting, earliest_finish, ready_order, setting
+from manycl.plan.insertion import CONTENTION, Setting, earliest_finish, ready_order, setting
+from manycl.plan.options import Options
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
@@ -56,6 +57,8 @@ def path_device(view: Delays, path: list[int]) -> int:
 class Cpop:
     """Critical path on a processor; option ``contention``."""
 
+    options = Options("cpop", CONTENTION)
+
     def plan(self, problem: Problem) -> Plan:
-        given = setting(problem, "cpop")
+        given = setting(problem, "cpop", self.options.read(problem.options)[CONTENTION])
         return given.plan("cpop", schedule(given))

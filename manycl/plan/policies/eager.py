@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
+from manycl.plan.options import Options
 from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel, register
 
 
@@ -13,6 +14,8 @@ from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel, r
 class Eager(KernelByKernel):
     """Kernel by kernel, one queue a device; the first free device that can run the kernel, without regard to speed or
     preference."""
+
+    options = Options("eager")
 
     def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None:
         first = frontier[0]

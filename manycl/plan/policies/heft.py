@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from manycl.plan.options import Options
 from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel, register
 
 
 @register("heft")
 class Heft(KernelByKernel):
     """Kernel by kernel, one queue a device; the first of devices that are equal."""
+
+    options = Options("heft")
 
     def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None:
         first = frontier[0]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manycl.plan.costs import Costs, costs
+from manycl.plan.options import Options
 from manycl.plan.plan import Plan
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
@@ -50,6 +51,8 @@ def _least(table: Costs, device: int) -> float:
 @register("in_order")
 class InOrder:
     """The baseline: one in-order queue of the fastest device."""
+
+    options = Options("in_order")
 
     def plan(self, problem: Problem) -> Plan:
         devices, nodes = problem.machine.devices, problem.graph.nodes

@@ -6,6 +6,7 @@ J. Lee, M. Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels o
 
 from __future__ import annotations
 
+from manycl.plan.options import Options
 from manycl.plan.partition import Slot, place_ranges
 from manycl.plan.placement import Placement
 from manycl.plan.plan import ON_HOST, Assignment, Plan
@@ -142,6 +143,8 @@ def _merged(
 @register("mkmd")
 class Mkmd:
     """MKMD's coarse-grain scheduling and fine-grain partitioning."""
+
+    options = Options("mkmd")
 
     def plan(self, problem: Problem) -> Plan:
         table = look_up(problem)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from manycl.machine import HOST
 from manycl.plan.events import move_event
+from manycl.plan.options import Options
 from manycl.plan.placement import Fit, Placement
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import register
@@ -144,6 +145,8 @@ def as_plan(problem: Problem, placement: Placement, policy: str, **details: obje
 @register("mkmd_coarse")
 class MkmdCoarse:
     """MKMD's coarse-grain scheduling."""
+
+    options = Options("mkmd_coarse")
 
     def plan(self, problem: Problem) -> Plan:
         table = look_up(problem)

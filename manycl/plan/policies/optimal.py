@@ -8,18 +8,18 @@ more than the model's rounding.
 from __future__ import annotations
 
 from manycl.errors import PolicyError
-from manycl.plan import options
 from manycl.plan.constraint_answer import schedule_of
 from manycl.plan.constraint_model import Model
-from manycl.plan.insertion import setting
+from manycl.plan.insertion import CONTENTION, setting
+from manycl.plan.options import Options, seconds, whole
 from manycl.plan.plan import Plan
 from manycl.plan.policies import portfolio
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.timing import contended
 
-TIME_LIMIT = 10.0
-"""Seconds of search, where no option says otherwise."""
+_TIME_LIMIT = seconds("time_limit", 10.0)
+_WORKERS = whole("workers", 0, most=999)
 
 
 @register("optimal")
@@ -27,10 +27,11 @@ class Optimal:
     """CP-SAT from the portfolio's plan on; options ``contention``, ``time_limit`` (seconds), ``workers`` (threads, all
     of them if zero)."""
 
+    options = Options("optimal", CONTENTION, _TIME_LIMIT, _WORKERS)
+
     def plan(self, problem: Problem) -> Plan:
-        given = setting(problem, "optimal", ("time_limit", "workers"))
-        limit = options.seconds(problem.options, "time_limit", TIME_LIMIT)
-        workers = options.whole(problem.options, "workers", 0, 0, 999)
+        values = self.options.read(problem.options)
+        given = setting(problem, "optimal", values[CONTENTION])
         warm = given.timed(portfolio.schedule(given)[0])
         bound = min(given.bound(), warm.makespan)
         if warm.makespan <= bound * (1 + 1e-12):
@@ -41,7 +42,7 @@ class Optimal:
         except ImportError:
             raise PolicyError("policy optimal needs OR-Tools", hint="pip install 'manycl[optimal]'") from None
         model = Model(given, warm, cp_model)
-        answer = model.solve(limit, workers)
+        answer = model.solve(values[_TIME_LIMIT], values[_WORKERS])
         best = warm
         if answer.solver is not None:
             found = given.timed(schedule_of(model, answer.solver))

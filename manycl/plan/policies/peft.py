@@ -7,7 +7,8 @@ IEEE TPDS 25(3), 2014 (Predict Earliest Finish Time), with insertion into gaps.
 from __future__ import annotations
 
 from manycl.plan.delays import Delays, after, mean_delay
-from manycl.plan.insertion import Setting, ready_order, setting
+from manycl.plan.insertion import CONTENTION, Setting, ready_order, setting
+from manycl.plan.options import Options
 from manycl.plan.plan import Plan
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
@@ -46,6 +47,8 @@ def optimistic_costs(view: Delays) -> list[list[float]]:
 class Peft:
     """Predict earliest finish time; option ``contention``."""
 
+    options = Options("peft", CONTENTION)
+
     def plan(self, problem: Problem) -> Plan:
-        given = setting(problem, "peft")
+        given = setting(problem, "peft", self.options.read(problem.options)[CONTENTION])
         return given.plan("peft", schedule(given))

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from manycl.plan import options
 from manycl.plan.delays import mean_seconds, upward_ranks
-from manycl.plan.insertion import Setting, earliest_finish, ready_order, setting
+from manycl.plan.insertion import CONTENTION, Setting, earliest_finish, ready_order, setting
 from manycl.plan.local_search import FREE, Search, layout
+from manycl.plan.options import Options, whole
 from manycl.plan.plan import Plan
 from manycl.plan.policies import cpop, peft
 from manycl.plan.policy import register
@@ -19,6 +19,7 @@ from manycl.plan.timeline import Schedule
 
 EFFORT = 60_000
 """Nodes that the search may place, where no option says otherwise: half a second or less."""
+_EFFORT, _SEED = whole("effort", EFFORT), whole("seed", 0)
 STARTS = 3
 """Members that the search begins with, the best ones."""
 
@@ -68,8 +69,10 @@ def schedule(given: Setting, effort: int = EFFORT, seed: int = 0) -> tuple[Sched
 class Portfolio:
     """Several list schedulers and local search; options ``contention``, ``effort``, ``seed``."""
 
+    options = Options("portfolio", CONTENTION, _EFFORT, _SEED)
+
     def plan(self, problem: Problem) -> Plan:
-        given = setting(problem, "portfolio", ("effort", "seed"))
-        effort, seed = options.whole(problem.options, "effort", EFFORT), options.whole(problem.options, "seed", 0)
-        found, details = schedule(given, effort, seed)
+        values = self.options.read(problem.options)
+        given = setting(problem, "portfolio", values[CONTENTION])
+        found, details = schedule(given, values[_EFFORT], values[_SEED])
         return given.plan("portfolio", found, **details)

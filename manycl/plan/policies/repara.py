@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import time
 
-from manycl.plan import options
 from manycl.plan.execution_units import RATES
+from manycl.plan.options import Options, seconds, whole
 from manycl.plan.partition_costs import Costs
 from manycl.plan.placement import Placement
 from manycl.plan.plan import Plan
@@ -21,8 +21,8 @@ from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.tree_search import Found, search
 
-TIME_LIMIT = 2.0
-"""Seconds of search, where no option says otherwise."""
+_TIME_LIMIT = seconds("time_limit", 2.0)
+_RATES = whole("rates", RATES, 1, 1000)
 CHOICES = 12_000
 """Ways to run kernels, of all kernels together, that a search begins with at most. Fewer rates are REPARA's own means
 against a long search (Section 2.2)."""
@@ -32,16 +32,16 @@ against a long search (Section 2.2)."""
 class Repara:
     """REPARA's search, pruned. Options ``time_limit`` (seconds) and ``rates`` (equal parts of a kernel's data)."""
 
+    options = Options("repara", _TIME_LIMIT, _RATES)
+
     def plan(self, problem: Problem) -> Plan:
-        given = problem.options
-        options.check_names("repara", given, ("time_limit", "rates"))
-        limit, rates = options.seconds(given, "time_limit", TIME_LIMIT), options.whole(given, "rates", RATES, 1, 1000)
+        given = self.options.read(problem.options)
         start = time.perf_counter()
         table = look_up(problem)
         placement = Placement(problem, table.rows)
         costs = Costs(problem, placement.segments)
-        used = _enter(costs, rates)
-        found = search(costs, start + limit)
+        used = _enter(costs, given[_RATES])
+        found = search(costs, start + given[_TIME_LIMIT])
         lay_out(placement, costs, found)
         return as_plan(
             problem,
