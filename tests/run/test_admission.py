@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from between_runs import run_enqueued
 
 import manycl as mc
 from manycl.plan.plan import WHOLE, Assignment, Plan
@@ -44,17 +45,15 @@ def test_arrays_that_fit_only_in_turn(queue: mc.Queue, seed: int) -> None:
     for _ in range(12):
         a, b = chance.sample(range(10), 2)
         PROGRAM.triple(queue, (COUNT,), (64,), arrays[a], arrays[b])
-        hold, graph = dict(queue.hold), queue.take()
-        queue.hold = {}
         cut = chance.choice([0, 100, 512])
         ranges = [Assignment(0, chance.randrange(2), 0, 0.0, 0.0, WHOLE)]
         if cut:
             ranges = [Assignment(0, d, 0, 0.0, 0.0, 0, cut * d, 1024 - cut if d else cut) for d in range(2)]
-        queue.session.run(graph, Plan(tuple(ranges), "random", queue.devices, 0.0))
+        plan = Plan(tuple(ranges), "random", queue.devices, 0.0)
+        run_enqueued(queue, lambda _, plan=plan: plan)
         expected[b] = 3 * expected[a] + 1
         assert max(held(queue)) <= LIMIT
         queue.session.directory.validate(3)
-        hold.clear()
         if chance.random() < 0.3:
             arrays[a].set(expected[a])
     assert sum(expected[i].nbytes for i in range(10)) > 2 * LIMIT

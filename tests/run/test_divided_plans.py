@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from between_runs import Numbers, host_code_between_runs, run_enqueued
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -164,13 +165,9 @@ def on_one_device(graph: Graph, names: tuple[str, ...]) -> Plan:
 
 def run(queue: mc.Queue, build: Callable[..., Enqueued], plan_for: Callable[[Graph, list[int]], Plan]) -> Any:
     arrays, dimensions = build(queue, np.random.default_rng(3))
-    hold = dict(queue.hold)
-    graph = queue.take()
-    queue.hold = {}
-    result = queue.session.run(graph, plan_for(graph, dimensions))
+    result = run_enqueued(queue, lambda graph: plan_for(graph, dimensions))
     found = [a.get().copy() for a in arrays]
     queue.session.directory.validate(queue.session.machine.memories)
-    hold.clear()
     return found, result
 
 
@@ -285,35 +282,16 @@ def test_what_cannot_be_right_is_refused() -> None:
 def test_host_code_may_write_between_runs(queue: mc.Queue, seed: int, data: st.DataObject) -> None:
     """Runs with random cuts, and arrays written by the host (whole, or in place) and read by it in between."""
     chance = random.Random(seed)
-    names = ("x", "y", "z")
-    arrays = {n: queue.array(np.full(256, i, np.int32), name=n) for i, n in enumerate(names)}
-    expected = {n: np.full(256, i, np.int32) for i, n in enumerate(names)}
-    for _ in range(data.draw(st.integers(1, 4))):
-        a, b = chance.sample(names, 2)
-        what = data.draw(st.sampled_from(["run", "run", "set", "map", "get"]))
-        if what == "set":
-            expected[a][:] = chance.randrange(100)
-            arrays[a].set(expected[a])
-        elif what == "map":
-            with arrays[a].map() as host:
-                assert (host == expected[a]).all()
-                host[5:9] = expected[a][5:9] = 7
-        elif what == "get":
-            assert (arrays[b].get() == expected[b]).all()
-        else:
-            PROGRAM.neighbours(queue, (256,), (8,), arrays[a], arrays[b], 256)
-            PROGRAM.condition(queue, (256,), (8,), arrays[b], arrays[a])
-            hold, graph = dict(queue.hold), queue.take()
-            queue.hold = {}
-            queue.session.run(graph, random_plan(queue, graph, [0, 0], chance.randrange(1 << 30), 3))
-            hold.clear()
-            shifted = [np.roll(expected[a], k) for k in (1, -1)]
-            expected[b][1:-1] = (shifted[0] + shifted[1])[1:-1]
-            odd = (expected[b] & 1).astype(bool)
-            expected[a][odd] = expected[b][odd] * 5
-        queue.session.directory.validate(queue.session.machine.memories)
-    for n in names:
-        assert (arrays[n].get() == expected[n]).all(), n
+
+    def both(a: mc.Array, b: mc.Array, x: Numbers, y: Numbers) -> None:
+        PROGRAM.neighbours(queue, (256,), (8,), a, b, 256)
+        PROGRAM.condition(queue, (256,), (8,), b, a)
+        run_enqueued(queue, lambda graph: random_plan(queue, graph, [0, 0], chance.randrange(1 << 30), 3))
+        y[1:-1] = x[:-2] + x[2:]
+        odd = (y & 1).astype(bool)
+        x[odd] = y[odd] * 5
+
+    host_code_between_runs(queue, 256, chance, data, both)
 
 
 def test_what_is_overwritten_is_not_brought() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from between_runs import small_windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import NBYTES, graphs, launch, plans
@@ -26,15 +25,7 @@ from manycl.run.locality import _Run
 from manycl.run.lower import lower
 from manycl.run.windows import limited
 
-
-@pytest.fixture(scope="module", autouse=True)
-def small_windows() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("manycl.run.windows.ALIGNED", 4)
-        patch.setattr("manycl.run.windows.ELEMENT", 4)
-        patch.setattr("manycl.run.windows.SMALL", 8)
-        patch.setattr("manycl.run.windows.WORTH", 4)
-        yield
+patched = small_windows({"windows.WORTH": 4})
 
 
 @settings(max_examples=80)

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from between_runs import Numbers, host_code_between_runs, run_enqueued
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_divided_plans import APPLICATIONS, PROGRAM, atomics, on_one_device, random_plan, run
 
 import manycl as mc
 from manycl.errors import RunError
+from manycl.graph.graph import Graph
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.backends.memory import Memory
 from manycl.run.engine import Result, RunFailure
@@ -102,36 +104,21 @@ def test_with_little_memory_any_cuts_give_the_bits_of_one_device(queue: mc.Queue
 def test_host_code_may_write_between_runs(queue: mc.Queue, seed: int, data: st.DataObject) -> None:
     """Runs with random cuts and limits, and arrays written by the host (whole, or in place) and read in between."""
     chance = random.Random(seed)
-    names, count = ("x", "y", "z"), 2048
-    arrays = {n: queue.array(np.full(count, i, np.int32), name=n) for i, n in enumerate(names)}
-    expected = {n: np.full(count, i, np.int32) for i, n in enumerate(names)}
+    count = 2048
     limit(queue, data.draw(st.integers(4 * count, 14 * count)))
-    for _ in range(data.draw(st.integers(1, 4))):
-        a, b = chance.sample(names, 2)
-        what = data.draw(st.sampled_from(["run", "run", "set", "map", "get"]))
-        if what == "set":
-            expected[a][:] = chance.randrange(100)
-            arrays[a].set(expected[a])
-        elif what == "map":
-            with arrays[a].map() as host:
-                assert (host == expected[a]).all()
-                host[5:9] = expected[a][5:9] = 7
-        elif what == "get":
-            assert (arrays[b].get() == expected[b]).all()
-        else:
-            PROGRAM.neighbours(queue, (count,), (64,), arrays[a], arrays[b], count)
-            CHANGE.change(queue, (count,), (64,), arrays[a])
-            hold, graph = dict(queue.hold), queue.take()
-            queue.hold = {}
-            plan = random_plan(queue, graph, [0, 0], chance.randrange(1 << 30), 3)
-            queue.session.run(graph, chance.choice([plan, on_one_device(graph, queue.devices)]))
-            hold.clear()
-            expected[b][1:-1] = expected[a][:-2] + expected[a][2:]
-            expected[a] = expected[a] * 2 + np.arange(count, dtype=np.int32) // 64 + count
-            expected[a] %= 1000
-        queue.session.directory.validate(queue.session.machine.memories)
-    for n in names:
-        assert (arrays[n].get() == expected[n]).all(), n
+
+    def plan(graph: Graph) -> Plan:
+        cut = random_plan(queue, graph, [0, 0], chance.randrange(1 << 30), 3)
+        return chance.choice([cut, on_one_device(graph, queue.devices)])
+
+    def both(a: mc.Array, b: mc.Array, x: Numbers, y: Numbers) -> None:
+        PROGRAM.neighbours(queue, (count,), (64,), a, b, count)
+        CHANGE.change(queue, (count,), (64,), a)
+        run_enqueued(queue, plan)
+        y[1:-1] = x[:-2] + x[2:]
+        x[:] = (x * 2 + np.arange(count, dtype=np.int32) // 64 + count) % 1000
+
+    host_code_between_runs(queue, count, chance, data, both)
 
 
 @pytest.mark.parametrize("policy", ["auto", "in_order", "balance"])

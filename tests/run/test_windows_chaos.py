@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from between_runs import small_windows
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import GROUP, ITEMS, NBYTES, PROGRAM, Values, check_valid, graphs, launch, plans
@@ -31,15 +32,7 @@ from manycl.run.windows import limited
 WHOLE = (Rows(0, NBYTES),)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_windows() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("manycl.run.lower.CHUNK", 16)
-        patch.setattr("manycl.run.cut._ALIGNED", 4)
-        patch.setattr("manycl.run.windows.ALIGNED", 4)
-        patch.setattr("manycl.run.windows.ELEMENT", 4)
-        patch.setattr("manycl.run.windows.SMALL", 8)
-        yield
+patched = small_windows({"lower.CHUNK": 16, "cut._ALIGNED": 4})
 
 
 def with_room(where: Machine, room: int) -> Machine:
