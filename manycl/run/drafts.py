@@ -56,6 +56,25 @@ class Drafted:
         return {w.key: w for drafts in self.of_node for d in drafts for w in d.windows.values()}
 
 
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A divided node. ``found``: what each of its ranges touches, by buffer; ``memories``: where it runs; ``home``: where
+    partial results are put together, in the memory ``at``."""
+
+    node: int
+    divided: Divided
+    ranges: Sequence[Assignment]
+    found: Sequence[Mapping[int, Access]]
+    memories: Sequence[int]
+    home: Assignment
+    at: int
+
+    @property
+    def elsewhere(self) -> dict[int, Assignment]:
+        """The memories that need partial results of their own, each with the first range that runs there."""
+        return {m: self.ranges[self.memories.index(m)] for m in self.memories if m != self.at}
+
+
 def draft_steps(
     problem: Problem,
     of: Sequence[Sequence[Assignment]],
@@ -141,16 +160,17 @@ class _Drafting:
         memories = [self._memory(a) for a in ranges]
         found = [divided.access(a.first, a.groups) for a in ranges]
         _forget_unread(found, divided.operations)
+        cut = _Cut(node, divided, ranges, found, memories, home, self._memory(home))
         shared = {key for key in task.writes if _clash(key, found, memories)}
         if len(set(memories)) == 1 or not (shared or divided.operations):
-            return self._in_place(node, divided, ranges, found)
+            return self._ranges(cut, IN_PLACE, {})
         if divided.operations:
             by_difference = shared | set(divided.operations)
         elif divided.merge_kernel.reason or not shared <= divided.merge_written:
             by_difference = shared
         else:
-            return self._by_kernel(node, divided, ranges, found, memories, home)
-        return self._by_difference(node, divided, ranges, found, memories, home, by_difference)
+            return self._by_kernel(cut)
+        return self._by_difference(cut, by_difference)
 
     def _check(self, node: int, task: Node, ranges: list[Assignment]) -> Divided:
         """The launch divided as the plan says: each of its groups once."""
@@ -175,20 +195,13 @@ class _Drafting:
     def _memory(self, a: Assignment) -> int:
         return HOST if a.device == ON_HOST else self.problem.machine.devices[a.device].memory
 
-    def _ranges(
-        self,
-        node: int,
-        divided: Divided,
-        ranges: Sequence[Assignment],
-        found: Sequence[Mapping[int, Access]],
-        method: str,
-        instead: Sequence[Mapping[int, int]],
-    ) -> list[Draft]:
-        """The ranges, each with the buffers ``instead`` that it works on."""
+    def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[int, int]]) -> list[Draft]:
+        """The ranges, each with the buffers that it works on instead in its memory."""
         drafts = []
-        writes = divided.launch.writes
-        merged = {k for other in instead for k in other}  # must be whole to be put together
-        for a, access, other in zip(ranges, found, instead, strict=True):
+        divided, writes = cut.divided, cut.divided.launch.writes
+        merged = {k for other in partial.values() for k in other}  # must be whole to be put together
+        for a, access, memory in zip(cut.ranges, cut.found, cut.memories, strict=True):
+            other = partial.get(memory, {})
             windows: dict[int, Window] = {}
             if a.device in self.limits:
                 may = intervals(divided, a.first, a.groups)
@@ -199,7 +212,7 @@ class _Drafting:
                 launch = divided.range(a.first, a.groups, other)
             drafts.append(
                 Draft(
-                    Step(node, RANGE, a.dimension, a.first, a.groups, method),
+                    Step(cut.node, RANGE, a.dimension, a.first, a.groups, method),
                     launch,
                     a.device,
                     a.queue,
@@ -209,7 +222,7 @@ class _Drafting:
                     windows=windows,
                 )
             )
-        turns = self._turns(ranges, drafts)
+        turns = self._turns(cut.ranges, drafts)
         for draft, turn in zip(drafts, turns, strict=True):
             draft.round = turn
         return drafts
@@ -237,73 +250,48 @@ class _Drafting:
                     turns[index] = turn
         return turns
 
-    def _in_place(
-        self, node: int, divided: Divided, ranges: Sequence[Assignment], found: Sequence[Mapping[int, Access]]
-    ) -> list[Draft]:
-        return self._ranges(node, divided, ranges, found, IN_PLACE, [{} for _ in ranges])
-
-    def _by_kernel(
-        self,
-        node: int,
-        divided: Divided,
-        ranges: Sequence[Assignment],
-        found: Sequence[Mapping[int, Access]],
-        memories: Sequence[int],
-        home: Assignment,
-    ) -> list[Draft]:
-        launch = divided.launch
-        at = self._memory(home)
-        partial = {
-            m: {k: self._temporary(k) for k in divided.merge_written} for m in dict.fromkeys(memories) if m != at
-        }
+    def _by_kernel(self, cut: _Cut) -> list[Draft]:
+        divided = cut.divided
+        partial = {m: {k: self._temporary(k) for k in divided.merge_written} for m in cut.elsewhere}
         before: list[Draft] = []
-        for m, keys in partial.items():
-            a = ranges[memories.index(m)]
-            before += [self._copied(node, divided, a, k, t, MERGE_KERNEL) for k, t in keys.items() if k in launch.reads]
-        drafts = self._ranges(node, divided, ranges, found, MERGE_KERNEL, [partial.get(m, {}) for m in memories])
+        for m, a in cut.elsewhere.items():
+            kept = ((k, t) for k, t in partial[m].items() if k in divided.launch.reads)
+            before += [self._copied(cut, a, k, t, MERGE_KERNEL) for k, t in kept]
+        drafts = self._ranges(cut, MERGE_KERNEL, partial)
         after = []
-        for a, access, m in zip(ranges, found, memories, strict=True):
-            if m == at:
+        for a, access, m in zip(cut.ranges, cut.found, cut.memories, strict=True):
+            if m == cut.at:
                 continue
             reads = {k: access[k].reads for k in divided.merge_reads if len(access[k].reads[0])}
             reads |= {t: access[k].writes for k, t in partial[m].items() if len(access[k].writes[0])}
-            step = Step(node, COMBINE, a.dimension, a.first, a.groups, MERGE_KERNEL)
+            step = Step(cut.node, COMBINE, a.dimension, a.first, a.groups, MERGE_KERNEL)
             writes = {k: access[k].writes for k in partial[m] if len(access[k].writes[0])}
             merge = divided.merge(a.first, a.groups, partial[m])
             all_of_it = {k for k in writes if access[k].exact}
-            after.append(Draft(step, merge, home.device, home.queue, reads, writes, all_of_it))
+            after.append(Draft(step, merge, cut.home.device, cut.home.queue, reads, writes, all_of_it))
         return _rounds(before, drafts, after)
 
-    def _by_difference(
-        self,
-        node: int,
-        divided: Divided,
-        ranges: Sequence[Assignment],
-        found: Sequence[Mapping[int, Access]],
-        memories: Sequence[int],
-        home: Assignment,
-        keys: set[int],
-    ) -> list[Draft]:
-        at = self._memory(home)
+    def _by_difference(self, cut: _Cut, keys: set[int]) -> list[Draft]:
+        divided, home = cut.divided, cut.home
         before: list[Draft] = []
         old: dict[int, int] = {}
-        partial: dict[int, dict[int, int]] = {m: {} for m in dict.fromkeys(memories) if m != at}
+        partial: dict[int, dict[int, int]] = {m: {} for m in cut.elsewhere}
         methods = {k: " ".join([DIFFERENCE, *divided.operations.get(k, ())[:1]]) for k in keys}
         for k in sorted(keys):
-            before += self._cleared(node, divided, home, k, methods[k])
+            before += self._cleared(cut, k, methods[k])
             old[k] = self._temporary(k)
-            before.append(self._copied(node, divided, home, k, old[k], methods[k]))
-            for m, mine in partial.items():
-                mine[k] = self._temporary(k)
-                before.append(self._copied(node, divided, ranges[memories.index(m)], k, mine[k], methods[k]))
+            before.append(self._copied(cut, home, k, old[k], methods[k]))
+            for m, a in cut.elsewhere.items():
+                partial[m][k] = self._temporary(k)
+                before.append(self._copied(cut, a, k, partial[m][k], methods[k]))
         method = ", ".join(dict.fromkeys(methods[k] for k in sorted(keys)))
-        drafts = self._ranges(node, divided, ranges, found, method, [partial.get(m, {}) for m in memories])
+        drafts = self._ranges(cut, method, partial)
         after = []
         for k in sorted(keys):
             for mine in partial.values():
                 everything = self.whole(k)
                 reads = {mine[k]: everything, old[k]: everything}
-                step = Step(node, COMBINE, method=methods[k])
+                step = Step(cut.node, COMBINE, method=methods[k])
                 merge = divided.difference(k, mine[k], old[k])
                 after.append(Draft(step, merge, home.device, home.queue, reads, {k: everything}))
         return _rounds(before, drafts, after)
@@ -315,24 +303,25 @@ class _Drafting:
         self.temporaries.append(Buffer(new, self.sizes[key], self.graph.buffers[key].name))
         return new
 
-    def _copied(self, node: int, divided: Divided, a: Assignment, source: int, target: int, method: str) -> Draft:
-        step = Step(node, COPY, method=method)
+    def _copied(self, cut: _Cut, a: Assignment, source: int, target: int, method: str) -> Draft:
+        step = Step(cut.node, COPY, method=method)
         all_of_it = self.whole(source)
-        copy = divided.copy(source, target)
+        copy = cut.divided.copy(source, target)
         return Draft(step, copy, a.device, a.queue, {source: all_of_it}, {target: all_of_it}, {target})
 
-    def _cleared(self, node: int, divided: Divided, a: Assignment, key: int, method: str) -> list[Draft]:
+    def _cleared(self, cut: _Cut, key: int, method: str) -> list[Draft]:
         """Two copies of undefined contents differ: what is compared gets contents."""
         low, high = pieces.without(self.whole(key), self.defined[key])
         if len(low) > _MOST_GAPS:
             raise PolicyError(
-                f"{divided.launch.name} cannot be split: {len(low)} parts of what it writes are undefined"
+                f"{cut.divided.launch.name} cannot be split: {len(low)} parts of what it writes are undefined"
             )
         drafts = []
         for start, end in zip(low.tolist(), high.tolist(), strict=True):
-            step = Step(node, CLEAR, method=method)
-            clear = divided.clear(key, start, end - start)
-            drafts.append(Draft(step, clear, a.device, a.queue, {}, {key: pieces.span(start, end)}, {key}))
+            step = Step(cut.node, CLEAR, method=method)
+            clear = cut.divided.clear(key, start, end - start)
+            writes = {key: pieces.span(start, end)}
+            drafts.append(Draft(step, clear, cut.home.device, cut.home.queue, {}, writes, {key}))
         return drafts
 
 
