@@ -58,8 +58,8 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A divided node. ``found``: what each of its ranges touches, by buffer; ``memories``: where it runs; ``home``: where
-    partial results are put together, in the memory ``at``."""
+    """A divided node: what each of its ranges touches by buffer (``found``), the memory that it runs in (``memories``),
+    and where partial results are put together: by ``home``, in the memory ``at``."""
 
     node: int
     divided: Divided
