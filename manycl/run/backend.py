@@ -18,8 +18,10 @@ from manycl.trace import Event
 UPLOAD_QUEUE = -1
 DOWNLOAD_QUEUE = -2
 AHEAD_QUEUE = -3
-"""The queues of a device that its transfers use, beside its kernel queues (0, 1, …). What is brought long before its
-turn is uploaded in the last one, so that nothing that is due waits behind it."""
+EARLY_QUEUE = -4
+"""The queues of a device that its transfers use, beside its kernel queues (0, 1, …). What is brought before its turn is
+uploaded in one of its own, and what leaves as soon as it is made is downloaded in one of its own, so that nothing that
+is due waits behind them."""
 
 HOST_DEVICE = -1
 """The device index of host tasks."""
@@ -49,8 +51,8 @@ class Upload(NamedTuple):
 
 
 class Download(NamedTuple):
-    """Copy a buffer from the device's memory to the host's. ``store``: from this window of it (None: from the
-    whole)."""
+    """Copy a buffer from the device's memory to the host's. ``store``: from this window of it (None: from the whole).
+    ``queue``: DOWNLOAD_QUEUE or EARLY_QUEUE."""
 
     token: int
     buffer: int
@@ -58,6 +60,7 @@ class Download(NamedTuple):
     after: Sequence[int]
     notify: bool
     store: int | None = None
+    queue: int = DOWNLOAD_QUEUE
 
 
 class Copy(NamedTuple):

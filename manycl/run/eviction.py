@@ -165,6 +165,9 @@ class TightState(RunState):
     def _fetch_early(self, node: int, commands: list[Command]) -> None:
         """Windows are fetched when it is time."""
 
+    def _hand_over(self, node: int, device: int, commands: list[Command]) -> None:
+        """So is what others have made."""
+
     def _comes_down(self, key: int) -> bool:
         token = self._arriving.get(key, {}).get(HOST)
         return token is not None and token not in self._transfer_done

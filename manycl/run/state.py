@@ -20,6 +20,8 @@ from manycl.plan.problem import Problem
 from manycl.run.assign import Assigned, Assigner, assigner
 from manycl.run.backend import (
     AHEAD_QUEUE,
+    DOWNLOAD_QUEUE,
+    EARLY_QUEUE,
     HOST_DEVICE,
     Command,
     Download,
@@ -87,6 +89,9 @@ class RunState:
         self._arriving: dict[int, dict[int, int]] = {}
         self._transfer_done: set[int] = set()
         self._transfer_device: dict[int, int] = {}
+        self._going: dict[int, int] = {}  # the device that a node was given to
+        # by what makes a buffer valid on the host, a node or a transfer: the buffer, and who waits for it elsewhere
+        self._follow: dict[int, list[tuple[int, int]]] = {}
         self._looked_at: set[int] = set()
         self._looked_from: dict[tuple[int, int], int] = {}  # the head of a queue when it was last looked along
         self._next_token = count
@@ -121,6 +126,8 @@ class RunState:
             if self.failed is not None:
                 return commands
             completed = self._mark_done(report.token)
+            if self._follow:
+                self._send_on(completed or [report.token], commands)
             more = self.assigner.completed(completed, report.time, self.directory.valid)
             if more:
                 self._accept(more)
@@ -131,6 +138,8 @@ class RunState:
         """Queue assignments, each behind what its queue was given before."""
         successors, waiting = self._successors, self._waiting
         device_of = {a.node: a.device for a in assigned}
+        if self._far:
+            self._going.update(device_of)
         last: dict[tuple[int, int], int] = {}
         for a in assigned:
             last[a.device, a.queue] = a.node
@@ -239,7 +248,45 @@ class RunState:
         self._push(node, device, queue)
         self.issued.append(Assignment(node, device, queue, 0.0, 0.0))
         commands.append(Run(node, device, queue, after, watched))
+        if self._far:
+            self._hand_over(node, device, commands)
         return True
+
+    def _hand_over(self, node: int, device: int, commands: list[Command]) -> None:
+        """What nodes read that were given to other devices leaves as soon as this one has made it, whatever else they
+        wait for."""
+        nodes = self.graph.nodes
+        memory = HOST if device == HOST_DEVICE else self._memory[device]
+        written = nodes[node].writes
+        leaving: dict[int, int] = {}
+        for s in self._successors[node]:
+            other = self._going.get(s, HOST_DEVICE)
+            if other == HOST_DEVICE or self._memory[other] == memory:
+                continue
+            for key in written:
+                if key in nodes[s].reads and key not in self._together and self._is_final(s, key):
+                    if memory == HOST:
+                        by = node
+                    elif key in leaving:
+                        by = leaving[key]
+                    else:
+                        by = leaving[key] = self._new_transfer(key, HOST, device)
+                        commands.append(Download(by, key, device, [node], True, queue=EARLY_QUEUE))
+                    self._follow.setdefault(by, []).append((key, s))
+
+    def _send_on(self, tokens: list[int], commands: list[Command]) -> None:
+        """What has come to the host goes on to those who wait for it, also for other things."""
+        valid = self.directory.valid
+        for token in tokens:
+            for key, node in self._follow.pop(token, ()):
+                device = self._going[node]
+                memory, mask = self._memory[device], valid.get(key, 0)
+                if self._device[node] != _NOT_ISSUED or not mask & HOST_BIT or mask >> memory & 1:
+                    continue
+                if any(line and line[0].node == node for line in self._waiting.values()):
+                    continue  # it is its turn
+                arriving = self._new_transfer(key, memory, device)
+                commands.append(Upload(arriving, key, device, (), memory in self._shared, queue=AHEAD_QUEUE))
 
     def _bring_early(self, node: int, device: int, commands: list[Command]) -> None:
         """All predecessors of a node are enqueued, some on other devices: what it needs of what they leave can be on
@@ -282,6 +329,8 @@ class RunState:
         self._push(node, HOST_DEVICE, 0)
         self.issued.append(Assignment(node, HOST_DEVICE, 0, 0.0, 0.0))
         commands.append(HostCall(node))
+        if self._far:
+            self._hand_over(node, HOST_DEVICE, commands)
         return True
 
     def _fetch_early(self, node: int, commands: list[Command]) -> None:
@@ -314,7 +363,8 @@ class RunState:
         writer = self._writer.get(key)
         pending = [writer] if writer is not None and not self.done[writer] else []
         token = self._new_transfer(key, HOST, owner)
-        commands.append(Download(token, key, owner, pending, True))
+        queue = EARLY_QUEUE if device == HOST_DEVICE else DOWNLOAD_QUEUE
+        commands.append(Download(token, key, owner, pending, True, queue=queue))
         return False
 
     def _arrived(self, key: int, memory: int, device: int, after: list[int]) -> bool:

@@ -9,24 +9,37 @@ from test_state import Unit, launch, machine
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask, Piece, Rows
+from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import AHEAD_QUEUE, UPLOAD_QUEUE, Command, Download, HostCall, Run, Upload
+from manycl.run.backend import (
+    AHEAD_QUEUE,
+    DOWNLOAD_QUEUE,
+    EARLY_QUEUE,
+    UPLOAD_QUEUE,
+    Command,
+    Done,
+    Download,
+    HostCall,
+    Run,
+    Upload,
+)
 from manycl.run.backends.moves import Moves
 from manycl.run.backends.record import OpenCLRecord
+from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.state import LARGE, RunState
 
 WHERE = machine([1, 2])
 
 
-def state_of(graph: Graph, devices: list[int]) -> RunState:
+def state_of(graph: Graph, devices: list[int], where: Machine = WHERE) -> RunState:
     """A run whose buffers are all valid on the host."""
     directory = Directory()
     for key in graph.buffers:
         directory.define(key)
     plan = Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(devices)), "given", ("d0", "d1"), 0.0)
-    return RunState(Problem(graph, WHERE, Unit(), (1, 1)), plan, directory)
+    return RunState(Problem(graph, where, Unit(), (1, 1)), plan, directory)
 
 
 def started(graph: Graph, devices: list[int]) -> list[Command]:
@@ -77,6 +90,78 @@ def test_what_a_host_function_reads_leaves_when_it_is_made() -> None:
         (b, 1, (1,)),
     }
     assert not any(isinstance(c, HostCall) for c in commands)
+
+
+def test_what_another_device_reads_leaves_when_it_is_made() -> None:
+    """And goes on when it has come, although what will read it waits for something else, too."""
+    builder = GraphBuilder()
+    a, b = builder.buffer(4), builder.buffer(4)
+    builder.add(HostTask("slow", print, (), (), (b,)))
+    builder.add(launch("makes", (), (a,)))
+    builder.add(launch("waits", (b,), ()))
+    builder.add(launch("reads", (a,), ()))
+    builder.add(launch("reads too", (a,), ()))
+    state = state_of(builder.build(), [ON_HOST, 0, 1, 1, 1])
+    (leaves,) = [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
+    assert (leaves.buffer, leaves.device, leaves.after, leaves.queue) == (a, 0, [1], EARLY_QUEUE)
+    commands = state.handle(Done(1, 1.0), Done(leaves.token, 1.0))
+    assert uploads(commands, AHEAD_QUEUE) == [(a, 1)]
+    after = state.handle(Done(0, 2.0))
+    assert [(c.buffer, c.device) for c in after if isinstance(c, Upload)] == [(b, 1)]
+    assert [c.token for c in after if isinstance(c, Run)] == [2, 3, 4]
+
+
+def test_who_waits_only_for_what_another_device_makes_gets_it_in_its_turn() -> None:
+    builder = GraphBuilder()
+    a = builder.buffer(4)
+    builder.add(launch("makes", (), (a,)))
+    builder.add(launch("reads", (a,), ()))
+    state = state_of(builder.build(), [0, 1])
+    (leaves,) = [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
+    commands = state.handle(Done(0, 1.0), Done(leaves.token, 1.0))
+    assert uploads(commands, UPLOAD_QUEUE) == [(a, 1)]
+    assert [c.token for c in commands if isinstance(c, Run)] == [1]
+
+
+def test_contents_that_are_written_again_before_they_are_read_do_not_leave() -> None:
+    builder = GraphBuilder()
+    a, b = builder.buffer(4), builder.buffer(4)
+    builder.add(launch("makes", (), (a,)))
+    builder.add(HostTask("slow", print, (), (), (b,)))
+    builder.add(launch("changes", (a, b), (a,)))
+    builder.add(launch("reads", (a,), ()))
+    state = state_of(builder.build(), [0, ON_HOST, 0, 1])
+    assert not [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
+    commands = state.handle(Done(1, 1.0))
+    assert [(c.buffer, c.after) for c in commands if isinstance(c, Download)] == [(a, [2])]
+
+
+@pytest.mark.parametrize("by_host", [False, True])
+def test_what_is_made_in_the_host_s_memory_goes_on_when_it_is_there(by_host: bool) -> None:
+    builder = GraphBuilder()
+    a, b = builder.buffer(4), builder.buffer(4)
+    builder.add(HostTask("makes", print, (), (), (a,)) if by_host else launch("makes", (), (a,)))
+    builder.add(HostTask("slow", print, (), (), (b,)))
+    builder.add(launch("waits", (b,), ()))
+    builder.add(launch("reads", (a,), ()))
+    state = state_of(builder.build(), [ON_HOST if by_host else 0, ON_HOST, 1, 1], machine([0, 1]))
+    assert not [c for c in state.start(0.0) + state.handle() if isinstance(c, Upload)]
+    assert uploads(state.handle(Done(0, 1.0)), AHEAD_QUEUE) == [(a, 1)]
+
+
+@pytest.mark.parametrize(
+    ("transfer", "ahead", "due"), [(Upload, AHEAD_QUEUE, UPLOAD_QUEUE), (Download, EARLY_QUEUE, DOWNLOAD_QUEUE)]
+)
+def test_a_simulated_link_performs_one_transfer_at_a_time_what_is_due_first(
+    transfer: type[Upload] | type[Download], ahead: int, due: int
+) -> None:
+    builder = GraphBuilder()
+    keys = [builder.buffer(4) for _ in range(4)]
+    backend = SimBackend(WHERE, Unit())
+    backend.begin(builder.build(), (1, 1))
+    queues = (ahead, ahead, due, ahead)
+    backend.perform([transfer(i, k, 0, (), True, queue=q) for i, (k, q) in enumerate(zip(keys, queues, strict=True))])
+    assert [(r.token, r.time) for _ in queues for r in backend.wait()] == [(0, 1.0), (2, 2.0), (1, 3.0), (3, 4.0)]
 
 
 def pieces(*rows: Rows) -> dict[int, Any]:

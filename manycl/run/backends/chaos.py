@@ -20,7 +20,6 @@ from typing import NamedTuple
 from manycl.graph.graph import Graph, Launch, Piece
 from manycl.machine import HOST, Machine
 from manycl.run.backend import (
-    DOWNLOAD_QUEUE,
     HOST_DEVICE,
     Command,
     Copy,
@@ -153,10 +152,8 @@ class ChaosBackend:
             if isinstance(command, Run | Copy):
                 assert 0 <= command.queue < self._queues[command.device], "a queue that was not announced"
                 place = (command.device, command.queue)
-            elif isinstance(command, Upload):
+            elif isinstance(command, Upload | Download):
                 place = (command.device, command.queue)
-            elif isinstance(command, Download):
-                place = (command.device, DOWNLOAD_QUEUE)
             else:
                 place = (HOST_DEVICE, 0)
             self._lines.setdefault(place, deque()).append(command)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import pyopencl as cl
 
 from manycl.graph.graph import Graph, Piece, Rows
-from manycl.run.backend import DOWNLOAD_QUEUE, Command, Copy, Download, Upload
+from manycl.run.backend import Command, Copy, Download, Upload
 from manycl.run.backends.copies import copy_inside, copy_rows
 from manycl.run.backends.memory import Bytes, Memory
 from manycl.run.backends.queues import Driver
@@ -122,14 +122,15 @@ class Moves:
         after = [self._events[t] for t in command.after]
         part = _staged_part(target, rows) if not is_pinned and driver.stager is not None else None
         if part is None or driver.stager is None:
-            events = copy_rows(driver.downloads, target, buffer, rows or (Rows(0, len(target)),), after)
-            driver.downloads.flush()
-            event = self._events[command.token] = driver.latest[DOWNLOAD_QUEUE] = events[-1]
-            self._record.transfers.append(((command.buffer,), command.device, False, events))
-            self._run.watch(command.device, DOWNLOAD_QUEUE, [command.token], event)
-            return
-        for queue in driver.queues:
+            queue = driver.of_downloads(command.queue)
+            events = copy_rows(queue, target, buffer, rows or (Rows(0, len(target)),), after)
             queue.flush()
+            event = self._events[command.token] = driver.latest[command.queue] = events[-1]
+            self._record.transfers.append(((command.buffer,), command.device, False, events))
+            self._run.watch(command.device, command.queue, [command.token], event)
+            return
+        for kernels in driver.queues:
+            kernels.flush()
         future = driver.stager.download(buffer, part[0], after, part[1])
         future.add_done_callback(lambda f: self._staged(f, [command], False, None))
 

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 import pyopencl as cl
 
 from manycl.machine import HOST
-from manycl.run.backend import AHEAD_QUEUE
+from manycl.run.backend import AHEAD_QUEUE, EARLY_QUEUE
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.staging import Stager
 
@@ -70,6 +70,7 @@ class Driver:
         self.uploads = self.new_queue() if own else self.queues[0]
         self.ahead = self.new_queue() if own else self.queues[0]
         self.downloads = self.new_queue() if own else self.queues[0]
+        self.results = self.new_queue() if own else self.queues[0]
         self.stager = Stager(self.context, self.new_queue()) if own else None
         # a queue's commands end in order, those of several do not: each queue has somebody who waits
         self.workers: dict[int, Worker] = {}
@@ -98,13 +99,17 @@ class Driver:
     def finish(self) -> None:
         """Wait until no queue holds anything, whatever was enqueued before something failed."""
         self.latest.clear()
-        for queue in (*self.queues, self.uploads, self.ahead, self.downloads):
+        for queue in (*self.queues, self.uploads, self.ahead, self.downloads, self.results):
             with suppress(cl.Error):  # the driver may refuse; the failure itself has been reported
                 queue.finish()
 
     def of_uploads(self, queue: int) -> cl.CommandQueue:
         """The queue of uploads of a number (UPLOAD_QUEUE, AHEAD_QUEUE)."""
         return self.ahead if queue == AHEAD_QUEUE else self.uploads
+
+    def of_downloads(self, queue: int) -> cl.CommandQueue:
+        """The queue of downloads of a number (DOWNLOAD_QUEUE, EARLY_QUEUE)."""
+        return self.results if queue == EARLY_QUEUE else self.downloads
 
     def submit(self, lane: int, job: Callable[[], None]) -> None:
         """Run a job on the thread that waits for one of the device's queues, after those submitted before."""
@@ -149,5 +154,5 @@ class Driver:
             worker.close()
         if self.stager is not None:
             self.stager.close()
-        for queue in {*self.queues, self.uploads, self.ahead, self.downloads}:
+        for queue in {*self.queues, self.uploads, self.ahead, self.downloads, self.results}:
             queue.finish()

@@ -24,7 +24,9 @@ from manycl.machine import HOST, Machine
 from manycl.model.occupancy import share
 from manycl.plan.problem import Estimates
 from manycl.run.backend import (
+    AHEAD_QUEUE,
     DOWNLOAD_QUEUE,
+    EARLY_QUEUE,
     HOST_DEVICE,
     UPLOAD_QUEUE,
     Command,
@@ -43,6 +45,13 @@ from manycl.run.disturbance import Disturbance
 from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
 
 _Place = tuple[int, int]  # device and queue
+_LINK = {
+    UPLOAD_QUEUE: AHEAD_QUEUE,
+    AHEAD_QUEUE: UPLOAD_QUEUE,
+    DOWNLOAD_QUEUE: EARLY_QUEUE,
+    EARLY_QUEUE: DOWNLOAD_QUEUE,
+}
+"""The other queue of transfers over the same link, which performs one at a time."""
 _NO_HOST_TIMES: Mapping[int, float] = {}
 
 
@@ -200,7 +209,7 @@ class SimBackend:
     def _try_start(self, place: _Place) -> None:
         """Start the command at the head of an idle queue if what it waits for is done."""
         line = self._lines[place]
-        if place in self._active or not line:
+        if place in self._active or not line or (place[0], _LINK.get(place[1])) in self._active:
             return
         command = line[0]
         if not isinstance(command, HostCall) and not self._done.issuperset(command.after):
@@ -281,9 +290,8 @@ class SimBackend:
         self._done.add(command.token)
         if heard:
             self._reports.append(Done(command.token, end + self._latency))
-        for other in self._lines:
-            if other[0] == place[0]:
-                self._try_start(other)
+        for other in sorted((p for p in self._lines if p[0] == place[0]), key=_yields):
+            self._try_start(other)
 
     def _note(self, command: Queued, start: float, end: float) -> None:
         events, devices = self.record.sorted_events, self.machine.devices
@@ -315,14 +323,13 @@ class SimBackend:
             events.append(TransferEvent(buffer.key, name, source, target, buffer.nbytes, start, end))
 
 
+def _yields(place: _Place) -> bool:
+    """Whether the other queue's transfers come before those of this one."""
+    return place[1] in (AHEAD_QUEUE, EARLY_QUEUE)
+
+
 def _place(command: Queued) -> _Place:
-    if isinstance(command, Run | Copy):
-        return command.device, command.queue
-    if isinstance(command, Upload):
-        return command.device, UPLOAD_QUEUE  # one link, whatever queue: one transfer after another
-    if isinstance(command, Download):
-        return command.device, DOWNLOAD_QUEUE
-    return HOST_DEVICE, 0
+    return (HOST_DEVICE, 0) if isinstance(command, HostCall) else (command.device, command.queue)
 
 
 def _start_of(event: Event) -> float:
