@@ -23,6 +23,7 @@ from manycl.plan.problem import Problem
 from manycl.run.coherence import Directory
 from manycl.run.cut import Cut, Order
 from manycl.run.drafts import draft_steps
+from manycl.run.overlap import in_turns, overlapped
 from manycl.run.room import with_room
 from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Step, state_of
 from manycl.run.windows import Room, fitted
@@ -48,6 +49,9 @@ def lower(
         split = split or plan.is_split
     if not split and (not directory.parts or directory.parts.keys().isdisjoint(problem.graph.buffers)):
         lowered = Lowered(problem.graph, plan)
+    elif split and plan is not None and not limits:
+        parts = overlapped(problem, plan)
+        lowered = in_turns(_Assembly(problem, parts.plan, directory, {}).result(), parts.turns)
     else:
         lowered = _Assembly(problem, plan, directory, limits or {}).result()
     if limits is None:

@@ -20,6 +20,7 @@ from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.plan.splitting import Splits
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, execute
@@ -84,9 +85,9 @@ def graphs(draw: Any) -> Graph:
 
 
 @st.composite
-def plans(draw: Any, graph: Graph, where: Machine) -> Plan:
+def plans(draw: Any, graph: Graph, where: Machine, queues: int = 2) -> Plan:
     device = st.integers(0, len(where.devices) - 1)
-    queue = st.integers(0, 1)
+    queue = st.integers(0, queues - 1)
     groups = ITEMS // GROUP
     out: list[Assignment] = []
     for n, task in enumerate(graph.nodes):
@@ -136,7 +137,7 @@ def one_run(graph: Graph, where: Machine, plan: Plan, directory: Directory, valu
             backend.values[m] = {p: values.piece(m, k, rows) for p, k, rows in parts(lowered)}
         return lowered
 
-    problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
+    problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices), splits=Splits(graph))
     try:
         execute(problem, plan, backend, directory, lowering=lowering)
     finally:
@@ -169,6 +170,7 @@ def test_divided_launches_give_the_sequential_result(data: Any, graph: Graph, wh
     """Two runs: the second finds buffers in parts; the host may have written in between."""
     directory = Directory()
     values = Values(graph, where.memories)
+    pays = data.draw(st.booleans(), "cut wherever it is possible")
     for key in graph.buffers:
         if data.draw(st.integers(0, 3)):
             home = data.draw(st.integers(0, where.memories - 1))
@@ -178,7 +180,11 @@ def test_divided_launches_give_the_sequential_result(data: Any, graph: Graph, wh
                 values.put(m, key, (pieces.Rows(0, NBYTES),), value)
     for turn in range(2):
         backend = ChaosBackend(where, seed + turn)
-        one_run(graph, where, data.draw(plans(graph, where)), directory, values, backend)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("manycl.run.overlap._Cutter._pays", lambda *given: pays)
+            patch.setattr("manycl.run.overlap.share_of", lambda *given: 1.0)
+            plan = data.draw(plans(graph, where, 1 if pays else 2))  # who uses several queues overlaps by himself
+            one_run(graph, where, plan, directory, values, backend)
         check_valid(graph, where, directory, values)
         assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
         for key in graph.buffers:

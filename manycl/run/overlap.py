@@ -1,0 +1,280 @@
+"""Ranges in parts, so that devices compute while links are at work. Pure.
+
+A range of work-groups starts when all that it reads has arrived, and what it writes leaves when it has ended. Where a
+device with a memory of its own would wait for the data of its first ranges, or a host function for what its last ones
+write, these are cut: a first part starts when its own bytes are there, while those of the others arrive; and of the
+last ranges first parts run one after another, then second parts, so that most of the results are on the host when the
+last of them ends. Parts are ranges like any other.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from manycl.graph.graph import HostTask, Launch
+from manycl.machine import HOST
+from manycl.model.occupancy import share_of
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.split import Slice, Split
+from manycl.run.steps import RANGE, Lowered
+
+PARTS = 4
+"""At most."""
+SMALLEST = 1 / 8
+"""Of a range: its smallest part is no smaller."""
+WORTH = 2.0
+"""Handovers that must be gained by cutting a device's ranges."""
+
+
+class Overlapped(NamedTuple):
+    """``plan``: with ranges in parts. ``turns``: by node and first group of a part that is to run in the order of
+    turns, whatever the order of nodes, its turn (1, 2, …)."""
+
+    plan: Plan
+    turns: Mapping[tuple[int, int], int]
+
+
+def overlapped(problem: Problem, plan: Plan) -> Overlapped:
+    """The plan with ranges cut where that is predicted to pay."""
+    devices = problem.machine.devices
+    memories = [d.memory for d in devices]
+    cutter = _Cutter(problem, plan)
+    for index, device in enumerate(devices):
+        if device.memory != HOST and memories.count(device.memory) == 1:
+            cutter.look(index)
+    return cutter.result()
+
+
+def in_turns(lowered: Lowered, turns: Mapping[tuple[int, int], int]) -> Lowered:
+    """The steps of each queue by the turns of ranges, and within a turn in the plan's order, as far as steps that
+    depend on one another allow."""
+    plan, graph = lowered.plan, lowered.graph
+    if plan is None or not turns:
+        return lowered
+    order = plan.assignments
+    keys: list[tuple[int, int]] = []
+    for position, a in enumerate(order):
+        step = lowered.step(a.node)
+        keys.append((turns.get((step.node, step.first), 0) if step.role == RANGE else 0, position))
+    position_of = {a.node: position for position, a in enumerate(order)}
+    missing = [len(before) for before in graph.predecessors]
+    ready = [keys[position_of[n]] for n, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
+    found: list[Assignment] = []
+    while ready:
+        a = order[heapq.heappop(ready)[1]]
+        found.append(a)
+        for n in graph.successors[a.node]:
+            missing[n] -= 1
+            if not missing[n]:
+                heapq.heappush(ready, keys[position_of[n]])
+    return replace(lowered, plan=replace(plan, assignments=tuple(found)))
+
+
+class _Cutter:
+    def __init__(self, problem: Problem, plan: Plan) -> None:
+        self._problem = problem
+        self._plan = plan
+        self._cuts: dict[int, set[int]] = {}  # by assignment (index): groups before which it is cut
+        self._turns: dict[int, list[int]] = {}  # the same, of those that run in turns: groups before which one begins
+        self._first_writer: dict[int, int] = {}
+        for node, task in enumerate(problem.graph.nodes):
+            for key in task.writes:
+                self._first_writer.setdefault(key, node)
+
+    def look(self, device: int) -> None:
+        """Cut the first and the last ranges of a device."""
+        assignments = self._plan.assignments
+        line = [i for i, a in enumerate(assignments) if a.device == device]
+        if len({assignments[i].queue for i in line}) == 1:
+            self._begin(device, line)
+            self._end(device, line)
+
+    def result(self) -> Overlapped:
+        if not self._cuts:
+            return Overlapped(self._plan, {})
+        out: list[Assignment] = []
+        turns: dict[tuple[int, int], int] = {}
+        for i, a in enumerate(self._plan.assignments):
+            bounds = sorted({0, a.groups, *self._cuts.get(i, ())})
+            if i not in self._cuts:
+                out.append(a)
+                continue
+            each = (a.end - a.start) / a.groups
+            for low, high in pairwise(bounds):
+                start, end = a.start + each * low, a.start + each * high
+                out.append(a._replace(first=a.first + low, groups=high - low, start=start, end=end))
+                if turn := sum(low >= at for at in self._turns.get(i, ())):
+                    turns[a.node, a.first + low] = turn
+        return Overlapped(replace(self._plan, assignments=tuple(out), moves=(), events=()), turns)
+
+    def _split(self, index: int) -> Split | None:
+        """How an assignment's node is split, if it is a range that can be cut, and nothing of its node is merged."""
+        a = self._plan.assignments[index]
+        if a.dimension in (WHOLE, MERGE) or a.device == ON_HOST:
+            return None
+        split = self._problem.splits.get(a.node)
+        return split if split is not None and split.merge == "none" and split.dimension == a.dimension else None
+
+    def _seconds(self, index: int) -> float:
+        a = self._plan.assignments[index]
+        return self._problem.range_seconds(a.node, a.device, 0 if a.dimension == WHOLE else a.groups)
+
+    def _transfer(self, nbytes: int, device: int) -> float:
+        memory = self._problem.machine.devices[device].memory
+        return self._problem.estimates.transfer(nbytes, HOST, memory) if nbytes else 0.0
+
+    # what comes
+
+    def _begin(self, device: int, line: Sequence[int]) -> None:
+        """Follow what the host has and the device needs, range by range, until one needs what others have made."""
+        problem = self._problem
+        link = free = 0.0
+        here: dict[int, tuple[int, int]] = {}  # bytes of each buffer that have come, or were made there
+        for i in line:
+            a = self._plan.assignments[i]
+            split = self._split(i)
+            if split is None and a.dimension != WHOLE:
+                return
+            count = 0 if a.dimension == WHOLE else a.groups
+            whole = parts = 0
+            for key, low, high in problem.needs(a.node, a.first, count):
+                known = here.get(key, (0, 0))
+                if self._first_writer.get(key, a.node) < a.node:
+                    if low < known[0] or high > known[1]:
+                        return
+                    continue
+                nbytes = self._missing(key, low, high, device, known)
+                if split is not None and key in split.slices:
+                    parts += nbytes
+                else:
+                    whole += nbytes
+                here[key] = (min(low, known[0]), max(high, known[1])) if known[1] else (low, high)
+            arrived = link + self._transfer(whole, device)
+            link = arrived + self._transfer(parts, device)
+            seconds = self._seconds(i)
+            start = max(free, link)
+            if split is not None:
+                wait = start - max(free, arrived)
+                sizes = self._sizes(i, seconds, link - arrived)
+                gain = min(wait, seconds) * (1.0 - sizes[0])
+                if self._pays(gain):
+                    self._cuts.setdefault(i, set()).update(_ends(sizes, a.groups))
+                    start -= gain
+            free = start + seconds
+            for key, low, high in problem.regions(a.node, a.first, count):
+                if key in problem.graph.nodes[a.node].writes:
+                    here[key] = low, high
+
+    def _missing(self, key: int, low: int, high: int, device: int, known: tuple[int, int]) -> int:
+        """Bytes that only the host has, of those that have not come."""
+        memory = self._problem.machine.devices[device].memory
+        nbytes = 0
+        for part_low, part_high, places in self._problem.initial(key):
+            if HOST in places and memory not in places:
+                a, b = max(low, part_low), min(high, part_high)
+                nbytes += max(0, b - a) - max(0, min(b, known[1]) - max(a, known[0]))
+        return nbytes
+
+    # what leaves
+
+    def _end(self, device: int, line: Sequence[int]) -> None:
+        """Cut the last range, whose results a host function needs, and those before it from which it gets what it
+        reads."""
+        last = line[-1]
+        split = self._split(last)
+        if split is None:
+            return
+        a = self._plan.assignments[last]
+        graph = self._problem.graph
+        readers = [task for n in graph.successors[a.node] if isinstance(task := graph.nodes[n], HostTask)]
+        wanted = {k for k in graph.nodes[a.node].writes if any(k in task.reads for task in readers)}
+        nbytes = 0
+        for key in wanted:
+            low, high = split.slices[key].bounds(a.first, a.groups, graph.buffers[key].nbytes)
+            nbytes += high - low
+        leaves = self._transfer(nbytes, device)
+        chain = self._chain(line, [_ends((1.0 - SMALLEST, SMALLEST), a.groups)])
+        seconds = sum(self._seconds(i) for i in chain)
+        sizes = self._sizes(last, seconds, leaves)[::-1]
+        if self._pays(min(leaves, seconds) * (1.0 - sizes[-1])):
+            for i, ends in self._chain(line, [_ends(sizes, a.groups)]).items():
+                self._cuts.setdefault(i, set()).update(ends)
+                self._turns[i] = ends
+
+    def _chain(self, line: Sequence[int], cuts: list[list[int]]) -> dict[int, list[int]]:
+        """Where the last ranges are cut, by assignment: the last one as given, those before it so that what a turn
+        reads is made in it or before."""
+        found = {line[-1]: cuts[0]}
+        for i in line[-2::-1]:
+            split = self._split(i)
+            ends = self._covering(i, split, found) if split is not None else []
+            if not ends:
+                break
+            found[i] = ends
+        return found
+
+    def _covering(self, index: int, split: Split, found: Mapping[int, Sequence[int]]) -> list[int]:
+        """Before which groups a range is cut so that each turn has what those of later ranges read (empty: they read
+        nothing of it)."""
+        a, graph = self._plan.assignments[index], self._problem.graph
+        made = graph.nodes[a.node].writes
+        ends = [0] * len(next(iter(found.values())))
+        used = False
+        for later, cuts in found.items():
+            b = self._plan.assignments[later]
+            if not {*made} & {*graph.nodes[b.node].reads}:
+                continue
+            used = True
+            for turn, count in enumerate((*cuts, b.groups)):
+                for key, low, high in self._problem.needs(b.node, b.first, count):
+                    if key not in made:
+                        continue
+                    mine = split.slices[key].bounds(a.first, a.groups, graph.buffers[key].nbytes)
+                    if low < mine[0] or high > mine[1]:
+                        return []  # another device makes it at the same time: nobody is to wait for its turns
+                    if turn < len(ends):
+                        needed = _groups_until(split.slices[key], high) - a.first
+                        ends[turn] = max(ends[turn], needed)
+        return ends if used and all(x < y for x, y in pairwise((0, *ends, a.groups))) else []
+
+    # how much
+
+    def _sizes(self, index: int, seconds: float, link: float) -> list[float]:
+        """The sizes of the parts of a range, the smallest first: each is computed while the next is on the link. No
+        part leaves compute units without work."""
+        a = self._plan.assignments[index]
+        task = self._problem.graph.nodes[a.node]
+        assert isinstance(task, Launch)
+        split = self._problem.splits[a.node]
+        device = self._problem.machine.devices[a.device]
+        ratio = max(1.0, seconds / link) if link > 0.0 else math.inf
+        local = task.local_size or (1,) * len(task.global_size)
+        groups = math.prod(-(-n // g) for n, g in zip(task.global_size, local, strict=True))
+        for number in range(PARTS, 1, -1):
+            sizes = [ratio**i for i in range(number)] if ratio < 1.0 / SMALLEST else [1.0, 1.0 / SMALLEST - 1.0]
+            sizes = [size / sum(sizes) for size in sizes]
+            least = sizes[0] * a.groups / split.groups
+            fills = share_of(task.work_items * least, groups * least, device) >= 1.0
+            if (sizes[0] >= SMALLEST * 0.99 or number == 2) and fills and sizes[0] * a.groups >= 1.0:
+                return sizes
+        return [1.0]
+
+    def _pays(self, gain: float) -> bool:
+        return gain > WORTH * self._problem.handover
+
+
+def _ends(sizes: Sequence[float], groups: int) -> list[int]:
+    """After how many groups all parts but the last end."""
+    return [max(1, round(groups * end)) for end in list(accumulate(sizes))[:-1]]
+
+
+def _groups_until(part: Slice, high: int) -> int:
+    """How many groups, from the first of the launch, touch all bytes below ``high``."""
+    return -(-(high - part.offset - (part.width or part.stride)) // part.stride) + 1

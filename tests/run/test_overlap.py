@@ -1,0 +1,218 @@
+"""Ranges in parts: when devices compute while links are at work, what is cut, in which order it runs, and that nothing
+else changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from test_divided_chaos import launch
+from test_divided_plans import APPLICATIONS, DEVICES, on_one_device, random_cuts
+
+import manycl as mc
+from manycl.analysis import parse_program
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
+from manycl.machine import HOST, Device, Machine
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.splitting import Splits
+from manycl.run.coherence import Directory
+from manycl.run.foresee import foresee
+from manycl.run.lower import lower
+from manycl.run.overlap import overlapped
+
+MACHINE = Machine(tuple(Device(f"gpu{i}", "gpu", memory=i + 1, launch_overhead=0.0) for i in range(2)))
+ITEMS, GROUP, GROUPS = 1 << 19, 64, 1 << 13
+TABLE = parse_program("""
+kernel void table(global const int *a, global const int *b, global int *c) {
+    int sum = 0;
+    for (int k = 0; k < 64; k++) sum += b[k];
+    c[get_global_id(0)] = a[get_global_id(0)] * sum;
+}
+kernel void twice(global const int *a, global int *b) { b[get_global_id(0)] = 2 * a[get_global_id(0)]; }
+kernel void stencil(global const int *a, global int *b) {
+    int i = get_global_id(0), n = get_global_size(0);
+    if (i > 0 && i < n - 1) b[i] = a[i - 1] + a[i + 1];
+}
+""")
+
+
+class Times:
+    """``table`` takes 16 seconds, everything else two; a link moves half of the items in a second."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def launch(self, node: int, device: int) -> float:
+        return 16.0 if self._graph.nodes[node].name == "table" else 2.0
+
+    def groups(self, node: int, device: int, count: int, of: int) -> float:
+        return self.launch(node, device) * count / of
+
+    def transfer(self, nbytes: int, source: int, target: int) -> float:
+        return 0.0 if source == target else nbytes / (2 * ITEMS)
+
+
+def enqueue(builder: GraphBuilder, name: str, *keys: int) -> None:
+    facts = TABLE.kernels[name]
+    args = tuple(BufferArg(k) for k in keys)
+    builder.add(Launch(name, TABLE, facts, (ITEMS,), (GROUP,), args, keys[:-1], keys[-1:]))
+
+
+def problem(*names: str, handover: float = 0.01) -> Problem:
+    """Kernels one after another, and a host function that reads the result of the last."""
+    builder = GraphBuilder()
+    b = builder.buffer(256, "b")
+    source = start = builder.buffer(4 * ITEMS, "a")
+    for name in names:
+        target = builder.buffer(4 * ITEMS)
+        enqueue(builder, name, *((source, b, target) if name == "table" else (source, target)))
+        source = target
+    builder.add(HostTask("reads", print, (), (source,), ()))
+    graph = builder.build()
+    valid = {key: frozenset({HOST}) for key in (start, b)}
+    return Problem(graph, MACHINE, Times(graph), (1, 1), valid, handover=handover, splits=Splits(graph))
+
+
+def halves(graph: Graph) -> Plan:
+    half = GROUPS // 2
+    ranges = [Assignment(n, d, 0, 0.0, 1.0, 0, half * d, half) for n in range(len(graph) - 1) for d in range(2)]
+    plan = (*ranges, Assignment(len(graph) - 1, ON_HOST, 0, 0.0, 0.0))
+    return Plan(plan, "halves", ("gpu0", "gpu1"), 1.0)
+
+
+def sizes(plan: Plan, node: int, device: int) -> list[int]:
+    return [a.groups for a in plan.assignments if (a.node, a.device) == (node, device)]
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut wherever it is possible, whatever it gains."""
+    monkeypatch.setattr("manycl.run.overlap._Cutter._pays", lambda self, gain: True)
+    monkeypatch.setattr("manycl.run.overlap.share_of", lambda *given: 1.0)
+
+
+def test_a_first_part_runs_while_the_rest_arrives_and_the_last_while_others_leave() -> None:
+    """Half of ``table`` takes eight seconds on a device, what it reads arrives in one, and its result leaves in one."""
+    p = problem("table")
+    plan, turns = overlapped(p, halves(p.graph))
+    assert sizes(plan, 0, 0) == sizes(plan, 0, 1) == [512, 3072, 512]
+    assert turns == {(0, 3584): 1, (0, 7680): 1}
+    assert foresee(p, halves(p.graph)).makespan == pytest.approx(8 + 1 / 8 + 1 / 8, abs=0.02)
+
+
+def test_the_last_kernels_run_depth_first() -> None:
+    p = problem("table", "twice", "twice")
+    plan, turns = overlapped(p, halves(p.graph))
+    assert [sizes(plan, n, 0) for n in (1, 2)] == [[3584, 512]] * 2
+    assert set(turns.values()) == {1}
+    trace = foresee(p, halves(p.graph))
+    order = [(e.node, e.first) for e in sorted(trace.kernels(), key=lambda e: e.start) if e.device == "gpu0"]
+    assert order == [(0, 0), (0, 512), (1, 0), (2, 0), (0, 3584), (1, 3584), (2, 3584)]
+    assert trace.makespan == pytest.approx(10 + 1 / 8 + 1 / 8, abs=0.02)
+
+
+def test_nothing_is_cut_for_less_than_a_handover() -> None:
+    p = problem("table", "twice", handover=1.0)
+    plan = halves(p.graph)
+    assert overlapped(p, plan).plan is plan
+
+
+def test_turns_of_one_device_do_not_wait_for_those_of_another() -> None:
+    """A stencil's range reads a row that the other device makes at the same time."""
+    p = problem("table", "stencil")
+    _, turns = overlapped(p, halves(p.graph))
+    assert all(node != 0 for node, _ in turns)
+
+
+def test_data_that_are_there_need_no_parts() -> None:
+    p = problem("table", "twice")
+    there = {key: frozenset({HOST, 1, 2}) for key in p.valid}
+    where = Problem(p.graph, MACHINE, Times(p.graph), (1, 1), there, handover=0.01, splits=p.splits)
+    plan, _ = overlapped(where, halves(p.graph))
+    assert sizes(plan, 0, 0) == [3584, 512], "only what leaves"
+
+
+def test_parts_leave_no_compute_unit_without_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manycl.run.overlap.share_of", lambda *given: 0.99)
+    p = problem("table")
+    plan = halves(p.graph)
+    assert overlapped(p, plan).plan is plan
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.usefixtures("always")
+def test_steps_come_after_those_that_they_depend_on(seed: int) -> None:
+    """In the order of the plan, whatever was cut: then no queue can wait for itself, or two for one another."""
+    chance = random.Random(seed)
+    builder = GraphBuilder()
+    keys = [builder.buffer(128, f"b{i}") for i in range(4)]
+    for _ in range(6):
+        builder.add(launch(chance.choice(["map", "stencil", "change", "reversed", "columns"]), chance.sample(keys, 2)))
+    builder.add(HostTask("reads", print, (), tuple(keys), ()))
+    graph = builder.build()
+    assignments: list[Assignment] = []
+    for n, task in enumerate(graph.nodes[:-1]):
+        assert isinstance(task, Launch)
+        for device, first, groups in random_cuts(task, 0, chance, 2):
+            assignments.append(Assignment(n, device, 0, 0.0, 0.0, 0, first, groups))
+    plan = Plan((*assignments, Assignment(len(graph) - 1, ON_HOST, 0, 0.0, 0.0)), "random", ("gpu0", "gpu1"), 0.0)
+    directory = Directory()
+    for key in keys:
+        directory.define(key)
+    valid = {key: frozenset({HOST}) for key in keys}
+    p = Problem(graph, MACHINE, Times(graph), (1, 1), valid, handover=0.0, splits=Splits(graph))
+    lowered = lower(p, plan, directory)
+    assert lowered.plan is not None
+    position = {a.node: i for i, a in enumerate(lowered.plan.assignments)}
+    assert len(position) == len(lowered.graph) > len(plan.assignments) - 1
+    assert all(position[a] < position[b] for a, b in lowered.graph.edges)
+    for n in range(len(graph) - 1):
+        ranges = sorted((s.first, s.groups) for s in lowered.steps if s.node == n and s.role == "range")
+        assert all(a + b == c for (a, b), (c, _) in pairwise([*ranges, (8, 0)]))
+        assert ranges[0][0] == 0
+
+
+@pytest.fixture(scope="module")
+def queue() -> Iterator[mc.Queue]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYCL_ZERO_COPY", "0")
+        with mc.Queue(DEVICES) as found:
+            yield found
+
+
+@pytest.mark.parametrize("build", APPLICATIONS)
+@pytest.mark.usefixtures("always")
+def test_parts_give_the_bits_of_one_device(queue: mc.Queue, build: object) -> None:
+    """With any cuts, and a host function that reads all results."""
+    assert callable(build)
+    found: list[list[bytes]] = []
+    parts = 0
+    for seed in range(4):
+        chance = random.Random(seed)
+        arrays, dimensions = build(queue, np.random.default_rng(3))
+        seen: list[bytes] = []
+        queue.call(lambda *given, seen=seen: seen.extend(a.tobytes() for a in given), *arrays)
+        graph = queue.take()
+        if seed:
+            cuts = [random_cuts(t, d, chance, 3) for t, d in zip(graph.nodes, dimensions, strict=False)]  # type: ignore
+            ranges = [
+                Assignment(n, device, 0, 0.0, 0.0, dimensions[n], first, groups)
+                for n, of in enumerate(cuts)
+                for device, first, groups in of
+            ]
+            plan = Plan((*ranges, Assignment(len(cuts), ON_HOST, 0, 0.0, 0.0)), "random", queue.devices, 0.0)
+            result = queue.session.run(graph, plan)
+            parts += sum(e.role == "range" for e in result.trace.kernels()) - len(ranges)
+        else:
+            alone = on_one_device(graph, queue.devices)
+            last = alone.assignments[-1]._replace(device=ON_HOST, dimension=WHOLE)
+            queue.session.run(graph, Plan((*alone.assignments[:-1], last), "one", queue.devices, 0.0))
+        found.append(seen)
+        assert [a.get().tobytes() for a in arrays] == seen
+    assert all(one == found[0] for one in found)
+    assert parts > 0 or all(s.merge != "none" for s in Splits(graph).values())
