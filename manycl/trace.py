@@ -48,7 +48,8 @@ class KernelEvent:
 
 @dataclass(frozen=True, slots=True)
 class TransferEvent:
-    """``nbytes`` of a buffer moved between two memories (``host`` or a device's name)."""
+    """``nbytes`` of a buffer moved between two memories (``host`` or a device's name), or within a device's (``source``
+    and ``target`` are then the same): from one of its allocations to another."""
 
     event: ClassVar[str] = "transfer"
     buffer: int
@@ -151,7 +152,12 @@ class Trace:
         return (e for e in self.events if isinstance(e, KernelEvent))
 
     def transfers(self) -> Iterator[TransferEvent]:
-        return (e for e in self.events if isinstance(e, TransferEvent))
+        """Those between two memories."""
+        return (e for e in self.events if isinstance(e, TransferEvent) and e.source != e.target)
+
+    def copies(self) -> Iterator[TransferEvent]:
+        """Those within a device's memory."""
+        return (e for e in self.events if isinstance(e, TransferEvent) and e.source == e.target)
 
     def lines(self) -> Iterator[str]:
         """JSON lines: a header, then an event each."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from manycl.report.intervals import quotient
 from manycl.report.summary import Summary, summarise, table
-from manycl.report.words import nbytes, percent, printable, seconds
+from manycl.report.words import between, nbytes, percent, printable, seconds
 from manycl.trace import Trace
 
 
@@ -50,7 +50,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         rows.append((f"busy {printable(name)}", *(b.get(name, "-") for b in busy)))
     moved = [{(k.source, k.target): nbytes(k.nbytes) for k in s.links} for s in pair]
     for ends in dict.fromkeys([*moved[0], *moved[1]]):
-        rows.append((printable(" -> ".join(ends)), *(m.get(ends, "-") for m in moved)))
+        rows.append((printable(between(*ends)), *(m.get(ends, "-") for m in moved)))
     yield from table(("", "first", "second"), rows)
     if comparison.speedup is not None:
         yield f"the second is {comparison.speedup:.2f} times as fast as the first"

@@ -9,7 +9,7 @@ from manycl.report.drawing import drawn
 from manycl.report.lanes import FAILURE_COLOUR, HOST_COLOUR, TRANSFER_COLOUR, Lane, Style
 from manycl.report.summary import summarise
 from manycl.report.words import percent, printable, seconds
-from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace
+from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
 _MOST_LEGEND = 24
@@ -115,7 +115,7 @@ def _legend(axes: Any, trace: Trace, style: dict[str, Style]) -> None:
     entries = [(name, look.colour, _HATCHES[look.pattern % len(_HATCHES)]) for name, look in style.items()]
     if len(entries) > _MOST_LEGEND:
         entries = [*entries[:_MOST_LEGEND], (f"{len(entries) - _MOST_LEGEND} more", "none", "")]
-    if any(True for _ in trace.transfers()):
+    if any(isinstance(e, TransferEvent) for e in trace.events):
         entries.append(("transfer", TRANSFER_COLOUR, ""))
     if any(isinstance(e, HostEvent) for e in trace.events):
         entries.append(("host function", HOST_COLOUR, ""))

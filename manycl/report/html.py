@@ -12,7 +12,7 @@ from typing import Any
 from manycl.report import lanes as lanes_of
 from manycl.report.lanes import HOST_COLOUR, TRANSFER_COLOUR, Lane
 from manycl.report.summary import Summary, summarise
-from manycl.report.words import count, nbytes, percent, printable, rate, seconds
+from manycl.report.words import between, count, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 _MOST_PATH = 20
@@ -78,7 +78,7 @@ def _devices(summary: Summary) -> str:
 def _links(summary: Summary) -> str:
     rows = [
         (
-            _text(f"{link.source} → {link.target}"),
+            _text(between(link.source, link.target, "→")),
             str(link.transfers),
             nbytes(link.nbytes),
             seconds(link.busy),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from manycl.report.words import printable
+from manycl.report.words import between, printable
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
 Bar = KernelEvent | TransferEvent | HostEvent
@@ -58,7 +58,7 @@ def lanes(trace: Trace) -> tuple[Lane, ...]:
         for queue, bars in sorted(used.items()) or [(0, [])]:
             out.append(_lane(device, f"{device} q{queue}" if len(used) > 1 else device, bars))
     for (source, target), bars in sorted(links.items()):
-        out.append(_lane("transfers", f"{source} -> {target}", bars))
+        out.append(_lane("transfers", between(source, target), bars))
     if hosts:
         out.append(_lane("host", "host functions", hosts))
     return tuple(out)

@@ -13,7 +13,7 @@ from manycl.report.divided import spans as node_spans
 from manycl.report.intervals import quotient, union_length
 from manycl.report.memory import LimitedDevice, limited, limited_rows
 from manycl.report.path import longest_path
-from manycl.report.words import count, nbytes, percent, printable, rate, seconds
+from manycl.report.words import between, count, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 _MOST_DEVICES = 8
@@ -38,7 +38,8 @@ class DeviceSummary:
 
 @dataclass(frozen=True, slots=True)
 class LinkSummary:
-    """``busy``: seconds in which at least one transfer was under way; ``rate``: bytes per busy second (None
+    """Transfers from one memory to another, or within a device's (``source`` and ``target`` are the same). ``busy``:
+    seconds in which at least one was under way; ``rate``: bytes per busy second (None
     where that took no time)."""
 
     source: str
@@ -215,9 +216,14 @@ def _device_row(device: DeviceSummary) -> tuple[str, ...]:
 
 
 def _link_row(link: LinkSummary) -> tuple[str, ...]:
-    ends = f"{printable(link.source)} -> {printable(link.target)}"
     speed = rate(link.rate) if link.rate is not None else "-"
-    return ends, str(link.transfers), nbytes(link.nbytes), seconds(link.busy), speed
+    return (
+        printable(between(link.source, link.target)),
+        str(link.transfers),
+        nbytes(link.nbytes),
+        seconds(link.busy),
+        speed,
+    )
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

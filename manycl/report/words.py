@@ -40,6 +40,11 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def between(source: str, target: str, arrow: str = "->") -> str:
+    """``host -> gpu0``, or ``within gpu0``; not yet safe to show."""
+    return f"within {source}" if source == target else f"{source} {arrow} {target}"
+
+
 def _digits(value: float) -> str:
     """Three significant digits, no exponent."""
     size = abs(value)

@@ -13,8 +13,11 @@ from report_cases import nasty, traces, transformer
 
 from manycl.errors import ManyclError
 from manycl.report.compare import compare
+from manycl.report.html import page
 from manycl.report.intervals import union_length
+from manycl.report.lanes import lanes
 from manycl.report.path import longest_path
+from manycl.report.perfetto import trace_events
 from manycl.report.summary import summarise
 from manycl.report.words import nbytes, seconds
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
@@ -63,13 +66,15 @@ def test_sums_and_shares(trace):
     assert [d.name for d in summary.devices] == list(trace.devices)
     assert all(0 <= d.share <= 1 and 0 <= d.busy <= trace.makespan for d in summary.devices)
     assert sum(d.kernels for d in summary.devices) == summary.kernels == len(list(trace.kernels()))
-    assert sum(k.transfers for k in summary.links) == len(list(trace.transfers()))
-    assert sum(k.nbytes for k in summary.links) == sum(t.nbytes for t in trace.transfers())
+    for within, events in ((False, list(trace.transfers())), (True, list(trace.copies()))):
+        links = [k for k in summary.links if (k.source == k.target) == within]
+        assert sum(k.transfers for k in links) == len(events)
+        assert sum(k.nbytes for k in links) == sum(t.nbytes for t in events)
     for device in summary.devices:
         alone = sum(k.end - k.start for k in trace.kernels() if k.device == device.name)
         assert device.busy <= alone + 1e-9
     for link in summary.links:
-        own = [t for t in trace.transfers() if (t.source, t.target) == (link.source, link.target)]
+        own = [t for t in (*trace.transfers(), *trace.copies()) if (t.source, t.target) == (link.source, link.target)]
         assert max(t.end - t.start for t in own) - 1e-9 <= link.busy <= sum(t.end - t.start for t in own) + 1e-9
         assert link.rate is None or link.rate * link.busy == pytest.approx(link.nbytes)
     assert json.loads(json.dumps(summary.to_dict(), allow_nan=False))["makespan"] == trace.makespan
@@ -158,3 +163,15 @@ def test_seconds_in_words(value, text):
 )
 def test_bytes_in_words(value, text):
     assert nbytes(value) == text
+
+
+def test_copies_within_a_device_are_shown_as_such():
+    events = (TransferEvent(0, "b", "host", "gpu0", 10, 0.0, 1.0), TransferEvent(0, "b", "gpu0", "gpu0", 4, 1.0, 1.5))
+    trace = Trace(events, ("gpu0",), "p", 2.0)
+    rows = [line.split("  ")[0] for line in summarise(trace).text().splitlines()]
+    assert {"host -> gpu0", "within gpu0"} <= set(rows)
+    assert "within gpu0" in compare(trace, trace).text()
+    assert "within gpu0" in page(trace)
+    assert [lane.label for lane in lanes(trace) if lane.group == "transfers"] == ["within gpu0", "host -> gpu0"]
+    names = [e["args"]["name"] for e in trace_events(trace) if e["ph"] == "M" and e["name"] == "thread_name"]
+    assert "within gpu0" in names

@@ -197,6 +197,7 @@ def test_handovers_are_read_from_transfers() -> None:
         ((a,), 1, True, (12.5, 13.0)),  # it had come from the other device at 12
         ((a,), 0, False, (11.0, 12.0)),
         ((b,), 1, True, (11.5, 11.6)),  # it was on the host before
+        ((b,), 1, None, (11.6, 11.7)),  # within the device
     ]
     assert list(record.handovers()) == [pytest.approx(0.5)]
     assert sorted(record.moved()) == [

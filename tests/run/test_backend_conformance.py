@@ -15,10 +15,11 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.model.estimate import ModelEstimates
-from manycl.run.backend import Backend, Command, Done, Download, Failed, HostCall, Report, Run, Upload
+from manycl.run.backend import Backend, Command, Copy, Done, Download, Failed, HostCall, Report, Run, Upload
 from manycl.run.backends.chaos import ChaosBackend
 from manycl.run.backends.sim import SimBackend
 from manycl.run.session import Session
+from manycl.run.windows import Window
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
 
 PROGRAM = parse_program("__kernel void inc(__global int *x) { x[get_global_id(0)] += 1; }")
@@ -33,6 +34,7 @@ class World:
     separate: bool
     look: Callable[[int], Any] | None
     new: Callable[[], Buffer]
+    make_window: Callable[[int], None] | None = None
 
 
 @pytest.fixture(
@@ -60,7 +62,9 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
                 session.memory.host(buffer.key)[:] = 0
                 return buffer
 
-            yield World(session.backend, separate, lambda k: session.memory.host(k).view(np.int32), new)
+            memory = session.memory
+            look, make_window = lambda k: memory.host(k).view(np.int32), lambda k: memory.create_window(k, 64, "x")
+            yield World(session.backend, separate, look, new, make_window)
         return
     devices = tuple(Device(f"d{i}", "cpu", memory=i + 1 if separate else HOST) for i in range(2))
     machine = Machine(devices)
@@ -138,6 +142,37 @@ def test_a_queue_runs_in_order_and_only_what_asks_is_reported(world: World) -> N
         assert moved == ([("host", name), (name, "host")] if world.separate else [])
     if world.look:
         assert (world.look(key) == 5).all()
+
+
+def test_copies_within_a_device_are_transfers_of_their_own(world: World) -> None:
+    """A window gets a copy, the whole store is changed, and the host gets what the window holds."""
+    if not world.separate:
+        pytest.skip("devices in the host's memory have no windows")
+    graph, (key,) = graph_of(world, [("inc", 0)], 1)
+    backend: Any = world.backend
+    window = 1000 + key
+    graph.notes["windows"] = {window: Window(window, key, 0, 64, 0)}
+    if world.make_window:
+        world.make_window(window)
+        world.look(key)[:] = 41  # type: ignore[misc]
+    backend.begin(graph, (1, 0))
+    copy = Copy(11, key, 0, 0, (10,), True, key, window)
+    backend.perform([Upload(10, key, 0, (), False), copy, Run(0, 0, 0, (10,), False)])
+    assert {r.token for r in until(backend, {11})} == {11}
+    backend.perform([Download(12, key, 0, (11,), True, window)])
+    until(backend, {12})
+    record = backend.finish()
+    assert record.failure is None
+    if isinstance(backend, ChaosBackend):
+        assert backend._at(0, window)[key] == backend.values[HOST].get(key) != backend.values[1][key]
+        return
+    name = backend.machine.devices[0].name
+    moved = [(e.buffer, e.nbytes, e.source, e.target) for e in record.events() if isinstance(e, TransferEvent)]
+    assert moved == [(key, 64, "host", name), (key, 64, name, name), (key, 64, name, "host")]
+    if world.look:
+        assert (world.look(key) == 41).all()
+        assert sorted((device, up) for device, up, *_ in record.moved()) == [(0, False), (0, True)]
+        assert list(record.handovers()) == []
 
 
 def test_queues_of_a_device_are_ordered_by_after(world: World) -> None:

@@ -18,6 +18,7 @@ import manycl as mc
 from manycl.errors import RunError
 from manycl.graph.graph import Graph
 from manycl.plan.plan import Assignment, Plan
+from manycl.report.summary import summarise
 from manycl.run.backends.memory import Memory
 from manycl.run.engine import Result, RunFailure
 
@@ -150,6 +151,15 @@ def test_a_stencil_on_four_times_the_memory(monkeypatch: pytest.MonkeyPatch, pol
     assert cut_by_memory(result)
     ranges = [e for e in result.trace.kernels() if e.role == "range"]
     assert len(ranges) >= 8 * sweeps
+    copies, moved = list(result.trace.copies()), list(result.trace.transfers())
+    assert copies, "rows beside a range are in the window of the one before"
+    assert {(c.source, c.target) for c in copies} == {("cpu0.0", "cpu0.0")}
+    assert all(0 <= c.start <= c.end <= result.trace.makespan for c in copies)
+    record: Any = result.record
+    assert sum(t.nbytes for t in moved) == sum(nbytes for _, _, nbytes, _ in record.moved()), "nothing but the link's"
+    links = {(k.source, k.target): k for k in summarise(result.trace).links}
+    assert links["cpu0.0", "cpu0.0"].nbytes == sum(c.nbytes for c in copies)
+    assert sum(k.nbytes for k in links.values() if k.source != k.target) == sum(t.nbytes for t in moved)
 
 
 def test_what_cannot_run_in_ranges_is_said(queue: mc.Queue) -> None:

@@ -95,14 +95,14 @@ def copy_inside(
     target_low: int,
     rows: Sequence[Rows],
     after: Sequence[cl.Event],
-) -> cl.Event:
+) -> list[cl.Event]:
     """Enqueue the copy of rows between two buffers of a device, which hold the bytes from ``source_low`` and
-    ``target_low`` on; the last event of an in-order queue."""
-    event, wait_for = None, list(after) or None
+    ``target_low`` on; an event each."""
+    events, wait_for = [], list(after) or None
     for offset, width, pitch, count in rows:
         origins = [divmod(offset - low, pitch) if count > 1 else (0, 0) for low in (source_low, target_low)]
         if count > 1 and all(left + width <= pitch for _, left in origins):
-            event = cl.enqueue_copy(
+            rectangle = cl.enqueue_copy(
                 queue,
                 target,
                 source,
@@ -113,9 +113,10 @@ def copy_inside(
                 dst_pitches=(pitch,),
                 wait_for=wait_for,
             )
+            events.append(rectangle)
             continue
         for start in range(offset, offset + max(count * pitch, 1), max(pitch, 1))[:count]:
-            event = cl.enqueue_copy(
+            run = cl.enqueue_copy(
                 queue,
                 target,
                 source,
@@ -124,5 +125,5 @@ def copy_inside(
                 dst_offset=start - target_low,
                 wait_for=wait_for,
             )
-    assert event is not None, "a piece has bytes"
-    return event
+            events.append(run)
+    return events

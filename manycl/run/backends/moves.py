@@ -154,8 +154,11 @@ class Moves:
         given = rows or (Rows(0, self._memory.nbytes(key)),)
         try:
             queue = driver.queues[command.queue]
-            event = copy_inside(queue, *ends[0], *ends[1], given, after)
-            self._events[command.token] = driver.latest[command.queue] = event
+            events = copy_inside(queue, *ends[0], *ends[1], given, after)
+            event = self._events[command.token] = driver.latest[command.queue] = events[-1]
+            self._record.transfers.append(((command.buffer,), command.device, None, events))
+            if command.notify:
+                self._run.watch(command.device, command.queue, [command.token], event)
         except cl.Error as error:
             self._run.fail(command.token, error)
 

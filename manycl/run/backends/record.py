@@ -16,6 +16,9 @@ _START = cl.profiling_info.START
 _END = cl.profiling_info.END
 _STATUS = cl.event_info.COMMAND_EXECUTION_STATUS
 
+_Move = tuple[tuple[int, ...], int, bool | None, float, float]
+"""Buffers, device, whether to it (None: within it), start, end; seconds since the run began."""
+
 
 class OpenCLRecord:
     """``profiled`` False: the devices' clocks are off, and kernels leave no events."""
@@ -27,14 +30,14 @@ class OpenCLRecord:
         self.begin = begin
         self.kernels: list[tuple[int, int, int, cl.Event]] = []  # node, device, queue, event
         self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
-        self.transfers: list[
-            tuple[tuple[int, ...], int, bool, Any]
-        ] = []  # buffers (or neighbouring pieces of one), device, is upload, events in order or (start, end)
+        self.transfers: list[tuple[tuple[int, ...], int, bool | None, Any]] = []
+        """Buffers (or neighbouring pieces of one), device, whether to it (None: within it), events in order or (start,
+        end)."""
         self.hosts: list[tuple[int, float, float]] = []
         self.offsets: list[float] = []
         self.failure: Failed | None = None
         self._times: list[tuple[int, int, int, float, float]] | None = None
-        self._moves: list[tuple[tuple[int, ...], int, bool, float, float]] | None = None
+        self._moves: list[_Move] | None = None
 
     def find_failure(self, now: float) -> None:
         """Look at every launch's final status: also at those that nobody waited for. Of several failures, the node that
@@ -93,9 +96,10 @@ class OpenCLRecord:
         return sorted(out, key=lambda e: e.start)
 
     def moved(self) -> Iterable[tuple[int, bool, int, float]]:
-        """(device, whether to it, bytes, seconds) of every transfer that completed."""
+        """(device, whether to it, bytes, seconds) of every transfer between it and the host that completed."""
         for keys, device, is_upload, start, end in self._transfer_times():
-            yield device, is_upload, sum(self.graph.buffers[key].nbytes for key in keys), end - start
+            if is_upload is not None:
+                yield device, is_upload, sum(self.graph.buffers[key].nbytes for key in keys), end - start
 
     def handovers(self) -> Iterable[float]:
         """Seconds from when something had come from one device until it began to go to another."""
@@ -103,16 +107,15 @@ class OpenCLRecord:
         for keys, _, is_upload, start, end in sorted(self._transfer_times(), key=lambda t: t[3]):
             if is_upload and all(key in came for key in keys):
                 yield max(0.0, start - max(came[key] for key in keys))
-            elif not is_upload:
+            elif is_upload is False:
                 came.update(dict.fromkeys(keys, end))
 
-    def _transfer_times(self) -> Sequence[tuple[tuple[int, ...], int, bool, float, float]]:
-        """(buffers, device, whether to it, start, end); seconds since the run began."""
+    def _transfer_times(self) -> Sequence[_Move]:
         if self._moves is None:
             self._moves = list(self._read_transfers())
         return self._moves
 
-    def _read_transfers(self) -> Iterable[tuple[tuple[int, ...], int, bool, float, float]]:
+    def _read_transfers(self) -> Iterable[_Move]:
         for keys, device, is_upload, what in self.transfers:
             try:
                 if isinstance(what, tuple):
@@ -129,6 +132,6 @@ class OpenCLRecord:
         for keys, device, is_upload, start, end in self._transfer_times():
             buffer = self.graph.buffers[keys[0]]
             nbytes = sum(self.graph.buffers[key].nbytes for key in keys)
-            ends = ("host", self.machine.devices[device].name)
-            source, target = ends if is_upload else ends[::-1]
+            own = self.machine.devices[device].name
+            source, target = {True: ("host", own), False: (own, "host"), None: (own, own)}[is_upload]
             yield TransferEvent(keys[0], buffer.name or f"buffer {keys[0]}", source, target, nbytes, start, end)

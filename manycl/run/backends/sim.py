@@ -315,10 +315,11 @@ class SimBackend:
             self.record.launches.append((command.token, command.device, end - start))
         elif isinstance(command, HostCall):
             events.append(HostEvent(command.token, self._graph.nodes[command.token].name, start, end))
-        elif isinstance(command, Upload | Download):
+        else:
             buffer = self._graph.buffers[command.buffer]
-            ends = ("host", devices[command.device].name)
-            source, target = ends if isinstance(command, Upload) else ends[::-1]
+            own = devices[command.device].name
+            source = "host" if isinstance(command, Upload) else own
+            target = "host" if isinstance(command, Download) else own
             name = buffer.name or f"buffer {buffer.key}"
             events.append(TransferEvent(buffer.key, name, source, target, buffer.nbytes, start, end))
 
