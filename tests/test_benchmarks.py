@@ -17,6 +17,7 @@ KEYS = {
     "split": {"equal_speedup", "pair_speedup", "halo_only", "decide_us", "spill_ratio"},
     "load": {"import_s", "spec_1000_s"},
     "transfers": {"skipped"},
+    "drivers": {"queues_8_speedup", "out_of_order_speedup", "polled_us", "waited_us", "callback_us", "pinned_gb_per_s"},
     "adaptive": {"within_oracle_percent", "iterations", "drift_imbalance_percent", "decide_us"},
 }
 # than the others' command lines

@@ -1,0 +1,169 @@
+"""What the design rests on of OpenCL's drivers (docs/design.md, decisions 4 to 6), by hand, on a GPU if there is one.
+
+queues_8_speedup, out_of_order_speedup: 32 small kernels in eight in-order queues, or in one out-of-order queue, against
+one in-order queue. polled_us, waited_us, callback_us: from the end of a kernel, one in each of four queues, until the
+program knows: by looking at the status in turn, by a thread each that waits, by completion callbacks; by the device's
+own clock. pinned_gb_per_s: to the device from pinned memory. migrated_gb_per_s: from another device in a context of
+both, left to the driver (where two have memory of their own). Medians.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+import common
+import numpy as np
+import pyopencl as cl
+
+import manycl as mc
+from manycl.machine import HOST
+from manycl.run.backends.memory import pinned
+from manycl.run.backends.queues import Driver
+
+SOURCE = """
+kernel void spin(global float *x, int rounds) {
+  float v = x[get_global_id(0)];
+  for (int i = 0; i < rounds; i++) v = v * 0.999f + 0.5f;
+  x[get_global_id(0)] = v;
+}
+kernel void touch(global uchar *x) { if (get_global_id(0) == 0) x[0] += 1; }
+"""
+KERNELS, QUEUES, WATCHED, ROUNDS = 32, 8, 4, 100_000
+NBYTES = 1 << 28
+COMPLETE = cl.command_execution_status.COMPLETE
+Look = Callable[[list[cl.Event], list[float]], None]
+"""Note when each of some events was seen to be complete."""
+
+
+class Spins:
+    """Small kernels, each on a buffer of its own."""
+
+    def __init__(self, driver: Driver) -> None:
+        program = cl.Program(driver.context, SOURCE).build()
+        self.buffers = [cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, 4 * 64) for _ in range(KERNELS)]
+        self.kernels = [cl.Kernel(program, "spin") for _ in range(KERNELS)]
+        for kernel, buffer in zip(self.kernels, self.buffers, strict=True):
+            kernel.set_args(buffer, np.int32(ROUNDS))
+
+    def enqueue(self, queues: list[cl.CommandQueue], count: int = KERNELS) -> list[cl.Event]:
+        """Round-robin."""
+        events = [
+            cl.enqueue_nd_range_kernel(queues[i % len(queues)], self.kernels[i], (64,), (64,)) for i in range(count)
+        ]
+        for queue in queues:
+            queue.flush()
+        return events
+
+    def seconds(self, queues: list[cl.CommandQueue]) -> float:
+        return common.seconds(lambda: [event.wait() for event in self.enqueue(queues)])
+
+
+def polled(events: list[cl.Event], seen: list[float]) -> None:
+    left = dict(enumerate(events))
+    while left:
+        for i, event in list(left.items()):
+            if event.command_execution_status == COMPLETE:
+                seen[i] = time.perf_counter()
+                del left[i]
+
+
+def waited(events: list[cl.Event], seen: list[float]) -> None:
+    def wait(i: int) -> None:
+        events[i].wait()
+        seen[i] = time.perf_counter()
+
+    threads = [threading.Thread(target=wait, args=(i,)) for i in range(len(events))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def by_callback(events: list[cl.Event], seen: list[float]) -> None:
+    done = threading.Semaphore(0)
+
+    def called(i: int) -> None:
+        seen[i] = time.perf_counter()
+        done.release()
+
+    for i, event in enumerate(events):
+        event.set_callback(COMPLETE, lambda _, i=i: called(i))
+    for _ in events:
+        done.acquire()
+
+
+def late_us(driver: Driver, spins: Spins, look: Look) -> float:
+    queues = [driver.new_queue() for _ in range(WATCHED)]
+    offset = driver.offset()
+    events = spins.enqueue(queues, WATCHED)
+    seen = [0.0] * WATCHED
+    look(events, seen)
+    ends = (event.profile.end * 1e-9 + offset for event in events)
+    return 1e6 * float(statistics.median(s - end for s, end in zip(seen, ends, strict=True)))
+
+
+def pinned_rate(driver: Driver) -> float:
+    target = cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, NBYTES)
+    _pin, data = pinned(driver.context, driver.uploads, NBYTES)
+    data[:] = 1
+    rates = [
+        NBYTES / 1e9 / common.seconds(lambda: cl.enqueue_copy(driver.uploads, target, data).wait()) for _ in range(2)
+    ]
+    return rates[-1]  # the first one allocates
+
+
+def migrated_rate(devices: list[cl.Device], repeats: int) -> float:
+    """A buffer that one device has written is written by the other, and so on."""
+    context = cl.Context(devices)
+    touch = cl.Kernel(cl.Program(context, SOURCE).build(), "touch")
+    queues = [cl.CommandQueue(context, device) for device in devices]
+    buffer = cl.Buffer(
+        context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=np.zeros(NBYTES, np.uint8)
+    )
+    touch.set_args(buffer)
+
+    def use(queue: cl.CommandQueue) -> None:
+        cl.enqueue_nd_range_kernel(queue, touch, (1,), (1,)).wait()
+
+    taken = [common.seconds(partial(use, queues[turn % 2])) for turn in range(2 + repeats)]
+    return NBYTES / 1e9 / statistics.median(taken[2:])  # the first ones allocate
+
+
+def main() -> None:
+    args = common.parse(__doc__)
+    kind = "gpu" if any(d.kind == "gpu" for d in mc.devices()) else "cpu/2"
+    with mc.Queue(kind) as queue:
+        drivers = queue.session.backend.drivers
+        driver, spins = drivers[0], Spins(drivers[0])
+        out_of_order = cl.CommandQueue(
+            driver.context, driver.cl, properties=cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+        )
+        ways = {1: [driver.new_queue()], QUEUES: [driver.new_queue() for _ in range(QUEUES)], 0: [out_of_order]}
+        spins.seconds(ways[1])
+        taken: dict[int, list[float]] = {way: [] for way in ways}
+        looks = {"polled_us": polled, "waited_us": waited, "callback_us": by_callback}
+        late: dict[str, list[float]] = {name: [] for name in looks}
+        for _ in range(args.repeats):
+            for way, queues in ways.items():
+                taken[way].append(spins.seconds(queues))
+            for name, look in looks.items():
+                late[name].append(late_us(driver, spins, look))
+        alone = statistics.median(taken[1])
+        own = [d.cl for d in drivers if d.device.memory != HOST and d.cl.platform == driver.cl.platform]
+        figures = {
+            "queues_8_speedup": alone / statistics.median(taken[QUEUES]),
+            "out_of_order_speedup": alone / statistics.median(taken[0]),
+            **{name: statistics.median(times) for name, times in late.items()},
+            "pinned_gb_per_s": common.median(lambda: pinned_rate(driver), args.repeats),
+            **({"migrated_gb_per_s": migrated_rate(own[:2], args.repeats)} if len(own) > 1 else {}),
+            "device": driver.device.model,
+        }
+    common.report(args, figures)
+
+
+if __name__ == "__main__":
+    main()
