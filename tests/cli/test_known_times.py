@@ -20,14 +20,7 @@ from manycl.model.store import NAME, Store
 ROOT = Path(__file__).parents[2]
 EQUATION = str(ROOT / "examples" / "matrix_equation.json")
 SIZES = ("-D", "n=32", "-D", "m=32")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("MANYCL_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("MANYCL_MODELS", "1")
-    monkeypatch.delenv("MANYCL_DEVICES", raising=False)
-    return tmp_path / "data"
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def answer(capsys: pytest.CaptureFixture[str], command: str, *words: str) -> Any:

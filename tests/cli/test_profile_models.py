@@ -19,14 +19,7 @@ from manycl.run.session import Session
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EQUATION = str(EXAMPLES / "matrix_equation.json")
 SOURCE = "__kernel void twice(__global float *a) { a[get_global_id(0)] *= 2; }"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("MANYCL_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("MANYCL_MODELS", "1")
-    monkeypatch.delenv("MANYCL_DEVICES", raising=False)
-    return tmp_path / "data"
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> Any:

@@ -8,15 +8,13 @@ from typing import Any
 from between_runs import small_windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_divided_chaos import NBYTES, graphs, launch, plans
+from test_divided_chaos import NBYTES, graphs, plans
 from test_state import Unit, machines
-from test_windows_chaos import with_room
+from test_windows_chaos import back_and_forth, with_room
 
 from manycl.errors import RunError
-from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.coherence import Directory
@@ -48,14 +46,8 @@ def test_every_step_comes_once_after_what_it_needs(data: Any, graph: Graph, wher
 
 def test_sweeps_of_a_stencil_share_what_is_brought() -> None:
     """Eight sweeps on four times the memory: in program order all data cross the link in every one of them."""
-    sweeps, nbytes = 8, NBYTES
-    builder = GraphBuilder()
-    a, b = builder.buffer(nbytes, "a"), builder.buffer(nbytes, "b")
-    for turn in range(sweeps):
-        builder.add(launch("map", [a, b] if turn % 2 == 0 else [b, a]))
-    graph = builder.build()
-    where = with_room(Machine((Device("d", "gpu", memory=1),)), 2 * nbytes // 4)
-    plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(sweeps)), "one", ("d",), 0.0)
+    graph, plan = back_and_forth("map", 8)
+    where = with_room(Machine((Device("d", "gpu", memory=1),)), 2 * NBYTES // 4)
     problem = Problem(graph, where, Unit(), (1,))
     directory = Directory()
     for key in graph.buffers:
@@ -64,7 +56,7 @@ def test_sweeps_of_a_stencil_share_what_is_brought() -> None:
     assert lowered.room is not None
     assert lowered.plan is not None
     (spill,) = lowered.room.spills
-    assert spill.needed == 2 * nbytes
+    assert spill.needed == 2 * NBYTES
     in_order = replace(lowered.plan, assignments=tuple(sorted(lowered.plan.assignments, key=lambda a: a.node)))
     first_to_last = _Run(lowered.graph, in_order, lowered.room)
     for step in in_order.assignments:
@@ -77,12 +69,7 @@ def test_sweeps_of_a_stencil_share_what_is_brought() -> None:
 
 def test_what_spilling_takes_is_foreseen() -> None:
     """On the simulated machine: the engine's own commands, with the limit and without."""
-    builder = GraphBuilder()
-    a, b = builder.buffer(NBYTES, "a"), builder.buffer(NBYTES, "b")
-    for turn in range(4):
-        builder.add(launch("stencil", [a, b] if turn % 2 == 0 else [b, a]))
-    graph = builder.build()
-    plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(4)), "one", ("d",), 0.0)
+    graph, plan = back_and_forth("stencil", 4)
     valid = {key: frozenset({HOST}) for key in graph.buffers}
     traces = []
     for room in (NBYTES * 2, NBYTES // 2):

@@ -60,6 +60,12 @@ def limit(queue: mc.Queue, nbytes: int) -> None:
     for index in range(len(session.machine.devices)):
         for key in list(session.memory.allocated(index)):
             session.memory.evict(key, index)
+    shrink(queue, nbytes)
+
+
+def shrink(queue: mc.Queue, nbytes: int) -> None:
+    """From now on, every device has so many bytes, with what it holds."""
+    session = queue.session
     devices = tuple(replace(d, global_memory=nbytes, max_allocation=nbytes) for d in session.machine.devices)
     session._opened = replace(session._opened, devices=devices)  # what learning begins with
     session.machine = session.backend.machine = session.memory._machine = replace(session.machine, devices=devices)
@@ -223,12 +229,9 @@ def test_what_makes_way_may_be_used_elsewhere_in_the_run(queue: mc.Queue) -> Non
     CHANGE.change(queue, (count,), (64,), x)
     CHANGE.change(queue, (count,), (64,), y)
     graph = queue.take()
-    session = queue.session
-    devices = tuple(replace(d, global_memory=20000, max_allocation=20000) for d in session.machine.devices)
-    session._opened = replace(session._opened, devices=devices)  # what learning begins with
-    session.machine = session.backend.machine = session.memory._machine = replace(session.machine, devices=devices)
+    shrink(queue, 20000)
     ranges = [Assignment(1, 1, 0, 0.0, 0.0, 0, 0, 16), Assignment(1, 2, 0, 0.0, 0.0, 0, 16, 16)]
-    session.run(graph, Plan((Assignment(0, 0, 0, 0.0, 0.0), *ranges), "by hand", queue.devices, 0.0))
+    queue.session.run(graph, Plan((Assignment(0, 0, 0, 0.0, 0.0), *ranges), "by hand", queue.devices, 0.0))
 
     def changed(data: Any) -> Any:
         return (data * 2 + np.arange(count, dtype=np.int32) // 64 + count) % 1000

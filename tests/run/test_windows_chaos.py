@@ -40,6 +40,15 @@ def with_room(where: Machine, room: int) -> Machine:
     return replace(where, devices=devices)
 
 
+def back_and_forth(kernel: str, turns: int) -> tuple[Graph, Plan]:
+    """A kernel that reads one of two buffers and writes the other, in turn; on one device."""
+    builder = GraphBuilder()
+    a, b = builder.buffer(NBYTES, "a"), builder.buffer(NBYTES, "b")
+    for turn in range(turns):
+        builder.add(launch(kernel, [a, b] if turn % 2 == 0 else [b, a]))
+    return builder.build(), Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(turns)), "one", ("d",), 0.0)
+
+
 def parts(lowered: Lowered, graph: Graph) -> Iterator[tuple[int, int, Any]]:
     """(piece, buffer, rows) of all buffers of a graph."""
     for key in graph.buffers:
@@ -194,13 +203,8 @@ def test_what_a_failed_step_leaves_is_unknown(data: Any, graph: Graph, where: Ma
 
 def test_a_stencil_on_four_times_the_memory() -> None:
     """Ten sweeps back and forth between two buffers of which a quarter fits: in ranges, and in no more room."""
-    builder = GraphBuilder()
-    a, b = builder.buffer(NBYTES, "a"), builder.buffer(NBYTES, "b")
-    for turn in range(10):
-        builder.add(launch("stencil", [a, b] if turn % 2 == 0 else [b, a]))
-    graph = builder.build()
+    graph, plan = back_and_forth("stencil", 10)
     where = with_room(Machine((Device("d", "gpu", memory=1),)), 2 * NBYTES // 4)
-    plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(10)), "one", ("d",), 0.0)
     values, directory = Values(graph, where.memories), Directory()
     for key in graph.buffers:
         directory.define(key, HOST)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from os import cpu_count
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
@@ -23,6 +23,18 @@ STAGE_FROM = 1 << 20  # bytes; below, the driver's own path has less latency
 CHUNK = 4 << 20  # bytes; measured beside an H200: eight threads copy 4 MiB pieces at 52 GB/s, 1 MiB pieces at 37
 WORKERS = 8
 _SLOTS = 2  # chunks of a worker: one on its way, one being filled
+
+
+class _Transfer(NamedTuple):
+    """What the workers of a transfer share: the host's bytes, and from which byte on the buffer has them. ``starts``:
+    of the chunks that nobody has taken yet."""
+
+    queue: cl.CommandQueue
+    enqueueing: Lock
+    buffer: cl.Buffer
+    data: Bytes
+    offset: int
+    starts: Iterator[int]
 
 
 class Stager:
@@ -76,67 +88,49 @@ class Stager:
         begin = time.perf_counter()
         starts = iter(range(0, len(data), CHUNK))  # shared: each worker takes the next chunk there is
         enqueueing = Lock()  # PoCL 3.0 crashes when several threads enqueue on one queue at once
-        futures = [
-            self._copiers.submit(move, self._queue, enqueueing, buffer, data, offset, starts, slots)
-            for slots in self._slots
-        ]
+        what = _Transfer(self._queue, enqueueing, buffer, data, offset, starts)
+        futures = [self._copiers.submit(move, what, slots) for slots in self._slots]
         for future in futures:
             future.result()
         return begin, time.perf_counter()
 
 
-def _push(
-    queue: cl.CommandQueue,
-    enqueueing: Lock,
-    buffer: cl.Buffer,
-    data: Bytes,
-    offset: int,
-    starts: Iterator[int],
-    slots: list[Bytes],
-) -> None:
+def _push(of: _Transfer, slots: list[Bytes]) -> None:
     """One worker of an upload."""
     busy: list[Any] = [None] * len(slots)
     turn = 0
-    for start in starts:
-        part = data[start : start + CHUNK]
+    for start in of.starts:
+        part = of.data[start : start + CHUNK]
         chunk = slots[turn][: len(part)]
         if busy[turn] is not None:
             busy[turn].wait()
         np.copyto(chunk, part)
-        with enqueueing:
-            busy[turn] = cl.enqueue_copy(queue, buffer, chunk, dst_offset=offset + start, is_blocking=False)
-            queue.flush()
+        with of.enqueueing:
+            busy[turn] = cl.enqueue_copy(of.queue, of.buffer, chunk, dst_offset=of.offset + start, is_blocking=False)
+            of.queue.flush()
         turn = (turn + 1) % len(slots)
     for event in busy:
         if event is not None:
             event.wait()
 
 
-def _pull(
-    queue: cl.CommandQueue,
-    enqueueing: Lock,
-    buffer: cl.Buffer,
-    data: Bytes,
-    offset: int,
-    starts: Iterator[int],
-    slots: list[Bytes],
-) -> None:
+def _pull(of: _Transfer, slots: list[Bytes]) -> None:
     """One worker of a download: a chunk is on its way while the one before is copied out."""
     coming: list[tuple[int, Bytes, Any]] = []
 
     def take() -> None:
         start, chunk, event = coming.pop(0)
         event.wait()
-        np.copyto(data[start : start + len(chunk)], chunk)
+        np.copyto(of.data[start : start + len(chunk)], chunk)
 
     turn = 0
-    for start in starts:
+    for start in of.starts:
         if len(coming) == len(slots):
             take()
-        chunk = slots[turn][: min(CHUNK, len(data) - start)]
-        with enqueueing:
-            event = cl.enqueue_copy(queue, chunk, buffer, src_offset=offset + start, is_blocking=False)
-            queue.flush()
+        chunk = slots[turn][: min(CHUNK, len(of.data) - start)]
+        with of.enqueueing:
+            event = cl.enqueue_copy(of.queue, chunk, of.buffer, src_offset=of.offset + start, is_blocking=False)
+            of.queue.flush()
         coming.append((start, chunk, event))
         turn = (turn + 1) % len(slots)
     while coming:
