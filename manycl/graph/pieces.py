@@ -7,7 +7,8 @@ each of them is at any time valid in the same memories. There are few, however r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,8 @@ Bytes = tuple[Array, Array]
 
 MOST_ROWS = 1 << 16
 """Rows of boxes from which on a set is taken for larger than it is: the smallest interval around it."""
+
+_BITS = 62  # of a word that says in which sets bytes are
 
 
 def span(low: int, high: int) -> Bytes:
@@ -124,20 +127,39 @@ def partition(nbytes: int, sets: Sequence[Bytes]) -> tuple[list[tuple[Rows, ...]
     if len(points) == 2:
         return [(Rows(0, nbytes),)], [(0,) if len(s[0]) else () for s in sets]
     distinct: dict[bytes, int] = {}
-    which = [distinct.setdefault(s[0].tobytes() + s[1].tobytes(), len(distinct)) for s in sets]
-    member = np.zeros((len(distinct), len(points)), np.int8)
-    for index, given in zip(which, sets, strict=True):
-        if not member[index].any():
-            member[index, np.searchsorted(points, given[0])] = 1
-            member[index, np.searchsorted(points, given[1])] -= 1
-    inside = np.cumsum(member, axis=1, dtype=np.int8)[:, :-1].astype(bool)
-    signatures = np.ascontiguousarray(np.packbits(inside, axis=0).T)
-    _, first, piece = np.unique(signatures, axis=0, return_index=True, return_inverse=True)
-    piece = piece.reshape(-1)
+    one_of_each: list[Bytes] = []
+    which: list[int] = []
+    for given in sets:
+        number = distinct.setdefault(given[0].tobytes() + given[1].tobytes(), len(distinct))
+        if number == len(one_of_each):
+            one_of_each.append(given)
+        which.append(number)
+    words = list(_memberships(points, one_of_each))
+    label = np.zeros(len(points) - 1, np.int64)  # the same for points of one piece
+    for word in words:
+        values, inverse = np.unique(word, return_inverse=True)
+        _, label = np.unique(label * len(values) + inverse.reshape(-1), return_inverse=True)
+        label = label.reshape(-1)
+    begins = np.flatnonzero(np.concatenate([[True], label[1:] != label[:-1]]))  # runs of one piece
+    _, first, of = np.unique(label[begins], return_index=True, return_inverse=True)
     order = np.argsort(first)  # pieces by their first bytes
-    pieces = []
-    for index in order.tolist():
-        mine = piece == index
-        pieces.append(as_rows(merged(points[:-1][mine], points[1:][mine])))
-    held = [tuple(np.flatnonzero(inside[i, first[order]]).tolist()) for i in range(len(distinct))]
+    by_piece = np.argsort(np.argsort(order)[of.reshape(-1)], kind="stable")
+    low, high = points[begins][by_piece], np.append(points[begins[1:]], points[-1])[by_piece]
+    ends = np.cumsum(np.bincount(of.reshape(-1))[order]).tolist()
+    pieces = [as_rows((low[a:b], high[a:b])) for a, b in pairwise([0, *ends])]
+    where = begins[first[order]]
+    held = []
+    for i in range(len(one_of_each)):
+        inside = words[i // _BITS][where] >> (i % _BITS) & 1
+        held.append(tuple(np.flatnonzero(inside).tolist()))
     return pieces, [held[i] for i in which]
+
+
+def _memberships(points: Array, sets: Sequence[Bytes]) -> Iterator[Array]:
+    """In which of the sets the bytes from each point on are, up to the next one: a bit each, in words of ``_BITS``."""
+    for begin in range(0, len(sets), _BITS):
+        change = np.zeros(len(points), np.int64)
+        for bit, (low, high) in enumerate(sets[begin : begin + _BITS]):
+            change[np.searchsorted(points, low)] += 1 << bit
+            change[np.searchsorted(points, high)] -= 1 << bit
+        yield np.cumsum(change)[:-1]

@@ -16,7 +16,7 @@ Four ways there are, of which a range of groups needs one for each buffer that t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
@@ -71,13 +71,9 @@ _divided: OrderedDict[object, Divided] = OrderedDict()
 
 
 def divide(launch: Launch, dimension: int, sizes: Mapping[int, int]) -> Divided:
-    """A launch divided along a dimension; the same for the same launch. ``sizes``: bytes of its buffers by key. Raises
-    PolicyError where its ranges cannot be run apart, with the reason."""
-    given = tuple((a.key, sizes[a.key]) if isinstance(a, BufferArg) else a for a in launch.args)
-    ndrange = launch.global_size, launch.local_size, launch.global_offset
-    program = launch.program
-    text = program.source, program.path, program.options, launch.kernel.name, launch.annotations
-    key = launch.name, dimension, given, ndrange, text, bool(launch.versions)
+    """A launch divided along a dimension; the same for all of one identity. ``sizes``: bytes of its buffers by key.
+    Raises PolicyError where its ranges cannot be run apart, with the reason."""
+    key = dimension, identity(launch, sizes)
     found = _divided.get(key)
     if found is None:
         found = _divided[key] = Divided(launch, dimension, {a.key: sizes[a.key] for a in _buffers(launch)})
@@ -86,6 +82,15 @@ def divide(launch: Launch, dimension: int, sizes: Mapping[int, int]) -> Divided:
     else:
         _divided.move_to_end(key)
     return found
+
+
+def identity(launch: Launch, sizes: Mapping[int, int]) -> Hashable:
+    """What launches have in common whose ranges do the same to the same buffers."""
+    given = tuple((a.key, sizes[a.key]) if isinstance(a, BufferArg) else a for a in launch.args)
+    ndrange = launch.global_size, launch.local_size, launch.global_offset
+    program = launch.program
+    text = program.source, program.path, program.options, launch.kernel.name, launch.annotations
+    return launch.name, given, ndrange, text, bool(launch.versions)
 
 
 def _buffers(launch: Launch) -> Iterator[BufferArg]:

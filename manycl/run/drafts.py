@@ -18,7 +18,7 @@ from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.run.coherence import Directory
-from manycl.run.divide import DIFFERENCE, IN_PLACE, MERGE_KERNEL, Access, Divided, divide
+from manycl.run.divide import DIFFERENCE, IN_PLACE, MERGE_KERNEL, Access, Divided, divide, identity
 from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Step
 from manycl.run.windows import Window, Windows, interfere, intervals
 
@@ -43,8 +43,9 @@ class Draft:
 
 @dataclass(frozen=True)
 class Drafted:
-    """``of_node``: the drafts of each node, in the order of their rounds. ``temporaries``: buffers that only this run
-    needs. ``sizes``: bytes of all buffers by key, of temporaries too."""
+    """``of_node``: the drafts of each node, in the order of their rounds; the same object for nodes that run alike (its
+    steps name the first of them). ``temporaries``: buffers that only this run needs. ``sizes``: bytes of all buffers by
+    key, of temporaries too."""
 
     of_node: Sequence[Sequence[Draft]]
     temporaries: Sequence[Buffer]
@@ -53,7 +54,8 @@ class Drafted:
     @property
     def windows(self) -> dict[int, Window]:
         """The windows that steps work on, by key."""
-        return {w.key: w for drafts in self.of_node for d in drafts for w in d.windows.values()}
+        different = {id(drafts): drafts for drafts in self.of_node}.values()
+        return {w.key: w for drafts in different for d in drafts for w in d.windows.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +110,10 @@ class _Drafting:
         self.temporaries: list[Buffer] = []
         self.defined = {key: self._defined(key) for key in self.sizes}
         self.complete = {key for key in self.sizes if key in directory.valid}
+        self._may: dict[tuple[Divided, int, int], dict[int, tuple[int, int]]] = {}  # be windows, of ranges
         self.windows = Windows(self._intervals(), directory.new_key, shared)
         self._launches: dict[object, tuple[Divided, Launch]] = {}  # of ranges on windows
+        self._alike: dict[object, list[Draft]] = {}  # of nodes that have been seen before
 
     def _defined(self, key: int) -> Bytes:
         """The bytes of a buffer that have contents."""
@@ -128,23 +132,31 @@ class _Drafting:
             if ranges and isinstance(task, Launch):
                 divided = divide(task, ranges[0].dimension, self.sizes)
                 for a in ranges:
-                    for key, found in intervals(divided, a.first, a.groups).items():
+                    for key, found in self._may_be_windows(divided, a).items():
                         yield a.device, key, *found
+
+    def _may_be_windows(self, divided: Divided, a: Assignment) -> dict[int, tuple[int, int]]:
+        known = divided, a.first, a.groups
+        if known not in self._may:
+            self._may[known] = intervals(*known)
+        return self._may[known]
 
     def result(self) -> Drafted:
         of_node: list[list[Draft]] = []
+        defining: set[int] = set()  # drafts that have been looked at for what they define
         for node, task in enumerate(self.graph.nodes):
             assignments = self.of[node]
             if any(a.dimension != WHOLE for a in assignments):
-                drafts = sorted(self._divided(node, task, assignments), key=lambda d: d.round)
+                drafts = self._divided(node, task, assignments)
             else:
                 a = assignments[0] if assignments else Assignment(node, ON_HOST, 0, 0.0, 0.0)
                 drafts = [self._undivided(node, task, a)]
-            for draft in drafts:
+            for draft in drafts if id(drafts) not in defining else ():
                 for key, written in draft.writes.items():
                     if key not in self.complete:
                         self.defined[key] = pieces.union([self.defined.get(key, pieces.NOTHING), written])
             of_node.append(drafts)
+            defining.add(id(drafts))
         return Drafted(of_node, self.temporaries, self.sizes)
 
     def _undivided(self, node: int, task: Node, a: Assignment) -> Draft:
@@ -153,6 +165,20 @@ class _Drafting:
         return Draft(Step(node), task, a.device, a.queue, reads, writes)
 
     def _divided(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[Draft]:
+        """The drafts of a divided launch. Of launches that are the same, are divided in the same way, and need no
+        buffers beside, they are the same."""
+        known = None
+        if isinstance(task, Launch):
+            known = identity(task, self.sizes), tuple((a.device, a.queue, *a[5:]) for a in assignments)
+            if known in self._alike:
+                return self._alike[known]
+        before = len(self.temporaries)
+        drafts = sorted(self._drafted(node, task, assignments), key=lambda d: d.round)
+        if known is not None and len(self.temporaries) == before:
+            self._alike[known] = drafts
+        return drafts
+
+    def _drafted(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[Draft]:
         ranges = [a for a in assignments if a.dimension != MERGE]
         divided = self._check(node, task, ranges)
         # where partial results are put together
@@ -204,7 +230,7 @@ class _Drafting:
             other = partial.get(memory, {})
             windows: dict[int, Window] = {}
             if a.device in self.limits:
-                may = intervals(divided, a.first, a.groups)
+                may = self._may_be_windows(divided, a)
                 windows = {k: self.windows.of(a.device, k, *x) for k, x in may.items() if k not in merged}
             if windows:
                 launch = self._on_windows(divided, a, other, windows)

@@ -31,6 +31,7 @@ from manycl.run.assign import Assigned
 from manycl.run.backend import HOST_DEVICE, Command, Copy, Download, Evict, Report, Run, Upload
 from manycl.run.coherence import HOST_BIT, Directory
 from manycl.run.holdings import Holdings, Places
+from manycl.run.lifetimes import Lifetimes
 from manycl.run.state import _NOT_ISSUED, RunState, nothing_overwritten
 from manycl.run.steps import Lowered
 from manycl.run.windows import Room, stores, too_large
@@ -56,6 +57,8 @@ class TightState(RunState):
         self._places = Places(problem.machine, self.graph, self._room)
         self._holdings = Holdings(self.graph, policy if isinstance(policy, Plan) else lowered.plan, self._room)
         self._mine = frozenset(lowered.own)
+        self._lifetimes = Lifetimes(self.graph, self._was_issued, self._mine, overwritten)
+        self._let_go: set[int] = set()  # pieces whose contents were nobody's any more and are nowhere
         self._admitting: dict[int, int] = {}  # the step, by device
         self._written_at: dict[int, int] = {}
         self._last: dict[int, int] = {}  # the step that was enqueued last, by device
@@ -106,6 +109,8 @@ class TightState(RunState):
         for key in self.graph.buffers:
             mask = valid.get(key)
             if mask is None:
+                if key in self._let_go:
+                    self.directory.lose(key, "the run ended before a kernel had overwritten all of them")
                 continue
             if mask & everywhere:
                 valid[key] = mask & everywhere
@@ -314,22 +319,16 @@ class TightState(RunState):
         return self._device[node] != _NOT_ISSUED
 
     def _send_away(self, device: int, store: int, commands: list[Command]) -> None:
-        """Bring to the host what only this store holds, and others that leave."""
+        """Bring to the host what only this store holds, and others that leave, if somebody may need it."""
         place = self._places.at(device, store)
         for key in self._places.pieces(store):
             mask = self.directory.valid.get(key, 0)
-            if not mask >> place & 1 or mask & HOST_BIT or (key in self._mine and self._unused(key)):
+            if not mask >> place & 1 or mask & HOST_BIT or not self._lifetimes.lives(key):
                 continue
             found = (self._places.store(other, key) for other in self._places.of(mask))
             if all(other in self._holdings.leaving.get(where, ()) for where, other in found):
                 self._download(key, mask, commands)
                 self.spilled += self.graph.buffers[key].nbytes
-
-    def _unused(self, key: int) -> bool:
-        """Whether no step that is still to come uses a buffer of the run's own."""
-        whole = self._places.whole[key]
-        tasks = (t for n, t in enumerate(self.graph.nodes) if self._device[n] == _NOT_ISSUED)
-        return not any(self._places.whole[k] == whole for t in tasks for k in (*t.reads, *t.writes))
 
     def _evict(self, device: int, store: int, commands: list[Command]) -> None:
         place = self._places.at(device, store)
@@ -338,8 +337,10 @@ class TightState(RunState):
             mask = valid.get(key, 0)
             if mask >> place & 1:
                 if mask == 1 << place:
-                    assert key in self._mine, "only what nobody needs any more may go with its store"
+                    assert not self._lifetimes.lives(key), "only what nobody needs any more may go with its store"
                     del valid[key]
+                    if key not in self._mine:
+                        self._let_go.add(key)
                 else:
                     valid[key] = mask & ~(1 << place)
                 self._arriving.get(key, {}).pop(place, None)

@@ -10,14 +10,16 @@ right after part c + 1 of sweep t, so parts cross the link once for several swee
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from math import inf
+from typing import NamedTuple
 
 from manycl.graph.graph import Graph, Launch, Piece
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.run.lifetimes import Lifetimes
 from manycl.run.steps import Lowered
 from manycl.run.windows import Room, Spill, stores
 
@@ -42,10 +44,20 @@ class _Device:
         self.limit = limit
         self.low = max(limit - most, most)
         self.held: dict[int, set[int]] = {}  # pieces that are there, by store
-        self.changed: dict[int, set[int]] = {}  # those of which nobody else has the contents
+        self.holders: dict[int, set[int]] = {}  # the same the other way round
+        self.changed: set[int] = set()  # pieces of which nobody else has the contents
         self.total = 0
         self.known: set[int] = set()  # pieces that have been there
         self.up = self.down = self.first = 0  # bytes; of those up: how many come for the first time
+
+
+class _Uses(NamedTuple):
+    """What a step needs on its device: stores and their bytes; the pieces that it finds there, and those that it
+    leaves there, each with its store."""
+
+    stores: tuple[tuple[int, int], ...]
+    finds: tuple[tuple[int, int], ...]
+    leaves: tuple[tuple[int, int], ...]
 
 
 class _Run:
@@ -55,18 +67,39 @@ class _Run:
         self.of = {a.node: a for a in plan.assignments}
         self.position = {a.node: i for i, a in enumerate(plan.assignments)}
         self.order = [a.node for a in plan.assignments]
-        self.needs = {n: tuple(sorted(stores(t))) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)}
-        self.whole = {k: b.whole if isinstance(b, Piece) else k for k, b in graph.buffers.items()}
+        self.nbytes = {k: b.nbytes for k, b in graph.buffers.items()}
+        self.done = bytearray(len(graph.nodes))
+        self.lifetimes = Lifetimes(graph, lambda node: bool(self.done[node]))
+        self.needs = self._all_needs()
         most = dict.fromkeys(room.limits, 0)
         self.uses: dict[tuple[int, int], list[int]] = {}  # positions of the steps that use a store, the next one last
         for node in reversed(self.order):
             device = self.of[node].device
             if device in most and node in self.needs:
-                most[device] = max(most[device], sum(room.sizes[s] for s in self.needs[node]))
-                for store in self.needs[node]:
+                most[device] = max(most[device], sum(size for _, size in self.needs[node].stores))
+                for store, _ in self.needs[node].stores:
                     self.uses.setdefault((device, store), []).append(self.position[node])
         self.devices = {d: _Device(limit, most[d]) for d, limit in room.limits.items()}
-        self.done = bytearray(len(graph.nodes))
+
+    def _all_needs(self) -> dict[int, _Uses]:
+        whole = {k: b.whole if isinstance(b, Piece) else k for k, b in self.graph.buffers.items()}
+        found: dict[int, _Uses] = {}
+        known: dict[tuple[int, int], _Uses] = {}  # ranges of many launches have it in common
+        nothing: dict[int, int] = {}
+        for node, task in enumerate(self.graph.nodes):
+            if not isinstance(task, Launch):
+                continue
+            using = self.room.using[node] if self.room.using else nothing
+            name = id(task), id(using)
+            if name not in known:
+                finds = dict.fromkeys((*task.reads, *(k for k in task.writes if k not in task.overwrites)))
+                known[name] = _Uses(
+                    tuple((store, self.room.sizes[store]) for store in sorted(stores(task))),
+                    tuple((key, using.get(whole[key], whole[key])) for key in finds),
+                    tuple((key, using.get(whole[key], whole[key])) for key in task.writes),
+                )
+            found[node] = known[name]
+        return found
 
     def steps(self) -> Iterator[Assignment]:
         """All assignments, in their order."""
@@ -102,42 +135,45 @@ class _Run:
         return min(found, key=lambda p: (self._missing(state, self.order[p]), p))
 
     def _missing(self, state: _Device, node: int) -> int:
-        return sum(self.room.sizes[s] for s in self.needs.get(node, ()) if s not in state.held)
+        """Bytes of the stores that a step needs and its device does not hold."""
+        total, held = 0, state.held
+        for store, size in self.needs[node].stores if node in self.needs else ():
+            if store not in held:
+                total += size
+        return total
 
     def _perform(self, device: int, node: int) -> None:
-        state = self.devices.get(device)
-        task = self.graph.nodes[node]
-        if state is None or not isinstance(task, Launch):
+        state, needs = self.devices.get(device), self.needs.get(node)
+        if state is None or needs is None:
             return
-        needs = self.needs[node]
         state.total += self._missing(state, node)
-        for store in needs:
+        for store, _ in needs.stores:
             state.held.setdefault(store, set())
             uses = self.uses[device, store]
             while uses and self.done[self.order[uses[-1]]]:
                 uses.pop()
         if state.total > state.low:
-            self._evict(device, state, needs)
-        using = self.room.using[node] if self.room.using else {}
-        sizes = self.graph.buffers
-        for key in dict.fromkeys((*task.reads, *(k for k in task.writes if k not in task.overwrites))):
-            inside = state.held[using.get(self.whole[key], self.whole[key])]
-            if key not in inside and not any(key in other for other in state.held.values()):
-                state.up += sizes[key].nbytes
-                state.first += 0 if key in state.known else sizes[key].nbytes
-                state.known.add(key)
-            inside.add(key)
-        for key in task.writes:
-            store = using.get(self.whole[key], self.whole[key])
-            for other in state.held.values():
-                other.discard(key)
+            self._evict(device, state, {store for store, _ in needs.stores})
+        for key, store in needs.finds:
+            holders = state.holders.setdefault(key, set())
+            if not holders:
+                state.up += self.nbytes[key]
+                if key not in state.known:
+                    state.known.add(key)
+                    state.first += self.nbytes[key]
+            holders.add(store)
+            state.held[store].add(key)
+        for key, store in needs.leaves:
+            holders = state.holders.setdefault(key, set())
+            for other in holders:
+                state.held[other].discard(key)
+            holders.clear()
+            holders.add(store)
             state.held[store].add(key)
             state.known.add(key)
-            for changed in state.changed.values():
-                changed.discard(key)
-            state.changed.setdefault(store, set()).add(key)
+            state.changed.add(key)
 
-    def _evict(self, device: int, state: _Device, needs: Sequence[int]) -> None:
+    def _evict(self, device: int, state: _Device, needs: Container[int]) -> None:
         """Let go what the program uses again last."""
         uses = self.uses
         found = sorted(
@@ -148,25 +184,27 @@ class _Run:
             if state.total <= state.low:
                 return
             state.total -= self.room.sizes[store]
-            del state.held[store]
-            state.down += sum(self.graph.buffers[key].nbytes for key in state.changed.pop(store, ()))
+            for key in state.held.pop(store):
+                holders = state.holders[key]
+                holders.discard(store)
+                if key in state.changed and not holders:
+                    state.changed.discard(key)
+                    state.down += self.nbytes[key] if self.lifetimes.lives(key) else 0
 
     def left(self, state: _Device) -> int:
         """Bytes that are in windows alone at the end."""
-        return sum(
-            self.graph.buffers[key].nbytes
-            for store, keys in state.changed.items()
-            if store in self.room.windows
-            for key in keys
-        )
+        windows = self.room.windows.keys()
+        return sum(self.nbytes[key] for key in state.changed if state.holders[key] <= windows)
 
 
 def _spills(problem: Problem, run: _Run) -> Iterator[Spill]:
-    sizes: Mapping[int, int] = {k: b.nbytes for k, b in problem.graph.buffers.items()}
+    sizes = {k: b.nbytes for k, b in problem.graph.buffers.items()}
     for index, state in run.devices.items():
         device = problem.machine.devices[index]
         mine = [n for n, a in run.of.items() if a.device == index and n in run.needs]
-        used = {w.whole if (w := run.room.windows.get(s)) is not None else s for n in mine for s in run.needs[n]}
+        used = {
+            w.whole if (w := run.room.windows.get(s)) is not None else s for n in mine for s, _ in run.needs[n].stores
+        }
         again = state.up - state.first
         down = state.down + run.left(state)
         transfer = problem.estimates.transfer

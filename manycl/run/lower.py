@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from typing import NamedTuple
 
 from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Graph, Launch, Node
@@ -22,7 +24,7 @@ from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.coherence import Directory
 from manycl.run.cut import Cut, Order
-from manycl.run.drafts import draft_steps
+from manycl.run.drafts import Draft, draft_steps
 from manycl.run.overlap import in_turns, overlapped
 from manycl.run.room import with_room
 from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Step, state_of
@@ -105,33 +107,34 @@ class _Assembly:
         own = {d.memory for d in self.problem.machine.devices} - {HOST}
         using: list[dict[int, int]] = []
         cut = Cut(self.sizes, self.directory, CHUNK if len(own) > 1 else 0)
-        for drafts in self.drafts:
+        different = {id(drafts): drafts for drafts in self.drafts}
+        for drafts in different.values():
             for draft in drafts:
                 for key, touched in (*draft.reads.items(), *draft.writes.items()):
                     cut.add(key, touched)
         temporary = {b.key for b in self.temporaries}
         cut.make({**self.graph.buffers, **{b.key: b for b in self.temporaries}}, temporary)
+        alike = {name: _on_pieces(cut, drafts) for name, drafts in different.items()}
         nodes: list[Node] = []
         steps: list[Step] = []
         of_node: list[list[int]] = []
+        together: dict[int, tuple[int, frozenset[int]]] = {}
         order = Order()
         for node, drafts in enumerate(self.drafts):
             before = _explicit(self.graph, node, of_node)
-            mine: list[int] = []
-            for number in range(1 + max(d.round for d in drafts)):
+            first = len(nodes)
+            for _, same_round in groupby(alike[id(drafts)], lambda made: made.round):
                 order.begin()
-                for draft in (d for d in drafts if d.round == number):
-                    reads = cut.of(draft.reads)
-                    writes = cut.of(draft.writes)
-                    gone = cut.of({k: b for k, b in draft.writes.items() if k in draft.overwrites})
-                    mine.append(len(nodes))
-                    order.add(len(nodes), reads, writes, before)
-                    nodes.append(_with(draft.task, reads, writes, gone))
-                    steps.append(draft.step)
-                    using.append({key: window.key for key, window in draft.windows.items()})
+                for made in same_round:
+                    order.add(len(nodes), made.task.reads, made.task.writes, before)
+                    if made.together:
+                        together[len(nodes)] = node, made.together
+                    nodes.append(made.task)
+                    steps.append(made.step._replace(node=node))
+                    using.append(made.using)
                 order.end()
-            of_node.append(mine)
-        notes = {**self.graph.notes, "together": self._together(cut, of_node)}
+            of_node.append(list(range(first, len(nodes))))
+        notes = {**self.graph.notes, "together": together}
         if self.windows:
             notes["windows"] = self.windows  # for back ends
         graph = Graph(
@@ -160,41 +163,33 @@ class _Assembly:
         sizes = {**self.sizes, **{key: window.nbytes for key, window in self.windows.items()}}
         return Room(self.limits, self.windows, tuple(using), sizes)
 
-    def _together(self, cut: Cut, of_node: Sequence[Sequence[int]]) -> dict[int, tuple[int, frozenset[int]]]:
-        """By step: its node, and the pieces that other ranges of it write at the same time, each elements of its own
-        (or by atomic operations): no race."""
-        out: dict[int, tuple[int, frozenset[int]]] = {}
-        for node, (drafts, tokens) in enumerate(zip(self.drafts, of_node, strict=True)):
-            count: dict[tuple[int, int], int] = {}
-            ranges = [(t, d, cut.of(d.writes)) for t, d in zip(tokens, drafts, strict=True) if d.step.role == RANGE]
-            for _, draft, written in ranges:
-                for piece in written:
-                    count[piece, draft.round] = count.get((piece, draft.round), 0) + 1
-            for token, draft, written in ranges:
-                if several := frozenset(p for p in written if count[p, draft.round] > 1):
-                    out[token] = (node, several)
-        return out
-
     def _planned(self, of_node: Sequence[Sequence[int]]) -> Plan | None:
         """The steps in the order in which the plan has their nodes."""
         if self.plan is None:
             return None
         assignments: list[Assignment] = []
-        seen: dict[int, int] = {}
+        ranges: dict[int, dict[int, int]] = {}  # which draft is a range, by its first group
+        for drafts in self.drafts:
+            if id(drafts) not in ranges:
+                ranges[id(drafts)] = {d.step.first: i for i, d in enumerate(drafts) if d.step.role == RANGE}
+        left = [sum(1 for a in of if a.dimension != MERGE) for of in self.of]  # ranges to come
+        begun: set[int] = set()
         for a in self.plan.assignments:
             drafts, tokens = self.drafts[a.node], of_node[a.node]
             if drafts[0].step.role == "":
                 assignments.append(a._replace(node=tokens[0], version=0))
                 continue
-            turn = seen[a.node] = seen.get(a.node, 0) + 1
-            ranges = sum(1 for b in self.of[a.node] if b.dimension != MERGE)
-            for draft, token in zip(drafts, tokens, strict=True):
-                role, step = draft.step.role, draft.step
-                first = turn == 1 and role in (COPY, CLEAR)
-                own = role == RANGE and a.dimension != MERGE and step.first == a.first
-                last = role == COMBINE and a.dimension != MERGE and turn == ranges
-                if first or own or last:
-                    assignments.append(Assignment(token, draft.device, draft.queue, a.start, a.end))
+            wanted: list[int] = []
+            if a.node not in begun:
+                begun.add(a.node)
+                wanted += (i for i, d in enumerate(drafts) if d.step.role in (COPY, CLEAR))
+            if a.dimension != MERGE:
+                wanted.append(ranges[id(drafts)][a.first])
+                left[a.node] -= 1
+                if not left[a.node]:
+                    wanted += (i for i, d in enumerate(drafts) if d.step.role == COMBINE)
+            for i in wanted:
+                assignments.append(Assignment(tokens[i], drafts[i].device, drafts[i].queue, a.start, a.end))
         return replace(self.plan, assignments=tuple(assignments), moves=(), events=())
 
 
@@ -206,6 +201,34 @@ def _by_node(graph: Graph, plan: Plan | None) -> list[list[Assignment]]:
             raise PolicyError(f"the plan is not valid: {a}")
         of[a.node].append(a)
     return of
+
+
+class _OnPieces(NamedTuple):
+    """A draft whose buffers are cut: ``task`` reads and writes pieces. ``together``: those that other ranges of its
+    launch write at the same time, each elements of its own (or by atomic operations): no race. ``using``: windows by
+    buffer."""
+
+    round: int
+    step: Step
+    task: Node
+    together: frozenset[int]
+    using: dict[int, int]
+
+
+def _on_pieces(cut: Cut, drafts: Sequence[Draft]) -> list[_OnPieces]:
+    written = [cut.of(d.writes) for d in drafts]
+    count: dict[tuple[int, int], int] = {}
+    for draft, writes in zip(drafts, written, strict=True):
+        for piece in writes if draft.step.role == RANGE else ():
+            count[piece, draft.round] = count.get((piece, draft.round), 0) + 1
+    out = []
+    for draft, writes in zip(drafts, written, strict=True):
+        gone = cut.of({k: b for k, b in draft.writes.items() if k in draft.overwrites})
+        shared = (p for p in writes if count.get((p, draft.round), 0) > 1) if draft.step.role == RANGE else ()
+        using = {key: window.key for key, window in draft.windows.items()}
+        task = _with(draft.task, cut.of(draft.reads), writes, gone)
+        out.append(_OnPieces(draft.round, draft.step, task, frozenset(shared), using))
+    return out
 
 
 def _with(task: Node, reads: tuple[int, ...], writes: tuple[int, ...], overwrites: tuple[int, ...]) -> Node:

@@ -8,7 +8,7 @@ runs in as many ranges as make them fit, three at a time: one is computed, the n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from manycl.graph.pieces import Bytes
 from manycl.machine import HOST, Device
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.divide import Divided, divide
+from manycl.run.divide import Divided, divide, identity
 
 ALIGNED = 4096  # bytes; windows begin at multiples, so pointers are aligned as those of whole buffers are
 ELEMENT = 128  # bytes; who touches a part of a vector, or of a struct, may load all of it: none is aligned to more
@@ -129,7 +129,8 @@ class _Cutter:
         self._problem = problem
         self._limits = limits
         self._sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
-        self._known: dict[tuple[object, ...], tuple[int, int]] = {}
+        self._known: dict[Hashable, tuple[int, int]] = {}
+        self._identities: dict[int, Hashable] = {}  # by the launch's own
         self._at_once = {d: _at_once(problem, plan, d, limit) for d, limit in limits.items()}
 
     def look(self, a: Assignment) -> tuple[int, int]:
@@ -137,7 +138,9 @@ class _Cutter:
         task = self._problem.graph.nodes[a.node]
         if a.device == ON_HOST or not isinstance(task, Launch):
             return a.dimension, 0
-        key = id(task), a.device, a.dimension, a.first, a.groups
+        if id(task) not in self._identities:
+            self._identities[id(task)] = identity(task, self._sizes)
+        key = self._identities[id(task)], a.device, a.dimension, a.first, a.groups
         if key not in self._known:
             self._known[key] = self._look(a, task)
         return self._known[key]

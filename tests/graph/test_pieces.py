@@ -50,6 +50,16 @@ def test_pieces_are_disjoint_and_make_up_every_set(sets: list[pieces.Bytes]) -> 
     assert len(signatures) == len(found), "two pieces that nothing tells apart"
 
 
+def test_more_sets_than_a_word_has_bits() -> None:
+    sets = [pieces.span(i % 7, i + 1) for i in range(7, 150)]
+    found, held = pieces.partition(200, sets)
+    masks = [mask(pieces.of_rows(rows), 200) for rows in found]
+    assert (np.sum(masks, axis=0) == 1).all()
+    for given_set, indices in zip(sets, held, strict=True):
+        assert (np.any([masks[i] for i in indices], axis=0) == mask(given_set, 200)).all()
+    assert len({tuple(i in h for h in held) for i in range(len(found))}) == len(found)
+
+
 @settings(max_examples=400)
 @given(some_bytes(), some_bytes())
 def test_operations_are_those_of_masks(a: pieces.Bytes, b: pieces.Bytes) -> None:

@@ -4,7 +4,7 @@ machines and limits, any legal order of events. The back end counts what is allo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from manycl.plan.problem import Problem
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import HOST_BIT, Directory, Part
 from manycl.run.engine import RunFailure, execute
+from manycl.run.eviction import TightState
 from manycl.run.lower import lower
 from manycl.run.steps import Lowered
 from manycl.run.windows import limited
@@ -32,7 +33,7 @@ from manycl.run.windows import limited
 WHOLE = (Rows(0, NBYTES),)
 
 
-patched = small_windows({"lower.CHUNK": 16, "cut._ALIGNED": 4})
+patched = small_windows({"lower.CHUNK": 16, "cut._ALIGNED": 4, "windows.WORTH": 4})
 
 
 def with_room(where: Machine, room: int) -> Machine:
@@ -40,13 +41,29 @@ def with_room(where: Machine, room: int) -> Machine:
     return replace(where, devices=devices)
 
 
+def on_pairs(kernel: str, pairs: Sequence[tuple[int, int]]) -> tuple[Graph, Plan]:
+    """A kernel on pairs of buffers, one launch after another on one device."""
+    builder = GraphBuilder()
+    buffers = [builder.buffer(NBYTES, f"b{i}") for i in range(1 + max(max(pair) for pair in pairs))]
+    for pair in pairs:
+        builder.add(launch(kernel, [buffers[i] for i in pair]))
+    ranges = tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(len(pairs)))
+    return builder.build(), Plan(ranges, "one", ("d",), 0.0)
+
+
 def back_and_forth(kernel: str, turns: int) -> tuple[Graph, Plan]:
     """A kernel that reads one of two buffers and writes the other, in turn; on one device."""
-    builder = GraphBuilder()
-    a, b = builder.buffer(NBYTES, "a"), builder.buffer(NBYTES, "b")
-    for turn in range(turns):
-        builder.add(launch(kernel, [a, b] if turn % 2 == 0 else [b, a]))
-    return builder.build(), Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(turns)), "one", ("d",), 0.0)
+    return on_pairs(kernel, [(turn % 2, 1 - turn % 2) for turn in range(turns)])
+
+
+def on_the_host(graph: Graph, where: Machine) -> tuple[Values, Directory]:
+    """All buffers have contents there, and nowhere else."""
+    values, directory = Values(graph, where.memories), Directory()
+    for key in graph.buffers:
+        directory.define(key, HOST)
+        for m in (-1, HOST):
+            values.put(m, key, WHOLE, f"initial {key}")
+    return values, directory
 
 
 def parts(lowered: Lowered, graph: Graph) -> Iterator[tuple[int, int, Any]]:
@@ -78,7 +95,8 @@ def make_room(graph: Graph, where: Machine, directory: Directory, values: Values
 def one_run(
     graph: Graph, where: Machine, plan: Any, directory: Directory, values: Values, seed: int, fail: Any = None
 ) -> Lowered:
-    """Run under chaos and one step after another, and note what every byte holds afterwards."""
+    """Run under chaos and one step after another, and note what every byte holds afterwards: of a run that fails, what
+    the steps leave that ran."""
     made: list[Lowered] = []
     problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
     limits = limited(problem, plan if isinstance(plan, Plan) else None)
@@ -101,9 +119,15 @@ def one_run(
         execute(problem, plan, backend, directory, lowering=lowering)
     finally:
         directory.validate(where.memories)
-    lowered = made[0]
+        if made:
+            note(graph, where, made[0], backend, values)
+    return made[0]
+
+
+def note(graph: Graph, where: Machine, lowered: Lowered, backend: ChaosBackend, values: Values) -> None:
     alone = {p: values.piece(-1, k, rows) for p, k, rows in parts(lowered, graph)}
-    for step, task in enumerate(lowered.graph.nodes):
+    for step in sorted(token for token, _ in backend.record.ran):
+        task = lowered.graph.nodes[step]
         inputs = seen_by(lowered.graph, step, alone)
         for key in task.writes:
             alone[key] = left_by(lowered.graph, step, key, inputs, alone.get(key))
@@ -111,7 +135,6 @@ def one_run(
         values.put(-1, k, rows, alone[p])
         for m in range(where.memories):
             values.put(m, k, rows, backend.values[m].get(p))
-    return lowered
 
 
 def begin(data: Any, graph: Graph, where: Machine, values: Values) -> Directory:
@@ -199,17 +222,40 @@ def test_what_a_failed_step_leaves_is_unknown(data: Any, graph: Graph, where: Ma
         if not (directory.valid.get(key) or directory.parts.get(key)):
             with pytest.raises(ResultError):
                 directory.check(key)
+    check_valid(graph, where, directory, values)
+
+
+def test_what_was_not_sent_to_the_host_is_lost_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails, what was about to be overwritten is unknown, and all else is what it was."""
+    gone: list[bool] = []
+    close = TightState.close
+
+    def watched(state: TightState) -> None:
+        gone.append(any(key not in state.directory.valid for key in state._let_go))
+        close(state)
+
+    monkeypatch.setattr(TightState, "close", watched)
+    where = with_room(Machine((Device("d", "gpu", memory=1),)), 3 * NBYTES // 8)
+    chain = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 1), (1, 0)]  # buffer 1 is read, of no use for a while, and overwritten
+    for victim in range(48):
+        graph, plan = on_pairs("map", chain)
+        values, directory = on_the_host(graph, where)
+        with pytest.raises(RunFailure):
+            one_run(graph, where, plan, directory, values, victim, fail=lambda _, victim=victim: victim)
+        check_valid(graph, where, directory, values)
+        lost = [key for key in graph.buffers if not (directory.valid.get(key) or directory.parts.get(key))]
+        for key in lost:
+            with pytest.raises(ResultError):
+                directory.check(key)
+        assert lost or not gone[-1]
+    assert sum(gone) > 5
 
 
 def test_a_stencil_on_four_times_the_memory() -> None:
     """Ten sweeps back and forth between two buffers of which a quarter fits: in ranges, and in no more room."""
     graph, plan = back_and_forth("stencil", 10)
     where = with_room(Machine((Device("d", "gpu", memory=1),)), 2 * NBYTES // 4)
-    values, directory = Values(graph, where.memories), Directory()
-    for key in graph.buffers:
-        directory.define(key, HOST)
-        for m in (-1, HOST):
-            values.put(m, key, WHOLE, f"initial {key}")
+    values, directory = on_the_host(graph, where)
     lowered = one_run(graph, where, plan, directory, values, 0)
     check_valid(graph, where, directory, values)
     assert lowered.room is not None

@@ -1,0 +1,66 @@
+"""Which contents somebody may still need. Pure.
+
+Contents of a piece are its readers' until the next step writes it. So they are of no use to anybody once all of these
+have been issued, if that step overwrites all of the piece without reading it: they need not be kept when their store
+makes way. What no further step overwrites is the user's, who may look when the run has ended; the contents of a
+buffer of the run's own are nobody's then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+from manycl.graph.graph import Graph, Launch
+
+
+class Lifetimes:
+    """``issued(step)``: whether a step has been given to a device (what was, stays so), in an order that keeps to the
+    graph. ``own``: buffers and pieces that only this run needs. ``overwritten(step, key)``: whether a step is known to
+    write all of a piece although ``Launch.overwrites`` does not say so."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        issued: Callable[[int], bool],
+        own: Container[int] = (),
+        overwritten: Callable[[int, int], bool] = lambda step, key: False,
+    ) -> None:
+        self._graph = graph
+        self._issued = issued
+        self._own = own
+        self._overwritten = overwritten
+        # pieces that several ranges write at the same time, which do not wait for one another
+        self._together = {k for _, keys in graph.notes.get("together", {}).values() for k in keys}
+        self._touching: dict[int, list[int]] = {}  # steps by piece, in the graph's order
+        self._passed: dict[int, int] = {}  # how many of these have been issued, as far as they were looked at
+        touched: dict[int, tuple[int, ...]] = {}  # by task: ranges of many launches have it in common
+        for step, task in enumerate(graph.nodes):
+            keys = touched.get(id(task))
+            if keys is None:
+                keys = touched[id(task)] = tuple({*task.reads, *task.writes})
+            for key in keys:
+                self._touching.setdefault(key, []).append(step)
+
+    def lives(self, key: int) -> bool:
+        """Whether the present contents of a piece may be needed by a step that has not been issued, or after the
+        run."""
+        steps = self._touching.get(key, ())
+        at = self._passed.get(key, 0)
+        while at < len(steps) and self._issued(steps[at]):
+            at += 1
+        self._passed[key] = at
+        if at == len(steps):
+            return key not in self._own
+        following = steps[at]
+        task = self._graph.nodes[following]
+        if not isinstance(task, Launch) or key in task.reads or key in self._together:
+            return True
+        if key not in task.overwrites and not self._overwritten(following, key):
+            return True
+        # who does not wait for it runs beside it, and has read what was there before
+        for i in range(at + 1, len(steps)):
+            if following in self._graph.predecessors[steps[i]]:
+                break
+            if key in self._graph.nodes[steps[i]].reads:
+                return True
+        return False
