@@ -89,12 +89,12 @@ def as_rows(given: Bytes) -> tuple[Rows, ...]:
     width, pitch = high - low, np.diff(low)
     found: list[Rows] = []
     start, count = 0, len(low)
-    # following[i]: interval i + 1 continues the row that i - 1 and i are in
-    same = width[1:] == width[:-1]
-    breaks = np.flatnonzero(~same | np.concatenate([[False], pitch[1:] != pitch[:-1]])) + 1
-    for stop in [*breaks.tolist(), count]:
-        if stop <= start:
-            continue
+    # interval i + 1 is as wide as i, and as far from it as i from i - 1
+    other_width = width[1:] != width[:-1]
+    breaks = np.flatnonzero(other_width | np.concatenate([[False], pitch[1:] != pitch[:-1]]))
+    for stop, certain in [*zip((breaks + 1).tolist(), other_width[breaks].tolist(), strict=True), (count, True)]:
+        if stop == start + 1 and not certain:
+            continue  # i is the row's first: there is no distance yet
         rows = stop - start
         found.append(Rows(int(low[start]), int(width[start]), int(pitch[start]) if rows > 1 else 0, rows))
         start = stop

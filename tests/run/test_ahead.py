@@ -24,7 +24,7 @@ from manycl.run.backend import (
     Run,
     Upload,
 )
-from manycl.run.backends.moves import Moves
+from manycl.run.backends.moves import APART, Moves
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
@@ -184,8 +184,29 @@ def test_uploads_of_neighbours_become_one(second: Command, joined: bool) -> None
     rows = (Rows(0, 16), Rows(16, 16), Rows(48, 16), Rows(16, 4, 16, 2))
     graph = Graph((), pieces(*rows), ())
     nothing = cast("Any", None)
-    moves = Moves(nothing, graph, nothing, (), nothing, {})
+    moves = Moves(nothing, graph, nothing, (), nothing, {}, {})
     assert moves.continues(Upload(1, -1, 0, (), False), second) == joined
+
+
+@pytest.mark.parametrize(
+    ("second", "joined"),
+    [
+        (Download(2, -2, 0, [5], True, -9), True),
+        (Download(2, -3, 0, [5], True, -9), True),  # wherever it is in the window
+        (Download(2, -2, 0, [6], True, -9), False),  # it waits for something else
+        (Download(2, -2, 0, [5], True, -8), False),  # another window
+        (Download(2, -2, 0, [5], True), False),
+        (Download(2, -4, 0, [5], True, -9), False),  # both are large
+        (Upload(2, -2, 0, [5], True, -9), False),
+    ],
+)
+def test_what_leaves_a_window_leaves_at_once(second: Command, joined: bool) -> None:
+    rows = (Rows(0, 16, 32, APART), Rows(16, 16), Rows(80, 16), Rows(96, APART))
+    graph = Graph((), pieces(*rows), ())
+    nothing = cast("Any", None)
+    moves = Moves(nothing, graph, nothing, (), nothing, {}, {})
+    assert moves.continues(Download(1, -1, 0, [5], True, -9), second) == joined
+    assert moves.continues(Upload(1, -1, 0, (), False, -9), Upload(2, -3, 0, (), False, -9))
 
 
 def test_handovers_are_read_from_transfers() -> None:

@@ -166,6 +166,7 @@ def test_a_stencil_on_four_times_the_memory(monkeypatch: pytest.MonkeyPatch, pol
     links = {(k.source, k.target): k for k in summarise(result.trace).links}
     assert links["cpu0.0", "cpu0.0"].nbytes == sum(c.nbytes for c in copies)
     assert sum(k.nbytes for k in links.values() if k.source != k.target) == sum(t.nbytes for t in moved)
+    assert len(moved) <= 3 * len(ranges), "to each of two windows at most once, and from one"
 
 
 def test_what_cannot_run_in_ranges_is_said(queue: mc.Queue) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import pyopencl as cl
 
 from manycl.graph.graph import Graph, Piece, Rows
+from manycl.graph.pieces import as_rows, of_rows
 from manycl.run.backend import Command, Copy, Download, Upload
 from manycl.run.backends.copies import copy_inside, copy_rows
 from manycl.run.backends.memory import Bytes, Memory
@@ -15,6 +16,9 @@ from manycl.run.backends.queues import Driver
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.staging import STAGE_FROM
 from manycl.run.windows import Window
+
+APART = 1 << 20
+"""Bytes of a piece that leaves a device in a transfer of its own: others that are brought behind it need not wait."""
 
 
 class Running(Protocol):
@@ -39,14 +43,9 @@ def _staged_part(data: Bytes, rows: tuple[Rows, ...]) -> tuple[Bytes, int] | Non
     return (data[offset : offset + width], offset) if len(rows) < 2 and count == 1 and width >= STAGE_FROM else None
 
 
-def _behind(rows: tuple[Rows, ...], others: tuple[Rows, ...]) -> tuple[Rows, ...]:
-    """Rows, and others whose first is the interval behind their last, as one where both are intervals."""
-    last, first = rows[-1], others[0]
-    return (*rows[:-1], Rows(last.offset, last.width + first.width), *others[1:])
-
-
 class Moves:
-    """``events``: of the run's commands, by token."""
+    """``events``: of the run's commands, by token. ``joined``: the buffer and the rows of pieces of the graph that are
+    moved together, as far as they have been (the same for all runs of a graph)."""
 
     def __init__(
         self,
@@ -56,6 +55,7 @@ class Moves:
         drivers: Sequence[Driver],
         record: OpenCLRecord,
         events: dict[int, cl.Event],
+        joined: dict[tuple[int, ...], tuple[int, tuple[Rows, ...]]],
     ) -> None:
         self._run = run
         self._graph = graph
@@ -64,24 +64,30 @@ class Moves:
         self._drivers = drivers
         self._record = record
         self._events = events
+        self._joined = joined
 
-    def continues(self, upload: Upload, command: Command) -> bool:
-        """Whether a command uploads the bytes behind those of another upload: one transfer does for both."""
-        if type(command) is not Upload or command[2:] != upload[2:] or upload.after:
+    def continues(self, transfer: Upload | Download, command: Command) -> bool:
+        """Whether a command moves more of a buffer in the way in which another one does, so that one transfer does for
+        both: the bytes behind, or what the same window is to hold. What leaves in large parts goes on in them."""
+        if type(command) is not type(transfer) or command[2:] != transfer[2:]:
             return False
-        first, second = self._graph.buffers[upload.buffer], self._graph.buffers[command.buffer]
+        if type(transfer) is Upload and transfer.after:
+            return False
+        first, second = self._graph.buffers[transfer.buffer], self._graph.buffers[command.buffer]
         if not isinstance(first, Piece) or not isinstance(second, Piece) or first.whole != second.whole:
             return False
+        if type(transfer) is Download and min(first.nbytes, second.nbytes) >= APART:
+            return False
+        if transfer.store is not None:
+            return True
         mine, theirs = first.rows[-1], second.rows[0]
         return mine.rows == theirs.rows == 1 and mine.offset + mine.width == theirs.offset
 
     def upload(self, commands: Sequence[Upload]) -> None:
-        """Transfer what several uploads need, each the bytes behind those of the one before."""
+        """Transfer what several uploads need that continue one another."""
         first = commands[0]
         driver = self._drivers[first.device]
-        key, rows = self._what(first.buffer)
-        for command in commands[1:]:
-            rows = _behind(rows, self._what(command.buffer)[1])
+        key, rows = self._what_all(commands)
         source, is_pinned = self._memory.upload_source(key)
         buffer, source, rows = self._ends(key, first, source, rows)
         after = [self._events[t] for t in first.after]
@@ -99,40 +105,43 @@ class Moves:
         future = driver.stager.upload(buffer, part[0], after, part[1])
         future.add_done_callback(lambda f: self._staged(f, commands, True, arrived))
 
-    def download(self, command: Download) -> None:
-        driver = self._drivers[command.device]
-        if driver.throttled and command.after:  # what it waits for is enqueued by that thread, perhaps not yet
-            driver.submit(0, lambda: self._download_slowly(driver, command))
+    def download(self, commands: Sequence[Download]) -> None:
+        """Transfer what several downloads bring that continue one another."""
+        driver = self._drivers[commands[0].device]
+        if driver.throttled and commands[0].after:  # what it waits for is enqueued by that thread, perhaps not yet
+            driver.submit(0, lambda: self._download_slowly(driver, commands))
         else:
-            self._download_from(driver, command)
+            self._download_from(driver, commands)
 
-    def _download_slowly(self, driver: Driver, command: Download) -> None:
+    def _download_slowly(self, driver: Driver, commands: Sequence[Download]) -> None:
         """On a slowed device's own thread, behind the kernels."""
         if self._run.stopping:
             return
         try:
-            self._download_from(driver, command)
+            self._download_from(driver, commands)
         except Exception as error:
-            self._run.fail(command.token, error)
+            self._run.fail(commands[0].token, error)
 
-    def _download_from(self, driver: Driver, command: Download) -> None:
-        key, rows = self._what(command.buffer)
+    def _download_from(self, driver: Driver, commands: Sequence[Download]) -> None:
+        first = commands[0]
+        key, rows = self._what_all(commands)
         target, is_pinned = self._memory.download_target(key, bool(rows))
-        buffer, target, rows = self._ends(key, command, target, rows)
-        after = [self._events[t] for t in command.after]
+        buffer, target, rows = self._ends(key, first, target, rows)
+        after = [self._events[t] for t in first.after]
         part = _staged_part(target, rows) if not is_pinned and driver.stager is not None else None
         if part is None or driver.stager is None:
-            queue = driver.of_downloads(command.queue)
+            queue = driver.of_downloads(first.queue)
             events = copy_rows(queue, target, buffer, rows or (Rows(0, len(target)),), after)
             queue.flush()
-            event = self._events[command.token] = driver.latest[command.queue] = events[-1]
-            self._record.transfers.append(((command.buffer,), command.device, False, events))
-            self._run.watch(command.device, command.queue, [command.token], event)
+            event = driver.latest[first.queue] = events[-1]
+            self._events.update((command.token, event) for command in commands)
+            self._record.transfers.append((tuple(c.buffer for c in commands), first.device, False, events))
+            self._run.watch(first.device, first.queue, [c.token for c in commands], event)
             return
         for kernels in driver.queues:
             kernels.flush()
         future = driver.stager.download(buffer, part[0], after, part[1])
-        future.add_done_callback(lambda f: self._staged(f, [command], False, None))
+        future.add_done_callback(lambda f: self._staged(f, commands, False, None))
 
     def copy(self, command: Copy) -> None:
         driver = self._drivers[command.device]
@@ -171,6 +180,17 @@ class Moves:
             return self._memory.on_device(key, command.device), data, rows
         shifted = tuple(row._replace(offset=row.offset - window.low) for row in rows)
         return self._memory.on_device(window.key, command.device), data[window.low :], shifted
+
+    def _what_all(self, commands: Sequence[Upload | Download]) -> tuple[int, tuple[Rows, ...]]:
+        """The same of all that several commands move of a buffer."""
+        if len(commands) == 1:
+            return self._what(commands[0].buffer)
+        keys = tuple(command.buffer for command in commands)
+        if keys not in self._joined:
+            parts = [self._what(key) for key in keys]
+            rows = as_rows(of_rows(row for _, rows in parts for row in rows))
+            self._joined[keys] = parts[0][0], rows
+        return self._joined[keys]
 
     def _what(self, key: int) -> tuple[int, tuple[Rows, ...]]:
         """The buffer of which something is moved, and its rows (none: all of it)."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pyopencl as cl
 
@@ -60,6 +61,7 @@ class OpenCLBackend:
         self._host: Worker | None = None
         self._caller: int | None = None  # the thread that runs a host function instead of waiting
         self._awaited = 0  # reports that are to come
+        self._joined: tuple[Graph | None, dict[tuple[int, ...], tuple[int, tuple[Rows, ...]]]] = None, {}
 
     # the seam
 
@@ -77,7 +79,9 @@ class OpenCLBackend:
         self._begin = time.perf_counter()
         self.record = OpenCLRecord(graph, self.machine, self._begin, profiled=self.profile)
         self.record.offsets = offsets
-        self._moves = Moves(self, graph, self.memory, self.drivers, self.record, self._events)
+        if self._joined[0] is not graph:
+            self._joined = graph, {}
+        self._moves = Moves(self, graph, self.memory, self.drivers, self.record, self._events, self._joined[1])
 
     def now(self) -> float:
         return time.perf_counter() - self._begin
@@ -85,7 +89,7 @@ class OpenCLBackend:
     def perform(self, commands: Sequence[Command]) -> None:
         touched: set[tuple[int, int]] = set()
         uploads: set[tuple[int, int]] = set()
-        joining: list[Upload] = []  # they wait for the last of those that become one transfer
+        joining: list[Any] = []  # they wait for the last of those that become one transfer
         for index, command in enumerate(commands):
             if self.stopping:
                 break  # what later commands rely on may never have been enqueued; the failure is on its way
@@ -98,15 +102,16 @@ class OpenCLBackend:
                 if type(command) is Run:
                     self._run(command)
                     touched.add((command.device, command.queue))
-                elif type(command) is Upload:
+                elif type(command) is Upload or type(command) is Download:
                     joining.append(command)
                     if index + 1 < len(commands) and self._moves.continues(command, commands[index + 1]):
                         continue
-                    self._moves.upload(joining)
-                    joining = []
-                    uploads.add((command.device, command.queue))
-                elif type(command) is Download:
-                    self._moves.download(command)
+                    together, joining = joining, []
+                    if type(command) is Upload:
+                        self._moves.upload(together)
+                        uploads.add((command.device, command.queue))
+                    else:
+                        self._moves.download(together)
                 elif type(command) is Copy:
                     self._moves.copy(command)
                     touched.add((command.device, command.queue))
