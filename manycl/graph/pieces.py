@@ -136,16 +136,19 @@ def partition(nbytes: int, sets: Sequence[Bytes]) -> tuple[list[tuple[Rows, ...]
         which.append(number)
     words = list(_memberships(points, one_of_each))
     label = np.zeros(len(points) - 1, np.int64)  # the same for points of one piece
-    for word in words:
+    for index, word in enumerate(words):
         values, inverse = np.unique(word, return_inverse=True)
-        _, label = np.unique(label * len(values) + inverse.reshape(-1), return_inverse=True)
-        label = label.reshape(-1)
+        label = label * len(values) + inverse.reshape(-1)
+        if index:
+            label = np.unique(label, return_inverse=True)[1].reshape(-1)
     begins = np.flatnonzero(np.concatenate([[True], label[1:] != label[:-1]]))  # runs of one piece
-    _, first, of = np.unique(label[begins], return_index=True, return_inverse=True)
+    of = label[begins]
+    first = np.zeros(int(of.max()) + 1, np.int64)
+    first[of[::-1]] = np.arange(len(of) - 1, -1, -1)  # the last assignment is the one that stays
     order = np.argsort(first)  # pieces by their first bytes
-    by_piece = np.argsort(np.argsort(order)[of.reshape(-1)], kind="stable")
+    by_piece = np.argsort(np.argsort(order)[of], kind="stable")
     low, high = points[begins][by_piece], np.append(points[begins[1:]], points[-1])[by_piece]
-    ends = np.cumsum(np.bincount(of.reshape(-1))[order]).tolist()
+    ends = np.cumsum(np.bincount(of)[order]).tolist()
     pieces = [as_rows((low[a:b], high[a:b])) for a, b in pairwise([0, *ends])]
     where = begins[first[order]]
     held = []

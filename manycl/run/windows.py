@@ -225,7 +225,8 @@ def _ranges(divided: Divided, first: int, count: int, limit: int, at_once: int, 
         whole, windows = _needed(divided, first, count, device)
         while number < count and whole + together * windows > limit:
             share = max((limit - whole) // together, 1)
-            number = min(count, max(number + 1, min(2 * number, -(-number * windows // share))))
+            wanted = -(-number * windows // share) if windows else 2 * number
+            number = min(count, max(number + 1, min(2 * number, wanted)))
             # what every range needs whole does not get less by more ranges
             whole, windows = max((_needed(divided, f, n, device) for f, n in _samples(first, count, number)), key=sum)
         if whole + together * windows <= limit:
