@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import math
+import warnings
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +19,7 @@ from manycl.expressions import (
     evaluate_integer,
     expand,
     names,
+    parse,
     split_list,
     suggest,
 )
@@ -183,3 +187,19 @@ def test_templates_names_and_lists() -> None:
     assert split_list("a + b") == ["a + b"]
     assert suggest("qeues", ["queues", "name"]) == " (did you mean 'queues'?)"
     assert suggest("zzz", ["queues", "name"]) == ""
+
+
+def test_other_threads_may_warn_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The filters of warnings are the whole process's."""
+    seen = []
+
+    def looking(*args: Any, **kwargs: Any) -> Any:
+        seen.append(list(warnings.filters))
+        return parse_python(*args, **kwargs)
+
+    parse_python = ast.parse
+    monkeypatch.setattr(ast, "parse", looking)
+    parse.cache_clear()
+    before = list(warnings.filters)
+    evaluate("3 * n + 1", {"n": 4})
+    assert seen == [before]

@@ -82,11 +82,12 @@ class LaunchCost:
         if not 0 <= first <= first + count <= groups or not 0 <= dimension < len(self.launch.global_size):
             raise ValueError(f"work-groups {first} to {first + count} of {groups} in dimension {dimension}")
         key = (0, 0, self.launch.groups(0)) if count == groups else (dimension, first, count)
-        if key not in self._works:
+        found = self._works.get(key)
+        if found is None:
             if len(self._works) > _KEPT:
                 self._works.clear()
-            self._works[key] = self._work(*key)
-        return self._works[key]
+            found = self._works[key] = self._work(*key)
+        return found
 
     def _work(self, dimension: int, first: int, count: int) -> Work:
         items, groups = self.extent(dimension, first, count)

@@ -31,7 +31,8 @@ Remote = Callable[[str, tuple[object, ...]], object]
 class LaunchFacts:
     """What the analysis says of a launch of a kernel (sizes, scalars and buffers known).
 
-    With ``remote``, whatever needs isl is asked there: on rare inputs it crashes, or takes minutes.
+    With ``remote``, whatever needs isl is asked there: on rare inputs it crashes, or takes minutes. Several threads may
+    share one; the first answer to a question stays the answer (it may be less exact where time ran out).
     """
 
     def __init__(self, unit: Unit, facts: KernelFacts, launch: Launch, remote: Remote | None = None) -> None:
@@ -62,7 +63,7 @@ class LaunchFacts:
             found = self.regions.boxed(*key) or self._elsewhere("region", *key) or self.regions.region(*key)
             if not found.exact or not found.tight:
                 found = self._counted.counted(*key) or found
-            self._found[key] = found
+            found = self._found.setdefault(key, found)
         return found
 
     @cached_property
@@ -72,11 +73,13 @@ class LaunchFacts:
 
     def split(self, dimension: int) -> Split:
         """Whether work-groups may run apart along a dimension, or why not."""
-        if dimension not in self._splits:
-            self._splits[dimension] = self._elsewhere("split", dimension) or split(
+        found = self._splits.get(dimension)
+        if found is None:
+            found = self._elsewhere("split", dimension) or split(
                 self.regions, dimension, lambda sharers: self._counted.counted_apart(sharers, dimension)
             )
-        return self._splits[dimension]
+            found = self._splits.setdefault(dimension, found)
+        return found
 
     @cached_property
     def splits(self) -> Mapping[int, Split]:

@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from manycl.analysis import worker
 from manycl.analysis.facts import ProgramFacts
@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.launched import LaunchFacts
     from manycl.analysis.summary import Summary
     from manycl.analysis.tree import Unit
+
+Value = TypeVar("Value")
 
 TIME_LIMIT = 20.0  # seconds for one source
 LAUNCH_LIMIT = 2.0  # seconds for one question about a launch; isl itself is stopped after 1
@@ -55,10 +57,7 @@ def parse_program(source: str, *, path: str = "<source>", options: Sequence[str]
     answer = _ask(key)
     program = ProgramFacts(source, given, answer.kernels, path, answer.warnings, answer.tree)
     if "include" not in source:  # an included file may change
-        with _lock:
-            _programs[key] = program
-            if len(_programs) > _CACHED:
-                _programs.popitem(last=False)
+        return _keep(_programs, key, program)
     return program
 
 
@@ -102,9 +101,7 @@ def symbolic(program: ProgramFacts, kernel: str) -> Summary:
     if found is None:
         from manycl.analysis.interpret import interpret
 
-        found = interpret(_unit(program), facts)
-        with _lock:
-            _keep(_summaries, key, found)
+        found = _keep(_summaries, key, interpret(_unit(program), facts))
     return found
 
 
@@ -126,9 +123,7 @@ def launched(program: ProgramFacts, kernel: str, launch: Launch) -> LaunchFacts:
             except _LostError:
                 return None
 
-        found = LaunchFacts(_unit(program), facts, launch, remote)
-        with _lock:
-            _keep(_launches, key, found)
+        found = _keep(_launches, key, LaunchFacts(_unit(program), facts, launch, remote))
     return found
 
 
@@ -138,17 +133,18 @@ def _unit(program: ProgramFacts) -> Unit:
     if unit is None:
         from manycl.analysis.transport import decode
 
-        unit = decode(program.tree)
-        with _lock:
-            _keep(_units, program.tree, unit)
+        unit = _keep(_units, program.tree, decode(program.tree))
     return unit
 
 
-def _keep(kept: OrderedDict[Any, Any], key: object, value: object) -> None:
-    kept[key] = value
-    kept.move_to_end(key)
-    if len(kept) > _CACHED:
-        kept.popitem(last=False)
+def _keep(kept: OrderedDict[Any, Value], key: object, value: Value) -> Value:
+    """The value, or that of another thread that was first."""
+    with _lock:
+        found = kept.setdefault(key, value)
+        kept.move_to_end(key)
+        if len(kept) > _CACHED:
+            kept.popitem(last=False)
+    return found
 
 
 def _question(program: ProgramFacts, what: str, kernel: str) -> object:
@@ -161,8 +157,7 @@ def _question(program: ProgramFacts, what: str, kernel: str) -> object:
             return _texts[key]
     result = _ask(worker.Question(request, what, kernel)).result
     if "include" not in program.source:  # an included file may change
-        with _lock:
-            _keep(_texts, key, result)
+        return _keep(_texts, key, result)
     return result
 
 

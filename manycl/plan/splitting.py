@@ -6,6 +6,7 @@ such. What a run really moves follows the regions themselves (``run/lower.py``).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ _NEARLY_ALL = 0.9  # of a buffer that one group touches: no slice is worth the n
 _KEPT = 4096  # launches
 _WEIGHTS = {"special": 8.0}  # what an operation of a kind costs beside an addition
 
+_lock = threading.Lock()
 _known: dict[object, Split | str] = {}
 
 
@@ -88,12 +90,15 @@ def split_of(launch: Launch, sizes: Mapping[int, int]) -> Split | str:
         known = known_launch(launch, sizes)
         shared = tuple(a.key if isinstance(a, BufferArg) else -1 for a in launch.args)
         key = launch.program.tree, launch.kernel.name, known.key, shared
-        if key not in _known:
-            if len(_known) >= _KEPT:
-                del _known[next(iter(_known))]
+        found = _known.get(key)
+        if found is None:
             facts = service.launched(launch.program, launch.kernel.name, known)
-            _known[key] = _best(launch, facts, sizes)
-        return _known[key]
+            new = _best(launch, facts, sizes)
+            with _lock:
+                if len(_known) >= _KEPT:
+                    del _known[next(iter(_known))]
+                found = _known.setdefault(key, new)  # another thread may have been first
+        return found
     except (LaunchError, SourceError) as error:
         return error.message
 

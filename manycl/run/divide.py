@@ -15,6 +15,7 @@ Four ways there are, of which a range of groups needs one for each buffer that t
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -67,6 +68,7 @@ class Access:
 
 
 _KEPT = 256
+_lock = threading.Lock()
 _divided: OrderedDict[object, Divided] = OrderedDict()
 
 
@@ -74,13 +76,16 @@ def divide(launch: Launch, dimension: int, sizes: Mapping[int, int]) -> Divided:
     """A launch divided along a dimension; the same for all of one identity. ``sizes``: bytes of its buffers by key.
     Raises PolicyError where its ranges cannot be run apart, with the reason."""
     key = dimension, identity(launch, sizes)
-    found = _divided.get(key)
-    if found is None:
-        found = _divided[key] = Divided(launch, dimension, {a.key: sizes[a.key] for a in _buffers(launch)})
+    with _lock:
+        found = _divided.get(key)
+        if found is not None:
+            _divided.move_to_end(key)
+            return found
+    new = Divided(launch, dimension, {a.key: sizes[a.key] for a in _buffers(launch)})
+    with _lock:
+        found = _divided.setdefault(key, new)  # another thread may have been first
         if len(_divided) > _KEPT:
             _divided.popitem(last=False)
-    else:
-        _divided.move_to_end(key)
     return found
 
 
@@ -98,7 +103,7 @@ def _buffers(launch: Launch) -> Iterator[BufferArg]:
 
 
 class Divided:
-    """See :func:`divide`."""
+    """See :func:`divide`. Several threads may share one."""
 
     def __init__(self, launch: Launch, dimension: int, sizes: Mapping[int, int]) -> None:
         self.launch = launch = with_work_groups(launch)
@@ -186,13 +191,14 @@ class Divided:
         last. Buffers of which nothing is touched have an empty interval."""
         found = self._hulls.get((first, count))
         if found is None:
-            found = self._hulls[first, count] = {}
+            found = {}
             may = frozenset(self.windowed.windows)
             access = self.access(first, count) if may else {}
             for key, indices in self._arguments.items():
                 if may.issuperset(indices):
                     low, high = pieces.union([access[key].reads, access[key].writes])
                     found[key] = (int(low[0]), int(high[-1])) if len(low) else (0, 0)
+            self._hulls[first, count] = found
         return found
 
     # launches

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -23,6 +22,7 @@ from manycl.model.occupancy import ITEMS_PER_UNIT
 from manycl.run.backends.memory import pinned
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.queues import Driver
+from manycl.run.backends.quiet import new_kernel, quiet
 
 _SOURCE = """
 __kernel void nothing(__global float *x) { }
@@ -95,10 +95,9 @@ def measure(
 
 def _device(driver: Driver) -> Values:
     device, queue = driver.device, driver.queues[0]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers always have something to say
+    with quiet:
         program = cl.Program(driver.context, _SOURCE).build()
-    kernels = {name: cl.Kernel(program, name) for name in ("nothing", "multiply_add", "add")}
+    kernels = {name: new_kernel(program, name) for name in ("nothing", "multiply_add", "add")}
     nbytes = (
         min(_STREAM.get(device.kind, _LONG_STREAM), device.global_memory // _SHARE, device.max_allocation)
         // 4096

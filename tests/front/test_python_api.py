@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -384,6 +385,12 @@ def test_several_threads_each_with_a_queue() -> None:
     wrong: list[str] = []
 
     def work(number: int) -> None:
+        try:
+            run(number)
+        except BaseException:
+            wrong.append(f"thread {number}:\n{traceback.format_exc()}")
+
+    def run(number: int) -> None:
         queue = mc.Queue("cpu/2", policy=POLICIES[number])
         for turn in range(5):
             xs = [queue.zeros(N, np.int32) for _ in range(6)]
@@ -399,5 +406,5 @@ def test_several_threads_each_with_a_queue() -> None:
         t.start()
     for t in threads:
         t.join(timeout=120)
+    assert not wrong, "\n".join(wrong)
     assert not any(t.is_alive() for t in threads)
-    assert wrong == []

@@ -17,6 +17,7 @@ from manycl.errors import Diagnostic, SourceError
 from manycl.graph.graph import Launch, LocalArg, Version
 from manycl.graph.versions import preferred
 from manycl.machine import Machine
+from manycl.run.backends.quiet import new_kernel, quiet
 
 _Key = tuple[str, tuple[str, ...], str]
 
@@ -78,8 +79,7 @@ class Programs:
         todo = [(p, d) for d in devices for k, p in wanted.items() if k not in self._built[d]]
         if not todo:
             return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", cl.CompilerWarning)
+        with quiet:
             if len(todo) == 1:
                 self._build(*todo[0])
                 return
@@ -94,7 +94,7 @@ class Programs:
             self.build([program], [device])
             self._alive[id(program)] = program
             try:
-                kernel = cl.Kernel(self._built[device][_key(program)], name)
+                kernel = new_kernel(self._built[device][_key(program)], name)
             except cl.Error as error:
                 raise SourceError(
                     f"{program.path}: kernel {name} cannot be used on {self._machine.devices[device].name}: {error}",
