@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, HostTask, Launch, Node
 from manycl.machine import Device, Machine
-from manycl.plan.plan import Assignment
+from manycl.plan.plan import Assignment, Plan
 from manycl.plan.split import Split
 
 
@@ -67,6 +67,9 @@ class Problem:
 
     ``repeated``: the graph will run again and again, and is planned for the n-th time (0: it will not). What is found
     out once may cost more; and the plan that runs fastest will be kept, so that a rival may be tried.
+
+    ``rehearse(plan)``: the seconds that a plan takes when the engine itself runs it on the simulated machine
+    (``run/foresee.py``), which takes milliseconds; None where it is not worth that.
     """
 
     graph: Graph
@@ -82,6 +85,7 @@ class Problem:
     parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
     spills: bool = False
     repeated: int = 0
+    rehearse: Callable[[Plan], float] | None = None
 
     def initial(self, key: int) -> tuple[Part, ...]:
         """Where the contents of a buffer are at the start, part by part (none: they are undefined)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from manycl.graph.graph import Graph
+from manycl.graph.graph import Graph, Piece
 from manycl.machine import Machine
 from manycl.trace import Event
 
@@ -22,6 +22,9 @@ EARLY_QUEUE = -4
 """The queues of a device that its transfers use, beside its kernel queues (0, 1, …). What is brought before its turn is
 uploaded in one of its own, and what leaves as soon as it is made is downloaded in one of its own, so that nothing that
 is due waits behind them."""
+
+APART = 1 << 20
+"""Bytes of a piece that leaves a device in a transfer of its own: others that are brought behind it need not wait."""
 
 HOST_DEVICE = -1
 """The device index of host tasks."""
@@ -61,6 +64,24 @@ class Download(NamedTuple):
     notify: bool
     store: int | None = None
     queue: int = DOWNLOAD_QUEUE
+
+
+def continues(graph: Graph, transfer: Upload | Download, command: Command) -> bool:
+    """Whether a command moves more of a buffer in the way in which another one does, so that one transfer does for
+    both: the bytes behind, or what the same window is to hold. What leaves in large parts goes on in them."""
+    if type(command) is not type(transfer) or command[2:] != transfer[2:]:
+        return False
+    if type(transfer) is Upload and transfer.after:
+        return False
+    first, second = graph.buffers[transfer.buffer], graph.buffers[command.buffer]
+    if not isinstance(first, Piece) or not isinstance(second, Piece) or first.whole != second.whole:
+        return False
+    if type(transfer) is Download and min(first.nbytes, second.nbytes) >= APART:
+        return False
+    if transfer.store is not None:
+        return True
+    mine, theirs = first.rows[-1], second.rows[0]
+    return mine.rows == theirs.rows == 1 and mine.offset + mine.width == theirs.offset
 
 
 class Copy(NamedTuple):

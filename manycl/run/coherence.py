@@ -46,6 +46,12 @@ class Directory:
         self._lost: dict[int, str] = {}
         self._keys = count(-1, -1)
 
+    def copy(self) -> Directory:
+        """One that changes apart from this one."""
+        other = Directory()
+        other.valid, other.parts = dict(self.valid), dict(self.parts)
+        return other
+
     def new_key(self) -> int:
         """A key for a piece, or for a buffer of a run's own."""
         return next(self._keys)

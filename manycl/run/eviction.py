@@ -19,8 +19,7 @@ it is decided while the run goes on, the order of the graph stands for it.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 
 from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST
@@ -164,7 +163,7 @@ class TightState(RunState):
         commands.append(Run(node, device, queue, after, tight or watched))
         return True
 
-    def _look_ahead(self, line: deque[Assigned], commands: list[Command], least: int = 0) -> None:
+    def _look_ahead(self, following: Iterable[Assigned], commands: list[Command], least: int = 0) -> None:
         """What comes before its turn needs room before its turn."""
 
     def _fetch_early(self, node: int, commands: list[Command]) -> None:

@@ -6,10 +6,12 @@ of the launches say.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
+from manycl.plan.timing import contended
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.engine import execute
@@ -18,6 +20,10 @@ from manycl.run.steps import RANGE, Lowered
 from manycl.run.windows import limited
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
+ENQUEUING = {"gpu": 17e-6, "cpu": 4e-6}
+"""Seconds that the engine and the driver take to enqueue a command (measured: NVIDIA's with device clocks; PoCL)."""
+NO_TIME: Mapping[str, float] = {}
+
 
 class StepEstimates:
     """The estimates of a problem for the steps of one of its plans."""
@@ -25,6 +31,8 @@ class StepEstimates:
     def __init__(self, problem: Problem, lowered: Lowered) -> None:
         self._problem = problem
         self._lowered = lowered
+        self.contended = contended(problem)
+        self.slowdowns = getattr(problem.estimates, "slowdowns", None)
 
     def launch(self, token: int, device: int) -> float:
         """Seconds of a step; what is done beside the ranges takes the time of moving its bytes in the device's memory
@@ -43,17 +51,30 @@ class StepEstimates:
         return self._problem.estimates.transfer(nbytes, source, target)
 
 
-def foresee(problem: Problem, plan: Plan) -> Trace:
-    """The trace, of kind ``simulation``. Raises PolicyError for a plan that divides a launch that cannot be, and, of a
-    problem that spills, RunError for a launch that does not fit into a memory."""
-    directory = Directory()
-    for key, places in problem.valid.items():
-        if places:
-            directory.valid[key] = sum(1 << memory for memory in places)
+def foresee(
+    problem: Problem, plan: Plan, directory: Directory | None = None, enqueuing: Mapping[str, float] = NO_TIME
+) -> Trace:
+    """The trace, of kind ``simulation``. ``directory``: where buffers are valid (None: where the problem says; it is
+    brought up to date). ``enqueuing``: seconds that the engine takes for a command, by kind of device.
+
+    Raises PolicyError for a plan that divides a launch that cannot be, and, of a problem that spills, RunError for a
+    launch that does not fit into a memory.
+    """
+    if directory is None:
+        directory = Directory()
+        for key, places in problem.valid.items():
+            if places:
+                directory.valid[key] = sum(1 << memory for memory in places)
     limits = limited(problem, plan) if problem.spills else None
     lowered = lower(problem, plan, directory, limits)
-    backend = SimBackend(problem.machine, StepEstimates(problem, lowered), report_latency=problem.handover)
+    estimates = StepEstimates(problem, lowered)
+    backend = SimBackend(problem.machine, estimates, report_latency=problem.handover, enqueuing=enqueuing)
     result = execute(problem, plan, backend, directory, name=plan.policy, lowering=lambda *_: lowered)
     trace = result.trace
     ends = [e.end for e in trace.events if isinstance(e, KernelEvent | TransferEvent | HostEvent)]
     return replace(trace, kind="simulation", makespan=max(ends, default=0.0))
+
+
+def rehearsal(problem: Problem, directory: Directory) -> Callable[[Plan], float]:
+    """``Problem.rehearse``, from the directory's present state on."""
+    return lambda plan: foresee(problem, plan, directory.copy(), ENQUEUING).makespan

@@ -36,6 +36,7 @@ from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.tape import Tape, play, record
 from manycl.run.coherence import Directory, Part, places
 from manycl.run.engine import Result, execute
+from manycl.run.foresee import rehearsal
 from manycl.run.lower import lower
 from manycl.run.state import RunState
 from manycl.run.steps import Lowered, State, state_of
@@ -198,6 +199,8 @@ class Session:
                 problem, name = self._problem(graph, (), {}), chosen.policy
             else:
                 problem = self.problem(graph, queues, options)
+                if repeated > 1:  # before it has run, times are guesses
+                    problem = replace(problem, rehearse=rehearsal(problem, self.directory))
                 name = policy if isinstance(policy, str) else type(chosen).__name__
                 name = name if policy is not None else flags.policy()
             for key in graph.buffers:

@@ -8,7 +8,7 @@ static plan is enqueued far ahead, and only dependences between devices wait for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 from manycl.errors import GraphError
@@ -23,6 +23,7 @@ from manycl.run.backend import (
     DOWNLOAD_QUEUE,
     EARLY_QUEUE,
     HOST_DEVICE,
+    UPLOAD_QUEUE,
     Command,
     Download,
     Failed,
@@ -36,6 +37,8 @@ from manycl.run.coherence import HOST_BIT, Directory
 _NOT_ISSUED = -2
 LOOK_AHEAD = 16
 """Nodes of a queue, from one that waits on, whose data on the host are brought before their turn."""
+SMALL = 1 << 16
+"""Bytes that a link brings while the next command is enqueued."""
 LARGE = 1 << 20
 """Bytes of a buffer, or a piece of one, that is brought before anything else of a run is enqueued."""
 
@@ -109,9 +112,10 @@ class RunState:
         commands: list[Command] = []
         self._accept(self.assigner.start(now))
         if self._far:
-            for place, line in self._waiting.items():
-                if place[0] >= 0:
-                    self._look_ahead(line, commands, LARGE)
+            lines = [line for place, line in self._waiting.items() if place[0] >= 0]
+            for turn in range(LOOK_AHEAD):  # all links begin
+                for line in lines:
+                    self._look_ahead(islice(line, turn, turn + 1), commands, LARGE)
         if not commands:
             self._issue_all(commands)
         return commands
@@ -171,13 +175,13 @@ class RunState:
             for place, line in self._waiting.items():
                 if line and place[0] >= 0 and self._looked_from.get(place) != line[0].node:
                     self._looked_from[place] = line[0].node
-                    self._look_ahead(line, commands)
+                    self._look_ahead(islice(line, LOOK_AHEAD), commands)
 
-    def _look_ahead(self, line: deque[Assigned], commands: list[Command], least: int = 0) -> None:
+    def _look_ahead(self, following: Iterable[Assigned], commands: list[Command], least: int = 0) -> None:
         """Bring what the next nodes of a queue need and the host has already, of buffers of ``least`` bytes. No later
         version of it exists before they have run."""
         valid, buffers = self.directory.valid, self.graph.buffers
-        for node, device, _, _ in islice(line, LOOK_AHEAD):
+        for node, device, _, _ in following:
             if node in self._looked_at:
                 continue
             if not least:
@@ -195,7 +199,9 @@ class RunState:
                     continue
                 if self._arrived(key, HOST, HOST_DEVICE, []):
                     token = self._new_transfer(key, memory, device)
-                    commands.append(Upload(token, key, device, (), memory in self._shared, queue=AHEAD_QUEUE))
+                    # what is done at once does not hold up what is due
+                    queue = AHEAD_QUEUE if buffers[key].nbytes >= SMALL else UPLOAD_QUEUE
+                    commands.append(Upload(token, key, device, (), memory in self._shared, queue=queue))
 
     def _is_final(self, node: int, key: int) -> bool:
         """Whether all that writes a buffer before the node, which reads it, was issued."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from test_state import Unit, launch, machine
@@ -14,6 +14,7 @@ from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import (
     AHEAD_QUEUE,
+    APART,
     DOWNLOAD_QUEUE,
     EARLY_QUEUE,
     UPLOAD_QUEUE,
@@ -23,12 +24,12 @@ from manycl.run.backend import (
     HostCall,
     Run,
     Upload,
+    continues,
 )
-from manycl.run.backends.moves import APART, Moves
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
-from manycl.run.state import LARGE, RunState
+from manycl.run.state import LARGE, SMALL, RunState
 
 WHERE = machine([1, 2])
 
@@ -54,14 +55,15 @@ def uploads(commands: list[Command], queue: int) -> list[tuple[int, int]]:
 
 def test_a_queue_that_waits_brings_what_the_next_ones_read() -> None:
     builder = GraphBuilder()
-    a, b, c, d = (builder.buffer(4) for _ in range(4))
+    a, b, c, d, e = (builder.buffer(nbytes) for nbytes in (4, 4, SMALL, 4, 4))
     builder.add(launch("first", (), (a,)))
     builder.add(HostTask("writes", print, (), (a,), (d,)))
     builder.add(launch("waits", (a, b), ()))
     builder.add(launch("behind", (c,), ()))
     builder.add(launch("last", (d,), ()))  # the host is still to write it
-    commands = started(builder.build(), [0, ON_HOST, 1, 1, 1])
-    assert uploads(commands, UPLOAD_QUEUE) == [(a, 0), (b, 1)]  # of what runs or waits itself
+    builder.add(launch("small", (e,), ()))
+    commands = started(builder.build(), [0, ON_HOST, 1, 1, 1, 1])
+    assert uploads(commands, UPLOAD_QUEUE) == [(a, 0), (b, 1), (e, 1)]  # of what runs or waits itself, or takes no time
     assert uploads(commands, AHEAD_QUEUE) == [(c, 1)]
     assert [c.token for c in commands if isinstance(c, Run)] == [0]
 
@@ -183,9 +185,7 @@ def pieces(*rows: Rows) -> dict[int, Any]:
 def test_uploads_of_neighbours_become_one(second: Command, joined: bool) -> None:
     rows = (Rows(0, 16), Rows(16, 16), Rows(48, 16), Rows(16, 4, 16, 2))
     graph = Graph((), pieces(*rows), ())
-    nothing = cast("Any", None)
-    moves = Moves(nothing, graph, nothing, (), nothing, {}, {})
-    assert moves.continues(Upload(1, -1, 0, (), False), second) == joined
+    assert continues(graph, Upload(1, -1, 0, (), False), second) == joined
 
 
 @pytest.mark.parametrize(
@@ -203,10 +203,8 @@ def test_uploads_of_neighbours_become_one(second: Command, joined: bool) -> None
 def test_what_leaves_a_window_leaves_at_once(second: Command, joined: bool) -> None:
     rows = (Rows(0, 16, 32, APART), Rows(16, 16), Rows(80, 16), Rows(96, APART))
     graph = Graph((), pieces(*rows), ())
-    nothing = cast("Any", None)
-    moves = Moves(nothing, graph, nothing, (), nothing, {}, {})
-    assert moves.continues(Download(1, -1, 0, [5], True, -9), second) == joined
-    assert moves.continues(Upload(1, -1, 0, (), False, -9), Upload(2, -3, 0, (), False, -9))
+    assert continues(graph, Download(1, -1, 0, [5], True, -9), second) == joined
+    assert continues(graph, Upload(1, -1, 0, (), False, -9), Upload(2, -3, 0, (), False, -9))
 
 
 def test_handovers_are_read_from_transfers() -> None:

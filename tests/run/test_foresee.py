@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 from test_divided_chaos import PROGRAM, launch
+from test_overlap import halves as halved
+from test_overlap import problem as of_kernels
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import BufferArg, Graph, Launch
+from manycl.graph.graph import BufferArg, Graph, Launch, Rows
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
+from manycl.run.coherence import Directory, Part
 from manycl.run.foresee import foresee
 from manycl.trace import KernelEvent
 
@@ -77,3 +80,23 @@ def test_what_cannot_be_split_is_refused() -> None:
     graph = builder.build()
     with pytest.raises(PolicyError, match="part cannot be split"):
         foresee(Problem(graph, MACHINE, Times(), (1, 1)), halves(graph))
+
+
+def test_enqueuing_takes_the_engine_s_time() -> None:
+    p = of_kernels("table", "twice")
+    plan = halved(p.graph)
+    plain, busy = foresee(p, plan), foresee(p, plan, enqueuing={"gpu": 0.5})
+    commands = [*plain.kernels(), *plain.transfers()]
+    assert busy.makespan >= 0.5 * sum(1 for _ in plain.kernels())
+    assert plain.makespan < busy.makespan <= plain.makespan + 0.5 * len(commands) + 1.0
+    assert foresee(p, plan, enqueuing={"cpu": 0.5}) == plain
+
+
+def test_a_copy_of_a_directory_changes_apart() -> None:
+    directory = Directory()
+    directory.define(1)
+    directory.parts[2] = (Part((Rows(0, 4),), 1), Part((Rows(4, 4),), 2))
+    copy = directory.copy()
+    copy.define(2)
+    copy.copied(1, 3)
+    assert (directory.valid, set(directory.parts)) == ({1: 1}, {2})

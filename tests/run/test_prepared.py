@@ -87,3 +87,31 @@ def test_a_graph_that_is_repeated_looks_at_small_arrays_too(monkeypatch: pytest.
         assert brought(lambda: queue.session.run(graph, InOrder())) == {"x", "y"}
         prepared = PreparedGraph(queue.session, graph, InOrder())
         assert all(brought(prepared.run) == {"x"} for _ in range(PLANNED_RUNS + 2))
+
+
+def test_times_are_rehearsed_with_once_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the second planning of a prepared graph on, with the data where they are; never of one that runs once."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    found: list[Problem] = []
+
+    class Remembers:
+        def plan(self, problem: Problem) -> Plan:
+            found.append(problem)
+            return InOrder().plan(problem)
+
+    with Queue("cpu/2#0") as queue:
+        x = queue.array(np.zeros(1 << 16, np.int32))
+        Program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }").up(queue, (1 << 16,), (8,), x)
+        graph = queue.take()
+        queue.session.run(graph, Remembers())
+        assert found.pop().rehearse is None
+        prepared = PreparedGraph(queue.session, graph, Remembers())
+        for _ in range(PLANNED_RUNS):
+            prepared.run()
+            if (rehearse := found[-1].rehearse) is not None:
+                there = rehearse(InOrder().plan(found[-1]))
+                x.set(np.zeros(1 << 16, np.int32))
+                after = rehearse(InOrder().plan(found[-1]))
+                assert 0.0 < there < after, "with a transfer"
+                prepared.session.host(x.buffer.key)
+    assert [p.rehearse is not None for p in found] == [False, True, True, True]

@@ -33,6 +33,7 @@ from manycl.plan.policies.in_order import on_one_device
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import bottom_levels, priority_order
+from manycl.plan.rehearsal import expected, rehearsed
 from manycl.plan.split import Split
 from manycl.plan.timeline import list_schedule
 from manycl.plan.timing import contended, timed
@@ -100,9 +101,13 @@ class Auto:
             if best is not None and seconds > left:
                 continue
             left -= seconds
-            found = replace(ask(), policy="auto", details={"chosen": name})
+            found = ask()
+            if found.is_split:
+                found = rehearsed(problem, found)
+            known = {"rehearsed": found.details["rehearsed"]} if "rehearsed" in found.details else {}
+            found = replace(found, policy="auto", details={"chosen": name, **known})
             if best is not None and found.is_split:
-                if divided is None or found.makespan < divided.makespan:
+                if divided is None or expected(found) < expected(divided):
                     divided = found
             elif best is None:
                 best = found
@@ -113,7 +118,7 @@ class Auto:
                     found = _timed(whole, table, found)
                 if found.makespan + problem.handover < best.makespan:
                     best = found
-            asked[name] = found.makespan
+            asked[name] = expected(found)
         if best is None:
             raise impossible
         # of a graph that runs again and again, the one that was not thought to be faster is given a try as well
@@ -178,7 +183,8 @@ def _splits(problem: Problem, table: Costs, makespan: float, budget: float | Non
     is one device only."""
     if len(problem.machine.devices) == 1:
         return {}
-    least = _WORTH * problem.handover
+    # where plans are rehearsed, what dividing short kernels is worth (data stay where they are) is found out
+    least = _WORTH * problem.handover if problem.rehearse is None else 0.0
     bring = _bringing(problem)
     worth = [n for n, row in enumerate(table.seconds) if table.allowed[n] and min(row) + bring.get(n, 0.0) > least]
     nodes = problem.graph.nodes
@@ -248,8 +254,10 @@ def _portfolio(problem: Problem, effort: int) -> Plan:
 def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
     """Whether a plan that divides kernels gains more than the estimates that it rests on are expected to be off: how
     far off the ratios between the devices of each divided kernel are, weighed by the seconds that it takes."""
+    if "rehearsed" in divided.details:
+        whole = rehearsed(problem, whole)
     if whole.is_split:  # nothing runs as a whole
-        return divided.makespan < whole.makespan
+        return expected(divided) < expected(whole)
     parts: dict[int, list[int]] = {}
     seconds: dict[int, float] = {}
     for a in divided.assignments:
@@ -259,5 +267,5 @@ def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
                 parts.setdefault(a.node, []).append(a.device)
     total = sum(seconds.values())
     off = sum(problem.doubt(node, sorted(set(devices))) * seconds[node] for node, devices in parts.items())
-    gain = 1.0 - divided.makespan / whole.makespan if whole.makespan > 0 else 0.0
-    return gain > (off / total if total > 0 else 0.0) and divided.makespan + problem.handover < whole.makespan
+    gain = 1.0 - expected(divided) / expected(whole) if whole.makespan > 0 else 0.0
+    return gain > (off / total if total > 0 else 0.0) and expected(divided) + problem.handover < expected(whole)

@@ -5,12 +5,13 @@ the free time of all devices are found by water-filling (``plan/partition.py``) 
 kernel is split when that ends earlier than the best device alone (where some are brief, also planned: only by more than
 handing over costs, and so with short kernels first). Then the kernels are ranked again by the time that they took in
 the best plan so far (a split kernel is short), and planned again; the best plan of all rounds is taken, that of
-``mkmd_coarse`` among them, so it is never predicted to be slower.
+``mkmd_coarse`` among them, so it is never predicted to be slower. Of a graph that is repeated the best ones are
+rehearsed, and the best at that is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from manycl.plan.insertion import setting
@@ -32,6 +33,7 @@ from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.reach import Reach
+from manycl.plan.rehearsal import best_of, how_many
 
 _ROUNDS = whole("rounds", 3, 1)
 SHORT = 0.02
@@ -132,29 +134,41 @@ class Balance:
         table = look_up(problem)
         weight = weights(table)
         order = priority_order(problem.graph, priorities(problem, weight))
-        best, chosen = coarse(problem, table, order), "coarse"
+        found = [("coarse", coarse(problem, table, order))]
         if not problem.splits:
-            placement = _like_portfolio(problem, table)
-            if placement.makespan < best.makespan:
-                best, chosen = placement, "portfolio"
-        starts = [("round 1", order, 0.0)]
-        if any(0.0 < weight[n] < BRIEF * problem.handover for n in range(len(weight))):
-            starts.append(("careful", order, problem.handover))
-            starts.append(("short first", short_first(problem, weight, order), problem.handover))
-        gain, last = 0.0, best
-        for name, start, least in starts:
-            placement = split_all(problem, table, start, least)
-            if name == "round 1" or placement.makespan < last.makespan:
-                last, gain = placement, least
-            if placement.makespan < best.makespan:
-                best, chosen = placement, name
+            found.append(("portfolio", _like_portfolio(problem, table)))
+        first: list[tuple[Placement, float]] = []
+        for name, start, gain in _starts(problem, weight, order):
+            placement = split_all(problem, table, start, gain)
+            first.append((placement, gain))
+            found.append((name, placement))
+        last, gain = min(first, key=lambda f: f[0].makespan)
         for turn in range(2, rounds + 1):
             weight = taken(last, len(weight))
             last = split_all(problem, table, priority_order(problem.graph, priorities(problem, weight)), gain)
-            if last.makespan >= best.makespan:
+            if last.makespan >= min(p.makespan for _, p in found):
                 break  # ranking again has not helped
-            best, chosen = last, f"round {turn}"
-        return as_plan(problem, best, "balance", chosen=chosen)
+            found.append((f"round {turn}", last))
+        if not how_many(problem):
+            found = [min(found, key=lambda f: f[1].makespan)]
+        return best_of(problem, [as_plan(problem, p, "balance", chosen=name) for name, p in found])
+
+
+def _starts(
+    problem: Problem, weight: Sequence[float], order: Sequence[int]
+) -> Iterator[tuple[str, Sequence[int], float]]:
+    """What to begin with: its name, the order of nodes, and the seconds that dividing one must gain. More of it where
+    plans are rehearsed: how good they are is known better then."""
+    yield "round 1", order, 0.0
+    brief = any(0.0 < seconds < BRIEF * problem.handover for seconds in weight)
+    if brief:
+        short = short_first(problem, weight, order)
+        yield "careful", order, problem.handover
+        yield "short first", short, problem.handover
+        if problem.rehearse is not None:
+            yield "short first, all divided", short, 0.0
+    if problem.rehearse is not None:
+        yield "program order", range(len(weight)), problem.handover if brief else 0.0
 
 
 def _like_portfolio(problem: Problem, table: Table) -> Placement:

@@ -9,16 +9,13 @@ import pyopencl as cl
 
 from manycl.graph.graph import Graph, Piece, Rows
 from manycl.graph.pieces import as_rows, of_rows
-from manycl.run.backend import Command, Copy, Download, Upload
+from manycl.run.backend import Copy, Download, Upload
 from manycl.run.backends.copies import copy_inside, copy_rows
 from manycl.run.backends.memory import Bytes, Memory
 from manycl.run.backends.queues import Driver
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.staging import STAGE_FROM
 from manycl.run.windows import Window
-
-APART = 1 << 20
-"""Bytes of a piece that leaves a device in a transfer of its own: others that are brought behind it need not wait."""
 
 
 class Running(Protocol):
@@ -65,23 +62,6 @@ class Moves:
         self._record = record
         self._events = events
         self._joined = joined
-
-    def continues(self, transfer: Upload | Download, command: Command) -> bool:
-        """Whether a command moves more of a buffer in the way in which another one does, so that one transfer does for
-        both: the bytes behind, or what the same window is to hold. What leaves in large parts goes on in them."""
-        if type(command) is not type(transfer) or command[2:] != transfer[2:]:
-            return False
-        if type(transfer) is Upload and transfer.after:
-            return False
-        first, second = self._graph.buffers[transfer.buffer], self._graph.buffers[command.buffer]
-        if not isinstance(first, Piece) or not isinstance(second, Piece) or first.whole != second.whole:
-            return False
-        if type(transfer) is Download and min(first.nbytes, second.nbytes) >= APART:
-            return False
-        if transfer.store is not None:
-            return True
-        mine, theirs = first.rows[-1], second.rows[0]
-        return mine.rows == theirs.rows == 1 and mine.offset + mine.width == theirs.offset
 
     def upload(self, commands: Sequence[Upload]) -> None:
         """Transfer what several uploads need that continue one another."""

@@ -29,6 +29,7 @@ from manycl.run.backend import (
     Report,
     Run,
     Upload,
+    continues,
 )
 from manycl.run.backends.copies import copy_rows
 from manycl.run.backends.inbox import Inbox
@@ -104,7 +105,7 @@ class OpenCLBackend:
                     touched.add((command.device, command.queue))
                 elif type(command) is Upload or type(command) is Download:
                     joining.append(command)
-                    if index + 1 < len(commands) and self._moves.continues(command, commands[index + 1]):
+                    if index + 1 < len(commands) and continues(self._graph, command, commands[index + 1]):
                         continue
                     together, joining = joining, []
                     if type(command) is Upload:

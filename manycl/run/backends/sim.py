@@ -40,6 +40,7 @@ from manycl.run.backend import (
     Report,
     Run,
     Upload,
+    continues,
 )
 from manycl.run.disturbance import Disturbance
 from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
@@ -53,6 +54,7 @@ _LINK = {
 }
 """The other queue of transfers over the same link, which performs one at a time."""
 _NO_HOST_TIMES: Mapping[int, float] = {}
+_NO_TIME: Mapping[str, float] = {}
 
 
 @dataclass(slots=True)
@@ -92,7 +94,7 @@ class SimBackend:
     ``host_seconds[n]``: how long host task n takes (default: no time; its function is not called). ``fail``:
     nodes that fail, with a message, when they would end. ``report_latency``: seconds from an end to the
     engine's hearing of it. ``start``: the clock's first reading in seconds. ``disturbance``: what the estimates do not
-    know.
+    know. ``enqueuing``: seconds that the engine is busy with a command, by kind of device.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class SimBackend:
         report_latency: float = 0.0,
         start: float = 0.0,
         disturbance: Disturbance | None = None,
+        enqueuing: Mapping[str, float] = _NO_TIME,
     ) -> None:
         self.machine = machine
         self._estimates = estimates
@@ -112,6 +115,7 @@ class SimBackend:
         self._disturbance = disturbance
         self._fail = {**(disturbance.failing if disturbance is not None else {}), **(fail or {})}
         self._latency = report_latency
+        self._enqueuing = [enqueuing.get(d.kind, 0.0) for d in machine.devices]
         self._start = start
         self._contended = bool(getattr(estimates, "contended", False))
 
@@ -133,16 +137,27 @@ class SimBackend:
         return self._clock.now()
 
     def perform(self, commands: Sequence[Command]) -> None:
+        before: Command | None = None
         for command in commands:
             if isinstance(command, Evict):
                 continue  # it takes no time
             place = _place(command)
+            joined = isinstance(before, Upload | Download) and continues(self._graph, before, command)
+            if place[0] != HOST_DEVICE and self._enqueuing[place[0]] and not joined:
+                self._pass(self._clock.now() + self._enqueuing[place[0]])
+            before = command
             line = self._lines.get(place)
             if line is None:
                 line = self._lines[place] = deque()
             line.append(command)
             if len(line) == 1:
                 self._try_start(place)
+
+    def _pass(self, until: float) -> None:
+        """Let time pass in which the engine hears nothing."""
+        while (following := self._next()) is not None and self._end(following) <= until:
+            self._complete(following)
+        self._clock.advance_to(until)
 
     def wait(self) -> list[Report]:
         """Let time pass until somebody has something to say; everything said at that moment."""
