@@ -122,8 +122,8 @@ def without(a: Bytes, b: Bytes) -> Bytes:
 def partition(nbytes: int, sets: Sequence[Bytes]) -> tuple[list[tuple[Rows, ...]], list[tuple[int, ...]]]:
     """The pieces of a buffer of ``nbytes`` that ``sets`` cut it into (all of it: also what is in no set), and for each
     set the indices of the pieces that it is made of."""
-    points = np.unique(np.concatenate([np.array([0, nbytes], np.int64), *[s[0] for s in sets], *[s[1] for s in sets]]))
-    points = points[points <= nbytes]
+    points = np.sort(np.concatenate([np.array([0, nbytes], np.int64), *[s[0] for s in sets], *[s[1] for s in sets]]))
+    points = points[np.concatenate([[True], points[1:] != points[:-1]]) & (points <= nbytes)]
     if len(points) == 2:
         return [(Rows(0, nbytes),)], [(0,) if len(s[0]) else () for s in sets]
     distinct: dict[bytes, int] = {}

@@ -12,6 +12,12 @@ may become victims in turn. A step fits alone (``lower``), so when everything el
 step is being admitted, or waits for a transfer, something that will be reported is under way: all steps of such devices
 are watched, and downloads always are.
 
+What the next steps will take the place of is chosen before it is their turn, so that it is on its way while others run,
+and their own data can come at once. Such a store takes no room from anybody and waits for nothing but the commands that
+use it; it goes when a step is being admitted that needs the room, or stays if it is used after all. Contents that the
+next step to touch them overwrites (:mod:`manycl.run.lifetimes`) go with their store; where a run ends before that step
+has run, they are lost.
+
 The victim is the store whose next use lies furthest ahead: Belady, "A study of replacement algorithms for a
 virtual-storage computer", IBM Systems Journal 5(2), 1966; where a plan says who runs what, the future is known. Where
 it is decided while the run goes on, the order of the graph stands for it.
@@ -33,7 +39,7 @@ from manycl.run.holdings import Holdings, Places
 from manycl.run.lifetimes import Lifetimes
 from manycl.run.state import _NOT_ISSUED, RunState, nothing_overwritten
 from manycl.run.steps import Lowered
-from manycl.run.windows import Room, stores, too_large
+from manycl.run.windows import Room, too_large
 
 
 class TightState(RunState):
@@ -137,20 +143,21 @@ class TightState(RunState):
         tight = device in self._holdings.devices
         if tight and not self._admit(node, device, commands):
             return False
-        valid = self.directory.valid
+        valid, arriving, homes = self.directory.valid, self._arriving, self._places.homes(node, device)
         ready = True
         for key in task.reads:
-            ready &= self._fetch(key, self._places.home(node, device, key), assigned, after, commands)
+            if key in arriving or not valid.get(key, 0) >> homes[key] & 1:
+                ready &= self._fetch(key, homes[key], assigned, after, commands)
         for key in task.writes:
             if key in task.reads or key in task.overwrites:
                 continue
-            place = self._places.home(node, device, key)
+            place = homes[key]
             if valid.get(key, 0) >> place & 1 or not self._overwritten(node, key):
                 ready &= self._fetch(key, place, assigned, after, commands)
         if not ready:
             return False
         for key in task.writes:
-            place = self._written_at[key] = self._places.home(node, device, key)
+            place = self._written_at[key] = homes[key]
             valid[key] = 1 << place
             self._writer[key] = node
             if key not in self._together:
@@ -164,7 +171,29 @@ class TightState(RunState):
         return True
 
     def _look_ahead(self, following: Iterable[Assigned], commands: list[Command], least: int = 0) -> None:
-        """What comes before its turn needs room before its turn."""
+        """What the next steps take the place of leaves while others run: those of a queue up to the second that needs
+        what is not there yet. (What comes before its turn would need room before its turn.)"""
+        upcoming = [] if least else list(following)
+        device = upcoming[0].device if upcoming else HOST_DEVICE
+        if device not in self._holdings.devices:
+            return
+        held, limit = self._holdings.held(device), self._room.limits[device]
+        needed: set[int] = set()
+        wanted = lacking = 0
+        for assigned in upcoming:
+            more = self._holdings.needs(assigned.node) - needed
+            missing = sum(self._room.sizes[store] for store in more if store not in held)
+            if sum(self._room.sizes[store] for store in needed | more) > limit:
+                break
+            needed |= more
+            wanted += missing
+            lacking += missing > 0
+            if lacking == 2:
+                break
+        if wanted:
+            for store in needed:
+                self._holdings.leaving[device].pop(store, None)
+            self._choose(device, needed, wanted, commands)
 
     def _fetch_early(self, node: int, commands: list[Command]) -> None:
         """Windows are fetched when it is time."""
@@ -263,9 +292,7 @@ class TightState(RunState):
         if self._holdings.uses(node):
             return True
         held, leaving, free = self._holdings.held(device), self._holdings.leaving[device], self._holdings.free
-        task = self.graph.nodes[node]
-        assert isinstance(task, Launch)
-        needed = stores(task)
+        needed = self._holdings.needs(node)
         missing = [store for store in needed if store not in held]
         if missing:
             if self._admitting.setdefault(device, node) != node:
@@ -280,7 +307,7 @@ class TightState(RunState):
             if free[device] < wanted:
                 if wanted > self._room.limits[device]:
                     where = self._machine.devices[device]
-                    raise too_large(task.name, self._lowered.step(node).node, wanted, where)
+                    raise too_large(self.graph.nodes[node].name, self._lowered.step(node).node, wanted, where)
                 return False
             for store in missing:
                 self._holdings.hold(device, store)
@@ -290,7 +317,7 @@ class TightState(RunState):
             self._holdings.use(node, (device, store))
         return True
 
-    def _choose(self, device: int, needed: set[int], wanted: int, commands: list[Command]) -> None:
+    def _choose(self, device: int, needed: Set[int], wanted: int, commands: list[Command]) -> None:
         """Send away as many stores as ``wanted`` bytes take, beside those that are leaving already."""
         holdings = self._holdings
         held, leaving = holdings.held(device), holdings.leaving[device]

@@ -31,15 +31,19 @@ class Places:
         self._place_of = {key: self.base + i for i, key in enumerate(room.windows)}
         self._window_at = list(room.windows.values())
         self._using = room.using
+        self._nodes = graph.nodes
+        self._homes: dict[tuple[int, int], dict[int, int]] = {}  # ranges of many launches have them in common
         self._pieces = self._pieces_of_stores(graph)
 
     def _pieces_of_stores(self, graph: Graph) -> dict[int, list[int]]:
         found: dict[int, dict[int, None]] = {}
         for piece, whole in self.whole.items():
             found.setdefault(whole, {})[piece] = None
+        seen: set[tuple[int, int]] = set()
         for step, using in enumerate(self._using):
-            if using:
-                task = graph.nodes[step]
+            task = graph.nodes[step]
+            if using and (id(task), id(using)) not in seen:
+                seen.add((id(task), id(using)))
                 for key in (*task.reads, *task.writes):
                     window = using.get(self.whole[key])
                     if window is not None:
@@ -51,11 +55,19 @@ class Places:
         """The run's buffers, as they are without being cut."""
         return self._pieces.keys() - self._place_of.keys()
 
-    def home(self, step: int, device: int, key: int) -> int:
-        """The place where a step on a device finds a piece."""
-        if self._using and (window := self._using[step].get(self.whole[key])) is not None:
-            return self._place_of[window]
-        return self._memory[device]
+    def homes(self, step: int, device: int) -> Mapping[int, int]:
+        """The places where a step on a device finds the pieces that it touches."""
+        task = self._nodes[step]
+        using: Mapping[int, int] = self._using[step] if self._using else {}
+        name = id(task), id(using) if using else device
+        found = self._homes.get(name)
+        if found is None:
+            memory = self._memory[device]
+            found = self._homes[name] = {
+                key: self._place_of[window] if (window := using.get(self.whole[key])) is not None else memory
+                for key in (*task.reads, *task.writes)
+            }
+        return found
 
     def at(self, device: int, store: int) -> int:
         """The place that a store of a device is."""
@@ -93,13 +105,24 @@ class Holdings:
         """``plan``: who runs the steps (None: it is decided while the run goes on, and the graph's order stands for
         it)."""
         self._limits, self._sizes = room.limits, room.sizes
+        self._nodes = graph.nodes
+        self._needs: dict[int, frozenset[int]] = {}  # ranges of many launches have them in common
         self._held: dict[int, dict[int, int]] = {d: {} for d in room.limits}
         self.free = dict(room.limits)
         self.leaving: dict[int, dict[int, None]] = {d: {} for d in room.limits}
-        self._coming = {d: _order(graph, d, plan) for d in room.limits}
+        self._coming = {d: self._order(d, plan) for d in room.limits}
         # by (device, store): commands that use it and have not completed
         self._users: dict[tuple[int, int], set[int]] = {}
         self._used: dict[int, set[tuple[int, int]]] = {}  # by command
+
+    def _order(self, device: int, plan: Plan | None) -> dict[int, deque[tuple[int, int]]]:
+        """Of each store, the steps that use it on a device, in their order: (position, step)."""
+        steps = range(len(self._nodes)) if plan is None else [a.node for a in plan.assignments if a.device == device]
+        found: dict[int, deque[tuple[int, int]]] = {}
+        for position, step in enumerate(steps):
+            for store in self.needs(step):
+                found.setdefault(store, deque()).append((position, step))
+        return found
 
     @property
     def devices(self) -> Collection[int]:
@@ -132,6 +155,14 @@ class Holdings:
         for store in self._used.pop(token, ()):
             self._users[store].discard(token)
 
+    def needs(self, step: int) -> frozenset[int]:
+        """The stores that a step works on."""
+        task = self._nodes[step]
+        found = self._needs.get(id(task))
+        if found is None:
+            found = self._needs[id(task)] = frozenset(stores(task) if isinstance(task, Launch) else ())
+        return found
+
     def uses(self, token: int) -> bool:
         """Whether a command that is not complete uses any store."""
         return token in self._used
@@ -152,16 +183,3 @@ class Holdings:
         """Assert the invariant."""
         for device, held in self._held.items():
             assert self.free[device] == self._limits[device] - sum(held.values()), "the count of free bytes is wrong"
-
-
-def _order(graph: Graph, device: int, plan: Plan | None) -> dict[int, deque[tuple[int, int]]]:
-    """Of each store, the steps that use it on a device, in their order: (position, step)."""
-    nodes = graph.nodes
-    steps = range(len(nodes)) if plan is None else [a.node for a in plan.assignments if a.device == device]
-    found: dict[int, deque[tuple[int, int]]] = {}
-    for position, step in enumerate(steps):
-        task = nodes[step]
-        if isinstance(task, Launch):
-            for store in stores(task):
-                found.setdefault(store, deque()).append((position, step))
-    return found

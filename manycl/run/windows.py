@@ -3,7 +3,8 @@
 A window is a device allocation of some bytes of a buffer, [low, low + nbytes). Whatever a range of work-groups touches
 of a buffer lies in an interval that the analysis knows; where that is much less than the buffer, the range gets a
 window for it, and the kernel's pointer is moved (:mod:`manycl.analysis.windows`). So a launch whose buffers do not fit
-runs in as many ranges as make them fit, three at a time: one is computed, the next arrives, the one before leaves.
+runs in as many ranges as make them fit, three at a time: one is computed, the next arrives, the one before leaves. More
+at a time, and smaller ones, where several launches use the same data.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ ELEMENT = 128  # bytes; who touches a part of a vector, or of a struct, may load
 SMALL = 1 << 16  # bytes; smaller buffers are kept whole
 AT_ONCE, MOST_AT_ONCE = 3, 16
 """Ranges that a device's memory is to hold; more where several launches use the same data."""
-STEP = 3e-4  # seconds that the engine takes for a range (measured: 0.2 to 0.5 ms)
-WORTH = 2 << 20  # bytes; ranges that need less than this, or than a link brings meanwhile, are not worth more ranges
+STEP = 2e-4  # seconds that the engine takes for a range, and the driver for what it is given
+WORTH = 2 << 20  # bytes; ranges that need less than this are not worth more ranges
 _NEARLY_ALL = 0.9  # of a buffer; no window is worth that
 _ALIKE = 0.75  # windows that have so much in common are made one, so that the contents of one need no copy in the other
 _STEPS = 16  # sizes of windows between two powers of two: those of few sizes can take one another's place
@@ -110,18 +111,29 @@ def fitted(problem: Problem, plan: Plan, limits: Mapping[int, int]) -> Plan:
 
 
 def _at_once(problem: Problem, plan: Plan, device: int, limit: int) -> int:
-    """How many ranges a device's memory is to hold: so many more than two as launches use the same data, as these may
-    then run one after another while the data are there (:mod:`manycl.run.locality`)."""
+    """How many ranges a device's memory is to hold. Where it holds n, the ranges of n - 2 launches that use the same
+    data may run one after another while these are there (:mod:`manycl.run.locality`), so the data cross the link once
+    for all of them; but there are n times as many ranges as would fill the memory, each of which takes the engine its
+    time. The number for which the slower of both, the link and the engine, is done first."""
     count: dict[int, int] = {}
+    launches = 0
     for node in {a.node for a in plan.assignments if a.device == device}:
         task = problem.graph.nodes[node]
+        launches += isinstance(task, Launch)
         for key in stores(task) if isinstance(task, Launch) else ():
             count[key] = count.get(key, 0) + 1
+    same = max(count.values(), default=1)
+    nbytes = sum(problem.graph.buffers[key].nbytes for key in count)
     memory, large = problem.machine.devices[device].memory, 1 << 28
     transfer = problem.estimates.transfer
-    seconds = transfer(2 * large, HOST, memory) - transfer(large, HOST, memory)
-    worth = max(WORTH, int(STEP * large / seconds)) if seconds > 0 else WORTH
-    return max(min(max(count.values(), default=1) + 2, MOST_AT_ONCE, limit // worth), AT_ONCE)
+    seconds = (transfer(2 * large, HOST, memory) - transfer(large, HOST, memory)) / large  # for a byte
+
+    def slower(number: int) -> float:
+        crossings = -(-same // (number - 2))
+        return max(crossings * nbytes * seconds, launches * number * nbytes / limit * STEP)
+
+    most = max(min(same + 2, MOST_AT_ONCE, limit // WORTH), AT_ONCE)
+    return min(range(AT_ONCE, most + 1), key=slower) if seconds > 0 else most
 
 
 class _Cutter:

@@ -5,23 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from between_runs import small_windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_divided_chaos import NBYTES, graphs, plans
+from test_divided_chaos import NBYTES, graphs, launch, plans
 from test_state import Unit, machines
-from test_windows_chaos import back_and_forth, with_room
+from test_windows_chaos import back_and_forth, on_pairs, on_the_host, one_run, with_room
 
 from manycl.errors import RunError
+from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph
 from manycl.machine import HOST, Device, Machine
+from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
+from manycl.run.backend import Download, Run
+from manycl.run.backends.chaos import ChaosBackend
 from manycl.run.coherence import Directory
+from manycl.run.eviction import TightState
 from manycl.run.foresee import foresee
 from manycl.run.locality import _Run
 from manycl.run.lower import lower
-from manycl.run.windows import limited
+from manycl.run.steps import Lowered
+from manycl.run.windows import _at_once, limited
 
 patched = small_windows({"windows.WORTH": 4})
 
@@ -58,13 +65,91 @@ def test_sweeps_of_a_stencil_share_what_is_brought() -> None:
     (spill,) = lowered.room.spills
     assert spill.needed == 2 * NBYTES
     in_order = replace(lowered.plan, assignments=tuple(sorted(lowered.plan.assignments, key=lambda a: a.node)))
-    first_to_last = _Run(lowered.graph, in_order, lowered.room)
-    for step in in_order.assignments:
-        first_to_last.done[step.node] = 1
-        first_to_last._perform(0, step.node)
-    state = first_to_last.devices[0]
-    assert spill.up + spill.down < (state.up - state.first + state.down + first_to_last.left(state)) / 2
+    up, down, first = predicted(lowered, in_order)
+    assert spill.up + spill.down < (up - first + down) / 2
     assert spill.seconds > 0
+
+
+def predicted(lowered: Lowered, plan: Plan) -> tuple[int, int, int]:
+    """Bytes to the device and from it, and how many of the former go there for the first time."""
+    assert lowered.room is not None
+    run = _Run(lowered.graph, plan, lowered.room)
+    for step in plan.assignments:
+        run.done[step.node] = 1
+        run._perform(0, step.node)
+    state = run.devices[0]
+    return state.up, state.down + run.left(state), state.first
+
+
+@pytest.mark.parametrize("room", [64, 128, 192])
+@pytest.mark.parametrize("kernel", ["stencil", "map"])
+def test_about_as_much_moves_as_was_predicted(room: int, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes first: the engine knows when something has left, the prediction only the order of steps."""
+    backends: list[ChaosBackend] = []
+    begin = ChaosBackend.begin
+    monkeypatch.setattr(ChaosBackend, "begin", lambda self, *given: backends.append(self) or begin(self, *given))
+    graph, plan = back_and_forth(kernel, 8)
+    where = with_room(Machine((Device("d", "gpu", memory=1),)), room)
+    for seed in range(5):
+        values, directory = on_the_host(graph, where)
+        lowered = one_run(graph, where, plan, directory, values, seed)
+        assert lowered.plan is not None
+        assert lowered.room is not None
+        up, down, first = predicted(lowered, lowered.plan)
+        (spill,) = lowered.room.spills
+        assert (spill.up, spill.down) == (up - first, down)
+        moved = [0, 0]
+        for key, source, _ in backends[-1].record.moved:
+            moved[source != HOST] += lowered.graph.buffers[key].nbytes
+        assert 0.7 * up <= moved[0] <= 1.1 * up
+        assert 0.9 * down <= moved[1] <= 1.2 * down
+
+
+@pytest.mark.parametrize(
+    ("seconds", "number"),
+    [
+        (1e-12, 3),  # the link takes nothing: as few ranges as can be
+        (1e-9, 10),  # it takes nearly all of the time: all sweeps together
+        (5e-11, 6),
+    ],
+)
+def test_a_memory_is_to_hold_so_many_ranges_that_engine_and_link_are_done_soonest(seconds: float, number: int) -> None:
+    """Eight sweeps over half a gigabyte, of which a quarter fits."""
+
+    class Link(Unit):
+        def transfer(self, nbytes: int, source: int, target: int) -> float:
+            return nbytes * seconds
+
+    builder = GraphBuilder()
+    a, b = builder.buffer(1 << 28, "a"), builder.buffer(1 << 28, "b")
+    for turn in range(8):
+        builder.add(launch("map", [a, b] if turn % 2 == 0 else [b, a]))
+    plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(8)), "one", ("d",), 0.0)
+    problem = Problem(builder.build(), Machine((Device("d", "gpu", memory=1),)), Link(), (1,))
+    assert _at_once(problem, plan, 0, 1 << 27) == number
+
+
+def test_what_leaves_for_the_next_steps_leaves_before_their_turn() -> None:
+    """Two ranges have room; while they run, room is made for two more."""
+    graph, plan = on_pairs("map", [(0, 1)])
+    where = with_room(Machine((Device("d", "gpu", memory=1),)), 2 * NBYTES // 4)
+    directory = Directory()
+    for key in graph.buffers:
+        directory.define(key, HOST)
+    problem = Problem(graph, where, Unit(), (1,))
+    lowered = lower(problem, plan, directory, limited(problem, plan))
+    assert lowered.plan is not None
+    assert lowered.room is not None
+    lowered.open(directory)
+    problem = replace(problem, graph=lowered.graph)
+    state = TightState(problem, lowered.plan, directory, lowered=lowered)
+    commands = state.start(0.0)
+    ran = {lowered.room.using[c.token][1] for c in commands if isinstance(c, Run)}
+    leaving = {c.store for c in commands if isinstance(c, Download)}
+    # one for the third range, and one for the fourth
+    assert len(ran) >= 2
+    assert len(leaving) == 2
+    assert leaving <= ran
 
 
 def test_what_spilling_takes_is_foreseen() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyopencl as cl
 
@@ -40,9 +40,19 @@ def _staged_part(data: Bytes, rows: tuple[Rows, ...]) -> tuple[Bytes, int] | Non
     return (data[offset : offset + width], offset) if len(rows) < 2 and count == 1 and width >= STAGE_FROM else None
 
 
+class Moved(NamedTuple):
+    """Rows of a buffer, counted from byte ``low`` of it on, with which what a device holds (``store``) begins; none:
+    all of it."""
+
+    key: int
+    store: int
+    low: int
+    rows: tuple[Rows, ...]
+
+
 class Moves:
-    """``events``: of the run's commands, by token. ``joined``: the buffer and the rows of pieces of the graph that are
-    moved together, as far as they have been (the same for all runs of a graph)."""
+    """``events``: of the run's commands, by token. ``joined``: what was found to be moved by stores and pieces
+    of the graph (the same for all its runs)."""
 
     def __init__(
         self,
@@ -52,7 +62,7 @@ class Moves:
         drivers: Sequence[Driver],
         record: OpenCLRecord,
         events: dict[int, cl.Event],
-        joined: dict[tuple[int, ...], tuple[int, tuple[Rows, ...]]],
+        joined: dict[tuple[int | None, ...], Moved],
     ) -> None:
         self._run = run
         self._graph = graph
@@ -67,9 +77,9 @@ class Moves:
         """Transfer what several uploads need that continue one another."""
         first = commands[0]
         driver = self._drivers[first.device]
-        key, rows = self._what_all(commands)
+        key, store, low, rows = self._what(commands)
         source, is_pinned = self._memory.upload_source(key)
-        buffer, source, rows = self._ends(key, first, source, rows)
+        buffer, source = self._memory.on_device(store, first.device), source[low:] if low else source
         after = [self._events[t] for t in first.after]
         part = _staged_part(source, rows) if not is_pinned and driver.stager is not None else None
         if part is None or driver.stager is None:
@@ -104,9 +114,9 @@ class Moves:
 
     def _download_from(self, driver: Driver, commands: Sequence[Download]) -> None:
         first = commands[0]
-        key, rows = self._what_all(commands)
+        key, store, low, rows = self._what(commands)
         target, is_pinned = self._memory.download_target(key, bool(rows))
-        buffer, target, rows = self._ends(key, first, target, rows)
+        buffer, target = self._memory.on_device(store, first.device), target[low:] if low else target
         after = [self._events[t] for t in first.after]
         part = _staged_part(target, rows) if not is_pinned and driver.stager is not None else None
         if part is None or driver.stager is None:
@@ -134,7 +144,7 @@ class Moves:
         """Between two stores of a device."""
         if self._run.stopping:
             return
-        key, rows = self._what(command.buffer)
+        key, rows = self._of(command.buffer)
         ends = []
         for store in (command.source, command.target):
             window = self._windows.get(store)
@@ -151,29 +161,26 @@ class Moves:
         except cl.Error as error:
             self._run.fail(command.token, error)
 
-    def _ends(
-        self, key: int, command: Upload | Download, data: Bytes, rows: tuple[Rows, ...]
-    ) -> tuple[cl.Buffer, Bytes, tuple[Rows, ...]]:
-        """The device's end of a transfer; the host's, and the rows, from the byte on that the former begins with."""
-        window = self._windows.get(command.store) if command.store is not None else None
+    def _what(self, commands: Sequence[Upload | Download]) -> Moved:
+        """What several commands move of a buffer."""
+        name = commands[0].store, *(command.buffer for command in commands)
+        known = self._joined.get(name)
+        if known is not None:
+            return known
+        key, rows = self._of(commands[0].buffer)
+        if len(commands) > 1:
+            rows = as_rows(of_rows(row for command in commands for row in self._of(command.buffer)[1]))
+        window = self._windows.get(commands[0].store) if commands[0].store is not None else None
         if window is None:
-            return self._memory.on_device(key, command.device), data, rows
-        shifted = tuple(row._replace(offset=row.offset - window.low) for row in rows)
-        return self._memory.on_device(window.key, command.device), data[window.low :], shifted
+            found = Moved(key, key, 0, rows)
+        else:
+            shifted = tuple(row._replace(offset=row.offset - window.low) for row in rows)
+            found = Moved(key, window.key, window.low, shifted)
+        self._joined[name] = found
+        return found
 
-    def _what_all(self, commands: Sequence[Upload | Download]) -> tuple[int, tuple[Rows, ...]]:
-        """The same of all that several commands move of a buffer."""
-        if len(commands) == 1:
-            return self._what(commands[0].buffer)
-        keys = tuple(command.buffer for command in commands)
-        if keys not in self._joined:
-            parts = [self._what(key) for key in keys]
-            rows = as_rows(of_rows(row for _, rows in parts for row in rows))
-            self._joined[keys] = parts[0][0], rows
-        return self._joined[keys]
-
-    def _what(self, key: int) -> tuple[int, tuple[Rows, ...]]:
-        """The buffer of which something is moved, and its rows (none: all of it)."""
+    def _of(self, key: int) -> tuple[int, tuple[Rows, ...]]:
+        """The buffer that a key of the graph is one of, or a piece of, and the rows (none: all of it)."""
         if key >= 0:
             return key, ()
         buffer = self._graph.buffers[key]

@@ -34,7 +34,7 @@ from manycl.run.backend import (
 from manycl.run.backends.copies import copy_rows
 from manycl.run.backends.inbox import Inbox
 from manycl.run.backends.memory import Memory
-from manycl.run.backends.moves import Moves
+from manycl.run.backends.moves import Moved, Moves
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.programs import Programs
 from manycl.run.backends.queues import Driver, Worker
@@ -62,7 +62,7 @@ class OpenCLBackend:
         self._host: Worker | None = None
         self._caller: int | None = None  # the thread that runs a host function instead of waiting
         self._awaited = 0  # reports that are to come
-        self._joined: tuple[Graph | None, dict[tuple[int, ...], tuple[int, tuple[Rows, ...]]]] = None, {}
+        self._joined: tuple[Graph | None, dict[tuple[int | None, ...], Moved]] = None, {}
 
     # the seam
 
