@@ -83,6 +83,7 @@ class _Cutter:
         self._plan = plan
         self._cuts: dict[int, set[int]] = {}  # by assignment (index): groups before which it is cut
         self._turns: dict[int, list[int]] = {}  # the same, of those that run in turns: groups before which one begins
+        self._waits: dict[int, float] = {}  # seconds that an assignment waits for its own part of what it reads
         self._first_writer: dict[int, int] = {}
         for node, task in enumerate(problem.graph.nodes):
             for key in task.writes:
@@ -161,7 +162,7 @@ class _Cutter:
             seconds = self._seconds(i)
             start = max(free, link)
             if split is not None:
-                wait = start - max(free, arrived)
+                wait = self._waits[i] = start - max(free, arrived)
                 sizes = self._sizes(i, seconds, link - arrived)
                 gain = min(wait, seconds) * (1.0 - sizes[0])
                 if self._pays(gain):
@@ -201,9 +202,11 @@ class _Cutter:
             nbytes += high - low
         leaves = self._transfer(nbytes, device)
         chain = self._chain(line, [_ends((1.0 - SMALLEST, SMALLEST), a.groups)])
-        seconds = sum(self._seconds(i) for i in chain)
-        sizes = self._sizes(last, seconds, leaves)[::-1]
-        if self._pays(min(leaves, seconds) * (1.0 - sizes[-1])):
+        computes = sum(self._seconds(i) for i in chain)
+        arrives = sum(self._waits.get(i, 0.0) for i in chain)  # it does so turn by turn as well
+        stages = sorted((arrives, computes, leaves))
+        sizes = self._sizes(last, max(arrives, computes), leaves)[::-1]
+        if self._pays((stages[0] + stages[1]) * (1.0 - sizes[-1])):
             for i, ends in self._chain(line, [_ends(sizes, a.groups)]).items():
                 self._cuts.setdefault(i, set()).update(ends)
                 self._turns[i] = ends

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +19,7 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.coherence import Directory
@@ -114,6 +116,22 @@ def test_the_last_kernels_run_depth_first() -> None:
     order = [(e.node, e.first) for e in sorted(trace.kernels(), key=lambda e: e.start) if e.device == "gpu0"]
     assert order == [(0, 0), (0, 512), (1, 0), (2, 0), (0, 3584), (1, 3584), (2, 3584)]
     assert trace.makespan == pytest.approx(10 + 1 / 8 + 1 / 8, abs=0.02)
+
+
+def test_what_streams_through_a_device_arrives_is_computed_and_leaves_at_the_same_time() -> None:
+    """Two seconds of each: with four parts, half a second more each than one of them."""
+    p = problem("twice")
+    p = replace(p, machine=Machine(MACHINE.devices[:1]), queues=(1,))
+    range_of_all = (Assignment(0, 0, 0, 0.0, 0.0, 0, 0, GROUPS), Assignment(1, ON_HOST, 0, 0.0, 0.0))
+    plan = Plan(range_of_all, "all", ("gpu0",), 0.0)
+    assert sizes(overlapped(p, plan).plan, 0, 0) == [GROUPS // 4] * 4
+    assert foresee(p, plan).makespan == pytest.approx(3.0, abs=0.02)
+    found = find("auto").plan(replace(p, repeated=2, rehearse=lambda plan: foresee(p, plan).makespan))  # type: ignore[union-attr]
+    assert found.details["chosen"] == "in parts"
+    assert found.details["rehearsed"] == pytest.approx(3.0, abs=0.02)
+    assert max(found.details["asked"].values()) == pytest.approx(6.0, abs=0.02)
+    once = find("auto").plan(p)  # type: ignore[union-attr]
+    assert not once.is_split, "nobody looks at how kernels of one device may be split for a single run"
 
 
 def test_nothing_is_cut_for_less_than_a_handover() -> None:

@@ -97,7 +97,10 @@ class Auto:
             looked = _splits(problem, table, best.makespan, budget)
             postponed, splits = looked is None, looked or {}
         asked = {} if best is None else {str(best.details["chosen"]): best.makespan}
-        for name, seconds, ask in _candidates(whole, splits, left):
+        candidates = list(_candidates(whole, splits, left))
+        if best is not None and splits and problem.rehearse is not None:
+            candidates.append(Candidate("in parts", 0.0, lambda: _in_parts(whole, table, splits)))
+        for name, seconds, ask in candidates:
             if best is not None and seconds > left:
                 continue
             left -= seconds
@@ -180,8 +183,9 @@ def _kind(node: Node) -> tuple[object, ...]:
 
 def _splits(problem: Problem, table: Costs, makespan: float, budget: float | None) -> Mapping[int, Split] | None:
     """How the nodes may be split that are worth it, None where finding that out is not affordable yet; none where there
-    is one device only."""
-    if len(problem.machine.devices) == 1:
+    is one device only, and no link that could be at work meanwhile."""
+    devices = problem.machine.devices
+    if len(devices) == 1 and (problem.rehearse is None or devices[0].memory == HOST):
         return {}
     # where plans are rehearsed, what dividing short kernels is worth (data stay where they are) is found out
     least = _WORTH * problem.handover if problem.rehearse is None else 0.0
@@ -232,6 +236,21 @@ def _candidates(whole: Problem, splits: Mapping[int, Split], budget: float) -> I
         effort = min(portfolio.EFFORT, int((budget - members - _COARSE * cells) / _PLACED))
         if effort >= _SEARCH * nodes:
             yield Candidate("portfolio", members + effort * _PLACED, lambda: _portfolio(whole, effort))
+
+
+def _in_parts(problem: Problem, table: Costs, splits: Mapping[int, Split]) -> Plan:
+    """All on the device that is fastest alone, in the order of the program, as ranges: the engine cuts them where
+    computing and transfers then overlap."""
+    timeline = on_one_device(problem, table, range(len(problem.graph)), [1] * len(problem.queues))
+    assert timeline is not None, "without a limit there is always one"
+    plan = timeline.plan(problem, "auto")
+    ranges = tuple(
+        a._replace(dimension=split.dimension, groups=split.groups)
+        if (split := splits.get(a.node)) is not None and split.merge == "none"
+        else a
+        for a in plan.assignments
+    )
+    return replace(plan, assignments=ranges)
 
 
 def _timed(problem: Problem, table: Costs, plan: Plan) -> Plan:
