@@ -115,24 +115,22 @@ def _at_once(problem: Problem, plan: Plan, device: int, limit: int) -> int:
     data may run one after another while these are there (:mod:`manycl.run.locality`), so the data cross the link once
     for all of them; but there are n times as many ranges as would fill the memory, each of which takes the engine its
     time. The number for which the slower of both, the link and the engine, is done first."""
-    count: dict[int, int] = {}
-    launches = 0
+    count: dict[int, int] = {}  # launches by buffer
     for node in {a.node for a in plan.assignments if a.device == device}:
         task = problem.graph.nodes[node]
-        launches += isinstance(task, Launch)
         for key in stores(task) if isinstance(task, Launch) else ():
             count[key] = count.get(key, 0) + 1
-    same = max(count.values(), default=1)
-    nbytes = sum(problem.graph.buffers[key].nbytes for key in count)
+    used = [(launches, problem.graph.buffers[key].nbytes) for key, launches in count.items()]
+    fillings = sum(launches * nbytes for launches, nbytes in used) / limit
     memory, large = problem.machine.devices[device].memory, 1 << 28
     transfer = problem.estimates.transfer
     seconds = (transfer(2 * large, HOST, memory) - transfer(large, HOST, memory)) / large  # for a byte
 
     def slower(number: int) -> float:
-        crossings = -(-same // (number - 2))
-        return max(crossings * nbytes * seconds, launches * number * nbytes / limit * STEP)
+        crossing = sum(-(-launches // (number - 2)) * nbytes for launches, nbytes in used)
+        return max(crossing * seconds, number * fillings * STEP)
 
-    most = max(min(same + 2, MOST_AT_ONCE, limit // WORTH), AT_ONCE)
+    most = max(min(max(count.values(), default=1) + 2, MOST_AT_ONCE, limit // WORTH), AT_ONCE)
     return min(range(AT_ONCE, most + 1), key=slower) if seconds > 0 else most
 
 
