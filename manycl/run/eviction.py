@@ -65,6 +65,7 @@ class TightState(RunState):
         self._lifetimes = Lifetimes(self.graph, self._was_issued, self._mine, overwritten)
         self._let_go: set[int] = set()  # pieces whose contents were nobody's any more and are nowhere
         self._admitting: dict[int, int] = {}  # the step, by device
+        self._admitted: dict[int, set[int]] = {}  # steps that wait for transfers, by device
         self._written_at: dict[int, int] = {}
         self._last: dict[int, int] = {}  # the step that was enqueued last, by device
         self._flushing: set[int] | None = None
@@ -162,6 +163,8 @@ class TightState(RunState):
             self._writer[key] = node
             if key not in self._together:
                 self._arriving.pop(key, None)
+        if tight:
+            self._admitted[device].remove(node)
         self._device[node] = device
         self._queue[node] = queue
         self._last[device] = node
@@ -315,6 +318,7 @@ class TightState(RunState):
         for store in needed:
             leaving.pop(store, None)
             self._holdings.use(node, (device, store))
+        self._admitted.setdefault(device, set()).add(node)
         return True
 
     def _choose(self, device: int, needed: Set[int], wanted: int, commands: list[Command]) -> None:
@@ -324,11 +328,12 @@ class TightState(RunState):
         over = wanted - holdings.free[device] - sum(held[store] for store in leaving)
         if over <= 0:
             return
-        found = [s for s in held if s not in needed and s not in leaving and not self._awaited(device, s)]
+        stay = {store for step in self._admitted.get(device, ()) for _, store in holdings.used(step)}
+        found = [store for store in held if store not in needed and store not in leaving and store not in stay]
         # what the last step works on can only go when it has ended: the device would have nothing to do meanwhile
-        last = self._last.get(device, -1)
+        busy = {store for _, store in holdings.used(self._last.get(device, -1))}
         issued = self._was_issued
-        found.sort(key=lambda s: (last in holdings.users((device, s)), -holdings.next_use(device, s, issued)))
+        found.sort(key=lambda store: (store in busy, -holdings.next_use(device, store, issued)))
         for store in found:
             if over <= 0:
                 return
@@ -336,25 +341,23 @@ class TightState(RunState):
             leaving[store] = None
             self._send_away(device, store, commands)
 
-    def _awaited(self, device: int, store: int) -> bool:
-        """Whether a step that was admitted, but is not enqueued yet, uses a store."""
-        count = len(self.done)
-        return any(t < count and self._device[t] == _NOT_ISSUED for t in self._holdings.users((device, store)))
-
     def _was_issued(self, node: int) -> bool:
         return self._device[node] != _NOT_ISSUED
 
     def _send_away(self, device: int, store: int, commands: list[Command]) -> None:
         """Bring to the host what only this store holds, and others that leave, if somebody may need it."""
-        place = self._places.at(device, store)
+        bit = 1 << self._places.at(device, store)
+        valid, lives, leaving = self.directory.valid, self._lifetimes.lives, self._holdings.leaving
         for key in self._places.pieces(store):
-            mask = self.directory.valid.get(key, 0)
-            if not mask >> place & 1 or mask & HOST_BIT or not self._lifetimes.lives(key):
+            mask = valid.get(key, 0)
+            if not mask & bit or mask & HOST_BIT or not lives(key):
                 continue
-            found = (self._places.store(other, key) for other in self._places.of(mask))
-            if all(other in self._holdings.leaving.get(where, ()) for where, other in found):
-                self._download(key, mask, commands)
-                self.spilled += self.graph.buffers[key].nbytes
+            if mask != bit:
+                others = (self._places.store(other, key) for other in self._places.of(mask))
+                if not all(other in leaving.get(where, ()) for where, other in others):
+                    continue
+            self._download(key, mask, commands)
+            self.spilled += self.graph.buffers[key].nbytes
 
     def _evict(self, device: int, store: int, commands: list[Command]) -> None:
         place = self._places.at(device, store)

@@ -167,6 +167,10 @@ class Holdings:
         """Whether a command that is not complete uses any store."""
         return token in self._used
 
+    def used(self, token: int) -> Collection[tuple[int, int]]:
+        """The stores, (device, key), that a command uses which is not complete."""
+        return self._used.get(token, ())
+
     def users(self, store: tuple[int, int]) -> Collection[int]:
         """The commands that use a store, (device, key), and are not complete."""
         return self._users.get(store, ())

@@ -85,10 +85,12 @@ class Moves:
         if part is None or driver.stager is None:
             events = copy_rows(driver.of_uploads(first.queue), buffer, source, rows or (Rows(0, len(source)),), after)
             event = driver.latest[first.queue] = events[-1]  # in order: all are complete when this is
-            self._events.update((command.token, event) for command in commands)
-            self._record.transfers.append((tuple(c.buffer for c in commands), first.device, True, events))
+            self._record.transfers.append((tuple([c.buffer for c in commands]), first.device, True, events))
+            tokens = [c.token for c in commands]
+            for token in tokens:
+                self._events[token] = event
             if first.notify:
-                self._run.watch(first.device, first.queue, [c.token for c in commands], event)
+                self._run.watch(first.device, first.queue, tokens, event)
             return
         arrived = cl.UserEvent(driver.context)
         self._events.update((command.token, arrived) for command in commands)
@@ -124,9 +126,11 @@ class Moves:
             events = copy_rows(queue, target, buffer, rows or (Rows(0, len(target)),), after)
             queue.flush()
             event = driver.latest[first.queue] = events[-1]
-            self._events.update((command.token, event) for command in commands)
-            self._record.transfers.append((tuple(c.buffer for c in commands), first.device, False, events))
-            self._run.watch(first.device, first.queue, [c.token for c in commands], event)
+            self._record.transfers.append((tuple([c.buffer for c in commands]), first.device, False, events))
+            tokens = [c.token for c in commands]
+            for token in tokens:
+                self._events[token] = event
+            self._run.watch(first.device, first.queue, tokens, event)
             return
         for kernels in driver.queues:
             kernels.flush()

@@ -204,13 +204,15 @@ class OpenCLBackend:
             elif held[index] != arg:
                 kernel.set(index, arg)
         events = self._events
+        # what became one transfer has one event
+        before = {id(e): e for e in [events[t] for t in after]} if after else {}
         event = driver.latest[queue] = _enqueue(
             driver.queues[queue],
             kernel.cl,
             chosen.global_size,
             chosen.local_size,
             launch.global_offset,
-            [events[t] for t in after] if after else None,
+            list(before.values()) or None,
         )
         events[node] = event
         self.record.kernels.append((node, device, queue, event))
