@@ -37,8 +37,9 @@ from manycl.run.backend import HOST_DEVICE, Command, Copy, Download, Evict, Repo
 from manycl.run.coherence import HOST_BIT, Directory
 from manycl.run.holdings import Holdings, Places
 from manycl.run.lifetimes import Lifetimes
-from manycl.run.state import _NOT_ISSUED, RunState, nothing_overwritten
+from manycl.run.state import RunState, nothing_overwritten
 from manycl.run.steps import Lowered
+from manycl.run.transfers import NOT_ISSUED
 from manycl.run.windows import Room, too_large
 
 
@@ -342,7 +343,7 @@ class TightState(RunState):
             self._send_away(device, store, commands)
 
     def _was_issued(self, node: int) -> bool:
-        return self._device[node] != _NOT_ISSUED
+        return self._device[node] != NOT_ISSUED
 
     def _send_away(self, device: int, store: int, commands: list[Command]) -> None:
         """Bring to the host what only this store holds, and others that leave, if somebody may need it."""

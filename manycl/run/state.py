@@ -8,7 +8,7 @@ static plan is enqueued far ahead, and only dependences between devices wait for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 
 from manycl.errors import GraphError
@@ -19,28 +19,15 @@ from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.assign import Assigned, Assigner, assigner
 from manycl.run.backend import (
-    AHEAD_QUEUE,
-    DOWNLOAD_QUEUE,
-    EARLY_QUEUE,
     HOST_DEVICE,
-    UPLOAD_QUEUE,
     Command,
-    Download,
     Failed,
     HostCall,
     Report,
     Run,
-    Upload,
 )
 from manycl.run.coherence import HOST_BIT, Directory
-
-_NOT_ISSUED = -2
-LOOK_AHEAD = 16
-"""Nodes of a queue, from one that waits on, whose data on the host are brought before their turn."""
-SMALL = 1 << 16
-"""Bytes that a link brings while the next command is enqueued."""
-LARGE = 1 << 20
-"""Bytes of a buffer, or a piece of one, that is brought before anything else of a run is enqueued."""
+from manycl.run.transfers import LARGE, LOOK_AHEAD, NOT_ISSUED, Transfers
 
 
 def nothing_overwritten(node: int, key: int) -> bool:
@@ -48,7 +35,7 @@ def nothing_overwritten(node: int, key: int) -> bool:
     return False
 
 
-class RunState:
+class RunState(Transfers):
     """The state of one run. ``directory`` is brought up to date as commands are issued.
 
     ``overwritten(node, key)``: whether a node writes all of a buffer, so that what it held need not be brought; asked
@@ -65,40 +52,14 @@ class RunState:
         directory: Directory,
         overwritten: Callable[[int, int], bool] = nothing_overwritten,
     ) -> None:
-        graph = problem.graph
-        self.graph = graph
-        self.directory = directory
+        super().__init__(problem.graph, problem.machine, directory, overwritten)
         self.failed: Failed | None = None
         self.complete = 0
         self.issued: list[Assignment] = []  # in the order of enqueueing
         self.assigner: Assigner = assigner(problem, policy, directory.valid)
         self.queues = self.assigner.queues
-        self._overwritten = overwritten
-        self._predecessors = graph.predecessors
-        self._successors = graph.successors
-        self._memory = [d.memory for d in problem.machine.devices]
-        self._far = problem.machine.memories > 1
-        # pieces that ranges of a launch write at the same time: they have several writers
-        self._together = {k for _, keys in graph.notes.get("together", {}).values() for k in keys}
-        self._owner = {d.memory: i for i, d in enumerate(problem.machine.devices) if d.memory != HOST}
-        # memories of several devices: one of them may wait for what another has brought
-        self._shared = {m for m in self._memory if m != HOST and self._memory.count(m) > 1}
-        count = len(graph.nodes)
-        self.done = bytearray(count)
-        self._device = [_NOT_ISSUED] * count
-        self._queue = [0] * count
-        self._writer: dict[int, int] = {}
-        # token of the transfer under way (or done) that makes a buffer valid in a memory
-        self._arriving: dict[int, dict[int, int]] = {}
-        self._transfer_done: set[int] = set()
-        self._transfer_device: dict[int, int] = {}
-        self._going: dict[int, int] = {}  # the device that a node was given to
-        # by what makes a buffer valid on the host, a node or a transfer: the buffer, and who waits for it elsewhere
-        self._follow: dict[int, list[tuple[int, int]]] = {}
-        self._looked_at: set[int] = set()
+        self._queue = [0] * len(self.graph.nodes)
         self._looked_from: dict[tuple[int, int], int] = {}  # the head of a queue when it was last looked along
-        self._next_token = count
-        self._waiting: dict[tuple[int, int], deque[Assigned]] = {}
         self._issued: dict[tuple[int, int], deque[int]] = {}
         self._place: dict[int, tuple[int, int]] = {}
 
@@ -177,37 +138,6 @@ class RunState:
                     self._looked_from[place] = line[0].node
                     self._look_ahead(islice(line, LOOK_AHEAD), commands)
 
-    def _look_ahead(self, following: Iterable[Assigned], commands: list[Command], least: int = 0) -> None:
-        """Bring what the next nodes of a queue need and the host has already, of buffers of ``least`` bytes. No later
-        version of it exists before they have run."""
-        valid, buffers = self.directory.valid, self.graph.buffers
-        for node, device, _, _ in following:
-            if node in self._looked_at:
-                continue
-            if not least:
-                self._looked_at.add(node)
-            memory, task = self._memory[device], self.graph.nodes[node]
-            # who comes first finds final contents also in what it changes
-            keys = task.reads if self._predecessors[node] else dict.fromkeys((*task.reads, *task.writes))
-            for key in keys:
-                mask, writer = valid.get(key, 0), self._writer.get(key)
-                if not mask & HOST_BIT or mask >> memory & 1 or buffers[key].nbytes < least:
-                    continue
-                if (writer is not None and not self.done[writer]) or not self._is_final(node, key):
-                    continue
-                if key not in task.reads and (key in getattr(task, "overwrites", ()) or self._overwritten(node, key)):
-                    continue
-                if self._arrived(key, HOST, HOST_DEVICE, []):
-                    token = self._new_transfer(key, memory, device)
-                    # what is done at once does not hold up what is due
-                    queue = AHEAD_QUEUE if buffers[key].nbytes >= SMALL else UPLOAD_QUEUE
-                    commands.append(Upload(token, key, device, (), memory in self._shared, queue=queue))
-
-    def _is_final(self, node: int, key: int) -> bool:
-        """Whether all that writes a buffer before the node, which reads it, was issued."""
-        nodes, device_of = self.graph.nodes, self._device
-        return all(device_of[p] != _NOT_ISSUED or key not in nodes[p].writes for p in self._predecessors[node])
-
     def _issue(self, assigned: Assigned, commands: list[Command]) -> bool:
         """Enqueue a launch and the transfers it needs, or say that it must wait."""
         node, device, queue, watched = assigned
@@ -258,61 +188,6 @@ class RunState:
             self._hand_over(node, device, commands)
         return True
 
-    def _hand_over(self, node: int, device: int, commands: list[Command]) -> None:
-        """What nodes read that were given to other devices leaves as soon as this one has made it, whatever else they
-        wait for."""
-        nodes = self.graph.nodes
-        memory = HOST if device == HOST_DEVICE else self._memory[device]
-        written = nodes[node].writes
-        leaving: dict[int, int] = {}
-        for s in self._successors[node]:
-            other = self._going.get(s, HOST_DEVICE)
-            if other == HOST_DEVICE or self._memory[other] == memory:
-                continue
-            for key in written:
-                if key in nodes[s].reads and key not in self._together and self._is_final(s, key):
-                    if memory == HOST:
-                        by = node
-                    elif key in leaving:
-                        by = leaving[key]
-                    else:
-                        by = leaving[key] = self._new_transfer(key, HOST, device)
-                        commands.append(Download(by, key, device, [node], True, queue=EARLY_QUEUE))
-                    self._follow.setdefault(by, []).append((key, s))
-
-    def _send_on(self, tokens: list[int], commands: list[Command]) -> None:
-        """What has come to the host goes on to those who wait for it, also for other things."""
-        valid = self.directory.valid
-        for token in tokens:
-            for key, node in self._follow.pop(token, ()):
-                device = self._going[node]
-                memory, mask = self._memory[device], valid.get(key, 0)
-                if self._device[node] != _NOT_ISSUED or not mask & HOST_BIT or mask >> memory & 1:
-                    continue
-                if any(line and line[0].node == node for line in self._waiting.values()):
-                    continue  # it is its turn
-                arriving = self._new_transfer(key, memory, device)
-                commands.append(Upload(arriving, key, device, (), memory in self._shared, queue=AHEAD_QUEUE))
-
-    def _bring_early(self, node: int, device: int, commands: list[Command]) -> None:
-        """All predecessors of a node are enqueued, some on other devices: what it needs of what they leave can be on
-        its way before they are known to be complete. No later version of it exists before the node has run."""
-        task = self.graph.nodes[node]
-        assert isinstance(task, Launch)
-        memory, valid = self._memory[device], self.directory.valid
-        for key in dict.fromkeys((*task.reads, *(k for k in task.writes if k not in task.overwrites))):
-            mask = valid.get(key, 0)
-            if not mask or mask >> memory & 1 or key in self._together:
-                continue
-            writer = self._writer.get(key)
-            if writer is not None and not self.done[writer]:
-                made_in = self._written_in(key)
-                # only the device itself can wait for what it has not completed
-                if made_in == HOST or self._device[writer] != self._owner[made_in]:
-                    continue
-            if key in task.reads or not self._overwritten(node, key):
-                self._bring(key, memory, device, [], commands)
-
     def _call(self, assigned: Assigned, commands: list[Command]) -> bool:
         """Start a host function whose predecessors are complete and whose buffers are valid on the host."""
         node = assigned.node
@@ -338,58 +213,6 @@ class RunState:
         if self._far:
             self._hand_over(node, HOST_DEVICE, commands)
         return True
-
-    def _fetch_early(self, node: int, commands: list[Command]) -> None:
-        """What a host function reads and devices have, or will have when what they were given is complete, can come
-        before all of it is there."""
-        valid = self.directory.valid
-        for key in self.graph.nodes[node].reads:
-            mask = valid.get(key, 0)
-            if not mask or mask & HOST_BIT or key in self._together or not self._is_final(node, key):
-                continue
-            writer = self._writer.get(key)
-            if writer is None or self.done[writer] or self._device[writer] == self._owner[self._written_in(key)]:
-                self._bring(key, HOST, HOST_DEVICE, [], commands)
-
-    def _bring(self, key: int, memory: int, device: int, after: list[int], commands: list[Command]) -> bool:
-        """Make a buffer valid in a memory. True when it is, or will be once the tokens added to ``after`` are done."""
-        mask = self.directory.valid.get(key, 0)
-        if not mask:
-            return True  # undefined contents: nothing to bring
-        if mask >> memory & 1:
-            return self._arrived(key, memory, device, after)
-        if mask & HOST_BIT:
-            if not self._arrived(key, HOST, HOST_DEVICE, after):
-                return False
-            token = self._new_transfer(key, memory, device)
-            commands.append(Upload(token, key, device, (), memory in self._shared))
-            after.append(token)
-            return True
-        owner = self._owner[(mask & -mask).bit_length() - 1]
-        writer = self._writer.get(key)
-        pending = [writer] if writer is not None and not self.done[writer] else []
-        token = self._new_transfer(key, HOST, owner)
-        queue = EARLY_QUEUE if device == HOST_DEVICE else DOWNLOAD_QUEUE
-        commands.append(Download(token, key, owner, pending, True, queue=queue))
-        return False
-
-    def _arrived(self, key: int, memory: int, device: int, after: list[int]) -> bool:
-        tokens = self._arriving.get(key)
-        token = tokens.get(memory) if tokens else None
-        if token is None or token in self._transfer_done:
-            return True
-        if self._transfer_device[token] != device:
-            return False
-        after.append(token)
-        return True
-
-    def _new_transfer(self, key: int, memory: int, device: int) -> int:
-        token = self._next_token
-        self._next_token += 1
-        self.directory.copied(key, memory)
-        self._arriving.setdefault(key, {})[memory] = token
-        self._transfer_device[token] = device
-        return token
 
     def _push(self, node: int, device: int, queue: int) -> None:
         place = (device, queue)
@@ -448,34 +271,18 @@ class RunState:
         for n, task in enumerate(self.graph.nodes):
             if n > failed and not after.isdisjoint(self._predecessors[n]):
                 after.add(n)
-            if self._device[n] != _NOT_ISSUED and (n in after or not self.done[n]):
+            if self._device[n] != NOT_ISSUED and (n in after or not self.done[n]):
                 keys.update(task.writes)
         return keys
-
-    def unfinished_copies(self) -> list[tuple[int, int]]:
-        """(buffer, memory) that the directory counts as valid for a transfer that is not known to have ended."""
-        return [
-            (key, memory)
-            for key, tokens in self._arriving.items()
-            for memory, token in tokens.items()
-            if token not in self._transfer_done and self._written_in(key) != memory
-        ]
-
-    def _written_in(self, key: int) -> int:
-        """The memory that the last writer of a buffer has left it in (-1: nobody wrote it)."""
-        writer = self._writer.get(key)
-        if writer is None:
-            return -1
-        return self._memory[self._device[writer]] if self._device[writer] >= 0 else HOST
 
     def validate(self) -> None:
         """Assert the invariants; used by tests and at debug level 4."""
         for n in range(len(self.graph.nodes)):
-            issued = self._device[n] != _NOT_ISSUED
+            issued = self._device[n] != NOT_ISSUED
             assert issued or not self.done[n], f"node {n} complete but never issued"
             if issued:
                 for p in self._predecessors[n]:
-                    assert self._device[p] != _NOT_ISSUED, f"node {n} issued before its predecessor {p}"
+                    assert self._device[p] != NOT_ISSUED, f"node {n} issued before its predecessor {p}"
         for place, line in self._issued.items():
             for node in line:
                 assert self._place[node] == place, f"node {node} is in two queues"

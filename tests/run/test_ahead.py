@@ -29,7 +29,8 @@ from manycl.run.backend import (
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
-from manycl.run.state import LARGE, SMALL, RunState
+from manycl.run.state import RunState
+from manycl.run.transfers import LARGE, SMALL
 
 WHERE = machine([1, 2])
 
