@@ -14,9 +14,9 @@ are watched, and downloads always are.
 
 What the next steps will take the place of is chosen before it is their turn, so that it is on its way while others run,
 and their own data can come at once. Such a store takes no room from anybody and waits for nothing but the commands that
-use it; it goes when a step is being admitted that needs the room, or stays if it is used after all. Contents that the
-next step to touch them overwrites (:mod:`manycl.run.lifetimes`) go with their store; where a run ends before that step
-has run, they are lost.
+use it; it goes when a step is being admitted that needs the room, or stays if it is used after all. Results, which no
+step touches any more, leave when they are made. Contents that the next step to touch them overwrites
+(:mod:`manycl.run.lifetimes`) go with their store; where a run ends before that step has run, they are lost.
 
 The victim is the store whose next use lies furthest ahead: Belady, "A study of replacement algorithms for a
 virtual-storage computer", IBM Systems Journal 5(2), 1966; where a plan says who runs what, the future is known. Where
@@ -33,7 +33,18 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.assign import Assigned
-from manycl.run.backend import HOST_DEVICE, Command, Copy, Download, Evict, Report, Run, Upload
+from manycl.run.backend import (
+    DOWNLOAD_QUEUE,
+    EARLY_QUEUE,
+    HOST_DEVICE,
+    Command,
+    Copy,
+    Download,
+    Evict,
+    Report,
+    Run,
+    Upload,
+)
 from manycl.run.coherence import HOST_BIT, Directory
 from manycl.run.holdings import Holdings, Places
 from manycl.run.lifetimes import Lifetimes
@@ -70,7 +81,6 @@ class TightState(RunState):
         self._written_at: dict[int, int] = {}
         self._last: dict[int, int] = {}  # the step that was enqueued last, by device
         self._flushing: set[int] | None = None
-        self.spilled = 0  # bytes that left a device to make room
         for device in self._holdings.devices:
             bit = 1 << self._memory[device]
             for key in self.graph.buffers:
@@ -102,8 +112,8 @@ class TightState(RunState):
         return commands
 
     def _flush(self, commands: list[Command]) -> None:
-        """Everything has run: what is valid in windows alone goes to the host."""
-        self._flushing = set()
+        """Everything has run: what is valid in windows alone goes to the host, if it is not on its way."""
+        self._flushing = {t[HOST] for t in self._arriving.values() if HOST in t} - self._transfer_done
         everywhere = (1 << self._places.base) - 1
         for key in self.graph.buffers:
             mask = self.directory.valid.get(key, 0)
@@ -172,7 +182,19 @@ class TightState(RunState):
         self._push(node, device, queue)
         self.issued.append(Assignment(node, device, queue, 0.0, 0.0))
         commands.append(Run(node, device, queue, after, tight or watched))
+        if tight:
+            self._send_results(task, commands)
         return True
+
+    def _send_results(self, task: Launch, commands: list[Command]) -> None:
+        """What no step will touch any more leaves its window when it is made: it has to, sooner or later."""
+        everywhere = (1 << self._places.base) - 1
+        for key in dict.fromkeys((*task.writes, *task.reads)):
+            mask = self.directory.valid.get(key, 0)
+            if not mask or mask & everywhere or key in self._mine or key in self._together:
+                continue
+            if self._lifetimes.over(key):
+                self._download(key, mask, commands, EARLY_QUEUE)
 
     def _look_ahead(self, following: Iterable[Assigned], commands: list[Command], least: int = 0) -> None:
         """What the next steps take the place of leaves while others run: those of a queue up to the second that needs
@@ -268,7 +290,7 @@ class TightState(RunState):
             before.append(token)
         return before
 
-    def _download(self, key: int, mask: int, commands: list[Command]) -> int:
+    def _download(self, key: int, mask: int, commands: list[Command], queue: int = DOWNLOAD_QUEUE) -> int:
         """Send a piece to the host, from where it was written if it is still there."""
         place = self._written_at.get(key, HOST)
         if place == HOST or not mask >> place & 1:
@@ -279,7 +301,7 @@ class TightState(RunState):
         if key in self._together:  # it has several writers
             before += [t for t in users if self._device[t] == store[0] and t not in before]
         token = self._new_transfer(key, HOST, store[0])
-        commands.append(Download(token, key, store[0], before, True, store[1]))
+        commands.append(Download(token, key, store[0], before, True, store[1], queue))
         self._holdings.use(token, store)
         return token
 
@@ -358,7 +380,6 @@ class TightState(RunState):
                 if not all(other in leaving.get(where, ()) for where, other in others):
                     continue
             self._download(key, mask, commands)
-            self.spilled += self.graph.buffers[key].nbytes
 
     def _evict(self, device: int, store: int, commands: list[Command]) -> None:
         place = self._places.at(device, store)

@@ -41,16 +41,21 @@ class Lifetimes:
             for key in keys:
                 self._touching.setdefault(key, []).append(step)
 
-    def lives(self, key: int) -> bool:
-        """Whether the present contents of a piece may be needed by a step that has not been issued, or after the
-        run."""
+    def over(self, key: int) -> bool:
+        """Whether no step that has not been issued touches a piece."""
         steps = self._touching.get(key, ())
         at = self._passed.get(key, 0)
         while at < len(steps) and self._issued(steps[at]):
             at += 1
         self._passed[key] = at
-        if at == len(steps):
+        return at == len(steps)
+
+    def lives(self, key: int) -> bool:
+        """Whether the present contents of a piece may be needed by a step that has not been issued, or after the
+        run."""
+        if self.over(key):
             return key not in self._own
+        steps, at = self._touching[key], self._passed[key]
         following = steps[at]
         task = self._graph.nodes[following]
         if not isinstance(task, Launch) or key in task.reads or key in self._together:

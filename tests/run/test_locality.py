@@ -20,7 +20,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run.backend import Download, Run
+from manycl.run.backend import DOWNLOAD_QUEUE, EARLY_QUEUE, Download, Run
 from manycl.run.backends.chaos import ChaosBackend
 from manycl.run.coherence import Directory
 from manycl.run.eviction import TightState
@@ -129,8 +129,13 @@ def test_a_memory_is_to_hold_so_many_ranges_that_engine_and_link_are_done_soones
     assert _at_once(problem, plan, 0, 1 << 27) == number
 
 
-def test_what_leaves_for_the_next_steps_leaves_before_their_turn() -> None:
-    """Two ranges have room; while they run, room is made for two more."""
+@pytest.mark.parametrize("results", [False, True])
+def test_what_leaves_for_the_next_steps_leaves_before_their_turn(
+    results: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ranges have room; while they run, room is made for two more. Results leave in any case."""
+    if not results:
+        monkeypatch.setattr(TightState, "_send_results", lambda *_: None)
     graph, plan = on_pairs("map", [(0, 1)])
     where = with_room(Machine((Device("d", "gpu", memory=1),)), 2 * NBYTES // 4)
     directory = Directory()
@@ -145,11 +150,12 @@ def test_what_leaves_for_the_next_steps_leaves_before_their_turn() -> None:
     state = TightState(problem, lowered.plan, directory, lowered=lowered)
     commands = state.start(0.0)
     ran = {lowered.room.using[c.token][1] for c in commands if isinstance(c, Run)}
-    leaving = {c.store for c in commands if isinstance(c, Download)}
+    leaving = {c.store: c for c in commands if isinstance(c, Download)}
     # one for the third range, and one for the fourth
     assert len(ran) >= 2
     assert len(leaving) == 2
-    assert leaving <= ran
+    assert leaving.keys() <= ran
+    assert all(c.queue == (EARLY_QUEUE if results else DOWNLOAD_QUEUE) for c in leaving.values())
 
 
 def test_what_spilling_takes_is_foreseen() -> None:
