@@ -9,7 +9,7 @@ import pyopencl as cl
 
 from manycl.graph.graph import Graph, Piece, Rows
 from manycl.graph.pieces import as_rows, of_rows
-from manycl.run.backend import Copy, Download, Upload
+from manycl.run.backend import EARLY_QUEUE, Copy, Download, Upload
 from manycl.run.backends.copies import copy_inside, copy_rows
 from manycl.run.backends.memory import Bytes, Memory
 from manycl.run.backends.queues import Driver
@@ -134,7 +134,7 @@ class Moves:
             return
         for kernels in driver.queues:
             kernels.flush()
-        future = driver.stager.download(buffer, part[0], after, part[1])
+        future = driver.stager.download(buffer, part[0], after, part[1], first.queue == EARLY_QUEUE)
         future.add_done_callback(lambda f: self._staged(f, commands, False, None))
 
     def copy(self, command: Copy) -> None:

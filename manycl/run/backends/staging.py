@@ -38,7 +38,9 @@ class _Transfer(NamedTuple):
 
 
 class Stager:
-    """One device's staging: threads with two pinned chunks each, and one that runs transfer after transfer."""
+    """One device's staging: threads with two pinned chunks each, which work for one transfer after another. Uploads,
+    downloads and early downloads are each taken in their order, by a thread that waits for what they wait for: a result
+    that is yet to be computed holds up nothing that is due."""
 
     def __init__(self, context: cl.Context, queue: cl.CommandQueue) -> None:
         self._context = context
@@ -46,8 +48,9 @@ class Stager:
         self._workers = min(WORKERS, cpu_count() or 1)
         self._slots: list[list[Bytes]] = []
         self._pins: list[cl.Buffer] = []
-        self._used = False  # since the last time that it was known to be idle
-        self._order = ThreadPoolExecutor(1, "manycl-stage")
+        self._used: set[ThreadPoolExecutor] = set()  # since the last time that they were known to be idle
+        self._uploads, self._downloads, self._early = (ThreadPoolExecutor(1, "manycl-stage") for _ in range(3))
+        self._working = Lock()
         self._copiers = ThreadPoolExecutor(self._workers, "manycl-stage-copy")
 
     def upload(
@@ -55,44 +58,46 @@ class Stager:
     ) -> Future[tuple[float, float]]:
         """Copy ``source`` to the buffer, from byte ``offset`` on, once ``after`` is complete; the result is
         (start, end) by ``perf_counter``, and the future raises what the driver raised."""
-        self._used = True
-        return self._order.submit(self._transfer, buffer, source, after, _push, offset)
+        self._used.add(self._uploads)
+        return self._uploads.submit(self._transfer, buffer, source, after, _push, offset)
 
     def download(
-        self, buffer: cl.Buffer, target: Bytes, after: list[cl.Event], offset: int = 0
+        self, buffer: cl.Buffer, target: Bytes, after: list[cl.Event], offset: int = 0, early: bool = False
     ) -> Future[tuple[float, float]]:
-        """Copy the buffer, from byte ``offset`` on, to ``target`` once ``after`` is complete; as ``upload``."""
-        self._used = True
-        return self._order.submit(self._transfer, buffer, target, after, _pull, offset)
+        """Copy the buffer, from byte ``offset`` on, to ``target`` once ``after`` is complete; as ``upload``.
+        ``early``: nobody waits for it yet."""
+        order = self._early if early else self._downloads
+        self._used.add(order)
+        return order.submit(self._transfer, buffer, target, after, _pull, offset)
 
     def settle(self) -> None:
         """Wait until no transfer is under way and the callbacks of all futures have been called."""
-        if self._used:
-            self._order.submit(int).result()
-            self._used = False
+        while self._used:
+            self._used.pop().submit(int).result()
 
     def close(self) -> None:
-        self._order.shutdown()
-        self._copiers.shutdown()
+        for threads in (self._uploads, self._downloads, self._early, self._copiers):
+            threads.shutdown()
 
     def _transfer(
         self, buffer: cl.Buffer, data: Bytes, after: list[cl.Event], move: Any, offset: int
     ) -> tuple[float, float]:
         for event in after:
             event.wait()
-        if not self._slots:
-            for _ in range(self._workers):
-                pins = [pinned(self._context, self._queue, CHUNK) for _ in range(_SLOTS)]
-                self._pins.extend(pin for pin, _ in pins)
-                self._slots.append([chunk for _, chunk in pins])
-        begin = time.perf_counter()
-        starts = iter(range(0, len(data), CHUNK))  # shared: each worker takes the next chunk there is
-        enqueueing = Lock()  # PoCL 3.0 crashes when several threads enqueue on one queue at once
-        what = _Transfer(self._queue, enqueueing, buffer, data, offset, starts)
-        futures = [self._copiers.submit(move, what, slots) for slots in self._slots]
-        for future in futures:
-            future.result()
-        return begin, time.perf_counter()
+        with self._working:
+            if not self._slots:
+                for _ in range(self._workers):
+                    pins = [pinned(self._context, self._queue, CHUNK) for _ in range(_SLOTS)]
+                    self._pins.extend(pin for pin, _ in pins)
+                    self._slots.append([chunk for _, chunk in pins])
+            begin = time.perf_counter()
+            starts = iter(range(0, len(data), CHUNK))  # shared: each worker takes the next chunk there is
+            enqueueing = Lock()  # PoCL 3.0 crashes when several threads enqueue on one queue at once
+            what = _Transfer(self._queue, enqueueing, buffer, data, offset, starts)
+            futures = [self._copiers.submit(move, what, slots) for slots in self._slots]
+            for future in futures:
+                future.result()
+            return begin, time.perf_counter()
 
 
 def _push(of: _Transfer, slots: list[Bytes]) -> None:
