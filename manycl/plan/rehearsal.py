@@ -16,17 +16,20 @@ from manycl.plan.problem import Problem
 
 AT_ONCE = 8
 """Plans that are rehearsed in one planning, at most."""
-BUDGET, EACH = 2.0, 1e-3
-"""Seconds that rehearsing may take, and that a rehearsal takes for a node and a device (measured)."""
+RUNS, MOST = 20, 1.0
+"""Rehearsing may take as long as so many runs, and so many seconds."""
+EACH = 5e-4
+"""Seconds that a rehearsal takes for a node and a device (measured: 0.1 to 1 ms)."""
 NEARLY = 1.15
 """Plans that are predicted to take so many times longer than another one are not tried."""
 
 
-def how_many(problem: Problem) -> int:
-    """How many plans of a problem may be rehearsed."""
+def how_many(problem: Problem, makespan: float) -> int:
+    """How many plans of a problem may be rehearsed whose makespan is about this."""
     if problem.rehearse is None or not problem.splits:
         return 0
-    return min(AT_ONCE, int(BUDGET / (EACH * max(1, len(problem.graph) * len(problem.machine.devices)))))
+    cells = len(problem.graph) * len(problem.machine.devices)
+    return min(AT_ONCE, int(min(MOST, RUNS * makespan) / (EACH * max(1, cells))))
 
 
 def expected(plan: Plan) -> float:
@@ -36,7 +39,7 @@ def expected(plan: Plan) -> float:
 
 def rehearsed(problem: Problem, plan: Plan) -> Plan:
     """The plan, with what its rehearsal took in its ``details`` where it may be rehearsed."""
-    if "rehearsed" in plan.details or problem.rehearse is None or not how_many(problem):
+    if "rehearsed" in plan.details or problem.rehearse is None or not how_many(problem, plan.makespan):
         return plan
     return replace(plan, details={**plan.details, "rehearsed": problem.rehearse(plan)})
 
@@ -44,10 +47,11 @@ def rehearsed(problem: Problem, plan: Plan) -> Plan:
 def best_of(problem: Problem, plans: Sequence[Plan]) -> Plan:
     """The plan that is expected to be the fastest; the first one of equals."""
     plans = sorted(plans, key=lambda plan: plan.makespan)
-    if how_many(problem) > 1:
+    number = how_many(problem, plans[0].makespan)
+    if number > 1:
         different: dict[tuple[Assignment, ...], Plan] = {}
         for plan in plans:
             if plan.makespan <= NEARLY * plans[0].makespan:
                 different.setdefault(plan.assignments, plan)
-        plans = [rehearsed(problem, plan) for plan in islice(different.values(), how_many(problem))]
+        plans = [rehearsed(problem, plan) for plan in islice(different.values(), number)]
     return min(plans, key=expected)

@@ -199,7 +199,7 @@ class Session:
                 problem, name = self._problem(graph, (), {}), chosen.policy
             else:
                 problem = self.problem(graph, queues, options)
-                if repeated > 1:  # before it has run, times are guesses
+                if repeated > 1 and self.machine.memories > 1:  # before it has run, times are guesses
                     problem = replace(problem, rehearse=rehearsal(problem, self.directory))
                 name = policy if isinstance(policy, str) else type(chosen).__name__
                 name = name if policy is not None else flags.policy()

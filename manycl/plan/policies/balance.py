@@ -138,7 +138,8 @@ class Balance:
         if not problem.splits:
             found.append(("portfolio", _like_portfolio(problem, table)))
         first: list[tuple[Placement, float]] = []
-        for name, start, gain in _starts(problem, weight, order):
+        more = how_many(problem, found[0][1].makespan) > 1
+        for name, start, gain in _starts(problem, weight, order, more):
             placement = split_all(problem, table, start, gain)
             first.append((placement, gain))
             found.append((name, placement))
@@ -149,25 +150,25 @@ class Balance:
             if last.makespan >= min(p.makespan for _, p in found):
                 break  # ranking again has not helped
             found.append((f"round {turn}", last))
-        if not how_many(problem):
+        if not more:
             found = [min(found, key=lambda f: f[1].makespan)]
         return best_of(problem, [as_plan(problem, p, "balance", chosen=name) for name, p in found])
 
 
 def _starts(
-    problem: Problem, weight: Sequence[float], order: Sequence[int]
+    problem: Problem, weight: Sequence[float], order: Sequence[int], more: bool
 ) -> Iterator[tuple[str, Sequence[int], float]]:
-    """What to begin with: its name, the order of nodes, and the seconds that dividing one must gain. More of it where
-    plans are rehearsed: how good they are is known better then."""
+    """What to begin with: its name, the order of nodes, and the seconds that dividing one must gain. ``more``: plans
+    will be rehearsed, so how good they are is known better."""
     yield "round 1", order, 0.0
     brief = any(0.0 < seconds < BRIEF * problem.handover for seconds in weight)
     if brief:
         short = short_first(problem, weight, order)
         yield "careful", order, problem.handover
         yield "short first", short, problem.handover
-        if problem.rehearse is not None:
+        if more:
             yield "short first, all divided", short, 0.0
-    if problem.rehearse is not None:
+    if more:
         yield "program order", range(len(weight)), problem.handover if brief else 0.0
 
 
