@@ -15,6 +15,7 @@ from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
+from manycl.plan.rehearsal import expected
 from manycl.run.backend import Backend, Command, Failed, Record, Run
 from manycl.run.coherence import Directory
 from manycl.run.eviction import TightState
@@ -79,11 +80,11 @@ class Result:
         return replace(lowered.graph, nodes=tuple(nodes), buffers={**self.graph.buffers, **lowered.graph.buffers}), ran
 
     def _planned(self) -> dict[str, Any]:
-        """What the plan had foreseen, where there was one with times."""
+        """What the plan had foreseen, where there was one with times; the whole time as rehearsed, if it was."""
         if self.plan is None or self.plan.makespan <= 0.0:
             return {}
         seconds = [[a.node, a.end - a.start] for a in self.plan.assignments if a.device != ON_HOST]
-        return {"planned": {"makespan": self.plan.makespan, "seconds": seconds}}
+        return {"planned": {"makespan": expected(self.plan), "seconds": seconds}}
 
     def _limited(self) -> dict[str, Any]:
         """What was predicted to move because devices did not hold all of the run."""
@@ -314,14 +315,5 @@ def _failure(state: RunState, failed: Failed, result: Result, directory: Directo
         f"  done before: {state.complete} of {len(graph.nodes)} nodes ({kernels} kernels ended on the devices)"
     )
     event = FailureEvent(failed.time, number, what, on, failed.message)
-    failed_trace = Trace(
-        events=(*trace.events, event),
-        devices=trace.devices,
-        policy=trace.policy,
-        makespan=trace.makespan,
-        kind=trace.kind,
-        application=trace.application,
-        edges=trace.edges,
-        details=trace.details,
-    )
+    failed_trace = replace(trace, events=(*trace.events, event))
     return RunFailure(message, failed_trace, hint="arrays that unfinished kernels write have unknown contents now")

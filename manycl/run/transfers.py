@@ -90,10 +90,7 @@ class Transfers:
                 if key not in task.reads and (key in getattr(task, "overwrites", ()) or self._overwritten(node, key)):
                     continue
                 if self._arrived(key, HOST, HOST_DEVICE, []):
-                    token = self._new_transfer(key, memory, device)
-                    # what is done at once does not hold up what is due
-                    queue = AHEAD_QUEUE if buffers[key].nbytes >= SMALL else UPLOAD_QUEUE
-                    commands.append(Upload(token, key, device, (), memory in self._shared, queue=queue))
+                    commands.append(self._upload_ahead(key, memory, device))
 
     def _is_final(self, node: int, key: int) -> bool:
         """Whether all that writes a buffer before the node, which reads it, was issued."""
@@ -133,8 +130,13 @@ class Transfers:
                     continue
                 if any(line and line[0].node == node for line in self._waiting.values()):
                     continue  # it is its turn
-                arriving = self._new_transfer(key, memory, device)
-                commands.append(Upload(arriving, key, device, (), memory in self._shared, queue=AHEAD_QUEUE))
+                commands.append(self._upload_ahead(key, memory, device))
+
+    def _upload_ahead(self, key: int, memory: int, device: int) -> Upload:
+        # what is done at once does not hold up what is due, and need not wait for what takes long
+        queue = AHEAD_QUEUE if self.graph.buffers[key].nbytes >= SMALL else UPLOAD_QUEUE
+        token = self._new_transfer(key, memory, device)
+        return Upload(token, key, device, (), memory in self._shared, queue=queue)
 
     def _bring_early(self, node: int, device: int, commands: list[Command]) -> None:
         """All predecessors of a node are enqueued, some on other devices: what it needs of what they leave can be on

@@ -98,7 +98,7 @@ def test_what_a_host_function_reads_leaves_when_it_is_made() -> None:
 def test_what_another_device_reads_leaves_when_it_is_made() -> None:
     """And goes on when it has come, although what will read it waits for something else, too."""
     builder = GraphBuilder()
-    a, b = builder.buffer(4), builder.buffer(4)
+    a, b = builder.buffer(SMALL), builder.buffer(4)
     builder.add(HostTask("slow", print, (), (), (b,)))
     builder.add(launch("makes", (), (a,)))
     builder.add(launch("waits", (b,), ()))
@@ -142,7 +142,7 @@ def test_contents_that_are_written_again_before_they_are_read_do_not_leave() -> 
 @pytest.mark.parametrize("by_host", [False, True])
 def test_what_is_made_in_the_host_s_memory_goes_on_when_it_is_there(by_host: bool) -> None:
     builder = GraphBuilder()
-    a, b = builder.buffer(4), builder.buffer(4)
+    a, b = builder.buffer(SMALL), builder.buffer(4)
     builder.add(HostTask("makes", print, (), (), (a,)) if by_host else launch("makes", (), (a,)))
     builder.add(HostTask("slow", print, (), (), (b,)))
     builder.add(launch("waits", (b,), ()))
