@@ -40,7 +40,7 @@ def merged(low: Array, high: Array) -> Bytes:
     """The same bytes in the fewest intervals, in order; empty ones are left out."""
     full = high > low
     low, high = low[full], high[full]
-    if len(low) < 2:
+    if len(low) < 2 or (low[1:] > high[:-1]).all():
         return low, high
     order = np.argsort(low, kind="stable")
     low, high = low[order], np.maximum.accumulate(high[order])
