@@ -16,6 +16,7 @@ KEYS = {
     "two_devices": {"speedup"},
     "split": {"equal_speedup", "pair_speedup", "halo_only", "decide_us", "spill_ratio"},
     "load": {"import_s", "spec_1000_s"},
+    "overlap": {"overlapping_geomean", "whole_geomean", "unrehearsed_geomean", "least"},
     "transfers": {"skipped"},
     "drivers": {"queues_8_speedup", "out_of_order_speedup", "polled_us", "waited_us", "callback_us", "pinned_gb_per_s"},
     "adaptive": {"within_oracle_percent", "iterations", "drift_imbalance_percent", "decide_us"},
