@@ -201,26 +201,30 @@ class _Cutter:
             low, high = split.slices[key].bounds(a.first, a.groups, graph.buffers[key].nbytes)
             nbytes += high - low
         leaves = self._transfer(nbytes, device)
-        chain = self._chain(line, [_ends((1.0 - SMALLEST, SMALLEST), a.groups)])
+        chain = self._chain(line, _ends((1.0 - SMALLEST, SMALLEST), a.groups), leaves)
         computes = sum(self._seconds(i) for i in chain)
         arrives = sum(self._waits.get(i, 0.0) for i in chain)  # it does so turn by turn as well
         stages = sorted((arrives, computes, leaves))
         sizes = self._sizes(last, max(arrives, computes), leaves)[::-1]
         if self._pays((stages[0] + stages[1]) * (1.0 - sizes[-1])):
-            for i, ends in self._chain(line, [_ends(sizes, a.groups)]).items():
+            for i, ends in self._chain(line, _ends(sizes, a.groups), leaves).items():
                 self._cuts.setdefault(i, set()).update(ends)
                 self._turns[i] = ends
 
-    def _chain(self, line: Sequence[int], cuts: list[list[int]]) -> dict[int, list[int]]:
+    def _chain(self, line: Sequence[int], ends: list[int], leaves: float) -> dict[int, list[int]]:
         """Where the last ranges are cut, by assignment: the last one as given, those before it so that what a turn
-        reads is made in it or before."""
-        found = {line[-1]: cuts[0]}
+        reads is made in it or before; as many as it takes to compute in the last turn while all before it leaves."""
+        found = {line[-1]: ends}
+        seconds = self._seconds(line[-1])
         for i in line[-2::-1]:
             split = self._split(i)
-            ends = self._covering(i, split, found) if split is not None else []
+            if split is None or seconds * SMALLEST >= leaves * (1.0 - SMALLEST):
+                break
+            ends = self._covering(i, split, found)
             if not ends:
                 break
             found[i] = ends
+            seconds += self._seconds(i)
         return found
 
     def _covering(self, index: int, split: Split, found: Mapping[int, Sequence[int]]) -> list[int]:
