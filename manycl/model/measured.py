@@ -21,6 +21,8 @@ from manycl.model.transfer import Sharing
 SOURCE = "measured by manycl devices --measure"
 OBSERVED = "observed in transfers of real runs"
 _HALF = 1.25  # both directions together must be this many times as fast as the faster one to be full duplex
+ONE_WAY = "NVIDIA"
+"""Platforms whose driver carries one direction at a time (measured with an H200: both take the sum of their times)."""
 _NO_LIMIT = 0.95  # of the links' sum; what is reached together below it is a limit of the host's memory
 
 Measurements = Mapping[str, Mapping[str, float]]
@@ -66,7 +68,8 @@ def on_machine(machine: Machine, measurements: Measurements) -> Machine:
 
 
 def sharing(machine: Machine, measurements: Measurements) -> Sharing:
-    """Which links carry one direction at a time, and what the host's memory gives and takes in all."""
+    """Which links carry one direction at a time, as measured or else as known of their drivers, and what the host's
+    memory gives and takes in all."""
     half = set()
     ups: list[float] = []
     downs: list[float] = []
@@ -76,7 +79,8 @@ def sharing(machine: Machine, measurements: Measurements) -> Sharing:
         up, down = known.get("up_bandwidth", 0.0), known.get("down_bandwidth", 0.0)
         ups.append(up)
         downs.append(down)
-        if 0 < known.get("both_ways", 0.0) < _HALF * max(up, down):
+        both = known.get("both_ways", 0.0)
+        if 0 < both < _HALF * max(up, down) or (not both and ONE_WAY in device.platform):
             half.add(device.memory)
     limits: dict[str, dict[int, float]] = {"up": {}, "down": {}}
     all_of = measurements.get(together(own), {}) if len(own) > 1 else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -132,6 +133,14 @@ def test_measurements_replace_estimates_and_say_so() -> None:
     assert dict(found.sends) == {HOST: 3e10}
     assert dict(found.receives) == {}
     assert on_machine(MACHINE, {}) is MACHINE
+
+
+def test_a_driver_that_is_known_to_carry_one_direction_at_a_time() -> None:
+    machine = replace(MACHINE, devices=(CPU, *(replace(gpu, platform="NVIDIA CUDA") for gpu in GPUS)))
+    assert sharing(machine, {}).half_duplex == {g.memory for g in GPUS}
+    measured = {identity(machine.devices[1]): {"up_bandwidth": 2e10, "down_bandwidth": 2e10, "both_ways": 3.9e10}}
+    assert 1 not in sharing(machine, measured).half_duplex
+    assert sharing(MACHINE, {}).half_duplex == frozenset()
 
 
 def test_transfers_of_real_runs_count_where_nobody_measured() -> None:
