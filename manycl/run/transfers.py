@@ -66,6 +66,7 @@ class Transfers:
         # by what makes a buffer valid on the host, a node or a transfer: the buffer, and who waits for it elsewhere
         self._follow: dict[int, list[tuple[int, int]]] = {}
         self._looked_at: set[int] = set()
+        self._brought: set[int] = set()
 
     # before their turn
 
@@ -100,16 +101,17 @@ class Transfers:
     def _hand_over(self, node: int, device: int, commands: list[Command]) -> None:
         """What nodes read that were given to other devices leaves as soon as this one has made it, whatever else they
         wait for."""
-        nodes = self.graph.nodes
-        memory = HOST if device == HOST_DEVICE else self._memory[device]
+        nodes, memories, going = self.graph.nodes, self._memory, self._going
+        memory = HOST if device == HOST_DEVICE else memories[device]
         written = nodes[node].writes
         leaving: dict[int, int] = {}
         for s in self._successors[node]:
-            other = self._going.get(s, HOST_DEVICE)
-            if other == HOST_DEVICE or self._memory[other] == memory:
+            other = going.get(s, HOST_DEVICE)
+            if other == device or other == HOST_DEVICE or memories[other] == memory:
                 continue
+            reads = nodes[s].reads
             for key in written:
-                if key in nodes[s].reads and key not in self._together and self._is_final(s, key):
+                if key in reads and key not in self._together and self._is_final(s, key):
                     if memory == HOST:
                         by = node
                     elif key in leaving:
@@ -126,21 +128,23 @@ class Transfers:
             for key, node in self._follow.pop(token, ()):
                 device = self._going[node]
                 memory, mask = self._memory[device], valid.get(key, 0)
-                if self._device[node] != NOT_ISSUED or not mask & HOST_BIT or mask >> memory & 1:
-                    continue
-                if any(line and line[0].node == node for line in self._waiting.values()):
-                    continue  # it is its turn
-                commands.append(self._upload_ahead(key, memory, device))
+                if self._device[node] == NOT_ISSUED and mask & HOST_BIT and not mask >> memory & 1:
+                    due = any(line and line[0].node == node for line in self._waiting.values())
+                    commands.append(self._upload_ahead(key, memory, device, due))
 
-    def _upload_ahead(self, key: int, memory: int, device: int) -> Upload:
+    def _upload_ahead(self, key: int, memory: int, device: int, due: bool = False) -> Upload:
         # what is done at once does not hold up what is due, and need not wait for what takes long
-        queue = AHEAD_QUEUE if self.graph.buffers[key].nbytes >= SMALL else UPLOAD_QUEUE
+        queue = UPLOAD_QUEUE if due or self.graph.buffers[key].nbytes < SMALL else AHEAD_QUEUE
         token = self._new_transfer(key, memory, device)
         return Upload(token, key, device, (), memory in self._shared, queue=queue)
 
     def _bring_early(self, node: int, device: int, commands: list[Command]) -> None:
         """All predecessors of a node are enqueued, some on other devices: what it needs of what they leave can be on
-        its way before they are known to be complete. No later version of it exists before the node has run."""
+        its way before they are known to be complete, and is sent on when it has come. No later version of it exists
+        before the node has run."""
+        if node in self._brought:
+            return
+        self._brought.add(node)
         task = self.graph.nodes[node]
         assert isinstance(task, Launch)
         memory, valid = self._memory[device], self.directory.valid
@@ -155,7 +159,9 @@ class Transfers:
                 if made_in == HOST or self._device[writer] != self._owner[made_in]:
                     continue
             if key in task.reads or not self._overwritten(node, key):
-                self._bring(key, memory, device, [], commands)
+                token = self._next_token
+                if not self._bring(key, memory, device, [], commands) and self._next_token > token:
+                    self._follow.setdefault(token, []).append((key, node))
 
     def _fetch_early(self, node: int, commands: list[Command]) -> None:
         """What a host function reads and devices have, or will have when what they were given is complete, can come
