@@ -245,8 +245,8 @@ def _execute(
         if level:
             _say(backend, f"{'failed' if state.failed else 'complete'}: {state.complete} steps")
         record = backend.abort() if state.failed else backend.finish()
-        if state.failed is None and record.failure is not None:
-            state.fail(record.failure)
+        if record.failure is not None and (state.failed is None or state.failed.token >= steps):
+            state.fail(record.failure)  # nobody waited for it, or what waited for it has failed, too
     except BaseException as error:
         _lose(state, directory, f"the run was stopped by {type(error).__name__}")
         backend.abort()

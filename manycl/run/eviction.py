@@ -181,7 +181,7 @@ class TightState(RunState):
         self._last[device] = node
         self._push(node, device, queue)
         self.issued.append(Assignment(node, device, queue, 0.0, 0.0))
-        commands.append(Run(node, device, queue, after, tight or watched))
+        commands.append(Run(node, device, queue, after, tight or watched or node in self._crossing))
         if tight:
             self._send_results(task, commands)
         return True
@@ -224,8 +224,9 @@ class TightState(RunState):
     def _fetch_early(self, node: int, commands: list[Command]) -> None:
         """Windows are fetched when it is time."""
 
-    def _hand_over(self, node: int, device: int, commands: list[Command]) -> None:
+    def _hand_over(self, node: int, device: int, commands: list[Command]) -> bool:
         """So is what others have made."""
+        return False
 
     def _comes_down(self, key: int) -> bool:
         token = self._arriving.get(key, {}).get(HOST)

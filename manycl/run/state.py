@@ -59,6 +59,7 @@ class RunState(Transfers):
         self.assigner: Assigner = assigner(problem, policy, directory.valid)
         self.queues = self.assigner.queues
         self._queue = [0] * len(self.graph.nodes)
+        self._crossing: set[int] = set()  # nodes with successors on other devices
         self._looked_from: dict[tuple[int, int], int] = {}  # the head of a queue when it was last looked along
         self._issued: dict[tuple[int, int], deque[int]] = {}
         self._place: dict[int, tuple[int, int]] = {}
@@ -92,7 +93,7 @@ class RunState(Transfers):
                 return commands
             completed = self._mark_done(report.token)
             if self._follow:
-                self._send_on(completed or [report.token], commands)
+                self._send_on([*completed, report.token], commands)
             more = self.assigner.completed(completed, report.time, self.directory.valid)
             if more:
                 self._accept(more)
@@ -111,11 +112,12 @@ class RunState(Transfers):
         for a in assigned:
             node, device, queue, watched = a
             place = (device, queue)
+            if not watched and last[place] == node:
+                watched = True
             if not watched:
-                watched = last[place] == node
                 for s in successors[node]:
                     if device_of.get(s, device) != device:
-                        watched = True
+                        self._crossing.add(node)
                         break
             line = waiting.get(place)
             if line is None:
@@ -183,9 +185,14 @@ class RunState(Transfers):
         queue_of[node] = queue
         self._push(node, device, queue)
         self.issued.append(Assignment(node, device, queue, 0.0, 0.0))
-        commands.append(Run(node, device, queue, after, watched))
+        leaving: list[Command] = []
         if self._far:
-            self._hand_over(node, device, commands)
+            heard = self._hand_over(node, device, leaving)
+            watched = watched or (node in self._crossing and not heard)
+        else:
+            watched = watched or node in self._crossing
+        commands.append(Run(node, device, queue, after, watched))
+        commands += leaving
         return True
 
     def _call(self, assigned: Assigned, commands: list[Command]) -> bool:
@@ -225,11 +232,13 @@ class RunState(Transfers):
     def _mark_done(self, token: int) -> list[int]:
         """The nodes that are complete now: one, and with it all that its queue held before it.
 
-        Transfers count one by one: staged and direct ones of a device may overtake each other.
+        Transfers count one by one: staged and direct ones of a device may overtake each other. With a transfer, the
+        node is complete that has made what it moves.
         """
         if token >= len(self.graph.nodes):
             self._transfer_done.add(token)
-            return []
+            maker = self._makers.pop(token, None)
+            return [] if maker is None else self._mark_done(maker)
         if token not in self._place:
             return []  # complete already, through a later command of its queue
         line = self._issued[self._place[token]]

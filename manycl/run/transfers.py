@@ -65,6 +65,7 @@ class Transfers:
         self._next_token = count
         # by what makes a buffer valid on the host, a node or a transfer: the buffer, and who waits for it elsewhere
         self._follow: dict[int, list[tuple[int, int]]] = {}
+        self._makers: dict[int, int] = {}  # by transfer: the node that makes what it moves, whose end it tells
         self._looked_at: set[int] = set()
         self._brought: set[int] = set()
 
@@ -98,18 +99,23 @@ class Transfers:
         nodes, device_of = self.graph.nodes, self._device
         return all(device_of[p] != NOT_ISSUED or key not in nodes[p].writes for p in self._predecessors[node])
 
-    def _hand_over(self, node: int, device: int, commands: list[Command]) -> None:
+    def _hand_over(self, node: int, device: int, commands: list[Command]) -> bool:
         """What nodes read that were given to other devices leaves as soon as this one has made it, whatever else they
-        wait for."""
+        wait for. Whether all of them will so hear that it is complete."""
         nodes, memories, going = self.graph.nodes, self._memory, self._going
         memory = HOST if device == HOST_DEVICE else memories[device]
         written = nodes[node].writes
         leaving: dict[int, int] = {}
+        heard = memory != HOST
         for s in self._successors[node]:
             other = going.get(s, HOST_DEVICE)
-            if other == device or other == HOST_DEVICE or memories[other] == memory:
+            if other == device:
+                continue
+            if other == HOST_DEVICE or memories[other] == memory:
+                heard = False
                 continue
             reads = nodes[s].reads
+            sent = False
             for key in written:
                 if key in reads and key not in self._together and self._is_final(s, key):
                     if memory == HOST:
@@ -119,7 +125,11 @@ class Transfers:
                     else:
                         by = leaving[key] = self._new_transfer(key, HOST, device)
                         commands.append(Download(by, key, device, [node], True, queue=EARLY_QUEUE))
+                        self._makers[by] = node
                     self._follow.setdefault(by, []).append((key, s))
+                    sent = True
+            heard = heard and sent
+        return heard
 
     def _send_on(self, tokens: list[int], commands: list[Command]) -> None:
         """What has come to the host goes on to those who wait for it, also for other things."""

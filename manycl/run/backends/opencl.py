@@ -137,7 +137,7 @@ class OpenCLBackend:
             for driver in self.drivers:
                 driver.settle()
         except cl.Error:
-            self.abort()
+            return self.abort()
         responsive.leave(self)
         self.record.find_failure(self.now())
         return self.record
@@ -148,6 +148,7 @@ class OpenCLBackend:
         for driver in self.drivers:
             driver.finish()
         responsive.leave(self)
+        self.record.find_failure(self.now())
         return self.record
 
     def fetch(self, key: int, memory: int, rows: tuple[Rows, ...] = ()) -> None:
