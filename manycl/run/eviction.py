@@ -25,7 +25,9 @@ it is decided while the run goes on, the order of the graph stands for it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Set
+from itertools import islice
 
 from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST
@@ -50,7 +52,7 @@ from manycl.run.holdings import Holdings, Places
 from manycl.run.lifetimes import Lifetimes
 from manycl.run.state import RunState, nothing_overwritten
 from manycl.run.steps import Lowered
-from manycl.run.transfers import NOT_ISSUED
+from manycl.run.transfers import LOOK_AHEAD, NOT_ISSUED
 from manycl.run.windows import Room, too_large
 
 
@@ -77,6 +79,7 @@ class TightState(RunState):
         self._lifetimes = Lifetimes(self.graph, self._was_issued, self._mine, overwritten)
         self._let_go: set[int] = set()  # pieces whose contents were nobody's any more and are nowhere
         self._admitting: dict[int, int] = {}  # the step, by device
+        self._looked_from: dict[tuple[int, int], int] = {}  # the head of a queue when it was last looked along
         self._admitted: dict[int, set[int]] = {}  # steps that wait for transfers, by device
         self._written_at: dict[int, int] = {}
         self._last: dict[int, int] = {}  # the step that was enqueued last, by device
@@ -197,16 +200,19 @@ class TightState(RunState):
                 self._download(key, mask, commands, EARLY_QUEUE)
 
     def _look_ahead(self, following: Iterable[Assigned], commands: list[Command], least: int = 0) -> None:
+        """What comes before its turn would need room before its turn."""
+
+    def _look_along(self, place: tuple[int, int], line: deque[Assigned], commands: list[Command]) -> None:
         """What the next steps take the place of leaves while others run: those of a queue up to the second that needs
-        what is not there yet. (What comes before its turn would need room before its turn.)"""
-        upcoming = [] if least else list(following)
-        device = upcoming[0].device if upcoming else HOST_DEVICE
-        if device not in self._holdings.devices:
+        what is not there yet."""
+        device, head = place[0], line[0].node
+        if device not in self._holdings.devices or self._looked_from.get(place) == head:
             return
+        self._looked_from[place] = head
         held, limit = self._holdings.held(device), self._room.limits[device]
         needed: set[int] = set()
         wanted = lacking = 0
-        for assigned in upcoming:
+        for assigned in islice(line, LOOK_AHEAD):
             more = self._holdings.needs(assigned.node) - needed
             missing = sum(self._room.sizes[store] for store in more if store not in held)
             if sum(self._room.sizes[store] for store in needed | more) > limit:

@@ -59,8 +59,9 @@ class RunState(Transfers):
         self.assigner: Assigner = assigner(problem, policy, directory.valid)
         self.queues = self.assigner.queues
         self._queue = [0] * len(self.graph.nodes)
+        self._blocked: dict[tuple[int, int], int] = {}  # a node of another device that a queue's head waits for
         self._crossing: set[int] = set()  # nodes with successors on other devices
-        self._looked_from: dict[tuple[int, int], int] = {}  # the head of a queue when it was last looked along
+        self._looked: dict[tuple[int, int], int] = {}  # nodes of a queue that are still to come and were looked at
         self._issued: dict[tuple[int, int], deque[int]] = {}
         self._place: dict[int, tuple[int, int]] = {}
 
@@ -127,35 +128,46 @@ class RunState(Transfers):
     def _issue_all(self, commands: list[Command]) -> None:
         """Enqueue whatever can be, in turns, so that all devices begin; a queue's head may free another queue's, so
         repeat until nothing moves."""
+        blocked, done = self._blocked, self.done
         moved = True
         while moved:
             moved = False
             for place, line in self._waiting.items():
-                if line and (self._issue if place[0] >= 0 else self._call)(line[0], commands):
+                if not line or (place in blocked and not done[blocked[place]]):
+                    continue
+                if (self._issue if place[0] >= 0 else self._call)(line[0], commands):
                     line.popleft()
                     moved = True
+                    self._looked[place] = self._looked.get(place, 0) - 1
         if self._far:
             for place, line in self._waiting.items():
-                if line and place[0] >= 0 and self._looked_from.get(place) != line[0].node:
-                    self._looked_from[place] = line[0].node
-                    self._look_ahead(islice(line, LOOK_AHEAD), commands)
+                if line and place[0] >= 0:
+                    self._look_along(place, line, commands)
+
+    def _look_along(self, place: tuple[int, int], line: deque[Assigned], commands: list[Command]) -> None:
+        """Look at those of a queue's next nodes that were not looked at yet."""
+        looked = max(0, self._looked.get(place, 0))
+        if looked < min(len(line), LOOK_AHEAD):
+            self._look_ahead(islice(line, looked, LOOK_AHEAD), commands)
+            self._looked[place] = min(len(line), LOOK_AHEAD)
 
     def _issue(self, assigned: Assigned, commands: list[Command]) -> bool:
         """Enqueue a launch and the transfers it needs, or say that it must wait."""
         node, device, queue, watched = assigned
         done, device_of, queue_of = self.done, self._device, self._queue
         after: list[int] = []
-        early = False
+        early = -1
         for p in self._predecessors[node]:
             if not done[p]:
                 if device_of[p] != device:
                     if not self._far or device_of[p] < 0:
                         return False
-                    early = True
+                    early = p
                 elif queue_of[p] != queue:
                     after.append(p)
-        if early:
+        if early >= 0:
             self._bring_early(node, device, commands)
+            self._blocked[device, queue] = early
             return False
         task = self.graph.nodes[node]
         memory = self._memory[device]

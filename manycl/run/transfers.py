@@ -66,7 +66,6 @@ class Transfers:
         # by what makes a buffer valid on the host, a node or a transfer: the buffer, and who waits for it elsewhere
         self._follow: dict[int, list[tuple[int, int]]] = {}
         self._makers: dict[int, int] = {}  # by transfer: the node that makes what it moves, whose end it tells
-        self._looked_at: set[int] = set()
         self._brought: set[int] = set()
 
     # before their turn
@@ -76,10 +75,6 @@ class Transfers:
         version of it exists before they have run."""
         valid, buffers = self.directory.valid, self.graph.buffers
         for node, device, _, _ in following:
-            if node in self._looked_at:
-                continue
-            if not least:
-                self._looked_at.add(node)
             memory, task = self._memory[device], self.graph.nodes[node]
             # who comes first finds final contents also in what it changes
             keys = task.reads if self._predecessors[node] else dict.fromkeys((*task.reads, *task.writes))
