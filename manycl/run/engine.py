@@ -161,12 +161,13 @@ def execute(
     prepare: Callable[[Lowered, RunState], None] | None = None,
     progress: Callable[[int], None] | None = None,
     lowering: Callable[[Problem, Plan | None, Directory], Lowered] = lower,
+    aloud: bool = True,
 ) -> Result:
     """Run a problem's graph to its end on a back end.
 
     ``prepare(lowered, state)`` is called once it is known what will run on which devices (``state.queues``), before
-    time starts; ``progress(n)`` whenever n nodes are complete. ``lowering`` turns the plan into steps. Raises
-    :class:`RunFailure` when a node fails; whatever happens, nothing is left running.
+    time starts; ``progress(n)`` whenever n nodes are complete. ``lowering`` turns the plan into steps. ``aloud``: say
+    what MANYCL_DEBUG asks for. Raises :class:`RunFailure` when a node fails; whatever happens, nothing is left running.
     """
     plan = policy if isinstance(policy, Plan) else None
     if plan is None and hasattr(policy, "plan"):
@@ -180,7 +181,8 @@ def execute(
         try:
             if prepare is not None:
                 prepare(lowered, state)
-            result = _execute(problem, plan, lowered, state, backend, directory, name, progress)
+            level = flags.debug() if aloud else 0
+            result = _execute(problem, plan, lowered, state, backend, directory, name, progress, level)
         finally:
             state.close()
     finally:
@@ -209,9 +211,9 @@ def _execute(
     directory: Directory,
     name: str,
     progress: Callable[[int], None] | None,
+    level: int,
 ) -> Result:
     backend.begin(lowered.graph, state.queues)
-    level = flags.debug()
     if level:
         _say(backend, f"run of {len(lowered.graph)} steps by {name or 'a plan'}, queues {state.queues}")
     total, steps = len(problem.graph), len(lowered.graph)

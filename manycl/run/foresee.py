@@ -69,7 +69,7 @@ def foresee(
     lowered = lower(problem, plan, directory, limits)
     estimates = StepEstimates(problem, lowered)
     backend = SimBackend(problem.machine, estimates, report_latency=problem.handover, enqueuing=enqueuing)
-    result = execute(problem, plan, backend, directory, name=plan.policy, lowering=lambda *_: lowered)
+    result = execute(problem, plan, backend, directory, name=plan.policy, lowering=lambda *_: lowered, aloud=False)
     trace = result.trace
     ends = [e.end for e in trace.events if isinstance(e, KernelEvent | TransferEvent | HostEvent)]
     return replace(trace, kind="simulation", makespan=max(ends, default=0.0))

@@ -100,3 +100,11 @@ def test_a_copy_of_a_directory_changes_apart() -> None:
     copy.define(2)
     copy.copied(1, 3)
     assert (directory.valid, set(directory.parts)) == ({1: 1}, {2})
+
+
+def test_a_rehearsal_says_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """What MANYCL_DEBUG asks for is about the run, not about plans that were tried before it."""
+    monkeypatch.setenv("MANYCL_DEBUG", "4")
+    p = problem("map")
+    foresee(p, halves(p.graph))
+    assert capfd.readouterr() == ("", "")
