@@ -200,6 +200,8 @@ class _Cutter:
         for key in wanted:
             low, high = split.slices[key].bounds(a.first, a.groups, graph.buffers[key].nbytes)
             nbytes += high - low
+        if not nbytes:
+            return
         leaves = self._transfer(nbytes, device)
         chain = self._chain(line, _ends((1.0 - SMALLEST, SMALLEST), a.groups), leaves)
         computes = sum(self._seconds(i) for i in chain)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import Buffer, Graph, Rows
 from manycl.plan.plan import WHOLE, Plan
-from manycl.run.coherence import Directory, Part
+from manycl.run.coherence import HOST_BIT, Directory, Part
 from manycl.run.windows import Room
 
 RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
@@ -28,7 +28,10 @@ class Step(NamedTuple):
     method: str = ""
 
 
-State = tuple[tuple[int, tuple[tuple[Rows, ...], ...], bool], ...]
+UNDEFINED, HOST_ALONE, ELSEWHERE = range(3)
+"""Where a buffer is valid as a whole: nowhere, on the host alone, or also elsewhere."""
+
+State = tuple[tuple[int, tuple[tuple[Rows, ...], ...], int], ...]
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,12 @@ class Lowered:
 
 
 def state_of(graph: Graph, directory: Directory) -> State:
-    """What of the directory decides how a graph is lowered."""
+    """What of the directory decides how a graph is lowered: which parts buffers have, what is undefined, and what has to
+    come from the host."""
     parts, valid = directory.parts, directory.valid
-    return tuple((key, tuple(p.rows for p in parts.get(key, ())), key in valid) for key in graph.buffers)
+
+    def where(key: int) -> int:
+        mask = valid.get(key)
+        return UNDEFINED if mask is None else HOST_ALONE if mask == HOST_BIT else ELSEWHERE
+
+    return tuple((key, tuple(p.rows for p in parts.get(key, ())), where(key)) for key in graph.buffers)

@@ -234,3 +234,24 @@ def test_parts_give_the_bits_of_one_device(queue: mc.Queue, build: object) -> No
         assert [a.get().tobytes() for a in arrays] == seen
     assert all(one == found[0] for one in found)
     assert parts > 0 or all(s.merge != "none" for s in Splits(graph).values())
+
+
+@pytest.mark.usefixtures("always")
+def test_what_is_cut_follows_where_data_are(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that is kept is lowered again when data that were there have to come from the host again."""
+    monkeypatch.setattr("manycl.run.overlap._Cutter._pays", lambda self, gain: gain > 0.0)
+    count = 1 << 12
+    program = mc.Program(
+        "kernel void up(global const int *x, global int *y) { y[get_global_id(0)] = x[get_global_id(0)] + 1; }"
+    )
+    x, y = queue.array(np.zeros(count, np.int32)), queue.empty(count, np.int32)
+    program.up(queue, (count,), (16,), x, y)
+    graph = queue.take()
+    plan = Plan((Assignment(0, 0, 0, 0.0, 0.0, 0, 0, count // 16),), "all", queue.devices, 0.0)
+    numbers = []
+    for turn in range(4):
+        if turn != 1:
+            x.set(np.full(count, turn, np.int32))
+        numbers.append(len(queue.session.run(graph, plan).ranges(0)))
+        assert (y.get() == (0 if turn == 1 else turn) + 1).all()
+    assert numbers[0] == numbers[2] == numbers[3] > numbers[1] == 1
