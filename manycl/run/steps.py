@@ -71,8 +71,8 @@ class Lowered:
 
 
 def state_of(graph: Graph, directory: Directory) -> State:
-    """What of the directory decides how a graph is lowered: which parts buffers have, what is undefined, and what has to
-    come from the host."""
+    """What of the directory decides how a graph is lowered: which parts buffers have, what is undefined, and what has
+    to come from the host."""
     parts, valid = directory.parts, directory.valid
 
     def where(key: int) -> int:
