@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,8 +41,9 @@ def state_of(graph: Graph, devices: list[int], where: Machine = WHERE) -> RunSta
     directory = Directory()
     for key in graph.buffers:
         directory.define(key)
-    plan = Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(devices)), "given", ("d0", "d1"), 0.0)
-    return RunState(Problem(graph, where, Unit(), (1, 1)), plan, directory)
+    names = tuple(d.name for d in where.devices)
+    plan = Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(devices)), "given", names, 0.0)
+    return RunState(Problem(graph, where, Unit(), (1,) * len(names)), plan, directory)
 
 
 def started(graph: Graph, devices: list[int]) -> list[Command]:
@@ -112,6 +114,24 @@ def test_what_another_device_reads_leaves_when_it_is_made() -> None:
     after = state.handle(Done(0, 2.0))
     assert [(c.buffer, c.device) for c in after if isinstance(c, Upload)] == [(b, 1)]
     assert [c.token for c in after if isinstance(c, Run)] == [2, 3, 4]
+
+
+def test_what_several_devices_make_together_leaves_when_all_of_them_have() -> None:
+    """Two devices with one memory write elements of their own, a third reads them all."""
+    builder = GraphBuilder()
+    a = builder.buffer(4)
+    for name in ("one", "other"):
+        builder.add(launch(name, (), (a,)))
+    builder.add(launch("reads", (a,), ()))
+    together = {n: (0, frozenset({a})) for n in range(2)}
+    graph = replace(builder.build(), predecessors=((), (), (0, 1)), notes={"together": together})
+    state = state_of(graph, [0, 1, 2], machine([1, 1, 2]))
+    state.directory.forget(a)
+    commands = state.start(0.0) + state.handle()
+    assert [c.token for c in commands if isinstance(c, Run)] == [0, 1]
+    commands += state.handle(Done(1, 1.0))
+    assert not [c for c in commands if isinstance(c, Download)]
+    assert [c.buffer for c in state.handle(Done(0, 2.0)) if isinstance(c, Download)] == [a]
 
 
 def test_who_waits_only_for_what_another_device_makes_gets_it_in_its_turn() -> None:

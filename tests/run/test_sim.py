@@ -16,9 +16,10 @@ from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import Run
+from manycl.run.backend import Download, Run
 from manycl.run.backends.sim import SimBackend
-from manycl.run.engine import RunFailure
+from manycl.run.coherence import Directory
+from manycl.run.engine import RunFailure, execute
 from manycl.run.simulate import simulate
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
@@ -165,6 +166,28 @@ def test_a_failure_stops_the_run_and_tells_the_story(places: list[tuple[int, int
     assert (failure.node, failure.message) == (1, "out of paper")
     assert spans(trace)[0] == (0, 1)
     assert 1 not in spans(trace)
+
+
+def test_a_transfer_that_fails_for_a_kernel_is_not_blamed() -> None:
+    """Nobody waits for the kernel itself, only for what it makes; drivers then fail what waits for it, too."""
+
+    class Driver(SimBackend):
+        def _failure(self, command: Any) -> str | None:
+            if isinstance(command, Download) and 0 in command.after:
+                return "what it waited for has failed"
+            return super()._failure(command)
+
+    builder = GraphBuilder()
+    x = builder.buffer(1)
+    builder.add(launch("makes", (), (x,)))
+    builder.add(launch("beside", (), ()))
+    builder.add(launch("reads", (x,), ()))
+    graph = builder.build()
+    machine = Machine((GPU, Device("gpu1", "gpu", memory=2)))
+    p = Problem(graph, machine, Seconds([1.0] * 3), (1, 1))
+    plan = Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate((0, 0, 1))), "", ("gpu0", "gpu1"), 0.0)
+    with pytest.raises(RunFailure, match=r"kernel k \(makes, node 0\) failed on gpu0.*: out of paper"):
+        execute(p, plan, Driver(machine, p.estimates, fail={0: "out of paper"}), Directory())
 
 
 def test_a_standstill_is_an_error_not_a_hang() -> None:
