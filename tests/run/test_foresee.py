@@ -15,7 +15,7 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.coherence import Directory, Part
-from manycl.run.foresee import foresee
+from manycl.run.foresee import ENQUEUING, foresee, rehearsal
 from manycl.trace import KernelEvent
 
 MACHINE = Machine(tuple(Device(f"gpu{i}", "gpu", memory=i + 1, launch_overhead=0.0, bandwidth=1e3) for i in range(2)))
@@ -90,6 +90,12 @@ def test_enqueuing_takes_the_engine_s_time() -> None:
     assert busy.makespan >= 0.5 * sum(1 for _ in plain.kernels())
     assert plain.makespan < busy.makespan <= plain.makespan + 0.5 * len(commands) + 1.0
     assert foresee(p, plan, enqueuing={"cpu": 0.5}) == plain
+    directory = Directory()
+    for key in p.valid:
+        directory.define(key)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ENQUEUING, "gpu", 0.5)
+        assert rehearsal(p, directory)(plan) == busy.makespan
 
 
 def test_a_copy_of_a_directory_changes_apart() -> None:

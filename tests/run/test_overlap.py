@@ -118,6 +118,12 @@ def test_the_last_kernels_run_depth_first() -> None:
     assert trace.makespan == pytest.approx(10 + 1 / 8 + 1 / 8, abs=0.02)
 
 
+def test_no_more_kernels_are_cut_than_hide_what_leaves() -> None:
+    """An eighth of half of ``table`` takes as long as seven eighths of its result take to leave."""
+    p = problem("twice", "table")
+    assert {node for node, _ in overlapped(p, halves(p.graph)).turns} == {1}
+
+
 def test_what_streams_through_a_device_arrives_is_computed_and_leaves_at_the_same_time() -> None:
     """Two seconds of each: with four parts, half a second more each than one of them."""
     p = problem("twice")

@@ -115,3 +115,12 @@ def test_times_are_rehearsed_with_once_they_are_known(monkeypatch: pytest.Monkey
                 assert 0.0 < there < after, "with a transfer"
                 prepared.session.host(x.buffer.key)
     assert [p.rehearse is not None for p in found] == [False, True, True, True]
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "1")
+    found.clear()
+    with Queue("cpu/2") as queue:
+        x = queue.array(np.zeros(64, np.int32))
+        Program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }").up(queue, (64,), (8,), x)
+        prepared = PreparedGraph(queue.session, queue.take(), Remembers())
+        for _ in range(2):
+            prepared.run()
+    assert all(p.rehearse is None for p in found), "there is no link"

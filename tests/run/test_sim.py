@@ -16,7 +16,7 @@ from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import Download, Run
+from manycl.run.backend import Download, Failed, Report, Run
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, execute
@@ -174,8 +174,12 @@ def test_a_transfer_that_fails_for_a_kernel_is_not_blamed() -> None:
     class Driver(SimBackend):
         def _failure(self, command: Any) -> str | None:
             if isinstance(command, Download) and 0 in command.after:
+                self.victim = command.token
                 return "what it waited for has failed"
             return super()._failure(command)
+
+        def wait(self) -> list[Report]:
+            return [r._replace(token=self.victim) if isinstance(r, Failed) else r for r in super().wait()]
 
     builder = GraphBuilder()
     x = builder.buffer(1)
