@@ -19,13 +19,17 @@ than this says)."""
 
 def share(launch: Launch, device: Device) -> float:
     """Fraction of ``device`` that ``launch`` can use alone."""
-    groups = 0
-    if launch.local_size is not None:
-        group = 1
-        for size in launch.local_size:
-            group *= max(1, size)
-        groups = -(-launch.work_items // group)
-    return share_of(launch.work_items, groups, device)
+    return share_of(launch.work_items, work_groups(launch), device)
+
+
+def work_groups(launch: Launch) -> int:
+    """The number of work-groups of a launch, about (0: the driver chooses)."""
+    if launch.local_size is None:
+        return 0
+    group = 1
+    for size in launch.local_size:
+        group *= max(1, size)
+    return -(-launch.work_items // group)
 
 
 def share_of(work_items: float, work_groups: float, device: Device) -> float:

@@ -87,17 +87,24 @@ def priority_order(graph: Graph, levels: list[float]) -> list[int]:
 def ready_order(graph: Graph, priority: Sequence[float]) -> list[int]:
     """A topological order: of the nodes that wait for nothing, the one with the highest priority first; a rank of the
     user's own comes before all others. Ties go by node index."""
-    keys = [(1, -priority[i], i) if node.rank is None else (0, -node.rank, i) for i, node in enumerate(graph.nodes)]
+    return least_first(
+        graph, [(1, -priority[i]) if node.rank is None else (0, -node.rank) for i, node in enumerate(graph.nodes)]
+    )
+
+
+def least_first(graph: Graph, keys: Sequence[tuple[float, float]]) -> list[int]:
+    """A topological order: of the nodes that wait for nothing, the one with the least key first. Ties go by node
+    index."""
     missing = [len(before) for before in graph.predecessors]
     successors = graph.successors
-    ready = [keys[i] for i, count in enumerate(missing) if count == 0]
+    ready = [(keys[i], i) for i, count in enumerate(missing) if count == 0]
     heapq.heapify(ready)
     order: list[int] = []
     while ready:
-        node = heapq.heappop(ready)[2]
+        node = heapq.heappop(ready)[1]
         order.append(node)
         for s in successors[node]:
             missing[s] -= 1
             if missing[s] == 0:
-                heapq.heappush(ready, keys[s])
+                heapq.heappush(ready, (keys[s], s))
     return order

@@ -12,7 +12,7 @@ from dataclasses import replace
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.plan.timing import contended
-from manycl.run.backends.sim import SimBackend
+from manycl.run.backends.sim import NO_TIME, SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.engine import execute
 from manycl.run.lower import lower
@@ -22,7 +22,6 @@ from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
 ENQUEUING = {"gpu": 17e-6, "cpu": 4e-6}
 """Seconds that the engine and the driver take to enqueue a command (measured: NVIDIA's with device clocks; PoCL)."""
-NO_TIME: Mapping[str, float] = {}
 
 
 class StepEstimates:

@@ -9,7 +9,6 @@ last of them ends. Parts are ranges like any other.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,9 +17,10 @@ from typing import NamedTuple
 
 from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST
-from manycl.model.occupancy import share_of
+from manycl.model.occupancy import share_of, work_groups
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.plan.rank import least_first
 from manycl.plan.split import Slice, Split
 from manycl.run.steps import RANGE, Lowered
 
@@ -57,24 +57,12 @@ def in_turns(lowered: Lowered, turns: Mapping[tuple[int, int], int]) -> Lowered:
     plan, graph = lowered.plan, lowered.graph
     if plan is None or not turns:
         return lowered
-    order = plan.assignments
-    keys: list[tuple[int, int]] = []
-    for position, a in enumerate(order):
+    keys = [(0, 0)] * len(graph)
+    for position, a in enumerate(plan.assignments):
         step = lowered.step(a.node)
-        keys.append((turns.get((step.node, step.first), 0) if step.role == RANGE else 0, position))
-    position_of = {a.node: position for position, a in enumerate(order)}
-    missing = [len(before) for before in graph.predecessors]
-    ready = [keys[position_of[n]] for n, count in enumerate(missing) if not count]
-    heapq.heapify(ready)
-    found: list[Assignment] = []
-    while ready:
-        a = order[heapq.heappop(ready)[1]]
-        found.append(a)
-        for n in graph.successors[a.node]:
-            missing[n] -= 1
-            if not missing[n]:
-                heapq.heappush(ready, keys[position_of[n]])
-    return replace(lowered, plan=replace(plan, assignments=tuple(found)))
+        keys[a.node] = (turns.get((step.node, step.first), 0) if step.role == RANGE else 0, position)
+    of = {a.node: a for a in plan.assignments}
+    return replace(lowered, plan=replace(plan, assignments=tuple(of[n] for n in least_first(graph, keys))))
 
 
 class _Cutter:
@@ -103,10 +91,10 @@ class _Cutter:
         out: list[Assignment] = []
         turns: dict[tuple[int, int], int] = {}
         for i, a in enumerate(self._plan.assignments):
-            bounds = sorted({0, a.groups, *self._cuts.get(i, ())})
             if i not in self._cuts:
                 out.append(a)
                 continue
+            bounds = sorted({0, a.groups, *self._cuts[i]})
             each = (a.end - a.start) / a.groups
             for low, high in pairwise(bounds):
                 start, end = a.start + each * low, a.start + each * high
@@ -127,15 +115,15 @@ class _Cutter:
         a = self._plan.assignments[index]
         return self._problem.range_seconds(a.node, a.device, 0 if a.dimension == WHOLE else a.groups)
 
-    def _transfer(self, nbytes: int, device: int) -> float:
-        memory = self._problem.machine.devices[device].memory
-        return self._problem.estimates.transfer(nbytes, HOST, memory) if nbytes else 0.0
+    def _transfer(self, nbytes: int, source: int, target: int) -> float:
+        return self._problem.estimates.transfer(nbytes, source, target) if nbytes else 0.0
 
     # what comes
 
     def _begin(self, device: int, line: Sequence[int]) -> None:
         """Follow what the host has and the device needs, range by range, until one needs what others have made."""
         problem = self._problem
+        memory = problem.machine.devices[device].memory
         link = free = 0.0
         here: dict[int, tuple[int, int]] = {}  # bytes of each buffer that have come, or were made there
         for i in line:
@@ -151,14 +139,14 @@ class _Cutter:
                     if low < known[0] or high > known[1]:
                         return
                     continue
-                nbytes = self._missing(key, low, high, device, known)
+                nbytes = self._missing(key, low, high, memory, known)
                 if split is not None and key in split.slices:
                     parts += nbytes
                 else:
                     whole += nbytes
                 here[key] = (min(low, known[0]), max(high, known[1])) if known[1] else (low, high)
-            arrived = link + self._transfer(whole, device)
-            link = arrived + self._transfer(parts, device)
+            arrived = link + self._transfer(whole, HOST, memory)
+            link = arrived + self._transfer(parts, HOST, memory)
             seconds = self._seconds(i)
             start = max(free, link)
             if split is not None:
@@ -173,9 +161,8 @@ class _Cutter:
                 if key in problem.graph.nodes[a.node].writes:
                     here[key] = low, high
 
-    def _missing(self, key: int, low: int, high: int, device: int, known: tuple[int, int]) -> int:
+    def _missing(self, key: int, low: int, high: int, memory: int, known: tuple[int, int]) -> int:
         """Bytes that only the host has, of those that have not come."""
-        memory = self._problem.machine.devices[device].memory
         nbytes = 0
         for part_low, part_high, places in self._problem.initial(key):
             if HOST in places and memory not in places:
@@ -202,7 +189,7 @@ class _Cutter:
             nbytes += high - low
         if not nbytes:
             return
-        leaves = self._transfer(nbytes, device)
+        leaves = self._transfer(nbytes, self._problem.machine.devices[device].memory, HOST)
         chain = self._chain(line, _ends((1.0 - SMALLEST, SMALLEST), a.groups), leaves)
         computes = sum(self._seconds(i) for i in chain)
         arrives = sum(self._waits.get(i, 0.0) for i in chain)  # it does so turn by turn as well
@@ -264,8 +251,7 @@ class _Cutter:
         split = self._problem.splits[a.node]
         device = self._problem.machine.devices[a.device]
         ratio = max(1.0, seconds / link) if link > 0.0 else math.inf
-        local = task.local_size or (1,) * len(task.global_size)
-        groups = math.prod(-(-n // g) for n, g in zip(task.global_size, local, strict=True))
+        groups = work_groups(task)
         for number in range(PARTS, 1, -1):
             sizes = [ratio**i for i in range(number)] if ratio < 1.0 / SMALLEST else [1.0, 1.0 / SMALLEST - 1.0]
             sizes = [size / sum(sizes) for size in sizes]

@@ -138,7 +138,7 @@ class Transfers:
                     commands.append(self._upload_ahead(key, memory, device, due))
 
     def _upload_ahead(self, key: int, memory: int, device: int, due: bool = False) -> Upload:
-        # what is done at once does not hold up what is due, and need not wait for what takes long
+        """Bring a buffer before its turn: what takes long in a queue of its own, where it holds up nothing."""
         queue = UPLOAD_QUEUE if due or self.graph.buffers[key].nbytes < SMALL else AHEAD_QUEUE
         token = self._new_transfer(key, memory, device)
         return Upload(token, key, device, (), memory in self._shared, queue=queue)

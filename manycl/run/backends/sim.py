@@ -54,7 +54,7 @@ _LINK = {
 }
 """The other queue of transfers over the same link, which performs one at a time."""
 _NO_HOST_TIMES: Mapping[int, float] = {}
-_NO_TIME: Mapping[str, float] = {}
+NO_TIME: Mapping[str, float] = {}
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class SimBackend:
         report_latency: float = 0.0,
         start: float = 0.0,
         disturbance: Disturbance | None = None,
-        enqueuing: Mapping[str, float] = _NO_TIME,
+        enqueuing: Mapping[str, float] = NO_TIME,
     ) -> None:
         self.machine = machine
         self._estimates = estimates
