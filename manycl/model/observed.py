@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from statistics import median
+from statistics import median, quantiles
 
 from manycl.machine import Device
 from manycl.model.history import identity
@@ -14,7 +14,7 @@ from manycl.model.measured import Measurements
 LEAST = 1 << 20
 """Bytes; smaller transfers tell more of latency than of bandwidth."""
 _KEPT = 32  # of each link and direction
-_KEPT_HANDOVERS = 64
+_RUNS = 16  # whose handovers count
 _ENOUGH = 3  # transfers; the first to new memory are slow
 
 
@@ -23,7 +23,7 @@ class ObservedLinks:
 
     def __init__(self) -> None:
         self._rates: dict[tuple[str, str], deque[float]] = {}
-        self._handovers: deque[float] = deque(maxlen=_KEPT_HANDOVERS)
+        self._handovers: deque[float] = deque(maxlen=_RUNS)
 
     def observe(self, device: Device, to_device: bool, nbytes: int, seconds: float) -> None:
         """A transfer of ``nbytes`` took ``seconds``."""
@@ -32,12 +32,16 @@ class ObservedLinks:
             self._rates.setdefault(key, deque(maxlen=_KEPT)).append(nbytes / seconds)
 
     def handed_over(self, seconds: Iterable[float]) -> None:
-        """Data had come to the host from one device, and began to go to another so much later."""
-        self._handovers.extend(seconds)
+        """In a run, data had come to the host from one device, and began to go to another so much later. Most may have
+        been in no hurry: the shortest time counts."""
+        shortest = min(seconds, default=None)
+        if shortest is not None:
+            self._handovers.append(shortest)
 
     def handover(self, otherwise: float) -> float:
-        """What a dependence between devices costs beside its transfers, in seconds: the median of the latest."""
-        return median(self._handovers) if len(self._handovers) >= _ENOUGH else otherwise
+        """What a dependence between devices costs beside its transfers, in seconds: the lower quartile of the latest
+        runs, since there are some in which nothing was waited for."""
+        return quantiles(self._handovers, n=4)[0] if len(self._handovers) >= _ENOUGH else otherwise
 
     def values(self) -> Iterable[tuple[str, dict[str, float]]]:
         """What :class:`manycl.model.store.Store` keeps of them: the median rates, by device."""

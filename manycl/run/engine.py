@@ -21,9 +21,13 @@ from manycl.run.coherence import Directory
 from manycl.run.eviction import TightState
 from manycl.run.lower import lower
 from manycl.run.overwritten import WORTH, Overwritten
+from manycl.run.recording import Playback, Recording, recorded
 from manycl.run.state import RunState
 from manycl.run.steps import RANGE, Lowered, Step
 from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
+
+Decider = RunState | Playback
+"""What decides the commands of a run."""
 
 
 class Measured(NamedTuple):
@@ -54,6 +58,7 @@ class Result:
     lowered: Lowered | None = None  # what was really run
     kind: str = "run"
     details: dict[str, Any] = field(default_factory=dict)
+    recording: Recording | None = None  # to do it again, if that was asked for and is possible
 
     def measured(self) -> Iterator[Measured]:
         """The seconds of every launch that completed, as measured on the device (none without profiling)."""
@@ -158,16 +163,18 @@ def execute(
     directory: Directory,
     *,
     name: str = "",
-    prepare: Callable[[Lowered, RunState], None] | None = None,
+    prepare: Callable[[Lowered, Decider], None] | None = None,
     progress: Callable[[int], None] | None = None,
     lowering: Callable[[Problem, Plan | None, Directory], Lowered] = lower,
     aloud: bool = True,
+    record: bool = False,
 ) -> Result:
     """Run a problem's graph to its end on a back end.
 
     ``prepare(lowered, state)`` is called once it is known what will run on which devices (``state.queues``), before
     time starts; ``progress(n)`` whenever n nodes are complete. ``lowering`` turns the plan into steps. ``aloud``: say
-    what MANYCL_DEBUG asks for. Raises :class:`RunFailure` when a node fails; whatever happens, nothing is left running.
+    what MANYCL_DEBUG asks for. ``record``: so that a plan can be followed again by ``again``. Raises
+    :class:`RunFailure` when a node fails; whatever happens, nothing is left running.
     """
     plan = policy if isinstance(policy, Plan) else None
     if plan is None and hasattr(policy, "plan"):
@@ -182,12 +189,39 @@ def execute(
             if prepare is not None:
                 prepare(lowered, state)
             level = flags.debug() if aloud else 0
-            result = _execute(problem, plan, lowered, state, backend, directory, name, progress, level)
+            before = {key: directory.valid.get(key, 0) for key in lowered.graph.buffers} if record else {}
+            result, batches = _execute(problem, plan, lowered, state, backend, directory, name, progress, level)
+            if record and plan is not None:
+                found = recorded(problem, plan, lowered, state.queues, batches, before, overwritten)
+                result = replace(result, recording=found)
         finally:
             state.close()
     finally:
         lowered.close(directory)
     return result
+
+
+def again(
+    recording: Recording,
+    backend: Backend,
+    directory: Directory,
+    *,
+    name: str = "",
+    prepare: Callable[[Lowered, Decider], None] | None = None,
+) -> Result | None:
+    """Run what was recorded; None if buffers are not where it needs them. Raises what ``execute`` raises."""
+    lowered = recording.lowered
+    lowered.open(directory)
+    try:
+        state = Playback(recording, directory)
+        if prepare is not None:
+            prepare(lowered, state)
+        if not recording.fits(directory):
+            return None
+        given = recording.problem, recording.plan, lowered
+        return _execute(*given, state, backend, directory, name, None, flags.debug())[0]
+    finally:
+        lowered.close(directory)
 
 
 def _state(
@@ -206,27 +240,27 @@ def _execute(
     problem: Problem,
     plan: Plan | None,
     lowered: Lowered,
-    state: RunState,
+    state: Decider,
     backend: Backend,
     directory: Directory,
     name: str,
     progress: Callable[[int], None] | None,
     level: int,
-) -> Result:
+) -> tuple[Result, list[list[Command]]]:
+    """The result, and the commands that were given together."""
     backend.begin(lowered.graph, state.queues)
     if level:
         _say(backend, f"run of {len(lowered.graph)} steps by {name or 'a plan'}, queues {state.queues}")
     total, steps = len(problem.graph), len(lowered.graph)
     try:
-        first = state.start(backend.now())
-        _tell(level, state, backend, first)
-        backend.perform(first)
+        batches = [state.start(backend.now())]
+        _tell(level, state, backend, batches[0])
+        backend.perform(batches[0])
         if problem.machine.memories > 1 and not state.finished:
-            rest = state.handle()
-            _tell(level, state, backend, rest)
-            backend.perform(rest)
-            first += rest
-        later = False
+            batches.append(state.handle())
+            _tell(level, state, backend, batches[1])
+            backend.perform(batches[1])
+        at_once = len(batches)
         while not state.finished:
             reports = backend.wait()
             if level >= 4:
@@ -235,8 +269,8 @@ def _execute(
             commands = state.handle(*reports)
             if commands:
                 _tell(level, state, backend, commands)
-                later = True
                 backend.perform(commands)
+                batches.append(commands)
             if state.failed is not None:
                 break
             if level >= 4:
@@ -259,21 +293,21 @@ def _execute(
         policy=name,
         seconds=seconds,
         record=record,
-        decisions=tuple(state.assigner.decisions),
+        decisions=tuple(state.decisions),
         plan=plan or _as_plan(state, name, problem.machine),
-        commands=None if later else tuple(first),
+        commands=tuple(c for batch in batches for c in batch) if len(batches) == at_once else None,
         lowered=lowered,
     )
     if state.failed is not None:
         raise _failure(state, state.failed, result, directory)
-    return result
+    return result, batches
 
 
 def _say(backend: Backend, text: str) -> None:
     print(f"manycl {backend.now() * 1e3:10.3f} ms: {text}", file=sys.stderr)
 
 
-def _tell(level: int, state: RunState, backend: Backend, commands: list[Command]) -> None:
+def _tell(level: int, state: Decider, backend: Backend, commands: list[Command]) -> None:
     """MANYCL_DEBUG=2: which node goes where; 3: every command."""
     if level >= 3:
         for command in commands:
@@ -286,12 +320,13 @@ def _tell(level: int, state: RunState, backend: Backend, commands: list[Command]
                 _say(backend, f"{nodes[command.token].name} (node {command.token}) on {where}")
 
 
-def _as_plan(state: RunState, name: str, machine: Machine) -> Plan:
+def _as_plan(state: Decider, name: str, machine: Machine) -> Plan:
     """What a dynamic policy decided, so that it can be done again without asking."""
+    assert isinstance(state, RunState), "a recording is of a plan"
     return Plan(tuple(state.issued), name, tuple(d.name for d in machine.devices), 0.0)
 
 
-def _lose(state: RunState, directory: Directory, reason: str) -> None:
+def _lose(state: Decider, directory: Directory, reason: str) -> None:
     """After a failure: forget copies that may never have arrived, and what unfinished nodes were to write."""
     for key, memory in state.unfinished_copies():
         directory.drop(key, memory)
@@ -299,7 +334,7 @@ def _lose(state: RunState, directory: Directory, reason: str) -> None:
         directory.lose(key, reason)
 
 
-def _failure(state: RunState, failed: Failed, result: Result, directory: Directory) -> ManyclError:
+def _failure(state: Decider, failed: Failed, result: Result, directory: Directory) -> ManyclError:
     """Tell the story: which kernel, where, with which sizes, and what was done before."""
     graph, machine = state.graph, result.machine
     assert result.lowered is not None

@@ -35,10 +35,10 @@ from manycl.run.backends.platforms import open_devices
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.tape import Tape, play, record
 from manycl.run.coherence import Directory, Part, places
-from manycl.run.engine import Result, execute
+from manycl.run.engine import Decider, Result, again, execute
 from manycl.run.foresee import rehearsal
 from manycl.run.lower import lower
-from manycl.run.state import RunState
+from manycl.run.recording import Recording
 from manycl.run.steps import Lowered, State, state_of
 from manycl.run.windows import limited, same_graph, same_plan
 
@@ -188,9 +188,10 @@ class Session:
         options: Mapping[str, str] | None = None,
         progress: Callable[[int], None] | None = None,
         repeated: int = 0,
+        record: bool = False,
     ) -> Result:
         """Plan and run a graph; raises what the engine raises. ``policy``: a name, a policy object or a plan.
-        ``repeated``: as in :class:`manycl.plan.problem.Problem`."""
+        ``repeated``: as in :class:`manycl.plan.problem.Problem`; ``record``: as in ``execute``."""
         self._check_open()
         with self._lock:
             self._collect()
@@ -215,10 +216,34 @@ class Session:
                     prepare=self._prepare,
                     progress=progress,
                     lowering=self._lower,
+                    record=record,
                 )
             finally:
                 self.memory.tidy()
             self._unlearned.append(result)
+            return result
+
+    def again(self, recording: Recording) -> Result | None:
+        """Run what was recorded; None if buffers are not where it needs them (run the graph instead). Raises what
+        ``run`` raises."""
+        self._check_open()
+        with self._lock:
+            self._collect()
+            lowered, graph = recording.lowered, recording.problem.graph
+            if lowered.state != self._state(lowered, graph):
+                return None
+            if lowered.temporaries and not any(kept is lowered for _, _, _, kept in self._lowered):
+                return None  # its buffers have gone
+            for key in graph.buffers:
+                self.directory.check(key)
+            try:
+                result = again(
+                    recording, self.backend, self.directory, name=recording.plan.policy, prepare=self._prepare
+                )
+            finally:
+                self.memory.tidy()
+            if result is not None:
+                self._unlearned.append(result)
             return result
 
     def tape(self, result: Result) -> Tape | None:
@@ -324,7 +349,7 @@ class Session:
         self._lowered.append((problem.graph, plan, limits, lowered))
         return lowered
 
-    def _prepare(self, lowered: Lowered, state: RunState) -> None:
+    def _prepare(self, lowered: Lowered, state: Decider) -> None:
         """Before time starts: there is room for what the run needs, programs and kernels exist on the devices."""
         make_room(self, lowered, state)
         if not lowered.steps or lowered.plan is None:

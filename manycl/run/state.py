@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from manycl.errors import GraphError
-from manycl.graph.graph import Launch
+from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
@@ -28,11 +28,23 @@ from manycl.run.backend import (
 )
 from manycl.run.coherence import HOST_BIT, Directory
 from manycl.run.transfers import LARGE, LOOK_AHEAD, NOT_ISSUED, Transfers
+from manycl.trace import DecisionEvent
 
 
 def nothing_overwritten(node: int, key: int) -> bool:
     """What is known of graphs whose kernels nobody has looked at."""
     return False
+
+
+def where(graph: Graph, device: int, token: int, node: int) -> tuple[int, int | None, str]:
+    """As :meth:`RunState.where`, of a command whose device is known."""
+    if token >= len(graph.nodes):
+        return device, None, "a transfer"
+    task = graph.nodes[token]
+    if not isinstance(task, Launch):
+        return device, token, f"host function {task.name} (node {node})"
+    alias = "" if task.name == task.kernel.name else f"{task.name}, "
+    return device, token, f"kernel {task.kernel.name} ({alias}node {node})"
 
 
 class RunState(Transfers):
@@ -68,6 +80,11 @@ class RunState(Transfers):
     @property
     def finished(self) -> bool:
         return self.complete == len(self.graph.nodes)
+
+    @property
+    def decisions(self) -> list[DecisionEvent]:
+        """Of the policy, while it ran."""
+        return self.assigner.decisions
 
     def start(self, now: float) -> list[Command]:
         """The first commands: where devices have memories of their own, the large transfers alone, so that links are
@@ -275,13 +292,8 @@ class RunState(Transfers):
     def where(self, token: int, node: int) -> tuple[int, int | None, str]:
         """For messages: the device of a command, its token if it is a step (of node ``node``), and what it is in
         words."""
-        if token < len(self.graph.nodes):
-            task = self.graph.nodes[token]
-            if isinstance(task, Launch):
-                alias = "" if task.name == task.kernel.name else f"{task.name}, "
-                return self._device[token], token, f"kernel {task.kernel.name} ({alias}node {node})"
-            return self._device[token], token, f"host function {task.name} (node {node})"
-        return self._transfer_device[token], None, "a transfer"
+        device = self._device[token] if token < len(self.graph.nodes) else self._transfer_device[token]
+        return where(self.graph, device, token, node)
 
     def unfinished_writes(self) -> set[int]:
         """Buffers whose contents a failure leaves unknown: written by a node that was issued but is not complete, or

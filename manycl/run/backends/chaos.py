@@ -124,6 +124,7 @@ class ChaosBackend:
         self._queues = queues
         self._lines: dict[tuple[int, int], deque[Queued]] = {}
         self._active: dict[tuple[int, int], _Active] = {}
+        self._enqueued: set[int] = set()
         self._ended: set[int] = set()
         self._windows: Mapping[int, Window] = graph.notes.get("windows", {})
         self._inside: dict[int, dict[int, Value]] = {}  # by window
@@ -156,6 +157,8 @@ class ChaosBackend:
                 place = (command.device, command.queue)
             else:
                 place = (HOST_DEVICE, 0)
+            assert self._enqueued.issuperset(getattr(command, "after", ())), f"{command} waits for what is to come"
+            self._enqueued.add(command.token)
             self._lines.setdefault(place, deque()).append(command)
 
     def _allocate(self, device: int, store: int) -> None:

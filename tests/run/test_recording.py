@@ -1,0 +1,206 @@
+"""Runs done again from their recordings: under chaos, whatever ends first, and on devices."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_divided_chaos import NBYTES, Values, check_valid, graphs, plans, small_chunks
+from test_state import Unit, launch, machine, machines
+
+from manycl.graph import pieces
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Graph, HostTask
+from manycl.machine import Machine
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.splitting import Splits
+from manycl.run.backend import Done, Download, Run
+from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
+from manycl.run.coherence import Directory
+from manycl.run.engine import RunFailure, again, execute
+from manycl.run.lower import lower
+from manycl.run.recording import Playback, Recording
+from manycl.run.steps import Lowered
+
+__all__ = ["small_chunks"]  # a fixture of the module
+
+
+def parts(graph: Graph, lowered: Lowered) -> Any:
+    """(piece, buffer, rows) of all buffers of the graph."""
+    for key in graph.buffers:
+        for piece, rows in lowered.cut.get(key, {key: (pieces.Rows(0, NBYTES),)}).items():
+            yield piece, key, rows
+
+
+class Turn:
+    """One run of a graph under chaos, from given contents of all memories; then the same one after another."""
+
+    def __init__(self, graph: Graph, where: Machine, seed: int, directory: Directory, values: Values) -> None:
+        self.graph, self.where = graph, where
+        self.directory, self.values = directory.copy(), copy.deepcopy(values)
+        self.backend = ChaosBackend(where, seed)
+
+    def fill(self, lowered: Lowered) -> None:
+        self.lowered = lowered
+        for m in range(self.where.memories):
+            self.backend.values[m] = {p: self.values.piece(m, k, rows) for p, k, rows in parts(self.graph, lowered)}
+
+    def lowering(self, *given: Any) -> Lowered:
+        self.fill(lower(*given))
+        return self.lowered
+
+    def check(self) -> None:
+        """What counts as valid is there what the sequential run has."""
+        self.directory.validate(self.where.memories)
+        alone = {p: self.values.piece(-1, k, rows) for p, k, rows in parts(self.graph, self.lowered)}
+        for step, task in enumerate(self.lowered.graph.nodes):
+            inputs = seen_by(self.lowered.graph, step, alone)
+            for key in task.writes:
+                alone[key] = left_by(self.lowered.graph, step, key, inputs, alone.get(key))
+        for p, k, rows in parts(self.graph, self.lowered):
+            self.values.put(-1, k, rows, alone[p])
+            for m in range(self.where.memories):
+                self.values.put(m, k, rows, self.backend.values[m].get(p))
+        check_valid(self.graph, self.where, self.directory, self.values)
+
+
+@settings(max_examples=120)
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32))
+def test_a_recording_gives_the_sequential_result_whatever_ends_first(
+    data: Any, graph: Graph, where: Machine, seed: int
+) -> None:
+    directory, values = Directory(), Values(graph, where.memories)
+    for key in graph.buffers:
+        if data.draw(st.integers(0, 3)):
+            homes = data.draw(st.sets(st.integers(0, where.memories - 1), min_size=1))
+            directory.define(key, min(homes))
+            for m in range(-1, where.memories):
+                value = f"initial {key}" if m == -1 or m in homes else f"stale {m} {key}"
+                values.put(m, key, (pieces.Rows(0, NBYTES),), value)
+            for m in homes:
+                directory.copied(key, m)
+    pays = data.draw(st.booleans(), "cut wherever it is possible")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("manycl.run.overlap._Cutter._pays", lambda *given: pays)
+        patch.setattr("manycl.run.overlap.share_of", lambda *given: 1.0)
+        plan = data.draw(plans(graph, where, 1 if pays else 2))
+        problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices), splits=Splits(graph))
+        first = Turn(graph, where, seed, directory, values)
+        made = execute(problem, plan, first.backend, first.directory, lowering=first.lowering, record=True)
+    first.check()
+    if made.recording is None:
+        assert made.lowered is not None
+        assert made.lowered.graph.notes.get("together")
+        return
+    for turn in range(1, 5):
+        then = Turn(graph, where, seed + turn, directory, values)
+        then.fill(made.recording.lowered)
+        result = again(made.recording, then.backend, then.directory)
+        assert result is not None
+        then.check()
+        assert then.directory.valid == first.directory.valid
+        assert then.directory.parts == first.directory.parts
+        assert sorted(then.backend.record.ran) == sorted(first.backend.record.ran)
+
+
+WHERE = machine([1, 2])
+
+
+def recording_of(graph: Graph, devices: list[int], directory: Directory, where: Machine = WHERE) -> Recording:
+    names = tuple(d.name for d in where.devices)
+    plan = Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(devices)), "given", names, 0.0)
+    problem = Problem(graph, where, Unit(), (1,) * len(names))
+    found = execute(problem, plan, ChaosBackend(where, 0), directory, record=True).recording
+    assert found is not None
+    return found
+
+
+def defined(graph: Graph) -> Directory:
+    directory = Directory()
+    for key in graph.buffers:
+        directory.define(key)
+    return directory
+
+
+def handed_on() -> tuple[Graph, int]:
+    """A launch whose result another device reads, and then the host; and the result's key."""
+    builder = GraphBuilder()
+    a, b, c = (builder.buffer(4) for _ in range(3))
+    builder.add(launch("makes", (a,), (b,)))
+    builder.add(launch("reads", (b,), (c,)))
+    builder.add(HostTask("looks", print, (), (c,), ()))
+    return builder.build(), b
+
+
+def test_only_what_is_waited_for_is_heard_of() -> None:
+    graph, made = handed_on()
+    recording = recording_of(graph, [0, 1, ON_HOST], defined(graph))
+    runs = [c for c in recording.commands if isinstance(c, Run)]
+    assert [r.notify for r in runs] == [False, False]  # downloads tell
+    download = next(c for c in recording.commands if isinstance(c, Download) and c.buffer == made)
+    assert download.after == (0,)
+    state = Playback(recording, defined(graph))
+    commands = state.start(0.0) + state.handle()
+    assert 1 not in [c.token for c in commands]
+    commands = state.handle(Done(download.token, 0.0))
+    assert [type(c).__name__ for c in commands][:2] == ["Upload", "Run"]
+
+
+def test_a_recording_fits_only_where_buffers_are_as_they_were() -> None:
+    graph, made = handed_on()
+    recording = recording_of(graph, [0, 1, ON_HOST], defined(graph))
+    first = next(iter(graph.buffers))
+    assert recording.fits(defined(graph))
+    elsewhere = defined(graph)
+    elsewhere.define(first, 1)
+    assert not recording.fits(elsewhere)
+    undefined = defined(graph)
+    undefined.forget(first)
+    assert not recording.fits(undefined)
+    written = defined(graph)
+    written.define(made, 2)  # as a run has left it: it is written before it is read
+    assert recording.needs.keys() == {first} or recording.fits(written) is False
+    assert again(recording, ChaosBackend(WHERE, 1), elsewhere) is None
+    assert elsewhere.valid[first] == 1 << 1
+
+
+def test_a_failure_leaves_what_was_to_be_written_unknown() -> None:
+    graph, made = handed_on()
+    recording = recording_of(graph, [0, 1, ON_HOST], defined(graph))
+    directory = defined(graph)
+    with pytest.raises(RunFailure, match=r"makes.*made to fail"):
+        again(recording, ChaosBackend(WHERE, 1, fail=[0]), directory)
+    assert made not in directory.valid
+    assert directory.valid[next(iter(graph.buffers))] & 1
+
+
+def test_a_prepared_graph_decides_nothing_once_its_plan_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    import manycl as mc
+
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    program = mc.Program(
+        "kernel void twice(global const int *a, global int *b) { b[get_global_id(0)] = 2 * a[get_global_id(0)]; }"
+    )
+    with mc.Queue("cpu/2#0-1", policy="balance") as queue:
+        data = np.arange(1 << 12, dtype=np.int32)
+        a, b = queue.array(data), queue.empty(data.shape, np.int32)
+        c = queue.empty(data.shape, np.int32)
+        program.twice(queue, data.shape, (64,), a, b)
+        program.twice(queue, data.shape, (64,), b, c)
+        seen: list[int] = []
+        queue.call(lambda v: seen.append(int(v.sum())), c, writes=[])
+        prepared = queue.prepare()
+        for turn in range(12):
+            if turn == 8:  # from here on nothing is decided
+                monkeypatch.setattr("manycl.run.engine.RunState", None)
+            a.set(data + turn)
+            result = prepared.run()
+            assert (c.get() == 4 * (data + turn)).all()
+            assert seen[-1] == 4 * int((data + turn).sum())
+        assert result.plan is not None
+        assert list(result.trace.transfers())
