@@ -21,7 +21,7 @@ AHEAD_QUEUE = -3
 EARLY_QUEUE = -4
 """The queues of a device that its transfers use, beside its kernel queues (0, 1, …). What is brought before its turn is
 uploaded in one of its own, and what leaves as soon as it is made is downloaded in one of its own, so that nothing that
-is due waits behind them."""
+is due waits behind them. Small transfers may also be in a kernel queue."""
 
 APART = 1 << 20
 """Bytes of a piece that leaves a device in a transfer of its own: others that are brought behind it need not wait."""
@@ -42,7 +42,7 @@ class Run(NamedTuple):
 
 class Upload(NamedTuple):
     """Copy a buffer from the host's memory to the device's. ``store``: to this window of it (None: to the whole).
-    ``queue``: UPLOAD_QUEUE or AHEAD_QUEUE."""
+    ``queue``: UPLOAD_QUEUE, AHEAD_QUEUE or a kernel queue."""
 
     token: int
     buffer: int
@@ -55,7 +55,7 @@ class Upload(NamedTuple):
 
 class Download(NamedTuple):
     """Copy a buffer from the device's memory to the host's. ``store``: from this window of it (None: from the whole).
-    ``queue``: DOWNLOAD_QUEUE or EARLY_QUEUE."""
+    ``queue``: DOWNLOAD_QUEUE, EARLY_QUEUE or a kernel queue."""
 
     token: int
     buffer: int

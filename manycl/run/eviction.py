@@ -39,6 +39,7 @@ from manycl.run.backend import (
     DOWNLOAD_QUEUE,
     EARLY_QUEUE,
     HOST_DEVICE,
+    UPLOAD_QUEUE,
     Command,
     Copy,
     Download,
@@ -246,7 +247,15 @@ class TightState(RunState):
         self._written_at.update(dict.fromkeys(task.writes, HOST))
         return True
 
-    def _bring(self, key: int, memory: int, device: int, after: list[int], commands: list[Command]) -> bool:
+    def _bring(
+        self,
+        key: int,
+        memory: int,
+        device: int,
+        after: list[int],
+        commands: list[Command],
+        queue: int = UPLOAD_QUEUE,
+    ) -> bool:
         """Make a buffer valid on the host, for a host function."""
         assert memory == HOST, "steps on devices fetch"
         mask = self.directory.valid.get(key, 0)

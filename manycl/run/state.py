@@ -70,7 +70,6 @@ class RunState(Transfers):
         self.issued: list[Assignment] = []  # in the order of enqueueing
         self.assigner: Assigner = assigner(problem, policy, directory.valid)
         self.queues = self.assigner.queues
-        self._queue = [0] * len(self.graph.nodes)
         self._blocked: dict[tuple[int, int], int] = {}  # a node of another device that a queue's head waits for
         self._crossing: set[int] = set()  # nodes with successors on other devices
         self._looked: dict[tuple[int, int], int] = {}  # nodes of a queue that are still to come and were looked at
@@ -195,13 +194,13 @@ class RunState(Transfers):
         arriving = self._arriving
         for key in task.reads:
             if key in arriving or not valid.get(key, bit) & bit:
-                ready &= self._bring(key, memory, device, after, commands)
+                ready &= self._bring(key, memory, device, after, commands, queue)
         for key in writes:
             if (key in arriving or not valid.get(key, bit) & bit) and key not in task.reads:
                 assert isinstance(task, Launch)
                 if key in task.overwrites or (not valid.get(key, bit) & bit and self._overwritten(node, key)):
                     continue
-                ready &= self._bring(key, memory, device, after, commands)
+                ready &= self._bring(key, memory, device, after, commands, queue)
         if not ready:
             return False
         writer = self._writer
@@ -213,6 +212,7 @@ class RunState(Transfers):
         device_of[node] = device
         queue_of[node] = queue
         self._push(node, device, queue)
+        self._latest[device, queue] = node
         self.issued.append(Assignment(node, device, queue, 0.0, 0.0))
         leaving: list[Command] = []
         if self._far:

@@ -66,7 +66,8 @@ def test_a_queue_that_waits_brings_what_the_next_ones_read() -> None:
     builder.add(launch("last", (d,), ()))  # the host is still to write it
     builder.add(launch("small", (e,), ()))
     commands = started(builder.build(), [0, ON_HOST, 1, 1, 1, 1])
-    assert uploads(commands, UPLOAD_QUEUE) == [(a, 0), (b, 1), (e, 1)]  # of what runs or waits itself, or takes no time
+    assert uploads(commands, 0) == [(a, 0)]  # of what runs, and takes no time
+    assert uploads(commands, UPLOAD_QUEUE) == [(b, 1), (e, 1)]  # of what waits itself, or takes no time
     assert uploads(commands, AHEAD_QUEUE) == [(c, 1)]
     assert [c.token for c in commands if isinstance(c, Run)] == [0]
 
@@ -134,16 +135,33 @@ def test_what_several_devices_make_together_leaves_when_all_of_them_have() -> No
     assert [c.buffer for c in state.handle(Done(0, 2.0)) if isinstance(c, Download)] == [a]
 
 
-def test_who_waits_only_for_what_another_device_makes_gets_it_in_its_turn() -> None:
+@pytest.mark.parametrize(("nbytes", "leaves_by", "comes_by"), [(4, 0, 0), (SMALL, EARLY_QUEUE, UPLOAD_QUEUE)])
+def test_who_waits_only_for_what_another_device_makes_gets_it_in_its_turn(
+    nbytes: int, leaves_by: int, comes_by: int
+) -> None:
     builder = GraphBuilder()
-    a = builder.buffer(4)
+    a = builder.buffer(nbytes)
     builder.add(launch("makes", (), (a,)))
     builder.add(launch("reads", (a,), ()))
     state = state_of(builder.build(), [0, 1])
     (leaves,) = [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
+    assert (leaves.queue, leaves.after) == (leaves_by, [0])
     commands = state.handle(Done(0, 1.0), Done(leaves.token, 1.0))
-    assert uploads(commands, UPLOAD_QUEUE) == [(a, 1)]
+    assert uploads(commands, comes_by) == [(a, 1)]
     assert [c.token for c in commands if isinstance(c, Run)] == [1]
+
+
+def test_what_leaves_does_not_wait_for_later_kernels() -> None:
+    builder = GraphBuilder()
+    a, b = builder.buffer(4), builder.buffer(4)
+    builder.add(HostTask("slow", print, (), (), ()))
+    builder.add(launch("makes", (), (a,)))
+    builder.add(launch("takes long", (b,), ()))
+    builder.add(HostTask("looks", print, (), (a,), ()))
+    state = state_of(builder.build(), [ON_HOST, 0, 0, ON_HOST])
+    assert not [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
+    (leaves,) = [c for c in state.handle(Done(0, 1.0)) if isinstance(c, Download)]
+    assert leaves.queue == EARLY_QUEUE
 
 
 def test_contents_that_are_written_again_before_they_are_read_do_not_leave() -> None:

@@ -124,7 +124,8 @@ class Moves:
         if part is None or driver.stager is None:
             queue = driver.of_downloads(first.queue)
             events = copy_rows(queue, target, buffer, rows or (Rows(0, len(target)),), after)
-            queue.flush()
+            if first.queue < 0 or driver.throttled:  # else it is when all that comes with it is enqueued
+                queue.flush()
             event = driver.latest[first.queue] = events[-1]
             self._record.transfers.append((tuple([c.buffer for c in commands]), first.device, False, events))
             tokens = [c.token for c in commands]

@@ -110,9 +110,12 @@ class OpenCLBackend:
                     together, joining = joining, []
                     if type(command) is Upload:
                         self._moves.upload(together)
-                        uploads.add((command.device, command.queue))
                     else:
                         self._moves.download(together)
+                    if command.queue >= 0:
+                        touched.add((command.device, command.queue))
+                    elif type(command) is Upload:
+                        uploads.add((command.device, command.queue))
                 elif type(command) is Copy:
                     self._moves.copy(command)
                     touched.add((command.device, command.queue))

@@ -104,12 +104,12 @@ class Driver:
                 queue.finish()
 
     def of_uploads(self, queue: int) -> cl.CommandQueue:
-        """The queue of uploads of a number (UPLOAD_QUEUE, AHEAD_QUEUE)."""
-        return self.ahead if queue == AHEAD_QUEUE else self.uploads
+        """The queue of uploads of a number (UPLOAD_QUEUE, AHEAD_QUEUE, or a kernel queue's)."""
+        return self.queues[queue] if queue >= 0 else self.ahead if queue == AHEAD_QUEUE else self.uploads
 
     def of_downloads(self, queue: int) -> cl.CommandQueue:
-        """The queue of downloads of a number (DOWNLOAD_QUEUE, EARLY_QUEUE)."""
-        return self.results if queue == EARLY_QUEUE else self.downloads
+        """The queue of downloads of a number (DOWNLOAD_QUEUE, EARLY_QUEUE, or a kernel queue's)."""
+        return self.queues[queue] if queue >= 0 else self.results if queue == EARLY_QUEUE else self.downloads
 
     def submit(self, lane: int, job: Callable[[], None]) -> None:
         """Run a job on the thread that waits for one of the device's queues, after those submitted before."""
