@@ -153,15 +153,16 @@ def test_who_waits_only_for_what_another_device_makes_gets_it_in_its_turn(
 
 def test_what_leaves_does_not_wait_for_later_kernels() -> None:
     builder = GraphBuilder()
-    a, b = builder.buffer(4), builder.buffer(4)
-    builder.add(HostTask("slow", print, (), (), ()))
+    a, b, c = (builder.buffer(4) for _ in range(3))
     builder.add(launch("makes", (), (a,)))
     builder.add(launch("takes long", (b,), ()))
+    builder.add(launch("elsewhere", (), (c,)))
+    builder.add(HostTask("waits", print, (), (c,), ()))
     builder.add(HostTask("looks", print, (), (a,), ()))
-    state = state_of(builder.build(), [ON_HOST, 0, 0, ON_HOST])
-    assert not [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
-    (leaves,) = [c for c in state.handle(Done(0, 1.0)) if isinstance(c, Download)]
-    assert leaves.queue == EARLY_QUEUE
+    state = state_of(builder.build(), [0, 0, 1, ON_HOST, ON_HOST])
+    (first,) = [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
+    (leaves,) = [c for c in state.handle(Done(2, 1.0), Done(first.token, 1.0)) if isinstance(c, Download)]
+    assert (leaves.buffer, leaves.queue) == (a, EARLY_QUEUE)
 
 
 def test_contents_that_are_written_again_before_they_are_read_do_not_leave() -> None:
