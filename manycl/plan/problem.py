@@ -116,7 +116,7 @@ class Problem:
     def in_ranges(self, node: int, device: int) -> bool:
         """Whether a node that does not fit into a device's memory is run there in ranges, one after another."""
         split = self.splits.get(node) if self.spills else None
-        return split is not None and self._most_groups(node, device, split) > 0
+        return split is not None and self._fit(node, device, split, 1)
 
     def places(self, node: int) -> tuple[tuple[int, int], ...]:
         """Pairs of a device that may run the node and the most groups that fit into its memory at once, for a node
@@ -232,13 +232,17 @@ class Problem:
         low, high = 0, split.groups
         while low < high:
             middle = (low + high + 1) // 2
-            # regions are clipped at the ends of their buffers: a range in the middle is the largest
-            first = (split.groups - middle) // 2
-            if all(self.fits(node, device, f, middle) for f in {0, first, split.groups - middle}):
+            if self._fit(node, device, split, middle):
                 low = middle
             else:
                 high = middle - 1
         return low
+
+    def _fit(self, node: int, device: int, split: Split, count: int) -> bool:
+        """Whether any range of so many groups fits."""
+        # regions are clipped at the ends of their buffers: a range in the middle is the largest
+        first = (split.groups - count) // 2
+        return all(self.fits(node, device, f, count) for f in {0, first, split.groups - count})
 
     def _reasons(self, node: int) -> str:
         devices = self.machine.devices

@@ -66,24 +66,6 @@ class Download(NamedTuple):
     queue: int = DOWNLOAD_QUEUE
 
 
-def continues(graph: Graph, transfer: Upload | Download, command: Command) -> bool:
-    """Whether a command moves more of a buffer in the way in which another one does, so that one transfer does for
-    both: the bytes behind, or what the same window is to hold. What leaves in large parts goes on in them."""
-    if type(command) is not type(transfer) or command[2:] != transfer[2:]:
-        return False
-    if type(transfer) is Upload and transfer.after:
-        return False
-    first, second = graph.buffers[transfer.buffer], graph.buffers[command.buffer]
-    if not isinstance(first, Piece) or not isinstance(second, Piece) or first.whole != second.whole:
-        return False
-    if type(transfer) is Download and min(first.nbytes, second.nbytes) >= APART:
-        return False
-    if transfer.store is not None:
-        return True
-    mine, theirs = first.rows[-1], second.rows[0]
-    return mine.rows == theirs.rows == 1 and mine.offset + mine.width == theirs.offset
-
-
 class Copy(NamedTuple):
     """Copy a buffer from one store of a device to another, in one of its kernel queues: from a window of it, or the
     whole, to another one (keys)."""
@@ -96,6 +78,28 @@ class Copy(NamedTuple):
     notify: bool
     source: int
     target: int
+
+
+def continues(graph: Graph, transfer: Upload | Download | Copy, command: Command) -> bool:
+    """Whether a command moves more of a buffer in the way in which another one does, so that one transfer does for
+    both: the bytes behind, or what the same window is to hold. What leaves in large parts goes on in them. Copies
+    within a device may wait for different commands: all of them are waited for."""
+    if type(command) is not type(transfer) or (isinstance(transfer, Upload) and transfer.after):
+        return False
+    if isinstance(transfer, Copy) and isinstance(command, Copy):
+        alike = (command[2:4], command[5:]) == (transfer[2:4], transfer[5:])
+    else:
+        alike = command[2:] == transfer[2:]
+    assert isinstance(command, Upload | Download | Copy)
+    first, second = graph.buffers[transfer.buffer], graph.buffers[command.buffer]
+    if not alike or not isinstance(first, Piece) or not isinstance(second, Piece) or first.whole != second.whole:
+        return False
+    if isinstance(transfer, Download) and min(first.nbytes, second.nbytes) >= APART:
+        return False
+    if isinstance(transfer, Copy) or transfer.store is not None:
+        return True
+    mine, theirs = first.rows[-1], second.rows[0]
+    return mine.rows == theirs.rows == 1 and mine.offset + mine.width == theirs.offset
 
 
 class Evict(NamedTuple):

@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from manycl.analysis import service
 from manycl.analysis.difference import difference_merge
@@ -36,6 +36,7 @@ from manycl.graph.work_groups import with_work_groups
 
 if TYPE_CHECKING:  # it imports islpy
     from manycl.analysis.launched import LaunchFacts
+    from manycl.analysis.shapes import Box
 
 IN_PLACE = "in place"
 MERGE_KERNEL = "merge kernel"
@@ -65,6 +66,17 @@ class Access:
     reads: Bytes
     writes: Bytes
     exact: bool
+
+
+class Outline(NamedTuple):
+    """What a range does to a buffer, as intervals of bytes, [low, high): around what it reads and what it writes, at
+    most (empty: (0, 0)). ``sure``: it writes all of ``writes``. ``nbytes``: how many bytes it touches, those that it
+    touches in several ways counted as often."""
+
+    reads: tuple[int, int]
+    writes: tuple[int, int]
+    sure: bool
+    nbytes: int
 
 
 _KEPT = 256
@@ -132,6 +144,7 @@ class Divided:
         self.operations = self._operations(verdict.merges)
         self._access: dict[tuple[int, int], dict[int, Access]] = {}
         self._hulls: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
+        self._outlines: dict[tuple[int, int], dict[int, Outline] | None] = {}
         self._ranges: dict[object, Launch] = {}
 
     def _refused(self, why: str) -> PolicyError:
@@ -181,10 +194,43 @@ class Divided:
             exact = exact and written.exact and written.tight and just
         return Access(pieces.union(reads), pieces.union(writes), exact)
 
+    def outline(self, first: int, count: int) -> Mapping[int, Outline] | None:
+        """By buffer, of groups first … first + count - 1, where that is found out in no time; else None."""
+        if (first, count) not in self._outlines:
+            self._outlines[first, count] = self._outline(first, count)
+        return self._outlines[first, count]
+
+    def _outline(self, first: int, count: int) -> dict[int, Outline] | None:
+        found: dict[int, Outline] = {}
+        for key, indices in self._arguments.items():
+            sets: dict[str, list[Box]] = {"read": [], "write": []}
+            sure = True
+            for index in indices:
+                argument = self.launch.kernel.arguments[index]
+                for kind, boxes in sets.items():
+                    if not (argument.reads if kind == "read" else argument.writes):
+                        continue
+                    region = self.facts.regions.boxed(index, kind, self.dimension, first, count)
+                    if region is None:
+                        return None
+                    boxes.extend(region.boxes)
+                    sure = sure and (kind == "read" or region.exact)
+            written = sets["write"]
+            sure = sure and len(written) == 1 and written[0].kind == "interval"
+            nbytes = sum(box.nbytes for boxes in sets.values() for box in boxes)
+            found[key] = Outline(_around(sets["read"]), _around(written), sure, nbytes)
+        return found
+
     @cached_property
     def windowed(self) -> SubKernel:
         """The sub-kernel whose buffers may be windows; its ``reason`` says why there is none."""
         return service.windowed_kernel(self.launch.program, self.launch.kernel.name)
+
+    @cached_property
+    def movable(self) -> frozenset[int]:
+        """The buffers that may be windows."""
+        may = frozenset(self.windowed.windows)
+        return frozenset(key for key, indices in self._arguments.items() if may.issuperset(indices))
 
     def hulls(self, first: int, count: int) -> dict[int, tuple[int, int]]:
         """By buffer that may be a window: the first byte that groups first … first + count - 1 touch, and one past the
@@ -192,10 +238,9 @@ class Divided:
         found = self._hulls.get((first, count))
         if found is None:
             found = {}
-            may = frozenset(self.windowed.windows)
-            access = self.access(first, count) if may else {}
-            for key, indices in self._arguments.items():
-                if may.issuperset(indices):
+            access = self.access(first, count) if self.movable else {}
+            for key in self._arguments:
+                if key in self.movable:
                     low, high = pieces.union([access[key].reads, access[key].writes])
                     found[key] = (int(low[0]), int(high[-1])) if len(low) else (0, 0)
             self._hulls[first, count] = found
@@ -317,6 +362,10 @@ class Divided:
         """Makes undefined bytes of a buffer zero."""
         args = (BufferArg(key), _ulong(start), _ulong(nbytes))
         return _helper(f"clear for {self.launch.name}", _parsed(_HELPERS), "manycl_clear", -(-nbytes // _BLOCK), args)
+
+
+def _around(boxes: list[Box]) -> tuple[int, int]:
+    return (min(box.offset for box in boxes), max(box.end for box in boxes)) if boxes else (0, 0)
 
 
 def _renamed(args: tuple[Argument, ...], instead: Mapping[int, int]) -> tuple[Argument, ...]:

@@ -8,7 +8,7 @@ buffers along the drafts' bytes.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from manycl.errors import PolicyError
 from manycl.graph import pieces
@@ -18,9 +18,12 @@ from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.run.coherence import Directory
+from manycl.run.columns import Columns
+from manycl.run.conflicts import clash, forget_unread, interfere
 from manycl.run.divide import DIFFERENCE, IN_PLACE, MERGE_KERNEL, Access, Divided, divide, identity
+from manycl.run.passes import Pass
 from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Step
-from manycl.run.windows import Window, Windows, interfere, intervals
+from manycl.run.windows import Window, Windows, intervals
 
 _MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
 
@@ -82,14 +85,16 @@ def draft_steps(
     of: Sequence[Sequence[Assignment]],
     directory: Directory,
     limits: Container[int],
+    passes: Sequence[Pass] = (),
     shared: bool = True,
 ) -> Drafted:
     """The drafts of all nodes. ``of``: a plan's assignments by node (none: its policy decides while the run goes on).
-    ``limits``: the devices on which ranges work on windows; ``shared``: as for :class:`windows.Windows`.
+    ``limits``: the devices on which ranges work on windows; ``passes``: of these ranges, those that run in columns, one
+    after another; ``shared``: as for :class:`windows.Windows`.
 
     Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be.
     """
-    return _Drafting(problem, of, directory, limits, shared).result()
+    return _Drafting(problem, of, directory, limits, passes, shared).result()
 
 
 class _Drafting:
@@ -99,6 +104,7 @@ class _Drafting:
         of: Sequence[Sequence[Assignment]],
         directory: Directory,
         limits: Container[int],
+        passes: Sequence[Pass],
         shared: bool,
     ) -> None:
         self.problem = problem
@@ -110,6 +116,7 @@ class _Drafting:
         self.temporaries: list[Buffer] = []
         self.defined = {key: self._defined(key) for key in self.sizes}
         self.complete = {key for key in self.sizes if key in directory.valid}
+        self.columns = Columns(self.graph, passes)
         self._may: dict[tuple[Divided, int, int], dict[int, tuple[int, int]]] = {}  # be windows, of ranges
         self.windows = Windows(self._intervals(), directory.new_key, shared)
         self._launches: dict[object, tuple[Divided, Launch]] = {}  # of ranges on windows
@@ -129,7 +136,9 @@ class _Drafting:
         """(device, buffer, low, high) of what may be windows."""
         for node, task in enumerate(self.graph.nodes):
             ranges = [a for a in self.of[node] if a.device in self.limits and a.dimension >= 0]
-            if ranges and isinstance(task, Launch):
+            if node in self.columns:
+                yield from ((ranges[0].device, *interval) for interval in self.columns.intervals(node))
+            elif ranges and isinstance(task, Launch):
                 divided = divide(task, ranges[0].dimension, self.sizes)
                 for a in ranges:
                     for key, found in self._may_be_windows(divided, a).items():
@@ -146,7 +155,9 @@ class _Drafting:
         defining: set[int] = set()  # drafts that have been looked at for what they define
         for node, task in enumerate(self.graph.nodes):
             assignments = self.of[node]
-            if any(a.dimension != WHOLE for a in assignments):
+            if node in self.columns:
+                drafts = self._in_columns(node, task, assignments)
+            elif any(a.dimension != WHOLE for a in assignments):
                 drafts = self._divided(node, task, assignments)
             else:
                 a = assignments[0] if assignments else Assignment(node, ON_HOST, 0, 0.0, 0.0)
@@ -163,6 +174,18 @@ class _Drafting:
         reads = {key: self.whole(key) for key in task.reads}
         writes = {key: self.whole(key) for key in task.writes}
         return Draft(Step(node), task, a.device, a.queue, reads, writes)
+
+    def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[Draft]:
+        """The ranges of a launch in a pass. Each of them is taken to touch all that its column does of its buffers, so
+        little has to be told apart: what a column needs comes when it begins, and leaves when it has ended."""
+        divided = self._check(node, task, list(assignments))
+        drafts = []
+        for turn, a in enumerate(sorted(assignments, key=lambda a: a.first)):
+            reads, writes, sure, windows = self.columns.touched(a, tuple(divided.sizes), self.windows)
+            launch = self._on_windows(divided, a, {}, windows) if windows else divided.range(a.first, a.groups, {})
+            step = Step(node, RANGE, a.dimension, a.first, a.groups, IN_PLACE)
+            drafts.append(Draft(step, launch, a.device, a.queue, reads, writes, set(sure), turn, windows))
+        return drafts
 
     def _divided(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[Draft]:
         """The drafts of a divided launch. Of launches that are the same, are divided in the same way, and need no
@@ -185,9 +208,9 @@ class _Drafting:
         home = next((a for a in assignments if a.dimension == MERGE), ranges[0])
         memories = [self._memory(a) for a in ranges]
         found = [divided.access(a.first, a.groups) for a in ranges]
-        _forget_unread(found, divided.operations)
+        forget_unread(found, divided.operations)
         cut = _Cut(node, divided, ranges, found, memories, home, self._memory(home))
-        shared = {key for key in task.writes if _clash(key, found, memories)}
+        shared = {key for key in task.writes if clash(key, found, memories)}
         if len(set(memories)) == 1 or not (shared or divided.operations):
             return self._ranges(cut, IN_PLACE, {})
         if divided.operations:
@@ -361,35 +384,6 @@ def _rounds(before: list[Draft], ranges: list[Draft], after: list[Draft]) -> lis
     for number, draft in enumerate(after):
         draft.round = behind + number
     return [*before, *ranges, *after]
-
-
-def _forget_unread(found: list[dict[int, Access]], shared: Container[int]) -> None:
-    """No range reads what another one writes, but of buffers that groups share by atomic operations: that was proved of
-    all groups, so what is said to be read at most is less by what the others certainly write."""
-    for index, access in enumerate(found):
-        changed = {}
-        for key, mine in access.items():
-            reads = mine.reads
-            for other, theirs in enumerate(found if key not in shared else ()):
-                if other != index and len(reads[0]) and theirs[key].exact:
-                    reads = pieces.without(reads, theirs[key].writes)
-            changed[key] = replace(mine, reads=reads) if reads is not mine.reads else mine
-        found[index] = changed
-
-
-def _clash(key: int, found: Sequence[Mapping[int, Access]], memories: Sequence[int]) -> bool:
-    """Whether ranges in different memories touch the same bytes of a buffer that one of them writes."""
-    by_memory: dict[int, list[Access]] = {}
-    for access, memory in zip(found, memories, strict=True):
-        by_memory.setdefault(memory, []).append(access[key])
-    written = {m: pieces.union(a.writes for a in members) for m, members in by_memory.items()}
-    read = {m: pieces.union(a.reads for a in members) for m, members in by_memory.items()}
-    return any(
-        pieces.meet(written[a], written[b]) or pieces.meet(written[a], read[b])
-        for a in written
-        for b in written
-        if a != b
-    )
 
 
 def _interfere(drafts: Sequence[Draft]) -> bool:

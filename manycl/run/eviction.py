@@ -1,7 +1,8 @@
 """The state of a run that does not fit into the devices' memories: what a step needs there is admitted before it is
 enqueued, and what others will need last makes way. Pure, like :mod:`manycl.run.state`.
 
-What devices hold (*stores*), where pieces are valid and which commands use that is kept in :mod:`manycl.run.holdings`.
+What devices hold (*stores*), where pieces are valid and which commands use that is kept in :mod:`manycl.run.holdings`;
+what moves, in :mod:`manycl.run.placed`.
 
 Progress. A step is admitted when all that it depends on is complete, or enqueued on the same device. Of each device one
 step at a time is being admitted. Its victims are stores that no other admitted step waits to use; a victim goes when
@@ -9,8 +10,9 @@ the commands that use it, which are all enqueued already, have completed, so thi
 Once admitted, a step waits for transfers alone: from the host's memory, from a store of its own device, or from another
 device, which sends it to the host, where there is always room. So it is enqueued in the end, completes, and its stores
 may become victims in turn. A step fits alone (``lower``), so when everything else has gone, it is admitted. While a
-step is being admitted, or waits for a transfer, something that will be reported is under way: all steps of such devices
-are watched, and downloads always are.
+step is being admitted, or waits for a transfer, something that will be reported is under way: downloads always are, and
+copies within a device, and steps of such devices are, but for one whose device has one queue in which the next step
+needs no more room: that one is enqueued without anybody's making way, and tells of both.
 
 What the next steps will take the place of is chosen before it is their turn, so that it is on its way while others run,
 and their own data can come at once. Such a store takes no room from anybody and waits for nothing but the commands that
@@ -26,39 +28,26 @@ it is decided while the run goes on, the order of the graph stands for it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterator, Set
 from itertools import islice
 
-from manycl.graph.graph import HostTask, Launch
+from manycl.graph.graph import Launch
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.assign import Assigned
-from manycl.run.backend import (
-    DOWNLOAD_QUEUE,
-    EARLY_QUEUE,
-    HOST_DEVICE,
-    UPLOAD_QUEUE,
-    Command,
-    Copy,
-    Download,
-    Evict,
-    Report,
-    Run,
-    Upload,
-)
+from manycl.run.backend import Command, Evict, Report, Run
 from manycl.run.coherence import HOST_BIT, Directory
-from manycl.run.holdings import Holdings, Places
-from manycl.run.lifetimes import Lifetimes
-from manycl.run.state import RunState, nothing_overwritten
+from manycl.run.placed import PlacedState
+from manycl.run.state import nothing_overwritten
 from manycl.run.steps import Lowered
-from manycl.run.transfers import LOOK_AHEAD, NOT_ISSUED
-from manycl.run.windows import Room, too_large
+from manycl.run.transfers import LOOK_AHEAD
+from manycl.run.windows import too_large
 
 
-class TightState(RunState):
-    """A :class:`RunState` with limited room. At its end nothing is valid in windows alone."""
+class TightState(PlacedState):
+    """A :class:`manycl.run.state.RunState` with limited room. At its end nothing is valid in windows alone."""
 
     def __init__(
         self,
@@ -69,20 +58,13 @@ class TightState(RunState):
         *,
         lowered: Lowered,
     ) -> None:
-        super().__init__(problem, policy, directory, overwritten)
-        assert lowered.room is not None
+        super().__init__(problem, policy, directory, overwritten, lowered)
         self._lowered = lowered
         self._machine = problem.machine
-        self._room: Room = lowered.room
-        self._places = Places(problem.machine, self.graph, self._room)
-        self._holdings = Holdings(self.graph, policy if isinstance(policy, Plan) else lowered.plan, self._room)
-        self._mine = frozenset(lowered.own)
-        self._lifetimes = Lifetimes(self.graph, self._was_issued, self._mine, overwritten)
         self._let_go: set[int] = set()  # pieces whose contents were nobody's any more and are nowhere
         self._admitting: dict[int, int] = {}  # the step, by device
         self._looked_from: dict[tuple[int, int], int] = {}  # the head of a queue when it was last looked along
         self._admitted: dict[int, set[int]] = {}  # steps that wait for transfers, by device
-        self._written_at: dict[int, int] = {}
         self._last: dict[int, int] = {}  # the step that was enqueued last, by device
         self._flushing: set[int] | None = None
         for device in self._holdings.devices:
@@ -154,12 +136,13 @@ class TightState(RunState):
         task = self.graph.nodes[node]
         assert isinstance(task, Launch)
         # what leaves has no reader that a writer would wait for
-        if any(self._comes_down(key) for key in task.writes):
+        arriving = self._arriving
+        if any(key in arriving and self._comes_down(key) for key in task.writes):
             return False
         tight = device in self._holdings.devices
         if tight and not self._admit(node, device, commands):
             return False
-        valid, arriving, homes = self.directory.valid, self._arriving, self._places.homes(node, device)
+        valid, homes = self.directory.valid, self._places.homes(node, device)
         ready = True
         for key in task.reads:
             if key in arriving or not valid.get(key, 0) >> homes[key] & 1:
@@ -185,23 +168,19 @@ class TightState(RunState):
         self._last[device] = node
         self._push(node, device, queue)
         self.issued.append(Assignment(node, device, queue, 0.0, 0.0))
-        commands.append(Run(node, device, queue, after, tight or watched or node in self._crossing))
-        if tight:
-            self._send_results(task, commands)
+        after = self._wait_for(after, device, queue)
+        heard = watched or node in self._crossing or (tight and self._makes_wait(device, queue))
+        commands.append(Run(node, device, queue, after, heard))
+        self._send_results(node, device, commands)
         return True
 
-    def _send_results(self, task: Launch, commands: list[Command]) -> None:
-        """What no step will touch any more leaves its window when it is made: it has to, sooner or later."""
-        everywhere = (1 << self._places.base) - 1
-        for key in dict.fromkeys((*task.writes, *task.reads)):
-            mask = self.directory.valid.get(key, 0)
-            if not mask or mask & everywhere or key in self._mine or key in self._together:
-                continue
-            if self._lifetimes.over(key):
-                self._download(key, mask, commands, EARLY_QUEUE)
-
-    def _look_ahead(self, following: Iterable[Assigned], commands: list[Command], least: int = 0) -> None:
-        """What comes before its turn would need room before its turn."""
+    def _makes_wait(self, device: int, queue: int) -> bool:
+        """Whether somebody may wait for the end of the step that is issued now, to get its room: not where the next
+        one has what it needs, and nobody else is on the device; then that one will tell of both."""
+        line = self._waiting[device, queue]
+        if self.queues[device] > 1 or len(line) < 2:
+            return True
+        return not self._holdings.needs(line[1].node) <= self._holdings.held(device).keys()
 
     def _look_along(self, place: tuple[int, int], line: deque[Assigned], commands: list[Command]) -> None:
         """What the next steps take the place of leaves while others run: those of a queue up to the second that needs
@@ -212,6 +191,7 @@ class TightState(RunState):
         self._looked_from[place] = head
         held, limit = self._holdings.held(device), self._room.limits[device]
         needed: set[int] = set()
+        sources: set[int] = set()
         wanted = lacking = 0
         for assigned in islice(line, LOOK_AHEAD):
             more = self._holdings.needs(assigned.node) - needed
@@ -220,112 +200,23 @@ class TightState(RunState):
                 break
             needed |= more
             wanted += missing
+            if missing and not lacking:
+                sources.update(self._sources(assigned.node, device))
             lacking += missing > 0
             if lacking == 2:
                 break
         if wanted:
             for store in needed:
                 self._holdings.leaving[device].pop(store, None)
-            self._choose(device, needed, wanted, commands)
+            self._choose(device, needed | sources, wanted, commands)
 
-    def _fetch_early(self, node: int, commands: list[Command]) -> None:
-        """Windows are fetched when it is time."""
-
-    def _hand_over(self, node: int, device: int, commands: list[Command]) -> bool:
-        """So is what others have made."""
-        return False
-
-    def _comes_down(self, key: int) -> bool:
-        token = self._arriving.get(key, {}).get(HOST)
-        return token is not None and token not in self._transfer_done
-
-    def _call(self, assigned: Assigned, commands: list[Command]) -> bool:
-        task = self.graph.nodes[assigned.node]
-        if not super()._call(assigned, commands):
-            return False
-        assert isinstance(task, HostTask)
-        self._written_at.update(dict.fromkeys(task.writes, HOST))
-        return True
-
-    def _bring(
-        self,
-        key: int,
-        memory: int,
-        device: int,
-        after: list[int],
-        commands: list[Command],
-        queue: int = UPLOAD_QUEUE,
-    ) -> bool:
-        """Make a buffer valid on the host, for a host function."""
-        assert memory == HOST, "steps on devices fetch"
-        mask = self.directory.valid.get(key, 0)
-        if not mask:
-            return True
-        if mask & HOST_BIT:
-            return self._arrived(key, HOST, HOST_DEVICE, after)
-        self._download(key, mask, commands)
-        return False
-
-    def _fetch(self, key: int, place: int, assigned: Assigned, after: list[int], commands: list[Command]) -> bool:
-        """Make a piece valid at a place. True when it is, or will be once the tokens added to ``after`` are done."""
-        device = assigned.device
-        mask = self.directory.valid.get(key, 0)
-        if not mask:
-            return True  # undefined contents: nothing to bring
-        if place == HOST:
-            return self._bring(key, HOST, device, after, commands)
-        if mask >> place & 1:
-            return self._arrived(key, place, device, after)
-        for other in self._places.of(mask):
-            source = self._places.store(other, key)
-            if source[0] == device:
-                before = self._made(key, other, device)
-                token = self._new_transfer(key, place, device)
-                target = self._places.store(place, key)[1]
-                commands.append(Copy(token, key, device, assigned.queue, before, False, source[1], target))
-                self._holdings.use(assigned.node, source)
-                after.append(token)
-                return True
-        if mask & HOST_BIT:
-            if not self._arrived(key, HOST, HOST_DEVICE, after):
-                return False
-            token = self._new_transfer(key, place, device)
-            commands.append(Upload(token, key, device, (), False, self._places.store(place, key)[1]))
-            after.append(token)
-            return True
-        self._download(key, mask, commands)
-        return False
-
-    def _made(self, key: int, place: int, device: int) -> list[int]:
-        """The commands of its device that make a piece valid at a place, as far as they are not known to be
-        complete."""
-        writer = self._writer.get(key)
-        before = [writer] if writer is not None and not self.done[writer] and self._device[writer] == device else []
-        token = self._arriving.get(key, {}).get(place)
-        if token is not None and token not in self._transfer_done:
-            before.append(token)
-        return before
-
-    def _download(self, key: int, mask: int, commands: list[Command], queue: int = DOWNLOAD_QUEUE) -> int:
-        """Send a piece to the host, from where it was written if it is still there."""
-        place = self._written_at.get(key, HOST)
-        if place == HOST or not mask >> place & 1:
-            place = next(self._places.of(mask))
-        store = self._places.store(place, key)
-        before = self._made(key, place, store[0])
-        users = (t for t in self._holdings.users(store) if t < len(self.done) and not self.done[t])
-        if key in self._together:  # it has several writers
-            before += [t for t in users if self._device[t] == store[0] and t not in before]
-        token = self._new_transfer(key, HOST, store[0])
-        commands.append(Download(token, key, store[0], before, True, store[1], queue))
-        self._holdings.use(token, store)
-        return token
-
-    def _written_in(self, key: int) -> int:
-        return self._written_at.get(key, -1)
-
-    def unfinished_copies(self) -> list[tuple[int, int]]:
-        return [(key, place) for key, place in super().unfinished_copies() if key in self.directory.valid]
+    def _sources(self, node: int, device: int) -> Iterator[int]:
+        """The stores of a device that alone have what a step needs."""
+        for key in self.graph.nodes[node].reads:
+            mask = self.directory.valid.get(key, 0)
+            if not mask & HOST_BIT:
+                found = (self._places.store(place, key) for place in self._places.of(mask))
+                yield from (store for where, store in found if where == device)
 
     # room
 
@@ -379,9 +270,6 @@ class TightState(RunState):
             over -= held[store]
             leaving[store] = None
             self._send_away(device, store, commands)
-
-    def _was_issued(self, node: int) -> bool:
-        return self._device[node] != NOT_ISSUED
 
     def _send_away(self, device: int, store: int, commands: list[Command]) -> None:
         """Bring to the host what only this store holds, and others that leave, if somebody may need it."""

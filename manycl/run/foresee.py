@@ -13,15 +13,13 @@ from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.plan.timing import contended
 from manycl.run.backends.sim import NO_TIME, SimBackend
+from manycl.run.chains import ENQUEUING
 from manycl.run.coherence import Directory
 from manycl.run.engine import execute
 from manycl.run.lower import lower
 from manycl.run.steps import RANGE, Lowered
 from manycl.run.windows import limited
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
-
-ENQUEUING = {"gpu": 17e-6, "cpu": 4e-6}
-"""Seconds that the engine and the driver take to enqueue a command (measured: NVIDIA's with device clocks; PoCL)."""
 
 
 class StepEstimates:

@@ -32,18 +32,18 @@ class Places:
         self._window_at = list(room.windows.values())
         self._using = room.using
         self._nodes = graph.nodes
-        self._homes: dict[tuple[int, int], dict[int, int]] = {}  # ranges of many launches have them in common
+        self._homes: dict[tuple[int, int, int], dict[int, int]] = {}  # ranges of many launches have them in common
         self._pieces = self._pieces_of_stores(graph)
 
     def _pieces_of_stores(self, graph: Graph) -> dict[int, list[int]]:
         found: dict[int, dict[int, None]] = {}
         for piece, whole in self.whole.items():
             found.setdefault(whole, {})[piece] = None
-        seen: set[tuple[int, int]] = set()
+        seen: set[tuple[int, int, int]] = set()
         for step, using in enumerate(self._using):
             task = graph.nodes[step]
-            if using and (id(task), id(using)) not in seen:
-                seen.add((id(task), id(using)))
+            if using and (name := (id(task.reads), id(task.writes), id(using))) not in seen:
+                seen.add(name)
                 for key in (*task.reads, *task.writes):
                     window = using.get(self.whole[key])
                     if window is not None:
@@ -59,7 +59,7 @@ class Places:
         """The places where a step on a device finds the pieces that it touches."""
         task = self._nodes[step]
         using: Mapping[int, int] = self._using[step] if self._using else {}
-        name = id(task), id(using) if using else device
+        name = id(task.reads), id(task.writes), id(using) if using else device
         found = self._homes.get(name)
         if found is None:
             memory = self._memory[device]

@@ -33,13 +33,18 @@ class Lifetimes:
         self._together = {k for _, keys in graph.notes.get("together", {}).values() for k in keys}
         self._touching: dict[int, list[int]] = {}  # steps by piece, in the graph's order
         self._passed: dict[int, int] = {}  # how many of these have been issued, as far as they were looked at
-        touched: dict[int, tuple[int, ...]] = {}  # by task: ranges of many launches have it in common
+        touched: dict[tuple[int, int], tuple[int, ...]] = {}  # ranges of many launches have it in common
         for step, task in enumerate(graph.nodes):
-            keys = touched.get(id(task))
+            name = id(task.reads), id(task.writes)
+            keys = touched.get(name)
             if keys is None:
-                keys = touched[id(task)] = tuple({*task.reads, *task.writes})
+                keys = touched[name] = tuple({*task.reads, *task.writes})
             for key in keys:
                 self._touching.setdefault(key, []).append(step)
+
+    def counts(self) -> dict[int, int]:
+        """How many steps touch each piece."""
+        return {key: len(steps) for key, steps in self._touching.items()}
 
     def over(self, key: int) -> bool:
         """Whether no step that has not been issued touches a piece."""

@@ -152,8 +152,9 @@ class _Run:
             uses = self.uses[device, store]
             while uses and self.done[self.order[uses[-1]]]:
                 uses.pop()
-        if state.total > state.low:
-            self._evict(device, state, {store for store, _ in needs.stores})
+        mine = {store for store, _ in needs.stores}
+        if state.total > state.limit:
+            self._evict(device, state, mine, state.limit)
         for key, store in needs.finds:
             holders = state.holders.setdefault(key, set())
             if not holders:
@@ -172,16 +173,18 @@ class _Run:
             state.held[store].add(key)
             state.known.add(key)
             state.changed.add(key)
+        if state.total > state.low:
+            self._evict(device, state, mine, state.low)
 
-    def _evict(self, device: int, state: _Device, needs: Container[int]) -> None:
-        """Let go what the program uses again last."""
+    def _evict(self, device: int, state: _Device, needs: Container[int], most: int) -> None:
+        """Let go what the program uses again last, until no more is held than that."""
         uses = self.uses
         found = sorted(
             (s for s in state.held if s not in needs),
             key=lambda s: -(uses[device, s][-1] if uses.get((device, s)) else inf),
         )
         for store in found:
-            if state.total <= state.low:
+            if state.total <= most:
                 return
             state.total -= self.room.sizes[store]
             for key in state.held.pop(store):

@@ -12,23 +12,26 @@ the nodes and the pieces the buffers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
 from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Graph, Launch, Node
+from manycl.graph.pieces import Bytes
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.coherence import Directory
 from manycl.run.cut import Cut, Order
 from manycl.run.drafts import Draft, draft_steps
+from manycl.run.fit import fitted
 from manycl.run.overlap import in_turns, overlapped
+from manycl.run.passes import Pass, contracted
 from manycl.run.room import with_room
 from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Step, state_of
-from manycl.run.windows import Room, fitted
+from manycl.run.windows import Room
 
 CHUNK = 8 << 20
 """Bytes of a piece, where data may go from one device's memory to another's: a part of it is on its way up while the
@@ -46,8 +49,10 @@ def lower(
     for a launch that does not fit into such a device's memory, not even in ranges.
     """
     split = plan is not None and _is_split(problem, plan)
+    given = plan
+    passes: Sequence[Pass] = ()
     if limits and plan is not None:
-        plan = fitted(problem, plan, limits)
+        plan, passes = fitted(problem, plan, limits)
         split = split or plan.is_split
     if not split and (not directory.parts or directory.parts.keys().isdisjoint(problem.graph.buffers)):
         lowered = Lowered(problem.graph, plan)
@@ -55,7 +60,7 @@ def lower(
         parts = overlapped(problem, plan)
         lowered = in_turns(_Assembly(problem, parts.plan, directory, {}).result(), parts.turns)
     else:
-        lowered = _Assembly(problem, plan, directory, limits or {}).result()
+        lowered = _Assembly(problem, plan, directory, limits or {}, passes).result()
     if limits is None:
         return lowered
     try:
@@ -64,6 +69,7 @@ def lower(
         if lowered.room is None or not lowered.room.windows:
             raise
     # as small as they can be, windows may fit
+    plan = fitted(problem, given, limits, together=False).plan if given is not None else None
     return with_room(problem, _Assembly(problem, plan, directory, limits, shared=False).result(), limits)
 
 
@@ -91,15 +97,17 @@ class _Assembly:
         plan: Plan | None,
         directory: Directory,
         limits: Mapping[int, int],
+        passes: Sequence[Pass] = (),
         shared: bool = True,
     ) -> None:
         self.limits = limits
+        self.passes = passes
         self.problem = problem
         self.graph = problem.graph
         self.plan = plan
         self.directory = directory
         self.of = _by_node(self.graph, plan)
-        drafted = draft_steps(problem, self.of, directory, limits, shared)
+        drafted = draft_steps(problem, self.of, directory, limits, passes, shared)
         self.drafts, self.temporaries = drafted.of_node, drafted.temporaries
         self.sizes, self.windows = drafted.sizes, drafted.windows
 
@@ -108,32 +116,34 @@ class _Assembly:
         using: list[dict[int, int]] = []
         cut = Cut(self.sizes, self.directory, CHUNK if len(own) > 1 else 0)
         different = {id(drafts): drafts for drafts in self.drafts}
-        for drafts in different.values():
-            for draft in drafts:
-                for key, touched in (*draft.reads.items(), *draft.writes.items()):
-                    cut.add(key, touched)
+        every = {
+            id(touched): touched for drafts in different.values() for d in drafts for touched in (d.reads, d.writes)
+        }
+        for touched in every.values():  # ranges of many launches have them in common
+            for key, given in touched.items():
+                cut.add(key, given)
         temporary = {b.key for b in self.temporaries}
         cut.make({**self.graph.buffers, **{b.key: b for b in self.temporaries}}, temporary)
-        alike = {name: _on_pieces(cut, drafts) for name, drafts in different.items()}
+        known: dict[int, tuple[int, ...]] = {}
+        windows: dict[int, dict[int, int]] = {}
+        alike = {name: _on_pieces(cut, drafts, known, windows) for name, drafts in different.items()}
         nodes: list[Node] = []
         steps: list[Step] = []
-        of_node: list[list[int]] = []
+        of_node: list[list[int]] = [[] for _ in self.drafts]
         together: dict[int, tuple[int, frozenset[int]]] = {}
         order = Order()
-        for node, drafts in enumerate(self.drafts):
+        for node, same_round in self._rounds(alike):
             before = _explicit(self.graph, node, of_node)
-            first = len(nodes)
-            for _, same_round in groupby(alike[id(drafts)], lambda made: made.round):
-                order.begin()
-                for made in same_round:
-                    order.add(len(nodes), made.task.reads, made.task.writes, before)
-                    if made.together:
-                        together[len(nodes)] = node, made.together
-                    nodes.append(made.task)
-                    steps.append(made.step._replace(node=node))
-                    using.append(made.using)
-                order.end()
-            of_node.append(list(range(first, len(nodes))))
+            order.begin()
+            for made in same_round:
+                order.add(len(nodes), made.task.reads, made.task.writes, before)
+                if made.together:
+                    together[len(nodes)] = node, made.together
+                of_node[node].append(len(nodes))
+                nodes.append(made.task)
+                steps.append(made.step._replace(node=node))
+                using.append(made.using)
+            order.end()
         notes = {**self.graph.notes, "together": together}
         if self.windows:
             notes["windows"] = self.windows  # for back ends
@@ -156,6 +166,24 @@ class _Assembly:
             state=state_of(self.graph, self.directory),
             room=self._room(using),
         )
+
+    def _rounds(self, alike: Mapping[int, Sequence[_OnPieces]]) -> Iterator[tuple[int, Sequence[_OnPieces]]]:
+        """All steps in an order in which they might run, with their node, those together that run beside each other:
+        node by node, and those of a pass column by column."""
+        if self.passes:
+            units = contracted(self.graph, self.passes)
+            assert units is not None, "it was checked that passes do not wait for one another"
+        else:
+            units = list(range(len(self.drafts)))
+        for unit in units:
+            if isinstance(unit, int):
+                for _, same_round in groupby(alike[id(self.drafts[unit])], lambda made: made.round):
+                    yield unit, list(same_round)
+                continue
+            made = {node: iter(alike[id(self.drafts[node])]) for node in unit.nodes}
+            for column in unit.columns:
+                for node, _, _ in column.ranges:
+                    yield node, [next(made[node])]
 
     def _room(self, using: list[dict[int, int]]) -> Room | None:
         if not self.limits:
@@ -215,18 +243,28 @@ class _OnPieces(NamedTuple):
     using: dict[int, int]
 
 
-def _on_pieces(cut: Cut, drafts: Sequence[Draft]) -> list[_OnPieces]:
-    written = [cut.of(d.writes) for d in drafts]
+def _on_pieces(
+    cut: Cut, drafts: Sequence[Draft], known: dict[int, tuple[int, ...]], windows: dict[int, dict[int, int]]
+) -> list[_OnPieces]:
+    """``known``, ``windows``: the pieces of sets of bytes, and windows by buffer, that were seen before, by their
+    identity: what steps have in common is looked at once."""
+
+    def of(touched: dict[int, Bytes]) -> tuple[int, ...]:
+        if id(touched) not in known:
+            known[id(touched)] = cut.of(touched)
+        return known[id(touched)]
+
+    written = [of(d.writes) for d in drafts]
     count: dict[tuple[int, int], int] = {}
     for draft, writes in zip(drafts, written, strict=True):
         for piece in writes if draft.step.role == RANGE else ():
             count[piece, draft.round] = count.get((piece, draft.round), 0) + 1
     out = []
     for draft, writes in zip(drafts, written, strict=True):
-        gone = cut.of({k: b for k, b in draft.writes.items() if k in draft.overwrites})
+        gone = cut.of({k: b for k, b in draft.writes.items() if k in draft.overwrites}) if draft.overwrites else ()
         shared = (p for p in writes if count.get((p, draft.round), 0) > 1) if draft.step.role == RANGE else ()
-        using = {key: window.key for key, window in draft.windows.items()}
-        task = _with(draft.task, cut.of(draft.reads), writes, gone)
+        using = windows.setdefault(id(draft.windows), {key: window.key for key, window in draft.windows.items()})
+        task = _with(draft.task, of(draft.reads), writes, gone)
         out.append(_OnPieces(draft.round, draft.step, task, frozenset(shared), using))
     return out
 

@@ -24,13 +24,14 @@ from manycl.run.backend import DOWNLOAD_QUEUE, EARLY_QUEUE, Download, Run
 from manycl.run.backends.chaos import ChaosBackend
 from manycl.run.coherence import Directory
 from manycl.run.eviction import TightState
+from manycl.run.fit import _at_once
 from manycl.run.foresee import foresee
 from manycl.run.locality import _Run
 from manycl.run.lower import lower
 from manycl.run.steps import Lowered
-from manycl.run.windows import _at_once, limited
+from manycl.run.windows import limited
 
-patched = small_windows({"windows.WORTH": 4})
+patched = small_windows({"fit.WORTH": 4})
 
 
 @settings(max_examples=80)
@@ -110,7 +111,7 @@ def test_about_as_much_moves_as_was_predicted(room: int, kernel: str, monkeypatc
     [
         (1e-12, 3),  # the link takes nothing: as few ranges as can be
         (1e-9, 10),  # it takes nearly all of the time: all sweeps together
-        (5e-11, 6),
+        (3.4e-11, 6),
     ],
 )
 def test_a_memory_is_to_hold_so_many_ranges_that_engine_and_link_are_done_soonest(seconds: float, number: int) -> None:

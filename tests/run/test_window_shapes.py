@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from manycl.graph import pieces
 from manycl.graph.pieces import Bytes
-from manycl.run.windows import ALIGNED, Windows, _size, interfere
+from manycl.run.conflicts import interfere
+from manycl.run.windows import ALIGNED, Windows, size_of
 
 INTERVALS = st.tuples(st.integers(0, 60), st.integers(1, 30)).map(lambda x: (x[0] * 4096, (x[0] + x[1]) * 4096))
 
@@ -61,4 +62,4 @@ def test_what_a_stencil_reads_and_writes_of_a_part_is_one_window() -> None:
 @given(st.integers(0, 1 << 40), st.integers(1, 1 << 40))
 def test_windows_take_little_more_than_they_must(low: int, nbytes: int) -> None:
     least = low + nbytes - low // ALIGNED * ALIGNED
-    assert least <= _size(low, low + nbytes) <= max(1.07 * least + ALIGNED, ALIGNED)
+    assert least <= size_of(low, low + nbytes) <= max(1.07 * least + ALIGNED, ALIGNED)

@@ -17,10 +17,10 @@ from test_state import Anyhow, Unit, machines
 
 from manycl.errors import ResultError, RunError
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Graph
+from manycl.graph.graph import Graph, HostTask
 from manycl.graph.pieces import Rows
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.plan import Assignment, Plan
+from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import HOST_BIT, Directory, Part
@@ -33,7 +33,7 @@ from manycl.run.windows import limited
 WHOLE = (Rows(0, NBYTES),)
 
 
-patched = small_windows({"lower.CHUNK": 16, "cut._ALIGNED": 4, "windows.WORTH": 4})
+patched = small_windows({"lower.CHUNK": 16, "cut._ALIGNED": 4, "fit.WORTH": 4})
 
 
 def with_room(where: Machine, room: int) -> Machine:
@@ -222,6 +222,60 @@ def test_what_a_failed_step_leaves_is_unknown(data: Any, graph: Graph, where: Ma
         if not (directory.valid.get(key) or directory.parts.get(key)):
             with pytest.raises(ResultError):
                 directory.check(key)
+    check_valid(graph, where, directory, values)
+
+
+@st.composite
+def chains(draw: Any, queues: int = 2) -> tuple[Graph, Plan]:
+    """Launches that hand data on to one another, nearly all of them on one device, and host functions between."""
+    builder = GraphBuilder()
+    buffers = [builder.buffer(NBYTES, f"b{i}") for i in range(draw(st.integers(2, 4)))]
+    for i in range(draw(st.integers(2, 8))):
+        keys = draw(st.permutations(buffers))
+        if draw(st.integers(0, 11)) == 0:
+            builder.add(HostTask(f"h{i}", print, (), (keys[0],), (keys[1],)))
+        else:
+            builder.add(launch(draw(st.sampled_from(["map", "change", "stencil", "stencil", "maybe"])), keys))
+    graph = builder.build()
+    count = draw(st.integers(1, queues))
+    places = []
+    for task in graph.nodes:
+        device = ON_HOST if isinstance(task, HostTask) else int(draw(st.integers(0, 11)) == 0)
+        places.append((device, draw(st.integers(0, count - 1)) if device != ON_HOST else 0))
+    return graph, Plan(tuple(Assignment(n, *place, 0.0, 0.0) for n, place in enumerate(places)), "c", ("d", "e"), 0.0)
+
+
+TWO = Machine((Device("d", "gpu", memory=1), Device("e", "gpu", memory=2)))
+
+
+@settings(max_examples=150)
+@given(st.data(), chains(), st.integers(0, 2**32))
+def test_launches_in_columns_leave_what_they_leave_one_after_another(
+    data: Any, chain: tuple[Graph, Plan], seed: int
+) -> None:
+    """Whatever comes first, and if a step fails: then what is said to be valid is so."""
+    graph, plan = chain
+    where = with_room(TWO, data.draw(st.integers(NBYTES // 2, NBYTES * (len(graph.buffers) - 1))))
+    values, directory = on_the_host(graph, where)
+    fails = data.draw(st.integers(0, 2)) == 0
+    try:
+        lowered = one_run(
+            graph,
+            where,
+            plan,
+            directory,
+            values,
+            seed,
+            fail=(lambda lowered: data.draw(st.integers(0, len(lowered.graph) - 1))) if fails else None,
+        )
+        of = [lowered.step(n).node for n in range(len(lowered.graph))]
+        event("columns" if of != sorted(of) else "no columns")
+    except RunFailure:
+        event("failed")
+    except RunError:
+        event("a launch does not fit")
+        return
+    assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
     check_valid(graph, where, directory, values)
 
 

@@ -138,33 +138,47 @@ class Moves:
         future = driver.stager.download(buffer, part[0], after, part[1], first.queue == EARLY_QUEUE)
         future.add_done_callback(lambda f: self._staged(f, commands, False, None))
 
-    def copy(self, command: Copy) -> None:
-        driver = self._drivers[command.device]
+    def copy(self, commands: Sequence[Copy]) -> None:
+        """Copy within a device what several copies between two stores need."""
+        driver = self._drivers[commands[0].device]
         if driver.throttled:  # what it waits for is enqueued by that thread, perhaps not yet
-            driver.submit(0, lambda: self._copy_within(driver, command))
+            driver.submit(0, lambda: self._copy_within(driver, commands))
         else:
-            self._copy_within(driver, command)
+            self._copy_within(driver, commands)
 
-    def _copy_within(self, driver: Driver, command: Copy) -> None:
+    def _copy_within(self, driver: Driver, commands: Sequence[Copy]) -> None:
         """Between two stores of a device."""
         if self._run.stopping:
             return
-        key, rows = self._of(command.buffer)
+        first = commands[0]
         ends = []
-        for store in (command.source, command.target):
+        for store in (first.source, first.target):
             window = self._windows.get(store)
-            ends.append((self._memory.on_device(store, command.device), 0 if window is None else window.low))
-        after = [self._events[t] for t in command.after]
-        given = rows or (Rows(0, self._memory.nbytes(key)),)
+            ends.append((self._memory.on_device(store, first.device), 0 if window is None else window.low))
+        before = {id(event): event for command in commands for t in command.after for event in [self._events[t]]}
+        keys = tuple([command.buffer for command in commands])
         try:
-            queue = driver.queues[command.queue]
-            events = copy_inside(queue, *ends[0], *ends[1], given, after)
-            event = self._events[command.token] = driver.latest[command.queue] = events[-1]
-            self._record.transfers.append(((command.buffer,), command.device, None, events))
-            if command.notify:
-                self._run.watch(command.device, command.queue, [command.token], event)
+            queue = driver.queues[first.queue]
+            events = copy_inside(queue, *ends[0], *ends[1], self._rows(keys), list(before.values()))
+            event = driver.latest[first.queue] = events[-1]
+            tokens = [command.token for command in commands]
+            for token in tokens:
+                self._events[token] = event
+            self._record.transfers.append((keys, first.device, None, events))
+            if first.notify:
+                self._run.watch(first.device, first.queue, tokens, event)
         except cl.Error as error:
-            self._run.fail(command.token, error)
+            self._run.fail(first.token, error)
+
+    def _rows(self, keys: tuple[int, ...]) -> tuple[Rows, ...]:
+        """The rows of some pieces of a buffer, or all of it."""
+        name = None, None, *keys  # (what moves to or from the host begins with a store)
+        if name not in self._joined:
+            key, rows = self._of(keys[0])
+            if len(keys) > 1:
+                rows = as_rows(of_rows(row for k in keys for row in self._of(k)[1]))
+            self._joined[name] = Moved(key, key, 0, rows or (Rows(0, self._memory.nbytes(key)),))
+        return self._joined[name].rows
 
     def _what(self, commands: Sequence[Upload | Download]) -> Moved:
         """What several commands move of a buffer."""

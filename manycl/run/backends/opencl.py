@@ -103,22 +103,21 @@ class OpenCLBackend:
                 if type(command) is Run:
                     self._run(command)
                     touched.add((command.device, command.queue))
-                elif type(command) is Upload or type(command) is Download:
+                elif type(command) is Upload or type(command) is Download or type(command) is Copy:
                     joining.append(command)
                     if index + 1 < len(commands) and continues(self._graph, command, commands[index + 1]):
                         continue
                     together, joining = joining, []
                     if type(command) is Upload:
                         self._moves.upload(together)
+                    elif type(command) is Copy:
+                        self._moves.copy(together)
                     else:
                         self._moves.download(together)
                     if command.queue >= 0:
                         touched.add((command.device, command.queue))
                     elif type(command) is Upload:
                         uploads.add((command.device, command.queue))
-                elif type(command) is Copy:
-                    self._moves.copy(command)
-                    touched.add((command.device, command.queue))
                 else:
                     assert isinstance(command, HostCall)
                     self._call(command, alone=index + 1 == len(commands) and self._awaited == 1)

@@ -142,7 +142,7 @@ class SimBackend:
             if isinstance(command, Evict):
                 continue  # it takes no time
             place = _place(command)
-            joined = isinstance(before, Upload | Download) and continues(self._graph, before, command)
+            joined = isinstance(before, Upload | Download | Copy) and continues(self._graph, before, command)
             if place[0] != HOST_DEVICE and self._enqueuing[place[0]] and not joined:
                 self._pass(self._clock.now() + self._enqueuing[place[0]])
             before = command

@@ -1,0 +1,231 @@
+"""Which launches of a plan make passes (:mod:`manycl.run.passes`), how many of them one, and in how many columns. Pure.
+
+More launches in a pass: their data cross the link less often. But each of them makes the band larger that a column
+shares with the one before, so there are more columns, and more commands, each of which takes the engine its time. And
+the memory holds two columns, one that is computed and one that arrives or leaves, or three: then both do so meanwhile.
+What is predicted to be done soonest is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from itertools import pairwise
+from math import ceil, inf
+from typing import NamedTuple
+
+from manycl.errors import PolicyError
+from manycl.graph.graph import Graph, Launch
+from manycl.machine import HOST
+from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.divide import divide
+from manycl.run.passes import Member, Pass, Shape, columns_of, contracted, cuts, movable, needed, shape_of, touched
+from manycl.run.windows import is_window
+
+ENQUEUING = {"gpu": 17e-6, "cpu": 4e-6}
+"""Seconds that the engine and the driver take to enqueue a command (measured: NVIDIA's with device clocks; PoCL)."""
+AT_ONCE = (2, 3)
+"""Columns that a device's memory may hold."""
+_ROUNDED = 1.07  # times the bytes that a window must have, at most
+_TRIES = 6
+
+
+class _Chain(NamedTuple):
+    """Launches that may be a pass, or several."""
+
+    members: list[Member]
+    shapes: list[Shape]
+
+
+class _Choice(NamedTuple):
+    seconds: float
+    launches: int
+    at_once: int
+
+
+def find_passes(
+    problem: Problem, plan: Plan, limits: Mapping[int, int], dimensions: Mapping[int, int], cut: Container[int]
+) -> tuple[Pass, ...]:
+    """The passes of a plan. ``dimensions``: of the assignments (indices) that may be cut, along which dimension;
+    ``cut``: those that have to be."""
+    found: list[Pass] = []
+    must = {a.node for i, a in enumerate(plan.assignments) if i in cut}
+    for device, limit in limits.items():
+        for chain in _chains(problem, plan, device, dimensions):
+            if any(m.node in must for m in chain.members):
+                found += _Chooser(problem, device, limit, chain).passes()
+    if found and contracted(problem.graph, found) is None:
+        return ()  # passes of several devices wait for one another
+    return tuple(found)
+
+
+# launches that hand data on to one another
+
+
+def _chains(problem: Problem, plan: Plan, device: int, dimensions: Mapping[int, int]) -> Iterator[_Chain]:
+    """The longest sequences of launches of a device's assignments that may run in columns."""
+    sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
+    count: dict[int, int] = {}
+    for a in plan.assignments:
+        count[a.node] = count.get(a.node, 0) + 1
+    line = [(i, a) for i, a in enumerate(plan.assignments) if a.device == device and a.dimension != MERGE]
+    may = {a.node for i, a in line if dimensions.get(i, WHOLE) != WHOLE and count[a.node] == 1}
+    links = _Links(problem.graph, may)
+    chain = _Chain([], [])
+    for i, a in line:
+        found = _member(problem, a, dimensions[i], sizes) if a.node in may else None
+        if chain.members and (found is None or not (links.admits(a.node) and _follows(chain, found[1], sizes))):
+            yield chain
+            chain = _Chain([], [])
+        if found is not None:
+            if not chain.members:
+                links = _Links(problem.graph, may)
+            links.add(a.node)
+            chain.members.append(found[0])
+            chain.shapes.append(found[1])
+    if chain.members:
+        yield chain
+
+
+def _member(problem: Problem, a: Assignment, dimension: int, sizes: Mapping[int, int]) -> tuple[Member, Shape] | None:
+    task = problem.graph.nodes[a.node]
+    assert isinstance(task, Launch)
+    try:
+        divided = divide(task, dimension, sizes)
+    except PolicyError:
+        return None
+    if a.dimension != WHOLE and (a.first, a.groups) != (0, divided.groups):
+        return None
+    shape = shape_of(divided)
+    return None if shape is None else (Member(a.node, divided, problem.estimates.launch(a.node, a.device)), shape)
+
+
+class _Links:
+    """What depends on the launches of a chain. ``may``: those that may become part of it."""
+
+    def __init__(self, graph: Graph, may: set[int]) -> None:
+        self._graph = graph
+        self._may = may
+        self._members: set[int] = set()
+        self._outside: set[int] = set()  # what depends on the chain, and what depends on that
+
+    def add(self, node: int) -> None:
+        self._members.add(node)
+        pending = [s for s in self._graph.successors[node] if s not in self._may]
+        while pending:
+            n = pending.pop()
+            if n not in self._outside:
+                self._outside.add(n)
+                pending += self._graph.successors[n]
+
+    def admits(self, node: int) -> bool:
+        """Whether nothing runs between the chain and a launch, and all that orders these is data."""
+        nodes = self._graph.nodes
+        mine = {*nodes[node].reads, *nodes[node].writes}
+        for p in self._graph.predecessors[node]:
+            if p in self._outside:
+                return False
+            if p in self._members and mine.isdisjoint({*nodes[p].reads, *nodes[p].writes}):
+                return False
+        return True
+
+
+def _follows(chain: _Chain, shape: Shape, sizes: Mapping[int, int]) -> bool:
+    """Whether a launch has data in common with a chain, and needs about the same part of them at the same time."""
+    shapes = [*chain.shapes, shape]
+    shared = {key for s in chain.shapes for key, line in s.lines if line.stride}
+    if not any(line.stride and key in shared for key, line in shape.lines):
+        return False
+    groups = shapes[0].groups
+    middle = cuts(shapes, groups // 2, sizes)[-1]
+    if 0 < middle < shape.groups:
+        return middle >= shape.groups // 4
+    # all of it is in one column
+    whole = touched([shape], [0], [shape.groups])
+    return sum(high - low for low, high in whole.values()) <= sum(sizes[key] for key in whole) // 16
+
+
+# how many
+
+
+class _Chooser:
+    def __init__(self, problem: Problem, device: int, limit: int, chain: _Chain) -> None:
+        self._problem = problem
+        self._device = device
+        self._limit = limit
+        self._members, self._shapes = chain
+        self._sizes = {key: size for m in chain.members for key, size in m.divided.sizes.items()}
+        where = problem.machine.devices[device]
+        self._memory, self._largest = where.memory, where.max_allocation
+        self._command = ENQUEUING.get(where.kind, 0.0)
+
+    def passes(self) -> Iterator[Pass]:
+        total = len(self._members)
+        depths = dict.fromkeys(-(-total // number) for number in range(1, total))
+        choices = [self._predicted(d, n) for d in depths if d > 1 for n in AT_ONCE]
+        best = min(choices, key=lambda c: c.seconds, default=None)
+        if best is None or best.seconds == inf:
+            return
+        number = -(-total // best.launches)
+        ends = [total * i // number for i in range(number + 1)]
+        for first, last in pairwise(ends):
+            found = self._made(first, last, best.at_once)
+            if found is not None:
+                yield found
+
+    def _columns(self, first: int, last: int, at_once: int) -> int:
+        """How many columns, about, launches ``first`` … ``last - 1`` need so that as many as that have room; 0: they
+        never have."""
+        shapes = self._shapes[first:last]
+        groups = shapes[0].groups
+        if groups < 4:
+            return 0
+        may = movable(self._members[first:last])
+        low, step = groups // 2, max(1, groups // 8)
+        begin = cuts(shapes, low, self._sizes)
+        spans = [touched(shapes, begin, cuts(shapes, low + step * i, self._sizes)) for i in (1, 2)]
+        keys = {key for m in self._members[first:last] for key in m.divided.sizes}
+        windows = {key for key in keys if key in may and is_window(0, 1, self._sizes[key])}
+        one, two = (sum(high - low for key, (low, high) in s.items() if key in windows) for s in spans)
+        each = (two - one) / step
+        band = max(one - each * step, 0.0)
+        room = (self._limit - sum(self._sizes[key] for key in keys - windows)) / at_once / _ROUNDED
+        if each <= 0 or (room - band) / each < 1 or 2 * room < 3 * band:
+            return 0
+        return max(2, ceil(groups * each / (room - band)))
+
+    def _predicted(self, launches: int, at_once: int) -> _Choice:
+        """The seconds of the whole chain in passes of so many launches."""
+        number = self._columns(0, launches, at_once)
+        if not number or number > self._shapes[0].groups:
+            return _Choice(inf, launches, at_once)
+        members, shapes = self._members[:launches], self._shapes[:launches]
+        written = {key for s in shapes for key in s.writes}
+        read = {key for s in shapes for key in s.reads}
+        for m in members:
+            outline = m.divided.outline(0, m.divided.groups) or {}
+            read |= {key for key, found in outline.items() if found.writes != (0, 0) and not found.sure}
+        transfer = self._problem.estimates.transfer
+        up, down = (sum(self._sizes[key] for key in keys) // number for keys in (read, written))
+        comes = transfer(up, HOST, self._memory) if up else 0.0
+        leaves = transfer(down, self._memory, HOST) if down else 0.0
+        runs = sum(m.seconds for m in members) / number
+        engine = self._command * (launches + 2 * len(read) + len(written))
+        around = (comes + runs + leaves + self._problem.handover) / at_once
+        one = number * max(engine, comes, leaves, runs, around) + comes + leaves
+        return _Choice(one * len(self._members) / launches, launches, at_once)
+
+    def _made(self, first: int, last: int, at_once: int) -> Pass | None:
+        members, shapes = self._members[first:last], self._shapes[first:last]
+        number = self._columns(first, last, at_once) if len(members) > 1 else 0
+        for _ in range(_TRIES):
+            if not 0 < number <= shapes[0].groups:
+                break
+            columns = columns_of(members, shapes, number)
+            if columns is None:
+                break
+            whole, windows, largest = needed(columns, self._sizes)
+            if whole + at_once * windows <= self._limit and largest <= self._largest:
+                return Pass(self._device, {m.node: m.divided.dimension for m in members}, columns)
+            number += max(1, number // 8)
+        return None

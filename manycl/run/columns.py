@@ -1,0 +1,65 @@
+"""What the ranges of a pass's columns are taken to touch (:mod:`manycl.run.passes`). Pure.
+
+Of its buffers, every range of a column is taken to touch all that the column does: so buffers are cut at the edges of
+columns alone, into few pieces, and what a column needs of a buffer comes together, for the first range that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from manycl.graph import pieces
+from manycl.graph.graph import Graph, Launch
+from manycl.graph.pieces import Bytes
+from manycl.plan.plan import Assignment
+from manycl.run.passes import Column, Pass
+from manycl.run.windows import Window, Windows, stores
+
+
+class Touched(NamedTuple):
+    """Bytes by buffer; the buffers of which all of ``writes`` that is not in ``reads`` is overwritten; windows by
+    buffer. The same object for all that touch the same."""
+
+    reads: dict[int, Bytes]
+    writes: dict[int, Bytes]
+    sure: frozenset[int]
+    windows: dict[int, Window]
+
+
+class Columns:
+    """The columns of some passes, by the ranges in them."""
+
+    def __init__(self, graph: Graph, passes: Sequence[Pass]) -> None:
+        self._columns: dict[int, dict[int, Column]] = {}  # by node and first group
+        self._first: dict[int, dict[int, int]] = {}  # by column: the launch that touches a buffer first
+        self._touched: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Touched] = {}
+        for column in (c for found in passes for c in found.columns):
+            begins: dict[int, int] = self._first.setdefault(id(column), {})
+            for node, first, _ in column.ranges:
+                self._columns.setdefault(node, {})[first] = column
+                task = graph.nodes[node]
+                for key in stores(task) if isinstance(task, Launch) else ():
+                    begins.setdefault(key, node)
+
+    def __contains__(self, node: int) -> bool:
+        return node in self._columns
+
+    def intervals(self, node: int) -> Iterator[tuple[int, int, int]]:
+        """(buffer, low, high) of the windows of a launch's columns."""
+        return ((key, *span) for c in self._columns[node].values() for key, span in c.windows.items())
+
+    def touched(self, a: Assignment, keys: tuple[int, ...], windows: Windows) -> Touched:
+        """What a range of a launch with these buffers is taken to touch."""
+        column = self._columns[a.node][a.first]
+        first = tuple(k for k in keys if self._first[id(column)][k] == a.node)
+        known = self._touched.get((id(column), keys, first))
+        if known is None:
+            reads = {k: pieces.span(*column.finds[k]) for k in keys if k in column.finds}
+            writes = {k: pieces.span(*column.writes[k]) for k in keys if k in column.writes}
+            for k in writes.keys() - set(first):  # what those before it have left there, too
+                reads[k] = pieces.union([reads.get(k, pieces.NOTHING), writes[k]])
+            found = {k: windows.of(a.device, k, *column.windows[k]) for k in keys if k in column.windows}
+            known = Touched(reads, writes, column.sure.intersection(first), found)
+            self._touched[id(column), keys, first] = known
+        return known

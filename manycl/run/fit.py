@@ -1,0 +1,224 @@
+"""Launches that do not fit into a device's memory, in ranges that do: how many, and where they are cut. Pure.
+
+Launches that hand data on to one another are cut so that the ranges of one after another run on the same windows
+(:mod:`manycl.run.passes`). Any other runs in as many ranges as make it fit, three at a time: one is computed, the next
+arrives, the one before leaves. More at a time, and smaller ones, where several launches use the same data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
+from itertools import pairwise
+from typing import NamedTuple
+
+from manycl.errors import PolicyError
+from manycl.graph.graph import Launch
+from manycl.machine import HOST, Device
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.chains import ENQUEUING, find_passes
+from manycl.run.divide import Divided, divide, identity
+from manycl.run.passes import Pass
+from manycl.run.windows import intervals, size_of, stores, too_large
+
+AT_ONCE, MOST_AT_ONCE = 3, 16
+"""Ranges that a device's memory is to hold; more where several launches use the same data."""
+COMMANDS = 8  # of a range: what is brought for it and what leaves, and itself
+WORTH = 2 << 20  # bytes; ranges that need less than this are not worth more ranges
+
+
+class Fitted(NamedTuple):
+    """``plan``: with launches in ranges; those of ``passes`` in columns."""
+
+    plan: Plan
+    passes: tuple[Pass, ...]
+
+
+def fitted(problem: Problem, plan: Plan, limits: Mapping[int, int], together: bool = True) -> Fitted:
+    """The plan, in whose place launches run in ranges on the devices that do not hold all that they need there.
+    ``together``: in passes where that is predicted to pay. Raises RunError for a launch that does not fit even so."""
+    cutter = _Cutter(problem, plan, limits)
+    wanted = {i: cutter.look(a) for i, a in enumerate(plan.assignments) if a.device in limits and a.dimension != MERGE}
+    cut = {i: w for i, w in wanted.items() if w[1] >= 1 and w[0] != WHOLE}
+    passes: tuple[Pass, ...] = ()
+    if together and cut:
+        # a launch that fits may be between others that do not
+        dimensions = {i: cut[i][0] if i in cut else cutter.along(plan.assignments[i]) for i in wanted}
+        passes = find_passes(problem, plan, limits, dimensions, cut)
+    of = {node: found for found in passes for node in found.nodes}
+    # one number for all others of a device: launches that hand data to one another are then cut at the same places
+    most: dict[int, int] = {}
+    for i, (_, number) in wanted.items():
+        a = plan.assignments[i]
+        if a.node not in of:
+            most[a.device] = max(most.get(a.device, 1), number)
+    assignments = {a.node: a for a in plan.assignments if a.node in of}
+    out: list[Assignment] = []
+    begun: set[int] = set()
+    for i, a in enumerate(plan.assignments):
+        if a.node in of:
+            if id(of[a.node]) not in begun:
+                begun.add(id(of[a.node]))
+                out += _in_columns(of[a.node], assignments)
+        elif i not in cut:
+            out.append(a)
+        else:
+            out += cutter.cut(a, cut[i][0], most[a.device])
+    if out == list(plan.assignments):
+        return Fitted(plan, ())
+    return Fitted(Plan(tuple(out), plan.policy, plan.devices, plan.makespan, details=plan.details), passes)
+
+
+def _in_columns(found: Pass, assignments: Mapping[int, Assignment]) -> Iterable[Assignment]:
+    for column in found.columns:
+        for node, first, groups in column.ranges:
+            yield assignments[node]._replace(dimension=found.dimensions[node], first=first, groups=groups)
+
+
+def _at_once(problem: Problem, plan: Plan, device: int, limit: int) -> int:
+    """How many ranges a device's memory is to hold. Where it holds n, the ranges of n - 2 launches that use the same
+    data may run one after another while these are there (:mod:`manycl.run.locality`), so the data cross the link once
+    for all of them; but there are n times as many ranges as would fill the memory, each of which takes the engine its
+    time. The number for which the slower of both, the link and the engine, is done first."""
+    count: dict[int, int] = {}  # launches by buffer
+    for node in {a.node for a in plan.assignments if a.device == device}:
+        task = problem.graph.nodes[node]
+        for key in stores(task) if isinstance(task, Launch) else ():
+            count[key] = count.get(key, 0) + 1
+    used = [(launches, problem.graph.buffers[key].nbytes) for key, launches in count.items()]
+    fillings = sum(launches * nbytes for launches, nbytes in used) / limit
+    memory, large = problem.machine.devices[device].memory, 1 << 28
+    transfer = problem.estimates.transfer
+    seconds = (transfer(2 * large, HOST, memory) - transfer(large, HOST, memory)) / large  # for a byte
+    step = COMMANDS * ENQUEUING.get(problem.machine.devices[device].kind, 0.0)
+
+    def slower(number: int) -> float:
+        crossing = sum(-(-launches // (number - 2)) * nbytes for launches, nbytes in used)
+        return max(crossing * seconds, number * fillings * step)
+
+    most = max(min(max(count.values(), default=1) + 2, MOST_AT_ONCE, limit // WORTH), AT_ONCE)
+    return min(range(AT_ONCE, most + 1), key=slower) if seconds > 0 else most
+
+
+class _Cutter:
+    def __init__(self, problem: Problem, plan: Plan, limits: Mapping[int, int]) -> None:
+        self._problem = problem
+        self._limits = limits
+        self._sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
+        self._known: dict[Hashable, tuple[int, int]] = {}
+        self._identities: dict[int, Hashable] = {}  # by the launch's own
+        self._at_once = {d: _at_once(problem, plan, d, limit) for d, limit in limits.items()}
+
+    def look(self, a: Assignment) -> tuple[int, int]:
+        """Along which dimension an assignment is to be cut, and into how many ranges; (WHOLE, 0): it stays whole."""
+        task = self._problem.graph.nodes[a.node]
+        if a.device == ON_HOST or not isinstance(task, Launch):
+            return a.dimension, 0
+        if id(task) not in self._identities:
+            self._identities[id(task)] = identity(task, self._sizes)
+        key = self._identities[id(task)], a.device, a.dimension, a.first, a.groups
+        if key not in self._known:
+            self._known[key] = self._look(a, task)
+        return self._known[key]
+
+    def _look(self, a: Assignment, task: Launch) -> tuple[int, int]:
+        device, limit = self._problem.machine.devices[a.device], self._limits[a.device]
+        sizes = [self._sizes[key] for key in stores(task)]
+        whole, at_once = sum(sizes), self._at_once[a.device]
+        fits = whole <= limit and max(sizes, default=0) <= device.max_allocation
+        if fits and whole <= limit // at_once and a.dimension == WHOLE:
+            return WHOLE, 0
+        found: list[tuple[_Ranges, int]] = []
+        reason = ""
+        for dimension in range(len(task.global_size)) if a.dimension == WHOLE else (a.dimension,):
+            try:
+                divided = divide(task, dimension, self._sizes)
+            except PolicyError as error:
+                reason = reason or error.message
+                continue
+            first, count = (0, divided.groups) if a.dimension == WHOLE else (a.first, a.groups)
+            ranges = _ranges(divided, first, count, limit, at_once, device)
+            if ranges.at_once:
+                found.append((ranges, dimension))
+            else:
+                why = divided.windowed.reason or "its ranges do not touch less"
+                reason = f"{task.name} in ranges along dimension {dimension} needs {ranges.nbytes:,} bytes: {why}"
+        best = min(found, key=lambda f: (-f[0].at_once, f[0].number), default=None)
+        if fits and a.dimension == WHOLE and (best is None or best[0].nbytes > 0.5 * whole):
+            return WHOLE, 0
+        if best is None:
+            raise too_large(task.name, a.node, whole, device, reason)
+        return best[1], best[0].number
+
+    def along(self, a: Assignment) -> int:
+        """Along which dimension the ranges of an assignment that stays whole would touch least; WHOLE: of none."""
+        task = self._problem.graph.nodes[a.node]
+        if a.device == ON_HOST or a.dimension != WHOLE or not isinstance(task, Launch):
+            return WHOLE
+        device, found = self._problem.machine.devices[a.device], {}
+        for dimension in range(len(task.global_size)):
+            with suppress(PolicyError):
+                divided = divide(task, dimension, self._sizes)
+                found[dimension] = sum(_needed(divided, 0, -(-divided.groups // 4), device))
+        return min(found, key=lambda d: found[d], default=WHOLE)
+
+    def cut(self, a: Assignment, dimension: int, number: int) -> list[Assignment]:
+        task = self._problem.graph.nodes[a.node]
+        assert isinstance(task, Launch)
+        groups = divide(task, dimension, self._sizes).groups
+        first, count = (0, groups) if a.dimension == WHOLE else (a.first, a.groups)
+        number = min(number, count)
+        ends = [first + count * i // number for i in range(number + 1)]
+        span = (a.end - a.start) / count
+        return [
+            a._replace(
+                dimension=dimension,
+                first=low,
+                groups=high - low,
+                start=a.start + (low - first) * span,
+                end=a.start + (high - first) * span,
+            )
+            for low, high in pairwise(ends)
+        ]
+
+
+class _Ranges(NamedTuple):
+    """A launch cut into ``number`` ranges: the most bytes that one of them needs, and of how many the windows fit into
+    the memory at once, beside what all of them need whole (0: not even of one)."""
+
+    number: int
+    nbytes: int
+    at_once: int
+
+
+def _ranges(divided: Divided, first: int, count: int, limit: int, at_once: int, device: Device) -> _Ranges:
+    """As few ranges of groups as have room ``at_once`` at a time, or less if that is never so."""
+    for together in dict.fromkeys((at_once, AT_ONCE, 2, 1)):
+        number = 1
+        whole, windows = _needed(divided, first, count, device)
+        while number < count and whole + together * windows > limit:
+            share = max((limit - whole) // together, 1)
+            wanted = -(-number * windows // share) if windows else 2 * number
+            number = min(count, max(number + 1, min(2 * number, wanted)))
+            # what every range needs whole does not get less by more ranges
+            whole, windows = max((_needed(divided, f, n, device) for f, n in _samples(first, count, number)), key=sum)
+        if whole + together * windows <= limit:
+            return _Ranges(number, whole + windows, together)
+    return _Ranges(number, whole + windows, 0)
+
+
+def _samples(first: int, count: int, number: int) -> Iterable[tuple[int, int]]:
+    """The first, the middle and the last of ``number`` ranges, as large as the largest."""
+    most = -(-count // number)
+    return {(first + min(count * i // number, count - most), most) for i in (0, number // 2, number - 1)}
+
+
+def _needed(divided: Divided, first: int, count: int, device: Device) -> tuple[int, int]:
+    """Bytes that a range needs on a device: of whole buffers, and of windows; more than there can be where one of them
+    is too large for it."""
+    windows = intervals(divided, first, count)
+    parts = [size_of(*interval) for interval in windows.values()]
+    rest = [n for key, n in divided.sizes.items() if key not in windows]
+    beyond = device.global_memory if max((*parts, *rest), default=0) > device.max_allocation else 0
+    return sum(rest) + beyond, sum(parts)

@@ -1,0 +1,368 @@
+"""Passes: launches that hand data on to one another, done together part by part of the data. Pure.
+
+Where the data of some launches do not fit, every launch by itself would bring all of them across the link. A *pass*
+runs several launches in *columns*: a range of each launch, one after another, then the next range of each. The ranges
+of a column are cut at such work-groups that none needs what a later column makes, and none overwrites what a later
+column reads: each launch lags behind the one before by what its groups reach beyond their own data (the halo of a
+stencil), rounded up to whole groups. So a column needs its own part of the data and a band of the one before, and the
+data cross the link once for all launches of the pass. This is time skewing with the least lag: Song and Li, "New tiling
+techniques to improve cache temporal locality", PLDI 1999; Wonnacott, "Using time skewing to eliminate idle time due to
+memory bandwidth and network limitations", IPDPS 2000. Here the lags follow from the intervals of bytes that the ranges
+touch, whatever the kernels are.
+
+Where to cut is estimated from what two neighbouring groups touch. That running the columns one after another gives the
+launches' results is then checked with what the analysis says of every single range; where it does not follow, there is
+no such pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from math import inf
+from typing import NamedTuple
+
+from manycl.graph.graph import Graph
+from manycl.run.divide import Divided
+from manycl.run.windows import interval_of, is_window, size_of
+
+Span = tuple[int, int]
+"""Bytes [low, high); (0, 0) is none."""
+
+_NONE: Span = (0, 0)
+_SPARSE = 2  # a range that touches less than one in so many bytes of its interval is in no pass
+
+
+class Member(NamedTuple):
+    """A launch of a pass: node ``node``, in ranges along ``divided.dimension``; all of it takes ``seconds``."""
+
+    node: int
+    divided: Divided
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Column:
+    """``ranges``: (node, first group, groups), in the order in which they run. By buffer: ``finds``, the bytes that
+    have to be there when it begins, and ``writes``, those it leaves; ``sure``: the buffers of which it overwrites all
+    of ``writes`` that it does not find. ``windows``: what it touches of the buffers of which it has windows;
+    ``touches``: all buffers that it is given."""
+
+    ranges: tuple[tuple[int, int, int], ...]
+    finds: Mapping[int, Span]
+    writes: Mapping[int, Span]
+    sure: frozenset[int]
+    windows: Mapping[int, Span]
+    touches: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The launches ``nodes`` run on ``device`` along ``dimensions`` (by node), in columns."""
+
+    device: int
+    dimensions: Mapping[int, int]
+    columns: tuple[Column, ...]
+
+    @property
+    def nodes(self) -> Iterable[int]:
+        return self.dimensions
+
+
+# where launches are cut
+
+
+class _Line(NamedTuple):
+    """An interval that moves with the groups: [low, high) for group ``at``, ``stride`` bytes further for each; 0: it is
+    the same for all of them."""
+
+    low: int
+    high: int
+    stride: int
+    at: int
+
+    def until(self, limit: float, groups: int) -> int:
+        """How many groups, from the first on, touch nothing behind a byte."""
+        if limit == inf:
+            return groups
+        if not self.stride:
+            return groups if self.high <= limit else 0
+        return min(max((int(limit) - self.high) // self.stride + self.at + 1, 0), groups)
+
+    def begin(self, first: int) -> int:
+        """The first byte that groups from ``first`` on touch."""
+        return max(self.low + self.stride * (first - self.at), 0) if self.stride else self.low
+
+    def end(self, count: int) -> int:
+        """One past the last byte that the first groups touch."""
+        return self.high + self.stride * (count - 1 - self.at) if self.stride else self.high
+
+
+class Shape(NamedTuple):
+    """What the groups of a launch touch, about: by buffer, what they read and what they write."""
+
+    groups: int
+    reads: Mapping[int, _Line]
+    writes: Mapping[int, _Line]
+
+    @property
+    def lines(self) -> Iterator[tuple[int, _Line]]:
+        yield from self.reads.items()
+        yield from self.writes.items()
+
+
+def shape_of(divided: Divided) -> Shape | None:
+    """None where a launch can be in no pass: what it touches takes long to find out, or is all over the place."""
+    groups = divided.groups
+    if groups < 2 or divided.operations:
+        return None
+    at = (groups - 1) // 2
+    one, two, whole = divided.outline(at, 1), divided.outline(at + 1, 1), divided.outline(0, groups)
+    part = divided.outline(groups // 4, max(groups // 2, 1))
+    if one is None or two is None or whole is None or part is None:
+        return None
+    for found in part.values():
+        low, high = _hull(found.reads, found.writes)
+        if high - low > _SPARSE * found.nbytes:
+            return None
+    reads: dict[int, _Line] = {}
+    writes: dict[int, _Line] = {}
+    for key in whole:
+        for lines, (a, b, every) in (
+            (reads, (one[key].reads, two[key].reads, whole[key].reads)),
+            (writes, (one[key].writes, two[key].writes, whole[key].writes)),
+        ):
+            stride = b[0] - a[0]
+            if _NONE not in (a, b) and stride > 0 and b[1] - a[1] == stride:
+                lines[key] = _Line(*a, stride, at)
+            elif every != _NONE:
+                lines[key] = _Line(*every, 0, at)
+    return Shape(groups, reads, writes)
+
+
+class Boundary:
+    """Between two columns, launch by launch: ``before`` of the groups of the pass's first launch, a share of them."""
+
+    def __init__(self, share: float, sizes: Mapping[int, int]) -> None:
+        self._share = share
+        self._sizes = sizes
+        self._read: dict[int, float] = {}  # from which byte on later columns read a buffer, by launches so far
+        self._written: dict[int, float] = {}
+        self._done: dict[int, float] = {}  # up to which byte earlier columns have touched it
+        self.cuts: list[int] = []
+
+    def add(self, shape: Shape) -> int:
+        """How many groups of the next launch come before."""
+        groups = shape.groups
+        cut = groups
+        for key, line in shape.lines:
+            if line.stride:  # what is new is cut like the buffers of the first launch
+                place = self._done.get(key)
+                cut = min(cut, line.until(self._sizes[key] * self._share if place is None else place, groups))
+        for key, line in shape.reads.items():
+            cut = min(cut, line.until(self._written.get(key, inf), groups))
+        for key, line in shape.writes.items():
+            cut = min(cut, line.until(min(self._written.get(key, inf), self._read.get(key, inf)), groups))
+        self._note(shape, cut)
+        return cut
+
+    def begin(self, shape: Shape, cut: int) -> None:
+        """The pass's first launch."""
+        self._note(shape, cut)
+
+    def _note(self, shape: Shape, cut: int) -> None:
+        self.cuts.append(cut)
+        for lines, later in ((shape.reads, self._read), (shape.writes, self._written)):
+            for key, line in lines.items():
+                if cut < shape.groups:
+                    later[key] = min(later.get(key, inf), line.begin(cut))
+                if cut:
+                    self._done[key] = max(self._done.get(key, 0), line.end(cut))
+
+
+def cuts(shapes: Sequence[Shape], count: int, sizes: Mapping[int, int]) -> list[int]:
+    """Where launches are cut if the first one is cut before group ``count``."""
+    boundary = Boundary(count / shapes[0].groups, sizes)
+    boundary.begin(shapes[0], count)
+    for shape in shapes[1:]:
+        boundary.add(shape)
+    return boundary.cuts
+
+
+def touched(shapes: Sequence[Shape], low: Sequence[int], high: Sequence[int]) -> dict[int, Span]:
+    """About what ranges of launches touch, by buffer: groups low[i] … high[i] - 1 of launch i."""
+    found: dict[int, Span] = {}
+    for shape, first, last in zip(shapes, low, high, strict=True):
+        for key, line in shape.lines if last > first else ():
+            found[key] = _hull(found.get(key, _NONE), (line.begin(first), line.end(last)))
+    return found
+
+
+# columns
+
+
+def columns_of(members: Sequence[Member], shapes: Sequence[Shape], number: int) -> tuple[Column, ...] | None:
+    """The launches in so many columns; None where it does not follow that these may run one after another."""
+    sizes = {key: size for m in members for key, size in m.divided.sizes.items()}
+    groups = shapes[0].groups
+    bounds = [[0] * len(members)]
+    bounds += [cuts(shapes, groups * i // number, sizes) for i in range(1, number)]
+    bounds.append([shape.groups for shape in shapes])
+    for before, after in pairwise(bounds):
+        after[:] = map(max, before, after)
+    out = []
+    for low, high in pairwise(bounds):
+        out.append([(m, a, b - a) for m, a, b in zip(members, low, high, strict=True) if b > a])
+    if not _in_order(members, out):
+        return None
+    may = movable(members)
+    return tuple(_column(ranges, may, sizes) for ranges in out if ranges)
+
+
+_Ranges = Sequence[tuple[Member, int, int]]
+
+
+def _in_order(members: Sequence[Member], columns: Sequence[_Ranges]) -> bool:
+    """Whether no range touches what one of an earlier launch in a later column writes, or writes what it reads: all
+    that it touches of a buffer lies before all that those touch."""
+    read: dict[int, dict[int, float]] = {}  # by launch: from which byte on later columns read a buffer
+    written: dict[int, dict[int, float]] = {}
+    for column in reversed(columns):
+        reads: dict[int, float] = {}  # the same, of the launches so far
+        writes: dict[int, float] = {}
+        mine = {m.node: (m, first, count) for m, first, count in column}
+        for node in (m.node for m in members):
+            if node in mine:
+                m, first, count = mine[node]
+                outline = m.divided.outline(first, count)
+                if outline is None:
+                    return False
+                for key, found in outline.items():
+                    behind = writes.get(key, inf)
+                    if found.reads[1] > behind or found.writes[1] > min(behind, reads.get(key, inf)):
+                        return False
+            for later, so_far in ((read, reads), (written, writes)):
+                for key, low in later.get(node, {}).items():
+                    so_far[key] = min(so_far.get(key, inf), low)
+        for m, first, count in column:
+            outline = m.divided.outline(first, count)
+            assert outline is not None
+            for key, found in outline.items():
+                for later, span in ((read, found.reads), (written, found.writes)):
+                    if span != _NONE:
+                        own = later.setdefault(m.node, {})
+                        own[key] = min(own.get(key, inf), span[0])
+    return True
+
+
+def movable(members: Sequence[Member]) -> frozenset[int]:
+    """The buffers that may be windows in all launches."""
+    never: set[int] = set()
+    every: set[int] = set()
+    for m in members:
+        may = m.divided.movable
+        every |= may
+        never |= m.divided.sizes.keys() - may
+    return frozenset(every - never)
+
+
+def _column(ranges: _Ranges, may: frozenset[int], sizes: Mapping[int, int]) -> Column:
+    finds: dict[int, Span] = {}
+    writes: dict[int, Span] = {}
+    sure: dict[int, Span] = {}
+    for m, first, count in ranges:
+        outline = m.divided.outline(first, count)
+        assert outline is not None
+        for key, found in outline.items():
+            needed = found.reads if found.sure else _hull(found.reads, found.writes)
+            finds[key] = _hull(finds.get(key, _NONE), _beyond(needed, sure.get(key, _NONE)))
+        for key, found in outline.items():
+            writes[key] = _hull(writes.get(key, _NONE), found.writes)
+            if found.sure:
+                sure[key] = _joined(sure.get(key, _NONE), found.writes)
+    overwritten = set()
+    for key, span in writes.items():
+        rest = _beyond(span, sure.get(key, _NONE))
+        finds[key] = _hull(finds[key], rest)
+        if rest != span:
+            overwritten.add(key)
+    around = {key: interval_of(*_hull(finds[key], writes[key])) for key in finds if key in may}
+    return Column(
+        tuple((m.node, first, count) for m, first, count in ranges),
+        {k: s for k, s in finds.items() if s != _NONE},
+        {k: s for k, s in writes.items() if s != _NONE},
+        frozenset(overwritten),
+        {key: span for key, span in around.items() if is_window(*span, sizes[key])},
+        frozenset(finds),
+    )
+
+
+def needed(columns: Iterable[Column], sizes: Mapping[int, int]) -> tuple[int, int, int]:
+    """Bytes that any of some columns needs on a device: of whole buffers, and of windows; and those of the largest."""
+    rest: set[int] = set()
+    windows: dict[int, int] = {}
+    for column in columns:
+        for key, span in column.windows.items():
+            windows[key] = max(windows.get(key, 0), size_of(*span))
+        rest |= column.touches - column.windows.keys()
+    kept = [sizes[key] for key in rest]
+    return sum(kept), sum(windows.values()), max((*kept, *windows.values()), default=0)
+
+
+def _hull(a: Span, b: Span) -> Span:
+    if a == _NONE or b == _NONE:
+        return a if b == _NONE else b
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _joined(a: Span, b: Span) -> Span:
+    """Two intervals as one where they touch, else the longer one."""
+    if a != _NONE and b != _NONE and max(a[0], b[0]) <= min(a[1], b[1]):
+        return _hull(a, b)
+    return max(a, b, key=lambda s: s[1] - s[0])
+
+
+def _beyond(a: Span, b: Span) -> Span:
+    """An interval around the bytes of ``a`` that are not in ``b``."""
+    low, high = a
+    if b[0] <= low < b[1]:
+        low = b[1]
+    if b[0] < high <= b[1]:
+        high = b[0]
+    return (low, high) if low < high else _NONE
+
+
+# in the program
+
+
+def contracted(graph: Graph, passes: Sequence[Pass]) -> list[Pass | int] | None:
+    """The nodes of a graph, and in place of nodes of passes these, in an order that keeps to the graph; None where
+    there is none."""
+    unit = list(range(len(graph.nodes)))
+    at: dict[int, Pass] = {}
+    for found in passes:
+        first = min(found.nodes)
+        at[first] = found
+        for node in found.nodes:
+            unit[node] = first
+    before: dict[int, set[int]] = {u: set() for u in unit}
+    behind: dict[int, set[int]] = {u: set() for u in unit}
+    for node, predecessors in enumerate(graph.predecessors):
+        for p in predecessors:
+            if unit[p] != unit[node]:
+                before[unit[node]].add(unit[p])
+                behind[unit[p]].add(unit[node])
+    missing = {u: len(found) for u, found in before.items()}
+    ready = [u for u, count in missing.items() if not count]
+    heapify(ready)
+    order: list[Pass | int] = []
+    while ready:
+        u = heappop(ready)
+        order.append(at.get(u, u))
+        for s in behind[u]:
+            missing[s] -= 1
+            if not missing[s]:
+                heappush(ready, s)
+    return order if len(order) == len(missing) else None
