@@ -35,11 +35,12 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Settings:
-    """``n``: rows of the matrices; ``repeats``: turns, of which the median counts; ``warm``: runs before."""
+    """``n``: rows of the matrices; ``repeats``: turns, of which the median counts; ``warm``: runs of each way before,
+    in which policies learn (``run/trials.py``)."""
 
     n: int = LARGE
     repeats: int = 7
-    warm: int = 4
+    warm: int = 12
     policies: tuple[str, ...] = POLICIES
     equations: tuple[str, ...] = tuple(EQUATIONS)
 
@@ -219,10 +220,13 @@ def measure(name: str, queue: Queue, settings: Settings) -> dict[str, Any]:
     results = [(buffer, np.empty_like(data)) for buffer, data in zip(made, expected, strict=True)]
     taken: dict[str, list[float]] = {"by_hand": [], "in_order": [], **{p: [] for p in settings.policies}}
     same = len({d.model for d in queue.session.machine.devices}) == 1
-    for turn in range(settings.warm + settings.repeats):
+    for _ in range(settings.warm):
+        for policy in settings.policies:
+            bench.run(policy)
+    for turn in range(1 + settings.repeats):  # whose memory is new by hand, too
         for way, seconds in taken.items():
             found = hand.run(results) if way == "by_hand" else bench.run(way)[0]
-            if turn >= settings.warm:
+            if turn:
                 seconds.append(found)
             outcome = [data for _, data in results] if way == "by_hand" else bench.outcome()
             _compare(name, way, expected, outcome, exactly=same)
@@ -290,8 +294,8 @@ ABOUT = """\
 Matrices of {n} rows, single precision, on {devices}; data are on the
 host before and after. *In order* is the engine with everything on the fastest device, transfers pinned and
 asynchronous; *by hand* is PyOpenCL on that device with copies from and to NumPy's memory. Speed-ups are
-over in order, medians of {repeats} turns in which all ways run one after another; all results
-are equal.
+over in order, medians of {repeats} turns in which all ways run one after another, after {warm} runs of each; all
+results are equal.
 """
 _OVERALL = {
     "geometric mean": "geomean_speedup_{}",
@@ -305,7 +309,8 @@ def page(figures: Mapping[str, Any]) -> Iterator[str]:
     """The page of results, in Markdown."""
     settings, found = figures["settings"], figures["summary"]
     policies = settings["policies"]
-    yield ABOUT.format(n=settings["n"], devices=", ".join(figures["devices"]), repeats=settings["repeats"])
+    about = {key: settings[key] for key in ("n", "repeats", "warm")}
+    yield ABOUT.format(devices=", ".join(figures["devices"]), **about)
     rows = [
         [r["equation"], str(r["kernels"]), f"{r['in_order_ms']:.1f}"]
         + [f"{r[f'{way}_speedup']:.2f}" for way in ("by_hand", *policies)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +12,12 @@ import pytest
 
 from manycl.front.program import Program
 from manycl.front.queue import Queue
-from manycl.plan.plan import Plan
+from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.problem import Problem
 from manycl.run.engine import Result
-from manycl.run.prepared import PLANNED_RUNS, POSTPONED_RUNS, PreparedGraph
+from manycl.run.prepared import PreparedGraph
+from manycl.run.trials import COMPARED, PLANNED_RUNS, POSTPONED_RUNS, SECOND_THOUGHTS, Trials
 
 
 class Later:
@@ -124,3 +125,42 @@ def test_times_are_rehearsed_with_once_they_are_known(monkeypatch: pytest.Monkey
         for _ in range(2):
             prepared.run()
     assert all(p.rehearse is None for p in found), "there is no link"
+
+
+def plan_named(name: str) -> Plan:
+    return Plan((Assignment(0, 0, len(name), 0.0, 0.0),), name, ("one",), 0.0)
+
+
+def follow(trials: Trials, seconds: dict[str, float], answers: Iterator[str], runs: int) -> list[str]:
+    """Which plan was run, in capitals where the policy was asked."""
+    ran = []
+    for _ in range(runs):
+        plan = trials.plan
+        if plan is None:
+            name = next(answers)
+            trials.answered(seconds[name], plan_named(name))
+            ran.append(name.upper())
+        else:
+            trials.repeated(seconds[plan.policy])
+            ran.append(plan.policy)
+    return ran
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_a_later_plan_takes_the_place_of_what_is_kept_if_it_runs_faster(faster: bool) -> None:
+    seconds = {"a": 2.0, "bb": 1.5, "ccc": 1.0 if faster else 3.0}
+    answers = iter(["a", "bb", "a", "a", "ccc", "bb"])
+    first, second = SECOND_THOUGHTS
+    ran = follow(Trials(), seconds, answers, PLANNED_RUNS + first + 1 + COMPARED + second + 2)
+    kept = "ccc" if faster else "bb"
+    assert ran[:PLANNED_RUNS] == ["A", "BB", "A", "A"]
+    assert ran[PLANNED_RUNS:][: first + 1] == ["bb"] * first + ["CCC"]
+    rest = ran[PLANNED_RUNS + first + 1 :]
+    assert rest[: COMPARED + second + 1] == ["ccc"] * COMPARED + [kept] * second + ["BB"]
+    assert rest[-1] == "bb"  # tried, or kept as it was
+
+
+def test_what_was_given_or_has_nothing_to_learn_from_is_not_thought_over() -> None:
+    assert "A" not in follow(Trials(plan_named("bb")), {"bb": 1.0}, iter([]), 50)
+    ran = follow(Trials(later=False), {"a": 1.0}, iter("aaaa"), 50)
+    assert ran == ["A"] * PLANNED_RUNS + ["a"] * (50 - PLANNED_RUNS)

@@ -26,6 +26,7 @@ from manycl.run.engine import RunFailure, again, execute
 from manycl.run.lower import lower
 from manycl.run.recording import Playback, Recording
 from manycl.run.steps import Lowered
+from manycl.run.trials import COMPARED, PLANNED_RUNS, SECOND_THOUGHTS
 
 __all__ = ["small_chunks"]  # a fixture of the module
 
@@ -195,8 +196,9 @@ def test_a_prepared_graph_decides_nothing_once_its_plan_is_kept(monkeypatch: pyt
         seen: list[int] = []
         queue.call(lambda v: seen.append(int(v.sum())), c, writes=[])
         prepared = queue.prepare()
-        for turn in range(12):
-            if turn == 8:  # from here on nothing is decided
+        thought = PLANNED_RUNS + SECOND_THOUGHTS[0] + 1 + COMPARED
+        for turn in range(thought + 10):
+            if turn == thought + 2:  # from here on nothing is decided
                 monkeypatch.setattr("manycl.run.engine.RunState", None)
             a.set(data + turn)
             result = prepared.run()
