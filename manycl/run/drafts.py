@@ -181,7 +181,7 @@ class _Drafting:
         divided = self._check(node, task, list(assignments))
         drafts = []
         for turn, a in enumerate(sorted(assignments, key=lambda a: a.first)):
-            reads, writes, sure, windows = self.columns.touched(a, tuple(divided.sizes), self.windows)
+            reads, writes, sure, windows = self.columns.touched(a, tuple(sorted(divided.sizes)), self.windows)
             launch = self._on_windows(divided, a, {}, windows) if windows else divided.range(a.first, a.groups, {})
             step = Step(node, RANGE, a.dimension, a.first, a.groups, IN_PLACE)
             drafts.append(Draft(step, launch, a.device, a.queue, reads, writes, set(sure), turn, windows))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -28,6 +29,10 @@ from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEv
 
 Decider = RunState | Playback
 """What decides the commands of a run."""
+
+
+TYPICAL = 4
+"""Ranges of a launch on a device that models learn from, where a memory does not hold all of it."""
 
 
 class Measured(NamedTuple):
@@ -77,11 +82,14 @@ class Result:
         if lowered is None or not lowered.steps:
             return self.graph, durations
         nodes = list(lowered.graph.nodes)
-        for token, step in enumerate(lowered.steps):
+        ran = [d for d in durations if lowered.steps[d[0]].role in ("", RANGE)]
+        if lowered.room is not None:
+            ran = _typical(lowered, ran)
+        for token, _, _ in ran:
+            step = lowered.steps[token]
             launch, own = self.graph.nodes[step.node], nodes[token]
             if step.role == RANGE and isinstance(launch, Launch) and isinstance(own, Launch):
                 nodes[token] = replace(own, program=launch.program, kernel=launch.kernel, args=launch.args)
-        ran = [d for d in durations if lowered.steps[d[0]].role in ("", RANGE)]
         return replace(lowered.graph, nodes=tuple(nodes), buffers={**self.graph.buffers, **lowered.graph.buffers}), ran
 
     def _planned(self) -> dict[str, Any]:
@@ -119,6 +127,25 @@ class Result:
                 **self.details,
             },
         )
+
+
+def _typical(lowered: Lowered, ran: Sequence[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+    """Of launches that ran in many ranges on a device, one after another, a few ranges of the size that most of them
+    have: these tell what can be learned, and learning takes time."""
+    sizes: dict[tuple[int, int], Counter[int]] = {}
+    for token, device, _ in ran:
+        step = lowered.steps[token]
+        sizes.setdefault((step.node, device), Counter())[step.groups] += 1
+    most = {place: counts.most_common(1)[0][0] for place, counts in sizes.items()}
+    left = dict.fromkeys(most, TYPICAL)
+    found = []
+    for token, device, seconds in ran:
+        step = lowered.steps[token]
+        place = step.node, device
+        if step.groups == most[place] and left[place]:
+            left[place] -= 1
+            found.append((token, device, seconds))
+    return found
 
 
 def _events(result: Result) -> Iterator[Event]:

@@ -28,7 +28,7 @@ it is decided while the run goes on, the order of the graph stands for it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from itertools import islice
 
 from manycl.graph.graph import Launch
@@ -66,6 +66,9 @@ class TightState(PlacedState):
         self._looked_from: dict[tuple[int, int], int] = {}  # the head of a queue when it was last looked along
         self._admitted: dict[int, set[int]] = {}  # steps that wait for transfers, by device
         self._last: dict[int, int] = {}  # the step that was enqueued last, by device
+        # where the step that was enqueued last has run, and what it needed, if nothing has changed since
+        self._before: tuple[int, int, frozenset[int]] | None = None
+        self._before_homes: Mapping[int, int] = {}
         self._flushing: set[int] | None = None
         for device in self._holdings.devices:
             bit = 1 << self._memory[device]
@@ -91,7 +94,17 @@ class TightState(PlacedState):
     def finished(self) -> bool:
         return self.complete == len(self.graph.nodes) and not self._flushing
 
+    def start(self, now: float) -> list[Command]:
+        """The first steps alone, so that links are at work while all else is thought of (``handle()``)."""
+        commands: list[Command] = []
+        self._accept(self.assigner.start(now))
+        for place, line in self._waiting.items():
+            if line and (self._issue if place[0] >= 0 else self._call)(line[0], commands):
+                line.popleft()
+        return commands
+
     def handle(self, *reports: Report) -> list[Command]:
+        self._before = None
         commands = super().handle(*reports)
         if self.failed is None and self.complete == len(self.graph.nodes) and self._flushing is None:
             self._flush(commands)
@@ -135,14 +148,46 @@ class TightState(PlacedState):
                     after.append(p)
         task = self.graph.nodes[node]
         assert isinstance(task, Launch)
+        tight = device in self._holdings.devices
+        homes, needs = self._places.homes(node, device), self._holdings.needs(node)
+        if tight and self._before == (device, queue, needs) and self._before_homes is homes:
+            # it touches the same as the step just before it: all is there, or its queue has waited for it
+            for store in needs:
+                self._holdings.use(node, (device, store))
+            self._writer.update(dict.fromkeys(task.writes, node))
+        elif not self._prepare(task, assigned, homes, after, commands):
+            return False
+        self._device[node] = device
+        self._queue[node] = queue
+        self._last[device] = node
+        self._before, self._before_homes = (device, queue, needs), homes
+        self._push(node, device, queue)
+        self.issued.append(Assignment(node, device, queue, 0.0, 0.0))
+        if after:
+            after = self._wait_for(after, device, queue)
+        heard = watched or node in self._crossing or (tight and self._makes_wait(device, queue))
+        commands.append(Run(node, device, queue, after, heard))
+        self._send_results(node, homes, commands)
+        return True
+
+    def _prepare(
+        self,
+        task: Launch,
+        assigned: Assigned,
+        homes: Mapping[int, int],
+        after: list[int],
+        commands: list[Command],
+    ) -> bool:
+        """See to it that a step has room and finds all that it needs; False: not yet."""
+        node, device, _, _ = assigned
+        tight = device in self._holdings.devices
         # what leaves has no reader that a writer would wait for
         arriving = self._arriving
         if any(key in arriving and self._comes_down(key) for key in task.writes):
             return False
-        tight = device in self._holdings.devices
         if tight and not self._admit(node, device, commands):
             return False
-        valid, homes = self.directory.valid, self._places.homes(node, device)
+        valid = self.directory.valid
         ready = True
         for key in task.reads:
             if key in arriving or not valid.get(key, 0) >> homes[key] & 1:
@@ -163,15 +208,6 @@ class TightState(PlacedState):
                 self._arriving.pop(key, None)
         if tight:
             self._admitted[device].remove(node)
-        self._device[node] = device
-        self._queue[node] = queue
-        self._last[device] = node
-        self._push(node, device, queue)
-        self.issued.append(Assignment(node, device, queue, 0.0, 0.0))
-        after = self._wait_for(after, device, queue)
-        heard = watched or node in self._crossing or (tight and self._makes_wait(device, queue))
-        commands.append(Run(node, device, queue, after, heard))
-        self._send_results(node, device, commands)
         return True
 
     def _makes_wait(self, device: int, queue: int) -> bool:
@@ -217,6 +253,14 @@ class TightState(PlacedState):
             if not mask & HOST_BIT:
                 found = (self._places.store(place, key) for place in self._places.of(mask))
                 yield from (store for where, store in found if where == device)
+
+    def _call(self, assigned: Assigned, commands: list[Command]) -> bool:
+        self._before = None
+        return super()._call(assigned, commands)
+
+    def _new_transfer(self, key: int, memory: int, device: int) -> int:
+        self._before = None
+        return super()._new_transfer(key, memory, device)
 
     # room
 
@@ -269,6 +313,7 @@ class TightState(PlacedState):
                 return
             over -= held[store]
             leaving[store] = None
+            self._before = None
             self._send_away(device, store, commands)
 
     def _send_away(self, device: int, store: int, commands: list[Command]) -> None:

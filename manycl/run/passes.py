@@ -204,11 +204,13 @@ def touched(shapes: Sequence[Shape], low: Sequence[int], high: Sequence[int]) ->
 
 
 def columns_of(members: Sequence[Member], shapes: Sequence[Shape], number: int) -> tuple[Column, ...] | None:
-    """The launches in so many columns; None where it does not follow that these may run one after another."""
+    """The launches in so many columns at most, all of one size but for the last; None where it does not follow that
+    these may run one after another."""
     sizes = {key: size for m in members for key, size in m.divided.sizes.items()}
     groups = shapes[0].groups
     bounds = [[0] * len(members)]
-    bounds += [cuts(shapes, groups * i // number, sizes) for i in range(1, number)]
+    each = -(-groups // number)
+    bounds += [cuts(shapes, end, sizes) for end in range(each, groups, each)]
     bounds.append([shape.groups for shape in shapes])
     for before, after in pairwise(bounds):
         after[:] = map(max, before, after)

@@ -6,7 +6,7 @@ Where pieces may be valid (*places*) and what devices hold is kept in :mod:`many
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from manycl.graph.graph import HostTask
 from manycl.machine import HOST
@@ -150,10 +150,10 @@ class PlacedState(RunState):
         self._holdings.use(token, store)
         return token
 
-    def _send_results(self, node: int, device: int, commands: list[Command]) -> None:
+    def _send_results(self, node: int, homes: Mapping[int, int], commands: list[Command]) -> None:
         """What no step will touch any more leaves the windows of the last one that does: it has to, sooner or later."""
         everywhere, left = (1 << self._places.base) - 1, self._left
-        for key, place in self._places.homes(node, device).items():
+        for key, place in homes.items():
             left[key] -= 1
             if left[key]:
                 continue

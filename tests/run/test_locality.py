@@ -149,7 +149,7 @@ def test_what_leaves_for_the_next_steps_leaves_before_their_turn(
     lowered.open(directory)
     problem = replace(problem, graph=lowered.graph)
     state = TightState(problem, lowered.plan, directory, lowered=lowered)
-    commands = state.start(0.0)
+    commands = state.start(0.0) + state.handle()
     ran = {lowered.room.using[c.token][1] for c in commands if isinstance(c, Run)}
     leaving = {c.store: c for c in commands if isinstance(c, Download)}
     # one for the third range, and one for the fourth
