@@ -6,8 +6,9 @@ slowed down four times, against the fast one. halo_only: whether all that moves 
 devices that share no memory, are the rows at the cut. decide_us: time of the engine beside enqueueing and waiting, per
 kernel, of a prepared graph of stencils in ranges. spill_ratio: an iterated stencil on data four times the memory that a
 device is limited to, from the host and back to it, against the same device without limit (medians of runs that
-alternate); spill_once_ratio: the same for a single sweep. spill_bytes_ratio: bytes moved by the former. ``--spill-on``
-names the device: a GPU, or a CPU, which is given memory of its own.
+alternate); spill_once_ratio: the same for a single sweep. spill_bytes_ratio: bytes that cross the link by the former
+until the result is on the host; spill_commands: kernels and moves with the limit. ``--spill-on`` names the device: a
+GPU, or a CPU, which is given memory of its own.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ import numpy as np
 
 import manycl as mc
 from manycl.graph.graph import Graph, Launch
+from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.engine import Result
 from manycl.run.prepared import PreparedGraph
 from manycl.run.recording import Playback
 from manycl.run.state import RunState
+from manycl.trace import KernelEvent, TransferEvent
 
 SOURCE = """
 kernel void iterate(global float *x, int rounds) {
@@ -144,8 +147,9 @@ def stencils(program: mc.Program, repeats: int) -> tuple[bool, float]:
     return halo_only, statistics.median(deciding[2:])
 
 
-def spilled(program: mc.Program, device: str, repeats: int) -> tuple[float, float, float]:
-    """Times as long as without limit: of many sweeps and of one; and the bytes moved by many, times as many."""
+def spilled(program: mc.Program, device: str, repeats: int) -> tuple[float, float, float, int]:
+    """Times as long as without limit: of many sweeps and of one; and the bytes moved by many, times as many, and their
+    kernels and moves with the limit."""
     rows, columns = TALL
     start = np.random.default_rng(1).random(TALL, np.float32)
     queues = []
@@ -159,7 +163,7 @@ def spilled(program: mc.Program, device: str, repeats: int) -> tuple[float, floa
         del os.environ["MANYCL_ZERO_COPY"], os.environ["MANYCL_DEVICE_MEMORY"]
     pairs = [[q.array(start), q.array(start)] for q in queues]
 
-    def run(turn: int, sweeps: int) -> tuple[float, int]:
+    def run(turn: int, sweeps: int) -> tuple[float, int, int]:
         queue, pair = queues[turn], list(pairs[turn])
         for array in pair:
             array.set(start)
@@ -167,13 +171,17 @@ def spilled(program: mc.Program, device: str, repeats: int) -> tuple[float, floa
         for _ in range(sweeps):
             program.stencil(queue, (columns, rows), (64, 4), *pair, columns)
             pair.reverse()
+        queue.finish()
+        fetched = HOST not in queue.session.directory.memories(pair[0].buffer.key)
         found = pair[0].get()
         seconds = time.perf_counter() - begin
         results[turn] = found.tobytes()
-        return seconds, sum(t.nbytes for t in queue.result.trace.transfers())
+        trace = queue.result.trace
+        commands = sum(1 for e in trace.events if isinstance(e, KernelEvent | TransferEvent))
+        return seconds, sum(t.nbytes for t in trace.transfers()) + fetched * start.nbytes, commands
 
     results = [b"", b""]
-    ratios, moved = [], (1, 1)
+    ratios, moved, commands = [], (1, 1), 0
     for sweeps in (SWEEPS, 1):
         taken: list[list[float]] = [[], []]
         for turn in (0, 1):
@@ -181,15 +189,16 @@ def spilled(program: mc.Program, device: str, repeats: int) -> tuple[float, floa
         for _ in range(repeats):
             bytes_moved = []
             for turn in (0, 1):
-                seconds, nbytes = run(turn, sweeps)
+                seconds, nbytes, count = run(turn, sweeps)
                 taken[turn].append(seconds)
                 bytes_moved.append(nbytes)
             assert results[0] == results[1]
-        moved = moved if sweeps == 1 else (bytes_moved[0], bytes_moved[1])
+        if sweeps > 1:
+            moved, commands = (bytes_moved[0], bytes_moved[1]), count
         ratios.append(statistics.median(taken[1]) / statistics.median(taken[0]))
     for queue in queues:
         queue.session.close()
-    return ratios[0], ratios[1], moved[1] / moved[0]
+    return ratios[0], ratios[1], moved[1] / moved[0], commands
 
 
 def main() -> None:
@@ -200,13 +209,14 @@ def main() -> None:
     equal, _ = speedup(program, "cpu/2#0", "cpu/2#0-1", args.repeats)
     pair, shares = speedup(program, "cpu/2#0", "cpu/2#0,cpu/2#1@4", args.repeats)
     halo_only, decide = stencils(program, args.repeats)
-    spill, spill_once, spill_bytes = spilled(program, args.spill_on, args.repeats)
+    spill, spill_once, spill_bytes, spill_commands = spilled(program, args.spill_on, args.repeats)
     common.report(
         args,
         {
             "spill_ratio": spill,
             "spill_once_ratio": spill_once,
             "spill_bytes_ratio": spill_bytes,
+            "spill_commands": spill_commands,
             "equal_speedup": equal,
             "pair_speedup": pair,
             "halo_only": halo_only,
