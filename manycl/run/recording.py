@@ -27,7 +27,7 @@ from manycl.trace import DecisionEvent
 _FOUND = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recording:
     """``commands`` of the steps of ``lowered``; the first ``ahead`` of them are enqueued before anything else is looked
     at.

@@ -79,6 +79,8 @@ class Session:
         self.memory = self.backend.memory
         self._keys = count()
         self._garbage: list[int] = []
+        # by what was done again, the version of the memory in which its buffers are
+        self._placed: weakref.WeakKeyDictionary[Recording, int] = weakref.WeakKeyDictionary()
         # results that nobody has learned from yet: reading thousands of times out costs more than running again
         self._unlearned: deque[Result] = deque(maxlen=UNLEARNED)
         self._lowered: deque[tuple[Graph, Plan | None, dict[int, int], Lowered]] = deque()
@@ -236,13 +238,15 @@ class Session:
                 return None  # its buffers have gone
             for key in graph.buffers:
                 self.directory.check(key)
+            version = self._placed.get(recording)
+            # buffers that nobody has removed since are still there
+            prepare = self._prepare if version != self.memory.version else None
             try:
-                result = again(
-                    recording, self.backend, self.directory, name=recording.plan.policy, prepare=self._prepare
-                )
+                result = again(recording, self.backend, self.directory, name=recording.plan.policy, prepare=prepare)
             finally:
                 self.memory.tidy()
             if result is not None:
+                self._placed[recording] = self.memory.version
                 self._unlearned.append(result)
             return result
 

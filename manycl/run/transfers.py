@@ -28,9 +28,10 @@ NOT_ISSUED = -2
 LOOK_AHEAD = 16
 """Nodes of a queue, from one that waits on, whose data on the host are brought before their turn."""
 SMALL = 1 << 16
-"""Bytes that a link brings while the next command is enqueued. Less of what is due moves in the kernels' own queue:
-there nothing has to wait for another queue, which takes a GPU's driver 40 us, and what leaves the device does not wait
-for large uploads, behind which NVIDIA's driver puts it in any other queue (measured with an H200)."""
+"""Bytes that a link brings while the next command is enqueued. Less than that of what devices hand to each other goes
+in the kernels' own queues: there nothing has to wait for another queue, which takes a GPU's driver 40 us, and what
+leaves the device does not wait for large uploads, behind which NVIDIA's driver puts it in any other queue (measured
+with an H200)."""
 LARGE = 1 << 20
 """Bytes of a buffer, or a piece of one, that is brought before anything else of a run is enqueued."""
 
@@ -151,8 +152,9 @@ class Transfers:
         return Upload(token, key, device, (), memory in self._shared, queue=queue)
 
     def _comes_by(self, key: int, queue: int) -> int:
-        """The queue by which a buffer comes that is due, for a launch in a queue."""
-        return queue if self.graph.buffers[key].nbytes < SMALL else UPLOAD_QUEUE
+        """The queue by which a buffer comes that is due, for a launch in a queue. What the host has had from the start
+        need not wait for what the queue holds."""
+        return queue if key in self._writer and self.graph.buffers[key].nbytes < SMALL else UPLOAD_QUEUE
 
     def _leaves_by(self, key: int, writer: int | None, otherwise: int) -> int:
         """The queue by which a buffer leaves the device of its writer."""

@@ -66,8 +66,7 @@ def test_a_queue_that_waits_brings_what_the_next_ones_read() -> None:
     builder.add(launch("last", (d,), ()))  # the host is still to write it
     builder.add(launch("small", (e,), ()))
     commands = started(builder.build(), [0, ON_HOST, 1, 1, 1, 1])
-    assert uploads(commands, 0) == [(a, 0)]  # of what runs, and takes no time
-    assert uploads(commands, UPLOAD_QUEUE) == [(b, 1), (e, 1)]  # of what waits itself, or takes no time
+    assert uploads(commands, UPLOAD_QUEUE) == [(a, 0), (b, 1), (e, 1)]  # of what runs or waits itself, or takes no time
     assert uploads(commands, AHEAD_QUEUE) == [(c, 1)]
     assert [c.token for c in commands if isinstance(c, Run)] == [0]
 
