@@ -88,6 +88,7 @@ def main() -> None:
             for key in ("within_oracle_percent", "iterations"):
                 worst[key] = max(worst[key], row[key])
         drift = rows["drifting"] = real.drifting(devices, settings)
+        common.progress(f"{devices} drifting: {drift['drift_imbalance_percent']:.1f} % imbalance")
         figures[f"{devices} drift_imbalance_percent"] = drift["drift_imbalance_percent"]
         worst["drift_imbalance_percent"] = max(worst["drift_imbalance_percent"], drift["drift_imbalance_percent"])
     deciding, looking = decide_us(chosen[0])

@@ -50,5 +50,5 @@ def median(work: Callable[[], float], repeats: int) -> float:
 
 
 def progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(text, file=sys.stderr)
+    """To the standard error, at once: also where that is a file, so that what was cut short says how far it came."""
+    print(text, file=sys.stderr, flush=True)

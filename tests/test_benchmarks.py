@@ -33,3 +33,5 @@ def test_prints_one_json_object(name: str) -> None:
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures.keys() >= KEYS[name] or figures.keys() >= {"ordinary_share", "allocated_share"}
+    if name == "adaptive":  # how far it has come, where standard error is no terminal either
+        assert "cpu/2 Jacobi2D: " in done.stderr

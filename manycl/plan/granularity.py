@@ -21,11 +21,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from manycl.plan.workload import CELLS, UNCOUNTED, UNKNOWN, Execution, Prior, Workload, expected, fitted
+from manycl.plan.workload import (
+    CELLS,
+    COMPARED_DOUBT,
+    JITTER,
+    NARROW,
+    UNCOUNTED,
+    UNKNOWN,
+    Execution,
+    Prior,
+    Workload,
+    expected,
+    fitted,
+)
 
 METHODS = ("profile", "fixed_point", "broyden")
 DEAD_BAND = 0.01
 """Part of the time that a change must be foreseen to gain."""
+NARROW_BAND = 0.03
+"""The same where a device is not filled and its times do not depend on its groups: what they change is noise."""
 WINDOW, ALIKE = 8, 3
 """Executions that are remembered; and how many of them, at most, with the same shares."""
 CALM, NEWS = 0.01, 0.25
@@ -83,21 +97,60 @@ class Granularity:
         found = [max(run.seconds) for run in self.history if sum(s > 0.0 for s in run.seconds) > 1]
         return min(found) if len(found) >= BELIEVED else 0.0
 
+    @property
+    def narrow(self) -> bool:
+        """Whether a device that has groups is not filled even by all of them."""
+        return any(n and s for n, s in zip(self.prior.narrow, self.shares, strict=True))
+
+    @property
+    def divided(self) -> int:
+        """How many of the last executions were on several devices."""
+        return sum(sum(s > 0.0 for s in run.seconds) > 1 for run in self.history)
+
+    def together(self) -> float:
+        """Seconds of the slowest device with these shares: the shortest of the last executions, or what is foreseen
+        where there was none."""
+        at = cuts(self)
+        here = (max(run.seconds) for run in self.history if run.cuts == at)
+        return min(here, default=max(*self.foreseen(), self.seen))
+
+    def whole(self, device: int) -> tuple[int, ...]:
+        """The cuts with which one device has all groups."""
+        return (0,) * (device + 1) + (self.groups,) * (len(self.shares) - device)
+
     def alone(self, device: int) -> float:
-        """Seconds that all groups are foreseen to take on one device."""
-        return self.workload.seconds(device, 0, self.groups)
+        """Seconds that all groups take on one device: the shortest of the last executions there, or what is foreseen
+        where there was none."""
+        at = self.whole(device)
+        here = (run.seconds[device] for run in self.history if run.cuts == at)
+        return min(here, default=self.workload.seconds(device, 0, self.groups))
+
+    def evenly(self) -> float:
+        """Seconds of the slowest device with these shares if each took its part of what all groups take it."""
+        at, load = cuts(self), self.workload
+        return max(self.alone(i) * load.part(at[i], at[i + 1]) for i in range(len(self.shares)))
+
+    def alone_at_least(self) -> float:
+        """Seconds that all groups take on the best device at least, as far as is known."""
+        at, least = cuts(self), math.inf
+        for i, narrow in enumerate(self.prior.narrow):
+            flat = self.workload.whole_at_least(i, at[i], at[i + 1]) if narrow and self.shares[i] else math.inf
+            least = min(least, flat, self.alone(i))
+        return least
 
 
 def start(
     groups: int, once: Sequence[float], each: Sequence[float], *, method: str = METHODS[0], least: int = 1,
     uniform: bool = False, dead_band: float = DEAD_BAND, density: Sequence[float] = (), doubt: float = UNCOUNTED,
-    rate_doubt: float = UNKNOWN,
+    rate_doubt: float = UNKNOWN, narrow: Sequence[bool] = (), rounds: Sequence[float] = (),
 ) -> Granularity:  # fmt: skip
     """The first split: all devices end together by the estimates, or the same for each (``uniform``, as in Libsplit).
 
     ``once`` and ``each``: seconds that a launch takes beside its groups, and that a group takes on average (infinite:
     the device gets nothing). ``density``: what groups cost in equal parts of the NDRange (none: all the same).
     ``doubt``, ``rate_doubt``: how far off that and the ratios of ``each`` may be (standard deviations of logarithms).
+    ``narrow``: the devices that all groups together do not fill (none: they fill all). ``rounds``: the groups that each
+    runs at once, so that fewer take as long (none: one).
     """
     able = [i for i, e in enumerate(each) if e < math.inf]
     if method not in METHODS or groups < 1 or not able or least < 1:
@@ -108,7 +161,8 @@ def start(
     rates = tuple(math.log(max(e, 1e-15) * groups) if e < math.inf else math.inf for e in each)
     slowest = max(r for r in rates if r < math.inf)
     rates = tuple(min(r, slowest + 50.0) for r in rates)  # one that cannot run it, or takes for ever
-    prior = Prior(groups, tuple(once), work, doubt, rates, rate_doubt)
+    bends = tuple(NARROW if n else 0.0 for n in narrow) if any(narrow) else ()
+    prior = Prior(groups, tuple(once), work, doubt, rates, rate_doubt, bends, rounds=tuple(rounds))
     workload = expected(prior)
     g = Granularity((0,) * len(each), prior, workload, least, method, dead_band)
     even = [groups / len(able) if i in able else 0.0 for i in range(len(each))]
@@ -131,10 +185,11 @@ def adapted(g: Granularity, measured: Sequence[float], at: Sequence[int] = ()) -
         else:
             mean = tuple(o + NEWS * (n - o) for o, n in zip(g.off, off, strict=True))
             used = [o for o, m in zip(mean, measured, strict=True) if m]
-            if max(used) - min(used) < CALM:
+            if max(used) - min(used) < CALM + 0.5 * JITTER / max(measured):
                 return replace(g, history=history, turn=turn, off=mean, doubted=())
     quiet = (0.0,) * len(g.shares)
-    g = _refuted(replace(g, history=history, turn=turn, workload=fitted(g.prior, history), off=quiet, doubted=()))
+    g = replace(g, history=history, turn=turn, workload=fitted(g.prior, history), off=quiet, doubted=())
+    g = _compared(_refuted(g))
     targets, g = _proposed(g)
     shares = _rounded(g, targets)
     tried = {} if g.workload.drifting else _tried(history)
@@ -143,7 +198,9 @@ def adapted(g: Granularity, measured: Sequence[float], at: Sequence[int] = ()) -
         if cuts(g) in tried and tried[best] < (1.0 - UNFORESEEN) * tried[cuts(g)]:
             return replace(g, shares=tuple(b - a for a, b in pairwise(best)), settled=False)
     now, then = max(g.foreseen()), max(g.foreseen(_cuts(shares)))
-    if shares == g.shares or then > (1.0 - g.dead_band) * now:
+    flat = -min(g.workload.bends) if g.narrow and not g.workload.drifting else 0.0
+    band = max(g.dead_band, NARROW_BAND * flat, 0.5 * JITTER / now)
+    if shares == g.shares or then > (1.0 - band) * now:
         return replace(g, settled=not g.workload.drifting)
     return replace(g, shares=shares, settled=False)
 
@@ -170,6 +227,16 @@ def _refuted(g: Granularity) -> Granularity:
         return g
     prior = replace(g.prior, doubt=UNCOUNTED, rate_doubt=UNKNOWN)
     return replace(g, prior=prior, workload=fitted(prior, g.history), unexplained=0)
+
+
+def _compared(g: Granularity) -> Granularity:
+    """Where a device that the launch does not fill has just run all of it, and parts before: how little that shortens
+    is known from now on, whatever happens to the load."""
+    whole = sum(s > 0.0 for s in g.history[-1].seconds) == 1
+    if not (whole and g.divided and any(g.prior.narrow)):
+        return g
+    bends = tuple(min(b, -1e-3) if n else 0.0 for b, n in zip(g.workload.bends, g.prior.narrow, strict=True))
+    return replace(g, prior=replace(g.prior, bends=bends, bend_doubt=COMPARED_DOUBT))
 
 
 def _slowed(history: tuple[Execution, ...], by: Sequence[float], until: int) -> tuple[Execution, ...]:

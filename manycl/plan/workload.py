@@ -14,6 +14,11 @@ as others agree: times that are too long are weighed as by a Cauchy distribution
 it slower.
 
 There is a drift only where that explains clearly better what was seen.
+
+Of a device that the whole launch does not fill (too few work-items for its compute units) half of the groups may take
+as long as all of them: its bend is expected to be far below 0, with a wide doubt that such devices have in common. Then
+rates are compared at the same work for all of them, not where each was last. And a device that runs so many groups at
+once, one on each compute unit, takes as long for fewer: its range's W is theirs at least (``rounds``).
 """
 
 from __future__ import annotations
@@ -37,10 +42,20 @@ ALIKE, UNKNOWN = 0.12, 2.0
 LEVEL = 5.0
 """The same of all rates together: nothing is known."""
 BEND, LEAST_BEND, MOST_BEND = 0.15, -0.7, 2.0
+NARROW, NARROW_DOUBT, LEAST_NARROW = -0.5, 0.4, -0.9
+"""The bend of devices that the launch does not fill: expected, how far off for all of them together, and at least."""
+FLAT = 2.0
+"""How many of its standard deviations lower than found it may be."""
+COMPARED_DOUBT = 0.1
+"""How far off that is after a device has run all groups and part of them."""
 DRIFT = 0.04
 """Of the time of a device, per execution, where there is a drift."""
 NOISE, MOST_NOISE = 0.012, 0.1
 """Of a measurement, at least and at most; it is estimated."""
+JITTER = 6e-6
+"""Seconds by which a measurement is off however short it is: launches begin and end so exactly."""
+COLD = 0.05
+"""How far off the first execution is, of a device that the launch does not fill, whose other times hardly differ."""
 FADES, LEAST_FADE = (0.92, 0.55), 0.05
 """What an execution counts beside the next one: while nothing changes, and while times drift."""
 DRIFTING = 4.0
@@ -67,7 +82,9 @@ class Execution(NamedTuple):
 class Prior:
     """``once``: seconds that a launch takes beside its groups, by device. ``density``: work of a group, by cell (1 on
     average), whose logarithm may be off by ``doubt``. ``rates``: logarithms of the seconds that devices would take for
-    all groups; the differences between them may be off by ``rate_doubt``."""
+    all groups; the differences between them may be off by ``rate_doubt``. ``bends``: below 0 for the devices that the
+    launch does not fill (none: it fills all); they may be off by ``bend_doubt`` together, and by BEND each.
+    ``rounds``: the groups that a device runs at once (none: one)."""
 
     groups: int
     once: Floats
@@ -75,12 +92,26 @@ class Prior:
     doubt: float
     rates: Floats
     rate_doubt: float
+    bends: Floats = ()
+    bend_doubt: float = NARROW_DOUBT
+    rounds: Floats = ()
+
+    @property
+    def floors(self) -> Floats:
+        """The part of all work that a device takes as long for as for less of it."""
+        return tuple(min(r / self.groups, 1.0) if r > 1.0 else 0.0 for r in self.rounds) or (0.0,) * len(self.once)
+
+    @property
+    def narrow(self) -> tuple[bool, ...]:
+        """The devices that the launch does not fill."""
+        return tuple(b < 0.0 for b in self.bends) or (False,) * len(self.once)
 
 
 @dataclass(frozen=True)
 class Workload:
     """``work`` of every cell; ``rates``, ``bends`` and ``drifts`` by device, ``last``: the logarithm of the work that
-    it had last. ``drifting``: whether a drift explained what was seen."""
+    it had last; ``floors`` as in the prior. ``flat``: the bends of devices that the launch does not fill may be as low
+    as this (of others: their bends). ``drifting``: whether a drift explained what was seen."""
 
     groups: int
     once: Floats
@@ -89,6 +120,8 @@ class Workload:
     bends: Floats
     drifts: Floats
     last: Floats
+    floors: Floats
+    flat: Floats = ()
     noise: float = NOISE
     drifting: bool = False
     _sums: Floats = field(init=False, repr=False, compare=False)
@@ -103,10 +136,20 @@ class Workload:
         """Of the groups from one up to another (not included), so many executions after the last one."""
         if end <= first:
             return 0.0
-        work = math.log(max(self._before(end) - self._before(first), 1e-12))
+        least = max(self.floors[device] * self._sums[-1], 1e-12)
+        work = math.log(max(self._before(end) - self._before(first), least))
         bent = self.bends[device] * (work - self.last[device])
         own = self.rates[device] + ahead * self.drifts[device] + work + bent
         return self.once[device] + math.exp(min(own, _MOST))
+
+    def part(self, first: int, end: int) -> float:
+        """Of all work, what the groups from one up to another (not included) are."""
+        return (self._before(end) - self._before(first)) / self._sums[-1]
+
+    def whole_at_least(self, device: int, first: int, end: int) -> float:
+        """Seconds that all groups take on a device at least, as far as is known, by what these take."""
+        more = -math.log(max(self.part(first, end), 1e-12))
+        return self.seconds(device, first, end) * math.exp((1.0 + self.flat[device]) * more)
 
     def level(self, ahead: float = 1.0) -> list[float]:
         """Groups (fractions) of every device with which all end together; none where the launch alone takes longer."""
@@ -132,7 +175,8 @@ class Workload:
             return 0.0
         bend = self.bends[device]
         own = math.log(seconds - self.once[device]) - self.rates[device] - ahead * self.drifts[device]
-        return math.exp(min((own + bend * self.last[device]) / (1.0 + bend), _MOST))
+        done = math.exp(min((own + bend * self.last[device]) / (1.0 + bend), _MOST))
+        return done if done >= self.floors[device] * self._sums[-1] else 0.0
 
     def _before(self, group: float) -> float:
         at = group * len(self.work) / self.groups
@@ -149,7 +193,17 @@ def expected(prior: Prior) -> Workload:
     """Before there is any execution."""
     nothing = (0.0,) * len(prior.once)
     work = tuple(d / len(prior.density) for d in prior.density)
-    return Workload(prior.groups, prior.once, work, prior.rates, nothing, nothing, nothing)
+    return Workload(
+        prior.groups,
+        prior.once,
+        work,
+        prior.rates,
+        prior.bends or nothing,
+        nothing,
+        nothing,
+        prior.floors,
+        (-1.0,) * len(nothing),
+    )
 
 
 def fitted(prior: Prior, history: Sequence[Execution]) -> Workload:
@@ -165,7 +219,8 @@ def fitted(prior: Prior, history: Sequence[Execution]) -> Workload:
 
 class _Seen:
     """Measurements as arrays, the newest first: ``overlap`` (with each cell, in cells), ``device``, ``ago``
-    (executions, negative), ``log`` of the seconds without the launch, and the ``newest`` of each device."""
+    (executions, negative), ``log`` of the seconds without the launch, their ``jitter`` (as a part of them), and the
+    ``newest`` of each device."""
 
     def __init__(self, prior: Prior, history: Sequence[Execution]) -> None:
         import numpy as np
@@ -183,6 +238,11 @@ class _Seen:
         self.overlap = np.minimum(edges + 1, ends[:, 1:]) - np.maximum(edges, ends[:, :1])
         np.maximum(self.overlap, 0.0, out=self.overlap)
         self.device, self.ago, self.log = table[:, 2].astype(int), table[:, 3], np.log(table[:, 4])
+        self.jitter = JITTER / table[:, 4]
+        if any(prior.narrow):
+            turns = table[:, 3] + history[-1].turn
+            self.jitter = np.hypot(self.jitter, np.where(turns <= 1, COLD, 0.0))
+        self.floor = np.array(prior.floors)[self.device]
         self.own = np.zeros((len(rows), devices))
         self.own[np.arange(len(rows)), self.device] = 1.0
         self.newest = {d: i for i, d in reversed(list(enumerate(self.device.tolist())))}
@@ -199,17 +259,22 @@ def _stiffness(cells: int, doubt: float) -> Any:
 
 
 @cache
-def _precision(cells: int, devices: int, doubt: float, rate_doubt: float, drifting: bool) -> Any:
+def _precision(
+    cells: int, doubt: float, rate_doubt: float, narrow: tuple[bool, ...], bend_doubt: float, drifting: bool
+) -> Any:
     """Of all that is sought: logarithms of densities, rates, bends and drifts."""
     import numpy as np
 
+    devices = len(narrow)
     size = cells + 3 * devices
     out = np.zeros((size, size))
     out[:cells, :cells] = _stiffness(cells, doubt)
     rates = slice(cells, cells + devices)
     out[rates, rates] = np.linalg.inv(LEVEL**2 * np.ones((devices, devices)) + rate_doubt**2 * np.eye(devices))
-    rest = np.arange(cells + devices, size)
-    out[rest, rest] = [BEND**-2] * devices + [(DRIFT if drifting else 1e-4) ** -2] * devices
+    bends = slice(cells + devices, size - devices)
+    out[bends, bends] = np.linalg.inv(BEND**2 * np.eye(devices) + bend_doubt**2 * np.outer(narrow, narrow))
+    drifts = np.arange(size - devices, size)
+    out[drifts, drifts] = (DRIFT if drifting else 1e-4) ** -2
     return out
 
 
@@ -218,41 +283,50 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
     import numpy as np
 
     cells, devices = len(prior.density), len(prior.once)
-    base = np.array(prior.density) / cells
-    precision = _precision(cells, devices, prior.doubt, prior.rate_doubt, drifting)
+    base, narrow = np.array(prior.density) / cells, np.array(prior.narrow)
+    precision = _precision(cells, prior.doubt, prior.rate_doubt, prior.narrow, prior.bend_doubt, drifting)
     rates, bends, drifts = (slice(cells + i * devices, cells + (i + 1) * devices) for i in range(3))
-    centre = np.zeros(len(precision))
-    centre[rates] = prior.rates
-    x = centre.copy()
-    x[rates] += np.quantile(seen.log - x[rates][seen.device] - np.log(seen.overlap @ base), 0.25)
-    faded = np.maximum(FADES[drifting] ** -seen.ago, LEAST_FADE)
     last = np.full(devices, -math.log(devices))
+    centre = np.zeros(len(precision))
+    centre[bends] = prior.bends or 0.0
+    centre[rates] = prior.rates + centre[bends] * last
+    least = np.where(narrow, LEAST_NARROW, LEAST_BEND)
+    x = centre.copy()
+    log = np.log(np.maximum(seen.overlap @ base, seen.floor))
+    bent = x[bends][seen.device] * (log - last[seen.device])
+    x[rates] += np.quantile(seen.log - x[rates][seen.device] - log - bent, 0.25)
+    faded = np.maximum(FADES[drifting] ** -seen.ago, LEAST_FADE)
     noise, size = NOISE, math.inf
     for step in range(STEPS + 1):
         parts = seen.overlap * (base * np.exp(x[:cells]))
-        done = parts.sum(axis=1)
+        done = np.maximum(parts.sum(axis=1), seen.floor * (base * np.exp(x[:cells])).sum())
         log = np.log(done)
         for d, i in seen.newest.items():
-            last[d] = log[i]
+            if not narrow[d]:
+                last[d] = log[i]
         beyond, bend = log - last[seen.device], x[bends][seen.device]
         off = seen.log - (x[rates][seen.device] + x[drifts][seen.device] * seen.ago + log + bend * beyond)
-        robust = 1.0 / (1.0 + np.square(off / (noise * np.where(off > 0.0, ABOVE, BELOW))))
+        spread = np.hypot(noise, seen.jitter)
+        robust = 1.0 / (1.0 + np.square(off / (spread * np.where(off > 0.0, ABOVE, BELOW))))
         if step == STEPS or size < 2e-3:
             break
         own = seen.own
         slopes = np.hstack(
             (parts * ((1.0 + bend) / done)[:, None], own, own * beyond[:, None], own * seen.ago[:, None])
         )
-        weighted = slopes.T * (faded * robust / noise**2)
-        change = np.linalg.solve(precision + weighted @ slopes, weighted @ off - precision @ (x - centre))
+        weighted = slopes.T * (faded * robust / spread**2)
+        curved = precision + weighted @ slopes
+        change = np.linalg.solve(curved, weighted @ off - precision @ (x - centre))
         size = float(np.abs(change).max())
         x += change / max(size, 1.0)
-        np.clip(x[bends], LEAST_BEND, MOST_BEND, out=x[bends])
+        np.clip(x[bends], least, MOST_BEND, out=x[bends])
         if step and len(off) > 2 * devices:
             noise = min(max(1.2 * float(np.sort(np.abs(off))[2 * len(off) // 3]), NOISE), MOST_NOISE)
     limit = np.where(off > 0.0, ABOVE, BELOW)
-    loss = 0.5 * limit**2 * np.log1p(np.square(off / (noise * limit))) + math.log(noise / NOISE)
+    loss = 0.5 * limit**2 * np.log1p(np.square(off / (spread * limit))) + np.log(spread / np.hypot(NOISE, seen.jitter))
     cost = float(0.5 * (x - centre) @ precision @ (x - centre) + np.maximum(FADES[0] ** -seen.ago, LEAST_FADE) @ loss)
+    doubts = np.where(narrow, np.sqrt(np.diag(np.linalg.inv(curved))[bends]), 0.0) if narrow.any() else 0.0
+    flat = np.maximum(x[bends] - FLAT * doubts, -1.0)
     work = tuple(map(float, base * np.exp(x[:cells])))
-    rate, bent, drift, had = (tuple(map(float, v)) for v in (x[rates], x[bends], x[drifts], last))
-    return Workload(prior.groups, prior.once, work, rate, bent, drift, had, noise, drifting), cost
+    rate, bent, drift, had, low = (tuple(map(float, v)) for v in (x[rates], x[bends], x[drifts], last, flat))
+    return Workload(prior.groups, prior.once, work, rate, bent, drift, had, prior.floors, low, noise, drifting), cost

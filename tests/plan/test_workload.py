@@ -125,7 +125,16 @@ def test_all_end_together(data: st.DataObject) -> None:
     def some(low: float, high: float) -> tuple[float, ...]:
         return tuple(data.draw(st.lists(st.floats(low, high), min_size=devices, max_size=devices)))
 
-    load = Workload(GROUPS, some(0.0, 0.1), tuple(work), some(-1, 1), some(-0.3, 0.5), some(-0.1, 0.1), some(-2, 0))
+    load = Workload(
+        GROUPS,
+        some(0.0, 0.1),
+        tuple(work),
+        some(-1, 1),
+        some(-0.3, 0.5),
+        some(-0.1, 0.1),
+        some(-2, 0),
+        (0.0,) * devices,
+    )
     shares = load.level()
     assert sum(shares) == pytest.approx(GROUPS)
     at, ends = 0.0, []

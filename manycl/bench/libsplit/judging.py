@@ -34,6 +34,10 @@ MISSING = 0.03
 """Part of a run's processor time that may be missing."""
 AGAIN = 2
 """How often a run from which more is missing is repeated."""
+FAR = 3.0
+"""A division that takes so many times as long as the best one is measured once: it is none that is compared."""
+LONG = 0.5
+"""Seconds of kernels after which it makes no difference that a run brought its data first."""
 
 
 @dataclass(frozen=True)
@@ -126,15 +130,17 @@ class Bench:
                 ranges.update(divisions.of_family(family, at))
             self._prepared[division] = self.prepared(Fixed(ranges))
         prepared = self._prepared[division]
-        prepared.run()
         found = self.run(prepared)
+        if sum(map(max, found.seconds)) < LONG:
+            found = self.run(prepared)
         for _ in range(AGAIN):
             if found.missing > MISSING:
                 found = min(found, self.run(prepared), key=lambda t: t.missing)
         return found
 
     def in_turns(self, several: Iterable[Division], turns: int, until: float, least: int = 2) -> Table:
-        """All divisions, one after another, so many times or until a time (``time.monotonic``)."""
+        """All divisions, one after another, so many times or until a time (``time.monotonic``), those that take FAR
+        longer than the best only once."""
         table = Table(self)
         wanted = list(dict.fromkeys(several))
         for turn in range(turns):
@@ -142,6 +148,8 @@ class Bench:
                 break
             for division in wanted if turn % 2 == 0 else reversed(wanted):
                 table.add(division, self.measured(division))
+            best = min(map(table.seconds, wanted))
+            wanted = [division for division in wanted if table.seconds(division) < FAR * best]
         return table
 
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from manycl.graph.graph import Graph, HostTask, Launch
 from manycl.machine import HOST
+from manycl.model.occupancy import share, work_groups
 from manycl.plan.families import Family, families
 from manycl.plan.granularity import DEAD_BAND, METHODS, Granularity, adapted, cuts, start
 from manycl.plan.options import Option, Options, Values, one_of, real, whole
@@ -29,6 +30,15 @@ from manycl.plan.workload import ALIKE, ASSUMED, CELLS, COUNTED, UNCOUNTED, UNKN
 
 WORTH = 0.05
 """A kernel is divided if that is foreseen to gain this part of its time on the best device."""
+SEEN = 0.01
+"""The same where it ran both ways."""
+LITTLE = 0.02
+"""The same where nothing more is learned from dividing it, and where it may be that a division gains nothing."""
+CLOSE = 0.15
+"""Which of two times is shorter is not said by one execution if they differ by less than this part: first executions
+take longer, and so does any that was disturbed."""
+MOVING = 40.0
+"""A family is not run whole to see what that takes if its data take longer than so many executions to get there."""
 TRIED = 10.0
 """A kernel whose estimate is longer than this many handovers is divided once whatever the estimates say of its gain; so
 is one whose loops run as often as data decide."""
@@ -47,37 +57,61 @@ Ranges = Sequence[tuple[int, int, int]]
 class _Course:
     """What is known of a family: its members, the devices that may run it (indices; none: it fits into no memory), how
     its groups are dealt out to them, the seconds that a group of the leader costs each beside its kernels (what moves
-    every time), and what dividing costs once. ``whole``: the one of ``devices`` that has all groups, since dividing
-    them does not pay (-1: it does); ``compared``: whether it was measured whole; ``guessed``: data decide how often its
-    loops run."""
+    every time), what dividing costs once, and the seconds that it takes to bring all slices to each (``moving``).
+    ``whole``: the one of ``devices`` that has all groups, since dividing them does not pay (-1: it does); ``compared``:
+    those that were measured so; ``guessed``: data decide how often its loops run; ``trial``: it is divided to see what
+    that takes."""
 
     family: Family
     devices: tuple[int, ...]
     granularity: Granularity
     beside: tuple[float, ...]
     overhead: float = 0.0
+    moving: tuple[float, ...] = ()
     whole: int = -1
-    compared: bool = False
+    compared: frozenset[int] = frozenset()
     guessed: bool = False
+    trial: bool = False
 
     def cuts(self) -> tuple[int, ...]:
         """Of the leader's groups, by device."""
         if self.whole < 0:
             return cuts(self.granularity)
-        groups = self.granularity.groups
-        return (0,) * (self.whole + 1) + (groups,) * (len(self.devices) - self.whole)
+        return self.granularity.whole(self.whole)
 
     def judged(self) -> _Course:
-        """Divided or whole, whatever is foreseen to be shorter; a long one is divided once to see."""
+        """Divided or whole, whatever is foreseen to be shorter; both as they were measured, where they were."""
         g = self.granularity
         used = [i for i, n in enumerate(g.shares) if n]
-        together = max(*g.foreseen(), g.seen) + self.overhead
         single = [g.alone(i) for i in range(len(self.devices))]
-        best = single.index(min(single)) if self.whole < 0 else self.whole
-        known = self.compared or (single[best] < TRIED * self.overhead and not self.guessed)
-        worth = WORTH if self.whole < 0 else 2.0 * WORTH  # what was given up must promise more
-        divided = len(used) > 1 and (not known or together < (1.0 - worth) * single[best])
-        return replace(self, whole=-1 if divided else used[0] if len(used) == 1 else best)
+        best = self.whole if self.whole >= 0 else self._best(single)
+        both = g.divided > 0 and best in self.compared
+        together = (g.together() if both else max(*g.foreseen(), g.seen)) + self.overhead
+        worth = self._worth(best, together)
+        divided = len(used) > 1 and together < (1.0 - worth) * single[best]
+        trial = divided and worth == -math.inf
+        return replace(self, whole=-1 if divided else used[0] if len(used) == 1 else best, trial=trial)
+
+    def _worth(self, best: int, together: float) -> float:
+        """Part of its time on the best device that dividing must be foreseen to gain."""
+        g, single = self.granularity, self.granularity.alone(best)
+        if g.divided and best in self.compared:
+            again = g.divided == 1 and together < (1.0 + CLOSE) * single
+            return -math.inf if again else SEEN if self.whole >= 0 else 0.0
+        far = self.moving[best] * (1.0 - g.shares[best] / g.groups) > MOVING * together
+        if g.narrow and g.divided == 1 and not far and together > (1.0 - LITTLE) * g.alone_at_least():
+            return math.inf  # it may have gained nothing: it is run whole to see
+        if g.narrow and best in self.compared and g.evenly() + self.overhead < (1.0 - 2.0 * WORTH) * single:
+            return -math.inf  # it may gain much
+        if best in self.compared or (single < TRIED * self.overhead and not self.guessed):
+            return WORTH if self.whole < 0 else 2.0 * WORTH  # what was given up must promise more
+        return LITTLE if g.settled and g.divided and not g.narrow else -math.inf  # a long one is divided to see
+
+    def _best(self, single: Sequence[float]) -> int:
+        """The device that would have all groups: one that has had them, if no other is much faster."""
+        best = single.index(min(single))
+        had = [i for i in self.compared if single[i] < (1.0 + CLOSE) * single[best]]
+        return min(had, key=lambda i: single[i], default=best)
 
 
 @register("adaptive")
@@ -171,8 +205,9 @@ def _after(course: _Course, taken: dict[tuple[int, int], float]) -> _Course:
         total[i] += course.beside[i] * n
     before = course.granularity.workload
     g = adapted(course.granularity, total, at)
-    course = replace(course, granularity=g, compared=course.compared or course.whole >= 0)
-    return course if g.workload is before else course.judged()
+    compared = course.compared | {course.whole} if course.whole >= 0 else course.compared
+    course = replace(course, granularity=g, compared=compared)
+    return course if g.workload is before and not course.trial else course.judged()
 
 
 def _begin(problem: Problem, table: Table, family: Family, options: _Options) -> _Course:
@@ -192,6 +227,7 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options) ->
     beside = _beside(problem, family, devices)
     total = [e + b for e, b in zip(each, beside, strict=True)]
     density, doubt = _density(problem, table, family, devices)
+    narrow, rounds = zip(*(_filled(problem, family, d) for d in devices), strict=True)
     g = start(
         groups,
         once,
@@ -203,9 +239,12 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options) ->
         density=density,
         doubt=doubt,
         rate_doubt=UNKNOWN if options.uniform else _rate_doubt(problem, family, devices),
+        narrow=narrow,
+        rounds=rounds,
     )
     overhead = problem.handover * len(family.members) + _merging(problem, family, devices)
-    course = _Course(family, devices, g, beside, overhead, guessed=bool(density) and doubt == UNCOUNTED)
+    guessed = bool(density) and doubt == UNCOUNTED
+    course = _Course(family, devices, g, beside, overhead, _moving(problem, family, devices), guessed=guessed)
     return course if options.uniform else course.judged()
 
 
@@ -227,6 +266,17 @@ def _density(problem: Problem, table: Table, family: Family, devices: Sequence[i
     return tuple(out), doubt
 
 
+def _filled(problem: Problem, family: Family, device: int) -> tuple[bool, float]:
+    """Whether a device other than a CPU has room for more work-items than all of a family's, and how many groups of its
+    leader a CPU, on each core one work-group, runs at once (1: unknown)."""
+    where = problem.machine.devices[device]
+    launches = [n for n in (problem.graph.nodes[m.node] for m in family.members) if isinstance(n, Launch)]
+    if where.kind != "cpu":
+        return max(share(launch, where) for launch in launches) < 1.0, 1.0
+    most = max(work_groups(launch) for launch in launches)
+    return False, where.compute_units * family.leader.groups / most if most else 1.0
+
+
 def _rate_doubt(problem: Problem, family: Family, devices: Sequence[int]) -> float:
     """How far off the ratios between the devices' times may be, as a logarithm."""
     doubt = max(problem.doubt(m.node, devices) for m in family.members)
@@ -244,6 +294,14 @@ def _merging(problem: Problem, family: Family, devices: Sequence[int]) -> float:
                 nbytes = problem.graph.buffers[key].nbytes
                 seconds += sum(problem.estimates.transfer(nbytes, memory, HOST) for memory in memories)
     return seconds
+
+
+def _moving(problem: Problem, family: Family, devices: Sequence[int]) -> tuple[float, ...]:
+    """Seconds that it takes to bring all of what a family's members touch in slices to each device."""
+    keys = {key for m in family.members for key in problem.splits[m.node].slices}
+    sizes = [problem.graph.buffers[key].nbytes for key in keys]
+    memories = (problem.machine.devices[d].memory for d in devices)
+    return tuple(sum(problem.estimates.transfer(size, HOST, memory) for size in sizes) for memory in memories)
 
 
 def _beside(problem: Problem, family: Family, devices: Sequence[int]) -> tuple[float, ...]:
