@@ -251,11 +251,18 @@ def _slowed(history: tuple[Execution, ...], by: Sequence[float], until: int) -> 
 
 
 def _kept(history: tuple[Execution, ...]) -> tuple[Execution, ...]:
-    """The last executions, of the same shares only the last few: how others did says more than one more of these."""
+    """The last executions, of the same shares only the last few: how others did says more than one more of these. And
+    the last one of a device that has had no groups since: it would be tried again as if nothing were known of it."""
     same = [run for run in history if run.cuts == history[-1].cuts]
     if len(same) > ALIKE:
         history = tuple(run for run in history if run is not same[0])
-    return history[-WINDOW:]
+    kept = history[-WINDOW:]
+    known = [any(run.seconds[d] > 0.0 for run in kept) for d in range(len(kept[-1].seconds))]
+    for run in reversed(history[:-WINDOW]):
+        if any(s > 0.0 and not k for s, k in zip(run.seconds, known, strict=True)):
+            kept = (run, *kept)
+            known = [k or s > 0.0 for s, k in zip(run.seconds, known, strict=True)]
+    return kept
 
 
 def _tried(history: Sequence[Execution]) -> dict[tuple[int, ...], float]:

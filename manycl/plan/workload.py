@@ -248,6 +248,14 @@ class _Seen:
         self.newest = {d: i for i, d in reversed(list(enumerate(self.device.tolist())))}
         self.executions = len(history)
 
+    def weights(self, fade: float) -> Any:
+        """What each measurement counts: all of it the newest of its device, which may have had no groups since."""
+        import numpy as np
+
+        found = np.maximum(fade**-self.ago, LEAST_FADE)
+        found[list(self.newest.values())] = 1.0
+        return found
+
 
 @cache
 def _stiffness(cells: int, doubt: float) -> Any:
@@ -295,7 +303,7 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
     log = np.log(np.maximum(seen.overlap @ base, seen.floor))
     bent = x[bends][seen.device] * (log - last[seen.device])
     x[rates] += np.quantile(seen.log - x[rates][seen.device] - log - bent, 0.25)
-    faded = np.maximum(FADES[drifting] ** -seen.ago, LEAST_FADE)
+    faded = seen.weights(FADES[drifting])
     noise, size = NOISE, math.inf
     for step in range(STEPS + 1):
         parts = seen.overlap * (base * np.exp(x[:cells]))
@@ -324,7 +332,7 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
             noise = min(max(1.2 * float(np.sort(np.abs(off))[2 * len(off) // 3]), NOISE), MOST_NOISE)
     limit = np.where(off > 0.0, ABOVE, BELOW)
     loss = 0.5 * limit**2 * np.log1p(np.square(off / (spread * limit))) + np.log(spread / np.hypot(NOISE, seen.jitter))
-    cost = float(0.5 * (x - centre) @ precision @ (x - centre) + np.maximum(FADES[0] ** -seen.ago, LEAST_FADE) @ loss)
+    cost = float(0.5 * (x - centre) @ precision @ (x - centre) + seen.weights(FADES[0]) @ loss)
     doubts = np.where(narrow, np.sqrt(np.diag(np.linalg.inv(curved))[bends]), 0.0) if narrow.any() else 0.0
     flat = np.maximum(x[bends] - FLAT * doubts, -1.0)
     work = tuple(map(float, base * np.exp(x[:cells])))

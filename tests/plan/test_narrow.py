@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -200,3 +201,18 @@ def test_brief_times_that_scatter_do_not_make_the_cuts_wander() -> None:
         g = adapted(g, [1e-3 * t for t in ms], (0, cut, 4096))
         assert not g.workload.drifting
         assert cuts(g)[1] == pytest.approx(2048, rel=0.04)
+
+
+def test_a_device_that_was_given_up_is_not_forgotten() -> None:
+    """It has no groups for longer than executions are remembered, while the load of the others wanders."""
+    groups = 512
+    g = start(groups, [0.0] * 3, [1.0] * 3, uniform=True, rounds=(16.0, 1.0, 1.0))
+    shares = []
+    for turn in range(30):
+        at, tilt = cuts(g), 0.1 * turn
+        shares.append(g.shares)
+        parts = [(x + tilt * x * x) / (1.0 + tilt) for x in (n / groups for n in at)]
+        first, *others = (after - before for before, after in pairwise(parts))
+        g = adapted(g, [40.0 * max(first, 16 / groups) if first else 0.0, *others])
+    assert len(set(shares)) > 8
+    assert all(share[0] == 0 for share in shares[1:])
