@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from test_windows import EVERYTHING, limit
 
 import manycl as mc
-from manycl.graph.graph import Graph, Launch
+from manycl.graph import pieces
+from manycl.graph.graph import Graph, Launch, Piece, Rows
 from manycl.machine import HOST, Device, Link, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run import lower as lowering
 from manycl.run import passes as columns
+from manycl.run.coherence import Directory
 from manycl.run.divide import divide
 from manycl.run.fit import Fitted, fitted
 from manycl.run.foresee import foresee
@@ -286,6 +288,64 @@ def members(count: int = 4) -> tuple[list[Member], list[Shape]]:
     return found, [s for s in shapes if s is not None]
 
 
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_range_is_said_to_touch_what_it_touches(data: st.DataObject) -> None:
+    """Against the regions of the very ranges, byte by byte."""
+    count = data.draw(st.integers(2, 3), "arrays")
+    step = st.tuples(st.sampled_from([*LINES, *PLANES]), st.permutations(range(count)), st.integers(1, 3))
+    with mc.Queue("cpu") as queue, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("manycl.run.windows.ALIGNED", 256)
+        patch.setattr("manycl.run.windows.SMALL", 1024)
+        arrays = [queue.array(np.zeros(COUNT, np.int32)) for _ in range(count)]
+        for name, order, halo in data.draw(st.lists(step, min_size=2, max_size=6), "launches"):
+            apply(queue, name, [arrays[i] for i in order], halo)
+        graph = queue.take()
+        memory = int(data.draw(st.floats(0.3, 0.9)) * 4 * COUNT * count)
+        where = Machine((Device("d", "gpu", memory=1, global_memory=memory, max_allocation=memory),))
+        problem = Problem(graph, where, Link16(), (1,))
+        plan = Plan(everything(graph), "one", ("d",), 0.0)
+        try:
+            lowered = lowering.lower(problem, plan, Directory(), {0: memory})
+        except mc.errors.RunError:
+            return
+    sizes = {key: b.nbytes for key, b in graph.buffers.items()}
+    made: dict[int, set[int]] = {}  # by buffer, bytes that are known to be written since the device found them
+    for node, task in enumerate(lowered.graph.nodes):
+        of = lowered.step(node)
+        if of.role != "range" or not isinstance(task, Launch):
+            continue
+        launch = graph.nodes[of.node]
+        assert isinstance(launch, Launch)
+        access = divide(launch, of.dimension, sizes).access(of.first, of.groups)
+        declared = [numbers(lowered.graph, keys) for keys in (task.reads, task.writes, task.overwrites)]
+        reads, writes, overwrites = declared
+        for key, found in access.items():
+            nothing: set[int] = set()
+            assert given_by(found.reads) <= reads.get(key, nothing), "what it reads is there"
+            assert given_by(found.writes) <= writes.get(key, nothing), "what it writes is known"
+            pending = made.setdefault(key, set())
+            pending |= overwrites.get(key, nothing) - reads.get(key, nothing)  # not brought
+            assert not given_by(found.reads) & pending, "nothing is read that was not brought"
+            if found.exact:
+                pending -= given_by(found.writes)
+    assert not any(made.values()), "what is not brought is overwritten"
+
+
+def numbers(graph: Graph, keys: Any) -> dict[int, set[int]]:
+    """The bytes of pieces, by buffer."""
+    found: dict[int, set[int]] = {}
+    for key in keys:
+        buffer = graph.buffers[key]
+        whole, rows = (buffer.whole, buffer.rows) if isinstance(buffer, Piece) else (key, (Rows(0, buffer.nbytes),))
+        found.setdefault(whole, set()).update(given_by(pieces.of_rows(rows)))
+    return found
+
+
+def given_by(found: Any) -> set[int]:
+    return {i for low, high in zip(*found, strict=True) for i in range(low, high)}
+
+
 def test_a_launch_lags_behind_by_its_halo_in_whole_groups() -> None:
     found, shapes = members()
     sizes = found[0].divided.sizes
@@ -319,6 +379,25 @@ def test_columns_are_allowed_just_where_no_byte_is_overtaken(lags: list[int], nu
         patch.setattr(columns, "cuts", shifted)
         made = columns_of(found, shapes, number)
     assert (made is not None) == all(lag >= 1 for lag in lags)
+
+
+def test_what_lies_between_bytes_that_a_column_overwrites_is_brought() -> None:
+    """Two rows, and what is between them, which leaves with them."""
+    with mc.Queue("cpu") as queue:
+        a = queue.array(np.zeros(COUNT, np.int32))
+        for j in (60, 20):
+            PROGRAM.row(queue, (WIDTH,), (16,), a, WIDTH, j)
+        graph = queue.take()
+    sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
+    found = [Member(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
+    made = columns_of(found, [s for m in found if (s := shape_of(m.divided)) is not None], 2)
+    assert made is not None
+    ((key, _),) = sizes.items()
+    row, half = 4 * WIDTH, 2 * WIDTH
+    assert made[0].writes[key] == (20 * row, 60 * row + half)
+    low, high = made[0].finds[key]
+    assert 20 * row < low <= 21 * row
+    assert high >= 60 * row
 
 
 def test_a_column_overwrites_what_its_first_launch_writes() -> None:
