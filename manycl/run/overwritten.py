@@ -1,4 +1,5 @@
-"""Which launches write all of a buffer, so that its old contents need not be brought to where they run."""
+"""Which launches write all of a buffer, so that its old contents need not be brought to where they run; planners must
+know, too."""
 
 from __future__ import annotations
 
@@ -40,3 +41,17 @@ class Overwritten:
             r.exact and r.tight and [(b.offset, b.nbytes, b.rows * b.slices) for b in r.boxes] == [everything]
             for r in regions
         )
+
+
+def unneeded(graph: Graph) -> frozenset[int]:
+    """The buffers whose contents no node of a graph finds: the first that uses them writes every byte."""
+    overwritten = Overwritten(Lowered(graph), graph, worth=0)
+    used: set[int] = set()
+    found: set[int] = set()
+    for node, task in enumerate(graph.nodes):
+        used.update(task.reads)
+        for key in task.writes:
+            if key not in used and (key in getattr(task, "overwrites", ()) or overwritten(node, key)):
+                found.add(key)
+            used.add(key)
+    return frozenset(found)

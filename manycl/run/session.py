@@ -38,6 +38,7 @@ from manycl.run.coherence import Directory, Part, places
 from manycl.run.engine import Decider, Result, again, execute
 from manycl.run.foresee import rehearsal
 from manycl.run.lower import lower
+from manycl.run.overwritten import unneeded
 from manycl.run.recording import Recording
 from manycl.run.steps import Lowered, State, state_of
 from manycl.run.windows import limited, same_graph, same_plan
@@ -84,6 +85,7 @@ class Session:
         # results that nobody has learned from yet: reading thousands of times out costs more than running again
         self._unlearned: deque[Result] = deque(maxlen=UNLEARNED)
         self._lowered: deque[tuple[Graph, Plan | None, dict[int, int], Lowered]] = deque()
+        self._unneeded: deque[tuple[Graph, frozenset[int]]] = deque(maxlen=KEPT_LOWERED)
         self._built: tuple[Graph, tuple[int, ...]] | None = None
         self._lock = threading.RLock()
         self._closed = False
@@ -199,9 +201,11 @@ class Session:
             self._collect()
             chosen: Any = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
             if isinstance(chosen, Plan):
-                problem, name = self._problem(graph, (), {}), chosen.policy
+                problem, name = replace(self._problem(graph, (), {}), repeated=repeated), chosen.policy
             else:
-                problem = self.problem(graph, queues, options)
+                problem = replace(self.problem(graph, queues, options), repeated=repeated)
+                if repeated:
+                    problem = self._without_unneeded(problem)
                 if repeated > 1 and self.machine.memories > 1:  # before it has run, times are guesses
                     problem = replace(problem, rehearse=rehearsal(problem, self.directory))
                 name = policy if isinstance(policy, str) else type(chosen).__name__
@@ -210,7 +214,7 @@ class Session:
                 self.directory.check(key)
             try:
                 result = execute(
-                    replace(problem, repeated=repeated),
+                    problem,
                     chosen,
                     self.backend,
                     self.directory,
@@ -312,6 +316,16 @@ class Session:
             parts=self._parts(graph),
             spills=True,
         )
+
+    def _without_unneeded(self, problem: Problem) -> Problem:
+        """Where buffers are that the graph has left behind matters to nobody when it runs again."""
+        known = next((keys for graph, keys in self._unneeded if graph is problem.graph), None)
+        if known is None:
+            known = unneeded(problem.graph)
+            self._unneeded.append((problem.graph, known))
+        valid = {key: frozenset() if key in known else places for key, places in problem.valid.items()}
+        parts = {key: found for key, found in problem.parts.items() if key not in known}
+        return replace(problem, valid=valid, parts=parts)
 
     def _parts(self, graph: Graph) -> dict[int, tuple[Interval, ...]]:
         """Where buffers are valid that are so in parts, for those whose parts are intervals."""

@@ -90,6 +90,35 @@ def test_a_graph_that_is_repeated_looks_at_small_arrays_too(monkeypatch: pytest.
         assert all(brought(prepared.run) == {"x"} for _ in range(PLANNED_RUNS + 2))
 
 
+def test_where_a_run_has_left_what_nobody_reads_of_it_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planning a graph again: what its kernels write all of need not be brought, what they change or read must be."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    text = """
+kernel void twice(global const int *x, global int *y) { y[get_global_id(0)] = 2 * x[get_global_id(0)]; }
+kernel void add(global const int *y, global int *z) { z[get_global_id(0)] += y[get_global_id(0)]; }"""
+    found: list[Problem] = []
+
+    class Remembers:
+        def plan(self, problem: Problem) -> Plan:
+            found.append(problem)
+            return InOrder().plan(problem)
+
+    with Queue("cpu/2") as queue:
+        x, y, z = (queue.array(np.ones(1 << 10, np.int32), name=name) for name in "xyz")
+        program = Program(text)
+        program.twice(queue, (1 << 10,), (8,), x, y)
+        program.add(queue, (1 << 10,), (8,), y, z)
+        prepared = PreparedGraph(queue.session, queue.take(), Remembers())
+        for _ in range(2):
+            prepared.run()
+        home = found[1].valid[z.buffer.key]
+        assert home
+        assert [bool(found[1].valid[array.buffer.key]) for array in (x, y, z)] == [True, False, True]
+        queue.session.run(prepared.graph, Remembers())
+        assert found[2].valid[y.buffer.key], "of a graph that runs once nothing is looked at"
+        assert (z.get() == 7).all()
+
+
 def test_times_are_rehearsed_with_once_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the second planning of a prepared graph on, with the data where they are; never of one that runs once."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
