@@ -158,6 +158,7 @@ class _Chooser:
         where = problem.machine.devices[device]
         self._memory, self._largest = where.memory, where.max_allocation
         self._command = ENQUEUING.get(where.kind, 0.0)
+        self._known: dict[tuple[int, int], tuple[int, float, float]] = {}
 
     def passes(self) -> Iterator[Pass]:
         total = len(self._members)
@@ -176,23 +177,29 @@ class _Chooser:
     def _columns(self, first: int, last: int, at_once: int) -> int:
         """How many columns, about, launches ``first`` … ``last - 1`` need so that as many as that have room; 0: they
         never have."""
-        shapes = self._shapes[first:last]
-        groups = shapes[0].groups
-        if groups < 4:
-            return 0
-        may = movable(self._members[first:last])
-        low, step = groups // 2, max(1, groups // 8)
-        begin = cuts(shapes, low, self._sizes)
-        spans = [touched(shapes, begin, cuts(shapes, low + step * i, self._sizes)) for i in (1, 2)]
-        keys = {key for m in self._members[first:last] for key in m.divided.sizes}
-        windows = {key for key in keys if key in may and is_window(0, 1, self._sizes[key])}
-        one, two = (sum(high - low for key, (low, high) in s.items() if key in windows) for s in spans)
-        each = (two - one) / step
-        band = max(one - each * step, 0.0)
-        room = (self._limit - sum(self._sizes[key] for key in keys - windows)) / at_once / _ROUNDED
-        if each <= 0 or (room - band) / each < 1 or 2 * room < 3 * band:
+        if (first, last) not in self._known:
+            self._known[first, last] = self._needed(first, last)
+        whole, each, band = self._known[first, last]
+        groups = self._shapes[first].groups
+        room = (self._limit - whole) / at_once / _ROUNDED
+        # little of a column is to be that of the one before
+        if groups < 4 or each <= 0 or room - band < each or 2 * room < 3 * band:
             return 0
         return max(2, ceil(groups * each / (room - band)))
+
+    def _needed(self, first: int, last: int) -> tuple[int, float, float]:
+        """Bytes that launches ``first`` … ``last - 1`` need in columns: of buffers that are no windows, for each group
+        of the first launch, and of the band that a column shares with the one before."""
+        shapes, members = self._shapes[first:last], self._members[first:last]
+        may = movable(members)
+        keys = {key for m in members for key in m.divided.sizes}
+        windows = {key for key in keys if key in may and is_window(0, 1, self._sizes[key])}
+        low, step = shapes[0].groups // 2, max(1, shapes[0].groups // 8)
+        begin = cuts(shapes, low, self._sizes)
+        spans = [touched(shapes, begin, cuts(shapes, low + step * i, self._sizes)) for i in (1, 2)]
+        one, two = (sum(high - low for key, (low, high) in s.items() if key in windows) for s in spans)
+        each = (two - one) / step
+        return sum(self._sizes[key] for key in keys - windows), each, max(one - each * step, 0.0)
 
     def _predicted(self, launches: int, at_once: int) -> _Choice:
         """The seconds of the whole chain in passes of so many launches."""

@@ -165,7 +165,7 @@ class TightState(PlacedState):
         self.issued.append(Assignment(node, device, queue, 0.0, 0.0))
         if after:
             after = self._wait_for(after, device, queue)
-        heard = watched or node in self._crossing or (tight and self._makes_wait(device, queue))
+        heard = watched or node in self._crossing or (tight and self._makes_wait(device, queue, needs))
         commands.append(Run(node, device, queue, after, heard))
         self._send_results(node, homes, commands)
         return True
@@ -210,13 +210,14 @@ class TightState(PlacedState):
             self._admitted[device].remove(node)
         return True
 
-    def _makes_wait(self, device: int, queue: int) -> bool:
+    def _makes_wait(self, device: int, queue: int, needs: Set[int]) -> bool:
         """Whether somebody may wait for the end of the step that is issued now, to get its room: not where the next
         one has what it needs, and nobody else is on the device; then that one will tell of both."""
         line = self._waiting[device, queue]
         if self.queues[device] > 1 or len(line) < 2:
             return True
-        return not self._holdings.needs(line[1].node) <= self._holdings.held(device).keys()
+        following = self._holdings.needs(line[1].node)
+        return following != needs and not following <= self._holdings.held(device).keys()
 
     def _look_along(self, place: tuple[int, int], line: deque[Assigned], commands: list[Command]) -> None:
         """What the next steps take the place of leaves while others run: those of a queue up to the second that needs
