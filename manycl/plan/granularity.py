@@ -256,6 +256,8 @@ def _kept(history: tuple[Execution, ...]) -> tuple[Execution, ...]:
     same = [run for run in history if run.cuts == history[-1].cuts]
     if len(same) > ALIKE:
         history = tuple(run for run in history if run is not same[0])
+    if len(history) <= WINDOW:
+        return history
     kept = history[-WINDOW:]
     known = [any(run.seconds[d] > 0.0 for run in kept) for d in range(len(kept[-1].seconds))]
     for run in reversed(history[:-WINDOW]):
