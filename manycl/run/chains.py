@@ -19,7 +19,19 @@ from manycl.machine import HOST
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.divide import divide
-from manycl.run.passes import Member, Pass, Shape, columns_of, contracted, cuts, movable, needed, shape_of, touched
+from manycl.run.passes import (
+    Boundary,
+    Member,
+    Pass,
+    Shape,
+    columns_of,
+    contracted,
+    cuts,
+    movable,
+    needed,
+    shape_of,
+    touched,
+)
 from manycl.run.windows import is_window
 
 ENQUEUING = {"gpu": 17e-6, "cpu": 4e-6}
@@ -30,11 +42,36 @@ _ROUNDED = 1.07  # times the bytes that a window must have, at most
 _TRIES = 6
 
 
-class _Chain(NamedTuple):
+class _Chain:
     """Launches that may be a pass, or several."""
 
-    members: list[Member]
-    shapes: list[Shape]
+    def __init__(self, sizes: Mapping[int, int]) -> None:
+        self.members: list[Member] = []
+        self.shapes: list[Shape] = []
+        self._sizes = sizes
+        self._middle = Boundary(0.5, sizes)
+        self._moving: set[int] = set()  # buffers of which groups touch one part after another
+
+    def add(self, member: Member, shape: Shape) -> bool:
+        """Take in a launch, if it has data in common with the others, and needs about the same part of them at the same
+        time. Nothing is added to a chain that has refused one."""
+        moving = {key for key, line in shape.lines if line.stride}
+        if not self.members:
+            self._middle.begin(shape, shape.groups // 2)
+        elif moving.isdisjoint(self._moving) or not self._keeps_up(shape):
+            return False
+        self._moving |= moving
+        self.members.append(member)
+        self.shapes.append(shape)
+        return True
+
+    def _keeps_up(self, shape: Shape) -> bool:
+        middle = self._middle.add(shape)
+        if 0 < middle < shape.groups:
+            return middle >= shape.groups // 4
+        # all of it is in one column
+        whole = touched([shape], [0], [shape.groups])
+        return sum(high - low for low, high in whole.values()) <= sum(self._sizes[key] for key in whole) // 16
 
 
 class _Choice(NamedTuple):
@@ -70,19 +107,17 @@ def _chains(problem: Problem, plan: Plan, device: int, dimensions: Mapping[int, 
         count[a.node] = count.get(a.node, 0) + 1
     line = [(i, a) for i, a in enumerate(plan.assignments) if a.device == device and a.dimension != MERGE]
     may = {a.node for i, a in line if dimensions.get(i, WHOLE) != WHOLE and count[a.node] == 1}
-    links = _Links(problem.graph, may)
-    chain = _Chain([], [])
+    links, chain = _Links(problem.graph, may), _Chain(sizes)
     for i, a in line:
         found = _member(problem, a, dimensions[i], sizes) if a.node in may else None
-        if chain.members and (found is None or not (links.admits(a.node) and _follows(chain, found[1], sizes))):
-            yield chain
-            chain = _Chain([], [])
+        if found is None or (chain.members and not (links.admits(a.node) and chain.add(*found))):
+            if chain.members:
+                yield chain
+            links, chain = _Links(problem.graph, may), _Chain(sizes)
         if found is not None:
             if not chain.members:
-                links = _Links(problem.graph, may)
+                chain.add(*found)
             links.add(a.node)
-            chain.members.append(found[0])
-            chain.shapes.append(found[1])
     if chain.members:
         yield chain
 
@@ -130,21 +165,6 @@ class _Links:
         return True
 
 
-def _follows(chain: _Chain, shape: Shape, sizes: Mapping[int, int]) -> bool:
-    """Whether a launch has data in common with a chain, and needs about the same part of them at the same time."""
-    shapes = [*chain.shapes, shape]
-    shared = {key for s in chain.shapes for key, line in s.lines if line.stride}
-    if not any(line.stride and key in shared for key, line in shape.lines):
-        return False
-    groups = shapes[0].groups
-    middle = cuts(shapes, groups // 2, sizes)[-1]
-    if 0 < middle < shape.groups:
-        return middle >= shape.groups // 4
-    # all of it is in one column
-    whole = touched([shape], [0], [shape.groups])
-    return sum(high - low for low, high in whole.values()) <= sum(sizes[key] for key in whole) // 16
-
-
 # how many
 
 
@@ -153,7 +173,7 @@ class _Chooser:
         self._problem = problem
         self._device = device
         self._limit = limit
-        self._members, self._shapes = chain
+        self._members, self._shapes = chain.members, chain.shapes
         self._sizes = {key: size for m in chain.members for key, size in m.divided.sizes.items()}
         where = problem.machine.devices[device]
         self._memory, self._largest = where.memory, where.max_allocation
