@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl import flags
-from manycl.errors import DeviceError, GraphError, RunError, SourceError
-from manycl.graph.graph import Buffer, Graph, Launch
+from manycl.errors import DeviceError, GraphError, RunError
+from manycl.graph.graph import Buffer, Graph
 from manycl.machine import HOST
 from manycl.model.estimate import History, ModelEstimates
 from manycl.model.learning import learn
@@ -33,7 +33,8 @@ from manycl.run.admission import make_room
 from manycl.run.backends.opencl import OpenCLBackend
 from manycl.run.backends.platforms import open_devices
 from manycl.run.backends.record import OpenCLRecord
-from manycl.run.backends.tape import Tape, play, record
+from manycl.run.backends.tape import Tape, record
+from manycl.run.building import Builder
 from manycl.run.coherence import Directory, Part, places
 from manycl.run.engine import Decider, Result, again, execute
 from manycl.run.foresee import rehearsal
@@ -41,6 +42,7 @@ from manycl.run.lower import lower
 from manycl.run.overwritten import unneeded
 from manycl.run.recording import Recording
 from manycl.run.steps import Lowered, State, state_of
+from manycl.run.taped import played
 from manycl.run.windows import limited, same_graph, same_plan
 
 KEPT_LOWERED = 8  # plans with ranges whose steps are kept for when they run again
@@ -86,7 +88,7 @@ class Session:
         self._unlearned: deque[Result] = deque(maxlen=UNLEARNED)
         self._lowered: deque[tuple[Graph, Plan | None, dict[int, int], Lowered]] = deque()
         self._unneeded: deque[tuple[Graph, frozenset[int]]] = deque(maxlen=KEPT_LOWERED)
-        self._built: tuple[Graph, tuple[int, ...]] | None = None
+        self._builder = Builder(self.backend.programs)
         self._lock = threading.RLock()
         self._closed = False
         _open.add(self)
@@ -270,35 +272,10 @@ class Session:
                 return None
             for key in tape.graph.buffers if lowered.steps else (k for k, _ in tape.needs):
                 self.directory.check(key)
-            lowered.open(self.directory)
-            try:
-                return self._play(tape)
-            finally:
-                lowered.close(self.directory)
-
-    def _play(self, tape: Tape) -> Result | None:
-        valid = self.directory.valid
-        if any(valid.get(k, bit) & bit == 0 for k, bit in tape.needs):
-            return None
-        try:
-            seconds, done = play(self.backend, tape)
-        except BaseException:
-            self._lose(tape, "the run was interrupted")
-            raise
-        if done.failure is not None:
-            name = tape.lowered.graph.nodes[done.failure.token].name
-            number = tape.lowered.step(done.failure.token).node
-            self._lose(tape, f"kernel {name} failed")
-            raise RunError(f"kernel {name} (node {number}) failed: {done.failure.message}")
-        for key, bit in tape.leaves.items():
-            valid[key] = bit
-        result = Result(tape.graph, self.machine, "prepared", seconds, done, lowered=tape.lowered)
-        self._unlearned.append(result)
-        return result
-
-    def _lose(self, tape: Tape, reason: str) -> None:
-        for key in tape.leaves:
-            self.directory.lose(key, reason)
+            result = played(tape, self.backend, self.directory)
+            if result is not None:
+                self._unlearned.append(result)
+            return result
 
     def _problem(self, graph: Graph, queues: tuple[int, ...], options: Mapping[str, str]) -> Problem:
         valid = {k: self.directory.memories(k) for k in graph.buffers} if self.machine.memories > 1 else {}
@@ -370,40 +347,7 @@ class Session:
     def _prepare(self, lowered: Lowered, state: Decider) -> None:
         """Before time starts: there is room for what the run needs, programs and kernels exist on the devices."""
         make_room(self, lowered, state)
-        if not lowered.steps or lowered.plan is None:
-            self._build(lowered.graph, tuple(d for d, n in enumerate(state.queues) if n))
-            return
-        if self._built is not None and self._built[0] is lowered.graph:
-            return
-        programs = self.backend.programs
-        wanted: dict[int, list[Launch]] = {}
-        for a in lowered.plan.assignments:
-            task = lowered.graph.nodes[a.node]
-            if isinstance(task, Launch) and task.versions:
-                with suppress(SourceError):  # where no version can run matters only when the launch is sent there
-                    programs.version(task, a.device)
-            elif isinstance(task, Launch):
-                wanted.setdefault(a.device, []).append(task)
-        for device, launches in wanted.items():
-            programs.build({id(n.program): n.program for n in launches}.values(), [device])
-            for launch in launches:
-                programs.kernel(launch.program, launch.kernel.name, device)
-        self._built = (lowered.graph, tuple(wanted))
-
-    def _build(self, graph: Graph, devices: tuple[int, ...]) -> None:
-        if self._built is not None and self._built[0] is graph and self._built[1] == devices:
-            return
-        launches = [n for n in graph.nodes if isinstance(n, Launch)]
-        kernels = {(id(n.program), n.kernel.name): n for n in launches if not n.versions}
-        several = [n for n in launches if n.versions]
-        self.backend.programs.build([n.program for n in kernels.values()], devices)
-        for device in devices:
-            for launch in kernels.values():
-                self.backend.programs.kernel(launch.program, launch.kernel.name, device)
-            for launch in several:
-                with suppress(SourceError):  # where no version can run matters only when the launch is sent there
-                    self.backend.programs.version(launch, device)
-        self._built = (graph, devices)
+        self._builder.build(lowered, state.queues)
 
     def _learn(self) -> None:
         """Feed what has been measured since to the history."""

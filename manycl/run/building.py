@@ -1,0 +1,61 @@
+"""Programs and kernels of a run: all that it will use exists before time starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from manycl.errors import SourceError
+from manycl.graph.graph import Graph, Launch
+from manycl.run.backends.programs import Programs
+from manycl.run.steps import Lowered
+
+
+class Builder:
+    """Remembers what it was asked for last: nearly always it is the same again."""
+
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
+        self._built: tuple[Graph, tuple[int, ...]] | None = None
+
+    def build(self, lowered: Lowered, queues: Sequence[int]) -> None:
+        """Of a plan with steps, each step's kernel where it runs; else all kernels on all devices that are used."""
+        if lowered.steps and lowered.plan is not None:
+            self._build_steps(lowered)
+        else:
+            self._build_all(lowered.graph, tuple(d for d, n in enumerate(queues) if n))
+
+    def _build_steps(self, lowered: Lowered) -> None:
+        if self._built is not None and self._built[0] is lowered.graph:
+            return
+        assert lowered.plan is not None
+        wanted: dict[int, list[Launch]] = {}
+        for a in lowered.plan.assignments:
+            task = lowered.graph.nodes[a.node]
+            if isinstance(task, Launch) and task.versions:
+                self._choose(task, a.device)
+            elif isinstance(task, Launch):
+                wanted.setdefault(a.device, []).append(task)
+        for device, launches in wanted.items():
+            self._programs.build({id(n.program): n.program for n in launches}.values(), [device])
+            for launch in launches:
+                self._programs.kernel(launch.program, launch.kernel.name, device)
+        self._built = (lowered.graph, tuple(wanted))
+
+    def _build_all(self, graph: Graph, devices: tuple[int, ...]) -> None:
+        if self._built is not None and self._built[0] is graph and self._built[1] == devices:
+            return
+        launches = [n for n in graph.nodes if isinstance(n, Launch)]
+        kernels = {(id(n.program), n.kernel.name): n for n in launches if not n.versions}
+        self._programs.build([n.program for n in kernels.values()], devices)
+        for device in devices:
+            for launch in kernels.values():
+                self._programs.kernel(launch.program, launch.kernel.name, device)
+            for launch in launches:
+                if launch.versions:
+                    self._choose(launch, device)
+        self._built = (graph, devices)
+
+    def _choose(self, launch: Launch, device: int) -> None:
+        with suppress(SourceError):  # where no version can run matters only when the launch is sent there
+            self._programs.version(launch, device)
