@@ -97,7 +97,7 @@ class _Order:
         self._made: dict[int, dict[int, int]] = {}  # by buffer and memory: the token that has made it valid there
         self._writers: dict[int, int] = {}  # by buffer, the node that was the last to write it
         self._tells: dict[int, int] = {}  # by transfer: the node that is complete when its data come or have come
-        self._last: dict[tuple[int, int], int] = {}  # the last launch of a queue
+        self._last: dict[tuple[int, int], int] = {}  # the last node of a queue, or of the host
         self._ordered: dict[tuple[int, int], set[int]] = {}  # what launches of a queue wait for already
         self._enqueued: list[set[int]] = []  # tokens that must have been enqueued, by command
         self._heard: list[set[int]] = []  # … that must have been heard of
@@ -155,9 +155,7 @@ class _Order:
         after = [token for token in after if token not in ordered]
         ordered.update(after)
         self._enqueued[-1].update(after)
-        if place in self._last:
-            self._enqueued[-1].add(self._last[place])
-        self._last[place] = node
+        self._behind(node)
         self._written(task.writes, memory, node)
         self._commands[-1] = command._replace(after=tuple(after))
         return True
@@ -167,8 +165,16 @@ class _Order:
         found = [self._finds(key, HOST, HOST_DEVICE) for key in dict.fromkeys((*task.reads, *task.writes))]
         told = {self._tells.get(token) for token in self._heard[-1]}
         self._heard[-1].update(p for p in self._graph.predecessors[command.token] if p not in told)
+        self._behind(command.token)  # what functions do beside arrays is done in their order
         self._written(task.writes, HOST, command.token)
         return None not in found
+
+    def _behind(self, node: int) -> None:
+        """A node comes after those that its queue was given before."""
+        place = self._place[node]
+        if place in self._last:
+            self._enqueued[-1].add(self._last[place])
+        self._last[place] = node
 
     def _finds(self, key: int, memory: int, device: int) -> int | None:
         """A command of a device reads a buffer in a memory: the token that has made it valid there, if the device can

@@ -19,7 +19,7 @@ from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run.backend import Done, Download, Run
+from manycl.run.backend import Done, Download, HostCall, Run
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, again, execute
@@ -150,6 +150,21 @@ def test_only_what_is_waited_for_is_heard_of() -> None:
     assert 1 not in [c.token for c in commands]
     commands = state.handle(Done(download.token, 0.0))
     assert [type(c).__name__ for c in commands][:2] == ["Upload", "Run"]
+
+
+def test_functions_of_the_host_are_called_in_their_order() -> None:
+    builder = GraphBuilder()
+    a, b = builder.buffer(4), builder.buffer(4)
+    builder.add(launch("makes", (a,), (b,)))
+    builder.add(HostTask("first", print, (), (b,), ()))
+    builder.add(HostTask("second", print, (), (), ()))  # waits for nothing else
+    graph = builder.build()
+    recording = recording_of(graph, [0, ON_HOST, ON_HOST], defined(graph))
+    state = Playback(recording, defined(graph))
+    commands = state.start(0.0) + state.handle()
+    assert not any(isinstance(c, HostCall) for c in commands)
+    (download,) = [c for c in commands if isinstance(c, Download)]
+    assert state.handle(Done(download.token, 0.0)) == [HostCall(1), HostCall(2)]
 
 
 def test_a_recording_fits_only_where_buffers_are_as_they_were() -> None:
