@@ -1,4 +1,4 @@
-"""Which divisions are measured how often: what cannot be the best takes no time that the others need."""
+"""What divisions take, transfers included, which of them are measured how often, and which is the oracle's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from manycl.bench.libsplit import judging
-from manycl.bench.libsplit.judging import FAR, LONG, Bench, Division, Taken
+from manycl.bench.libsplit import judging, real
+from manycl.bench.libsplit.judging import FAR, LONG, Bench, Division, Table, Taken, waiting
+from manycl.machine import Device, Machine
+from manycl.trace import KernelEvent, Trace, TransferEvent
+
+MACHINE = Machine((Device("cpu", "cpu"), Device("one", "gpu", memory=1), Device("two", "gpu", memory=2)))
 
 
 class Counted(Bench):
@@ -19,6 +23,7 @@ class Counted(Bench):
         self.groups, self.unit = groups, unit
         self.families = (SimpleNamespace(members=(0,)),)  # type: ignore[assignment]
         self.problem = SimpleNamespace(handover=0.0)  # type: ignore[assignment]
+        self.moves = False
         self._prepared = {}
         self.times: dict[Division, int] = {}
 
@@ -49,3 +54,110 @@ def test_a_long_run_is_not_made_twice_to_bring_its_data() -> None:
         bench = Counted(unit=unit)
         bench.measured(((0, 80, 100),))
         assert bench.times == {((0, 80, 100),): times}
+    assert not Taken(((2.0 * LONG,),), 0.0, ((0.1 * LONG,),)).long()  # bringing them is part of what it took
+
+
+# what moves
+
+
+def kernel(device: str, node: int, start: float, end: float) -> KernelEvent:
+    return KernelEvent(node, "k", device, 0, start, end, (1,), None)
+
+
+def move(source: str, target: str, start: float, end: float) -> TransferEvent:
+    return TransferEvent(0, "b", source, target, 1, start, end)
+
+
+def waits(*events: KernelEvent | TransferEvent) -> list[list[float]]:
+    """Of three nodes, of which the last two are a family."""
+    found = waiting(Trace(events, ("cpu", "one", "two"), "p", 100.0), MACHINE, {0: 0, 1: 1, 2: 1}, 2)
+    return [[pytest.approx(s) for s in row] for row in found]
+
+
+def test_a_device_waits_for_what_comes_to_it_before_its_kernels() -> None:
+    assert waits(move("host", "one", 1.0, 3.0), kernel("one", 0, 3.0, 5.0)) == [[0.0, 2.0, 0.0], [0.0] * 3]
+    # the second kernel's data come while the first one runs, but for the last of them; what is between is no transfer
+    events = kernel("one", 0, 0.0, 5.0), move("host", "one", 4.0, 6.0), kernel("one", 1, 7.0, 8.0)
+    assert waits(*events) == [[0.0] * 3, [0.0, 1.0, 0.0]]
+    # of two at the same time each moment counts once
+    both = move("host", "one", 1.0, 3.0), move("host", "one", 2.0, 4.0)
+    assert waits(*both, kernel("one", 2, 4.0, 5.0)) == [[0.0] * 3, [0.0, 3.0, 0.0]]
+
+
+def test_what_goes_elsewhere_costs_a_device_nothing() -> None:
+    events = kernel("one", 0, 0.0, 1.0), move("one", "host", 1.0, 3.0), kernel("cpu", 1, 3.0, 4.0)
+    assert waits(*events) == [[0.0] * 3, [2.0, 0.0, 0.0]]  # the CPU waits
+    ahead = kernel("one", 1, 1.0, 2.0)
+    assert waits(*events, ahead) == [[0.0] * 3, [2.0, 0.0, 0.0]]
+    away = kernel("one", 0, 0.0, 1.0), move("host", "two", 1.0, 3.0), kernel("one", 1, 4.0, 5.0)
+    assert waits(*away) == [[0.0] * 3, [0.0] * 3]
+
+
+def test_from_device_to_device_both_ways_count() -> None:
+    events = kernel("one", 0, 0.0, 1.0), move("one", "host", 1.0, 3.0), move("host", "two", 2.0, 4.0)
+    assert waits(*events, kernel("two", 1, 4.0, 5.0)) == [[0.0] * 3, [0.0, 0.0, 3.0]]
+
+
+def test_waiting_for_a_kernel_of_another_device_is_no_waiting_for_data() -> None:
+    """The first part has been brought while the other device still computed; that is its family's time."""
+    first = kernel("one", 0, 0.0, 1.0), kernel("two", 0, 0.0, 6.0)
+    early, late = move("host", "one", 2.0, 4.0), move("two", "host", 6.0, 6.5)
+    assert waits(*first, early, late, kernel("one", 1, 7.0, 8.0)) == [[0.0] * 3, [0.0, 0.5, 0.0]]
+
+
+class Handing(Bench):
+    """Two families of a CPU and a GPU: what the first one writes on one device and the second one needs on the other
+    moves. Alone, the first one is the shortest divided in halves, the second one in quarters."""
+
+    MOVING = 8.0
+
+    def __init__(self, moves: bool = True) -> None:
+        self.families = tuple(SimpleNamespace(members=(n,), leader=SimpleNamespace(groups=20)) for n in (0, 1))  # type: ignore[assignment]
+        self.problem = SimpleNamespace(handover=0.0)  # type: ignore[assignment]
+        self.devices = (Device("cpu", "cpu"), Device("one", "gpu", memory=1))
+        self.moves = moves
+        self._prepared = {}
+
+    def prepared(self, policy: Any, options: Any = None) -> Any:
+        return tuple(policy.ranges.values()) if hasattr(policy, "ranges") else ((0, 10, 20), (0, 15, 20))
+
+    def chosen(self, policy: Any) -> Division:
+        return (0, 10, 20), (0, 15, 20)
+
+    def run(self, prepared: Any) -> Taken:
+        (_, a, n), (_, b, _) = prepared
+        first, second = (a / n, 1.0 - a / n), (b / n, 3.0 * (1.0 - b / n))
+        moved = self.MOVING * abs(a - b) / n if self.moves else 0.0
+        return Taken((first, (second[0] + moved, second[1])), 0.0, ((0.0, 0.0), (moved, 0.0)))
+
+
+@pytest.fixture
+def both_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging.divisions, "of_family", lambda family, at: {family.members[0]: at})
+
+
+@pytest.mark.usefixtures("both_families")
+@pytest.mark.parametrize("moves", [True, False])
+def test_where_data_move_the_best_whole_is_not_made_of_the_best_of_each(moves: bool) -> None:
+    bench, apart = Handing(moves), ((0, 10, 20), (0, 15, 20))
+    table = Table(bench)
+    for first in range(21):
+        for second in range(21):
+            division = (0, first, 20), (0, second, 20)
+            table.add(division, bench.run(division))
+    least = min(sum(map(max, taken.seconds)) for (taken,) in table.runs.values())
+    assert min(map(table.seconds, table.best())) == pytest.approx(least)
+    assert (table.best() == [apart]) == (not moves)
+    assert (table.swapped(apart) == []) == (not moves)
+
+
+@pytest.mark.usefixtures("both_families")
+def test_what_was_adapted_is_judged_with_what_it_moves() -> None:
+    """It has cut each family as is best for itself."""
+    row = real.judged(Handing(False), real.Settings(seconds=1e6))
+    assert row["within_oracle_percent"] == 0.0
+    row = real.judged(Handing(), real.Settings(seconds=1e6))
+    (_, a, _), (_, b, _) = row["oracle"]
+    assert abs(a - b) <= 1
+    assert row["within_oracle_percent"] > 25.0
+    assert row["iterations"] == real.Settings().repetitions + 1

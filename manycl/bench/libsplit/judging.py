@@ -1,8 +1,13 @@
 """Divisions of an application's kernels, measured beside each other on the devices that are here.
 
 What a division takes is, family by family (kernels that are cut at the same places; families wait for one another), the
-time of the slowest device, and a handover for every kernel that is divided: of several runs each device's median. All
-divisions are run in turns, so whatever changes on the machine changes for all; a run from which processor time is
+time of the slowest device, and a handover for every kernel that is divided: of several runs each device's median. A
+device's time is that of its kernels, and how long it waits for data before them, in a run that finds data where the
+one before has left them: for what moves in every repetition. Where devices share the host's memory that is nothing, and
+what the cuts of a family take does not depend on where others are cut; elsewhere it does, and divisions are compared as
+wholes.
+
+All divisions are run in turns, so whatever changes on the machine changes for all; a run from which processor time is
 missing (kernels of CPU devices took longer than the processor worked for them: others used it) is repeated, at most
 twice.
 """
@@ -22,11 +27,12 @@ from manycl.bench.libsplit.application import Application
 from manycl.bench.libsplit.divisions import Fixed
 from manycl.front.queue import Queue
 from manycl.graph.graph import Graph
-from manycl.machine import HOST
+from manycl.machine import HOST, Machine
 from manycl.plan.families import families
 from manycl.plan.policies.adaptive import Adaptive, Ranges
 from manycl.plan.policy import StaticPolicy
 from manycl.run.prepared import PreparedGraph
+from manycl.trace import Trace
 
 Division = tuple[tuple[int, ...], ...]
 """The cuts of every family, in work-groups of its leader: the first one of every device, and the number of all."""
@@ -36,16 +42,49 @@ AGAIN = 2
 """How often a run from which more is missing is repeated."""
 FAR = 3.0
 """A division that takes so many times as long as the best one is measured once: it is none that is compared."""
-LONG = 0.5
-"""Seconds of kernels after which it makes no difference that a run brought its data first."""
+LONG, LITTLE = 0.5, 0.01
+"""A run is made again, since it brought its data first; but not if it took so many seconds, at most this part of them
+for what moved."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Seconds of every device, by family; the part of the processor's time that is missing."""
+    """Seconds of every device, by family; the part of the processor's time that is missing; and the seconds that
+    every device waited for data, by family (they are part of the first ones)."""
 
     seconds: tuple[tuple[float, ...], ...]
     missing: float
+    moved: tuple[tuple[float, ...], ...] = ()
+
+    def long(self) -> bool:
+        """Whether it makes no difference that data were brought first."""
+        total = sum(map(max, self.seconds))
+        return total >= LONG and sum(map(max, self.moved)) <= LITTLE * total
+
+
+def waiting(trace: Trace, machine: Machine, family: Mapping[int, int], count: int) -> list[list[float]]:
+    """Seconds, by family (``family``: of every node; there are ``count``), that each device waits for data.
+
+    That is before each of its kernels, from when the kernels before have ended on all devices, as long as data come:
+    to its memory, or to the host's, which they pass on their way from device to device. What goes elsewhere meanwhile,
+    or comes while it computes, costs it nothing.
+    """
+    out = [[0.0] * len(machine.devices) for _ in range(count)]
+    kernels = sorted(trace.kernels(), key=lambda e: e.start)
+    moves = sorted(trace.transfers(), key=lambda e: e.start)
+    for d, device in enumerate(machine.devices):
+        name = device.name if device.memory != HOST else "host"
+        coming = [e for e in moves if e.target in (name, "host")]
+        for kernel in kernels:
+            if kernel.device == device.name:
+                others = (k for k in kernels if k.device == device.name or k.node != kernel.node)
+                at = max((k.end for k in others if k.end <= kernel.start), default=0.0)
+                for move in coming:
+                    start, end = max(move.start, at), min(move.end, kernel.start)
+                    if end > start:
+                        out[family[kernel.node]][d] += end - start
+                        at = end
+    return out
 
 
 @dataclass
@@ -64,8 +103,10 @@ class Bench:
         self.contents = {k: v.copy() for k, v in self.application.arrays.items()}
         self.problem = self.queue.session.problem(self.graph)
         self.families = families(self.problem)
-        self.devices = self.queue.session.machine.devices
+        self.machine = self.queue.session.machine
+        self.devices = self.machine.devices
         self._family = {m.node: i for i, f in enumerate(self.families) for m in f.members}
+        self.moves = any(d.memory != HOST for d in self.devices)
         self._alone = all(d.kind == "cpu" and d.memory == HOST for d in self.devices)
         self._prepared: dict[Division, PreparedGraph] = {}
         self._turn = 0
@@ -120,7 +161,15 @@ class Bench:
             if m.step.node in self._family:
                 seconds[self._family[m.step.node]][m.device] += m.seconds
         missing = max(0.0, 1.0 - worked / raw) if self._alone and raw > 0.0 else 0.0
-        return Taken(tuple(map(tuple, seconds)), missing)
+        return self.with_moves(seconds, missing, result.trace if self.moves else None)
+
+    def with_moves(self, kernels: Sequence[Sequence[float]], missing: float, trace: Trace | None) -> Taken:
+        """What kernels took (by family, of every device), and what moved for them (no trace: nothing)."""
+        moved = [[0.0] * len(self.devices) for _ in self.families]
+        if trace is not None:
+            moved = waiting(trace, self.machine, self._family, len(self.families))
+        total = (tuple(a + b for a, b in zip(*rows, strict=True)) for rows in zip(kernels, moved, strict=True))
+        return Taken(tuple(total), missing, tuple(map(tuple, moved)))
 
     def measured(self, division: Division) -> Taken:
         """A run with a division; data are where it needs them, and the processor was its own if that can be had."""
@@ -131,7 +180,7 @@ class Bench:
             self._prepared[division] = self.prepared(Fixed(ranges))
         prepared = self._prepared[division]
         found = self.run(prepared)
-        if sum(map(max, found.seconds)) < LONG:
+        if not found.long():
             found = self.run(prepared)
         for _ in range(AGAIN):
             if found.missing > MISSING:
@@ -143,7 +192,7 @@ class Bench:
         longer than the best only once."""
         table = Table(self)
         wanted = list(dict.fromkeys(several))
-        for turn in range(turns):
+        for turn in range(turns if wanted else 0):
             if turn >= least and time.monotonic() > until:
                 break
             for division in wanted if turn % 2 == 0 else reversed(wanted):
@@ -167,22 +216,27 @@ class Table:
         for division, taken in other.runs.items():
             self.add(division, *taken)
 
-    def devices(self, family: int, at: tuple[int, ...]) -> list[float]:
-        """Median seconds of every device with these cuts of a family, whatever the others had."""
-        rows = [t.seconds[family] for division, taken in self.runs.items() if division[family] == at for t in taken]
+    def devices(self, family: int, at: tuple[int, ...], of: Division | None = None) -> list[float]:
+        """Median seconds of every device with these cuts of a family, whatever the others had; or in the runs of a
+        division, if what moves is that division's."""
+        if of not in self.runs or not self.bench.moves:
+            several = [taken for division, taken in self.runs.items() if division[family] == at]
+        else:
+            several = [self.runs[of]]
+        rows = [t.seconds[family] for taken in several for t in taken]
         return [statistics.median(of) for of in zip(*rows, strict=True)]
 
-    def family_seconds(self, family: int, at: tuple[int, ...]) -> float:
-        found = self.devices(family, at)
+    def family_seconds(self, family: int, at: tuple[int, ...], of: Division | None = None) -> float:
+        found = self.devices(family, at, of)
         divided = sum(b > a for a, b in pairwise(at)) > 1
         members = self.bench.families[family].members
         return max(found) + (self.bench.problem.handover * len(members) if divided else 0.0)
 
     def seconds(self, division: Division) -> float:
         """Of a division that was measured as it is, or each of its families."""
-        return sum(self.family_seconds(f, at) for f, at in enumerate(division))
+        return sum(self.family_seconds(f, at, division) for f, at in enumerate(division))
 
-    def best(self) -> Division:
+    def composed(self) -> Division:
         """For every family the cuts with which it took the shortest."""
         out = []
         for f in range(len(self.bench.families)):
@@ -190,12 +244,31 @@ class Table:
             out.append(min(every, key=partial(self.family_seconds, f)))
         return tuple(out)
 
+    def best(self) -> list[Division]:
+        """Those that may be the shortest: the one that is composed of every family's best, and, if its families then
+        move other data than they did, the shortest of those that were measured."""
+        found = [self.composed()]
+        if self.bench.moves:
+            found.append(min(self.runs, key=self.seconds))
+        return list(dict.fromkeys(found))
+
+    def swapped(self, division: Division) -> list[Division]:
+        """That one with one of several families as a whole on a device, or cut as is best for itself; if it matters to
+        the others."""
+        if not self.bench.moves or len(division) == 1:
+            return []
+        out = []
+        for f, best in enumerate(self.composed()):
+            whole = [(0,) * (d + 1) + (best[-1],) * (len(best) - d - 1) for d in range(len(best) - 1)]
+            out += [(*division[:f], at, *division[f + 1 :]) for at in (best, *whole) if at != division[f]]
+        return out
+
     def crossings(self) -> Division | None:
         """Of two devices: for every family the cut where, between two that were measured, both would take as long."""
         if len(self.bench.devices) != 2:
             return None
         out: list[tuple[int, ...]] = []
-        for f, best in enumerate(self.best()):
+        for f, best in enumerate(self.composed()):
             taken = [(at[1], self.devices(f, at)) for at in {d[f] for d in self.runs}]
             later = sorted((cut, t[0] - t[1]) for cut, t in taken if min(t) > 0.0)
             below = [r for r in later if r[1] <= 0.0]
@@ -212,7 +285,11 @@ class Table:
         return [
             {
                 "cuts": division,
-                "ms": [[1e3 * s for s in self.devices(f, at)] for f, at in enumerate(division)],
+                "ms": [[1e3 * s for s in self.devices(f, at, division)] for f, at in enumerate(division)],
+                "moved_ms": [
+                    [1e3 * statistics.median(s) for s in zip(*of, strict=True)]
+                    for of in zip(*(t.moved for t in taken), strict=True)
+                ],
                 "runs": len(taken),
                 "missing": statistics.median(t.missing for t in taken),
             }

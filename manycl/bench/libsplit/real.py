@@ -1,9 +1,11 @@
 """Libsplit's experiments on the devices that are here: one device, divided evenly, adapted, and the best split found.
 
 The oracle is found by measuring: what ``adaptive`` chose in each repetition, the neighbours of its last split, the even
-one and every device alone; then the neighbours of the best of these, and where their times cross. Whoever is the best
-of many by measurements that scatter has been lucky, so its time is no measure: what ``adaptive`` has chosen from its
-fourth repetition on and the oracle's split are measured once more, in turns, and only that is compared.
+one and every device alone; then the neighbours of the best of these, and where their times cross. Where data move
+between families, and so the best of each may not be the best of all, the shortest whole is the best one, too, and both
+are changed family by family (``Table.best``, ``Table.swapped``). Whoever is the best of many by measurements that
+scatter has been lucky, so its time is no measure: what ``adaptive`` has chosen from its fourth repetition on and the
+oracle's split are measured once more, in turns, and only that is compared.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -63,22 +65,22 @@ def measure(name: str, devices: str | None, settings: Settings) -> dict[str, Any
     entry = APPLICATIONS[name]
     with Queue(devices) as queue:
         bench = Bench(entry.make(entry.large if settings.large else entry.quick), queue)
-        tries = _tries(bench, settings)
-        chosen, tried = min(tries, key=_disturbed)
-        begin, count = time.monotonic(), len(queue.devices)
-        even = bench.parts([1.0] * count)
-        single = [bench.parts([float(d == i) for d in range(count)]) for i in range(count)]
-        table = bench.in_turns(single, 1, begin)
-        near = [bench.nudged(chosen[-1], d, s) for d in range(count) for step in WIDE for s in (step, -step)]
-        turns = max(2, settings.turns // 3)
-        table.join(bench.in_turns([*chosen, even, *near], turns, begin + 0.4 * settings.seconds))
-        best = table.best()
-        near = [bench.nudged(best, d, s) for d in range(count) for step in NARROW for s in (step, -step)]
-        cross = table.crossings()
-        table.join(bench.in_turns([best, *near, *([cross] if cross else [])], turns, begin + 0.6 * settings.seconds))
-        oracle = table.best()
-        late = [*chosen[JUDGED_FROM - 1 :], oracle]
-        compared = bench.in_turns(late, settings.turns, begin + settings.seconds, min(5, settings.turns))
+        return {"application": name, **judged(bench, settings), "load": os.getloadavg()[0]}
+
+
+def judged(bench: Bench, settings: Settings) -> dict[str, Any]:
+    """The row of an application."""
+    tries = _tries(bench, settings)
+    chosen, tried = min(tries, key=_disturbed)
+    begin, count = time.monotonic(), len(bench.devices)
+    even = bench.parts([1.0] * count)
+    single = [bench.parts([float(d == i) for d in range(count)]) for i in range(count)]
+    table = bench.in_turns(single, 1, begin)
+    table.join(_searched(bench, [*chosen, even], settings, begin))
+    several = table.best()
+    late = [*chosen[JUDGED_FROM - 1 :], *several]
+    compared = bench.in_turns(late, settings.turns, begin + settings.seconds, min(5, settings.turns))
+    oracle = min(several, key=compared.seconds)
     best_seconds = compared.seconds(oracle)
     behind = [
         compared.seconds(c) / best_seconds if c in compared.runs else table.seconds(c) / table.seconds(oracle)
@@ -87,7 +89,6 @@ def measure(name: str, devices: str | None, settings: Settings) -> dict[str, Any
     outside = [i for i, ratio in enumerate(behind) if ratio > CLOSE]
     alone = min(table.seconds(s) for s in single)
     return {
-        "application": name,
         "alone_ms": 1e3 * alone,
         "uniform_speedup": alone / table.seconds(even),
         "adaptive_speedup": alone / (behind[-1] * best_seconds),
@@ -102,8 +103,23 @@ def measure(name: str, devices: str | None, settings: Settings) -> dict[str, Any
         "spread_percent": _spread(compared, chosen[-1], oracle),
         "table": table.rows(),
         "compared": compared.rows(),
-        "load": os.getloadavg()[0],
     }
+
+
+def _searched(bench: Bench, known: Sequence[Division], settings: Settings, begin: float) -> Table:
+    """Divisions that are known, the last but one being the one that was adapted, and others near the best of them."""
+    count, turns = len(bench.devices), max(2, settings.turns // 3)
+
+    def near(division: Division, steps: Iterable[float]) -> list[Division]:
+        return [bench.nudged(division, d, s) for d in range(count) for step in steps for s in (step, -step)]
+
+    table = bench.in_turns([*known, *near(known[-2], WIDE)], turns, begin + 0.4 * settings.seconds)
+    swapped = [other for best in table.best() for other in table.swapped(best)]
+    table.join(bench.in_turns(swapped, turns, begin + 0.5 * settings.seconds))
+    wanted = [division for best in table.best() for division in (best, *near(best, NARROW))]
+    cross = table.crossings()
+    table.join(bench.in_turns([*wanted, *([cross] if cross else [])], turns, begin + 0.6 * settings.seconds))
+    return table
 
 
 Try = tuple[list[Division], list[dict[str, Any]]]
@@ -120,8 +136,8 @@ def _tries(bench: Bench, settings: Settings) -> list[Try]:
         for _ in range(settings.repetitions):
             taken = bench.run(prepared)
             chosen.append(bench.chosen(policy))
-            ms = [[1e3 * s for s in family] for family in taken.seconds]
-            tried.append({"cuts": chosen[-1], "ms": ms, "missing": taken.missing})
+            ms, moved = ([[1e3 * s for s in family] for family in of] for of in (taken.seconds, taken.moved))
+            tried.append({"cuts": chosen[-1], "ms": ms, "moved_ms": moved, "missing": taken.missing})
         tries.append((chosen, tried))
     return tries
 
@@ -157,7 +173,7 @@ def drifting(devices: str | None, settings: Settings) -> dict[str, Any]:
             table = Table(bench)
             for _ in range(AGAIN):
                 table.add(at, bench.measured(at))
-            once.append(_imbalance(taken.seconds[0]))
+            once.append(_imbalance([s - m for s, m in zip(taken.seconds[0], taken.moved[0], strict=True)]))
             found.append(_imbalance(table.devices(0, at[0])))
             cuts.append([b - a for a, b in pairwise(at[0])])
     return {
