@@ -2,11 +2,12 @@
 
 On two one-core sub-devices of the CPU, alike and with one four times slower (``--devices`` for others, with GPUs at
 large sizes). For each benchmark of Libsplit's (Section 7): within_oracle_percent, how much longer the slowest device
-takes with the split that ``adaptive`` has after eight repetitions than with the best split found by measuring, both
-measured again in turns; iterations: after how many repetitions it was within 3 % of that, and stayed so.
-drift_imbalance_percent: with the N-body whose crowd moves, how much longer than the mean the slowest device takes, from
-the third repetition on, at most. decide_us: the processor's time of deciding, once prepared, per kernel; relook_us:
-where times are news. The file of ``--output`` has all that was tried and measured.
+takes (its kernels, and what it waits for data) with the split that ``adaptive`` has after eight repetitions than with
+the best split found by measuring, both measured again in turns; iterations: after how many repetitions it was within
+3 % of that, and stayed so. drift_imbalance_percent: with the N-body whose crowd moves, how much longer than the mean
+the slowest device takes, from the third repetition on, at most. decide_us: the processor's time of deciding, once
+prepared, per kernel; relook_us: where times are news. The file of ``--output`` has all that was tried and measured, so far: it is written after each
+application.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import json
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import common
@@ -68,8 +70,18 @@ def has_gpu(devices: str) -> bool:
         return any(d.kind == "gpu" for d in queue.session.machine.devices)
 
 
+def save(output: str | None, figures: dict[str, Any], details: dict[str, Any]) -> None:
+    """What there is so far; the file is whole at any time."""
+    if output:
+        path = Path(output)
+        new = path.with_name(f"{path.name}.new")
+        new.write_text(json.dumps({**figures, "details": details}, indent=1), encoding="utf-8")
+        new.replace(path)
+
+
 def main() -> None:
     args = arguments()
+    output, args.output = args.output, None
     names = tuple(args.applications.split(",")) if args.applications else tuple(APPLICATIONS)
     figures: dict[str, Any] = {}
     details: dict[str, Any] = {}
@@ -87,17 +99,15 @@ def main() -> None:
                 figures[f"{devices} {name} {key}"] = row[key]
             for key in ("within_oracle_percent", "iterations"):
                 worst[key] = max(worst[key], row[key])
+            save(output, {**worst, **figures}, details)
         drift = rows["drifting"] = real.drifting(devices, settings)
         common.progress(f"{devices} drifting: {drift['drift_imbalance_percent']:.1f} % imbalance")
         figures[f"{devices} drift_imbalance_percent"] = drift["drift_imbalance_percent"]
         worst["drift_imbalance_percent"] = max(worst["drift_imbalance_percent"], drift["drift_imbalance_percent"])
     deciding, looking = decide_us(chosen[0])
-    output, args.output = args.output, None
     figures = {**worst, "decide_us": deciding, "relook_us": looking, **figures, "repeats": args.repeats}
     common.report(args, figures)
-    if output:
-        with open(output, "w", encoding="utf-8") as file:
-            json.dump({**figures, "details": details}, file, indent=1)
+    save(output, figures, details)
 
 
 if __name__ == "__main__":

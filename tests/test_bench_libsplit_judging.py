@@ -57,6 +57,13 @@ def test_a_long_run_is_not_made_twice_to_bring_its_data() -> None:
     assert not Taken(((2.0 * LONG,),), 0.0, ((0.1 * LONG,),)).long()  # bringing them is part of what it took
 
 
+def test_however_late_it_is_all_are_measured_once() -> None:
+    several = [((0, n, 100),) for n in (70, 80, 90)]
+    for until, latest, times in ((math.inf, math.inf, 5), (0.0, math.inf, 3), (0.0, 0.0, 1)):
+        table = Counted().in_turns(several, 5, until, 3, latest)
+        assert [len(table.runs[division]) for division in several] == [times] * 3
+
+
 # what moves
 
 
@@ -112,7 +119,8 @@ class Handing(Bench):
     MOVING = 8.0
 
     def __init__(self, moves: bool = True) -> None:
-        self.families = tuple(SimpleNamespace(members=(n,), leader=SimpleNamespace(groups=20)) for n in (0, 1))  # type: ignore[assignment]
+        several = [SimpleNamespace(members=(n,), leader=SimpleNamespace(groups=20)) for n in (0, 1)]
+        self.families = tuple(several)  # type: ignore[arg-type]
         self.problem = SimpleNamespace(handover=0.0)  # type: ignore[assignment]
         self.devices = (Device("cpu", "cpu"), Device("one", "gpu", memory=1))
         self.moves = moves

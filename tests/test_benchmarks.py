@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -35,3 +36,25 @@ def test_prints_one_json_object(name: str) -> None:
     assert figures.keys() >= KEYS[name] or figures.keys() >= {"ordinary_share", "allocated_share"}
     if name == "adaptive":  # how far it has come, where standard error is no terminal either
         assert "cpu/2 Jacobi2D: " in done.stderr
+
+
+def test_what_was_judged_before_it_was_cut_off_is_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = runpy.run_path(str(ROOT / "benchmarks" / "adaptive.py"))
+    figures = {"within_oracle_percent": 1.0, "iterations": 2, "adaptive_speedup": 1.5, "oracle_speedup": 1.6}
+
+    def measure(name: str, *_: object) -> dict[str, float]:
+        if name == "GEMM":
+            raise KeyboardInterrupt
+        return figures
+
+    monkeypatch.setattr(module["real"], "measure", measure)
+    output = tmp_path / "figures.json"
+    command = ["adaptive.py", "--devices", "cpu0", "--applications", "EP,GEMM", "--output", str(output)]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(KeyboardInterrupt):
+        module["main"]()
+    found = json.loads(output.read_text(encoding="utf-8"))
+    assert found["details"] == {"cpu0": {"EP": figures}}
+    assert found["cpu0 EP iterations"] == found["iterations"] == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["figures.json"]

@@ -14,6 +14,7 @@ twice.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -187,13 +188,15 @@ class Bench:
                 found = min(found, self.run(prepared), key=lambda t: t.missing)
         return found
 
-    def in_turns(self, several: Iterable[Division], turns: int, until: float, least: int = 2) -> Table:
-        """All divisions, one after another, so many times or until a time (``time.monotonic``), those that take FAR
-        longer than the best only once."""
+    def in_turns(
+        self, several: Iterable[Division], turns: int, until: float, least: int = 2, latest: float = math.inf
+    ) -> Table:
+        """All divisions, one after another, so many times or until a time (``time.monotonic``), then ``least`` times or
+        until another; those that take FAR longer than the best only once."""
         table = Table(self)
         wanted = list(dict.fromkeys(several))
         for turn in range(turns if wanted else 0):
-            if turn >= least and time.monotonic() > until:
+            if turn and time.monotonic() > (until if turn >= least else latest):
                 break
             for division in wanted if turn % 2 == 0 else reversed(wanted):
                 table.add(division, self.measured(division))

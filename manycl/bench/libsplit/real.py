@@ -34,6 +34,8 @@ DRIFT_FROM = 2
 """The drifting load counts from the third repetition on."""
 AGAIN = 5
 """How often a repetition's split is measured while the load stands still."""
+LATEST = 5.0
+"""After so many times the seconds that an application may take each division is measured once only."""
 TRIES = 3
 """How often an application is adapted from the start, until others leave the processor alone while it is."""
 
@@ -79,7 +81,8 @@ def judged(bench: Bench, settings: Settings) -> dict[str, Any]:
     table.join(_searched(bench, [*chosen, even], settings, begin))
     several = table.best()
     late = [*chosen[JUDGED_FROM - 1 :], *several]
-    compared = bench.in_turns(late, settings.turns, begin + settings.seconds, min(5, settings.turns))
+    until = begin + settings.seconds
+    compared = bench.in_turns(late, settings.turns, until, min(5, settings.turns), begin + LATEST * settings.seconds)
     oracle = min(several, key=compared.seconds)
     best_seconds = compared.seconds(oracle)
     behind = [
@@ -113,12 +116,15 @@ def _searched(bench: Bench, known: Sequence[Division], settings: Settings, begin
     def near(division: Division, steps: Iterable[float]) -> list[Division]:
         return [bench.nudged(division, d, s) for d in range(count) for step in steps for s in (step, -step)]
 
-    table = bench.in_turns([*known, *near(known[-2], WIDE)], turns, begin + 0.4 * settings.seconds)
-    swapped = [other for best in table.best() for other in table.swapped(best)]
-    table.join(bench.in_turns(swapped, turns, begin + 0.5 * settings.seconds))
+    def measured(several: Iterable[Division], part: float) -> Table:
+        return bench.in_turns(several, turns, begin + part * settings.seconds, latest=begin + latest)
+
+    latest = LATEST * settings.seconds
+    table = measured([*known, *near(known[-2], WIDE)], 0.4)
+    table.join(measured([other for best in table.best() for other in table.swapped(best)], 0.5))
     wanted = [division for best in table.best() for division in (best, *near(best, NARROW))]
     cross = table.crossings()
-    table.join(bench.in_turns([*wanted, *([cross] if cross else [])], turns, begin + 0.6 * settings.seconds))
+    table.join(measured([*wanted, *([cross] if cross else [])], 0.6))
     return table
 
 
