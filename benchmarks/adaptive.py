@@ -6,8 +6,8 @@ takes (its kernels, and what it waits for data) with the split that ``adaptive``
 the best split found by measuring, both measured again in turns; iterations: after how many repetitions it was within
 3 % of that, and stayed so. drift_imbalance_percent: with the N-body whose crowd moves, how much longer than the mean
 the slowest device takes, from the third repetition on, at most. decide_us: the processor's time of deciding, once
-prepared, per kernel; relook_us: where times are news. The file of ``--output`` has all that was tried and measured, so far: it is written after each
-application.
+prepared, per kernel; relook_us: where times are news. The file of ``--output`` has all that was tried and measured; it
+is written after each application.
 """
 
 from __future__ import annotations
