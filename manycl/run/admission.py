@@ -8,7 +8,6 @@ from manycl.errors import RunError
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import HOST
 from manycl.run.coherence import HOST_BIT
-from manycl.run.eviction import TightState
 from manycl.run.steps import Lowered
 
 if TYPE_CHECKING:
@@ -22,13 +21,12 @@ def make_room(session: Session, lowered: Lowered, state: Decider) -> None:
     Of devices that cannot hold all of the run in any case, everything goes that the run does not find valid there: it
     keeps track of the rest itself. Raises RunError where the run's own buffers do not fit.
     """
-    if isinstance(state, TightState):
-        for limited in state.limited:
-            for key in session.memory.allocated(limited).keys() - state.held(limited):
-                if key in state.buffers:
-                    session.memory.evict(key, limited)
-                else:
-                    session.evict(key, session.machine.devices[limited].memory)
+    for limited in state.limited:
+        for key in session.memory.allocated(limited).keys() - state.held(limited):
+            if key in state.buffers:
+                session.memory.evict(key, limited)
+            else:
+                session.evict(key, session.machine.devices[limited].memory)
     limits = lowered.room.limits if lowered.room is not None else {}
     sizes = {b.key: b.nbytes for b in (*lowered.graph.buffers.values(), *lowered.temporaries)}
     total = sum(sizes.values())

@@ -22,7 +22,7 @@ from manycl.run.coherence import Directory
 from manycl.run.eviction import TightState
 from manycl.run.lower import lower
 from manycl.run.overwritten import WORTH, Overwritten
-from manycl.run.recording import Playback, Recording, recorded
+from manycl.run.recording import Playback, Recording, beginning, recorded
 from manycl.run.state import RunState
 from manycl.run.steps import RANGE, Lowered, Step
 from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
@@ -216,13 +216,13 @@ def execute(
             if prepare is not None:
                 prepare(lowered, state)
             level = flags.debug() if aloud else 0
-            before = {key: directory.valid.get(key, 0) for key in lowered.graph.buffers} if record else {}
+            begun = beginning(state, directory) if record and plan is not None else None
             result, batches = _execute(problem, plan, lowered, state, backend, directory, name, progress, level)
-            if record and plan is not None:
-                found = recorded(problem, plan, lowered, state.queues, batches, before, overwritten)
-                result = replace(result, recording=found)
         finally:
             state.close()
+        if begun is not None and plan is not None:
+            found = recorded(problem, plan, lowered, state.queues, batches, begun, directory.valid, overwritten)
+            result = replace(result, recording=found)
     finally:
         lowered.close(directory)
     return result

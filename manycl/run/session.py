@@ -240,13 +240,15 @@ class Session:
             lowered, graph = recording.lowered, recording.problem.graph
             if lowered.state != self._state(lowered, graph):
                 return None
-            if lowered.temporaries and not any(kept is lowered for _, _, _, kept in self._lowered):
+            own = lowered.temporaries or lowered.room is not None
+            if own and not any(kept is lowered for _, _, _, kept in self._lowered):
                 return None  # its buffers have gone
             for key in graph.buffers:
                 self.directory.check(key)
             version = self._placed.get(recording)
-            # buffers that nobody has removed since are still there
-            prepare = self._prepare if version != self.memory.version else None
+            # buffers that nobody has removed since are still there, and where memory is short, others make way
+            ready = version == self.memory.version and lowered.room is None
+            prepare = None if ready else self._prepare
             try:
                 result = again(recording, self.backend, self.directory, name=recording.plan.policy, prepare=prepare)
             finally:

@@ -8,7 +8,7 @@ static plan is enqueued far ahead, and only dependences between devices wait for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Set
 from itertools import islice
 
 from manycl.errors import GraphError
@@ -79,6 +79,20 @@ class RunState(Transfers):
     @property
     def finished(self) -> bool:
         return self.complete == len(self.graph.nodes)
+
+    @property
+    def limited(self) -> Collection[int]:
+        """The devices whose room is limited: none, here."""
+        return ()
+
+    @property
+    def buffers(self) -> Set[int]:
+        """The run's buffers, as they are without being cut; asked only where room is limited."""
+        return frozenset()
+
+    def held(self, device: int) -> Set[int]:
+        """The stores that a device whose room is limited is counted to hold."""
+        return frozenset()
 
     @property
     def decisions(self) -> list[DecisionEvent]:

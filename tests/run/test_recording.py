@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import NBYTES, Values, check_valid, graphs, plans, small_chunks
 from test_state import Unit, launch, machine, machines
+from test_windows_chaos import TWO, begin, chains, note, patched, with_room
 
+from manycl.errors import RunError
 from manycl.graph import pieces
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask
@@ -27,8 +29,9 @@ from manycl.run.lower import lower
 from manycl.run.recording import Playback, Recording
 from manycl.run.steps import Lowered
 from manycl.run.trials import COMPARED, PLANNED_RUNS, SECOND_THOUGHTS
+from manycl.run.windows import limited
 
-__all__ = ["small_chunks"]  # a fixture of the module
+__all__ = ["patched", "small_chunks"]  # fixtures of the module
 
 
 def parts(graph: Graph, lowered: Lowered) -> Any:
@@ -107,6 +110,63 @@ def test_a_recording_gives_the_sequential_result_whatever_ends_first(
         assert then.directory.valid == first.directory.valid
         assert then.directory.parts == first.directory.parts
         assert sorted(then.backend.record.ran) == sorted(first.backend.record.ran)
+
+
+@settings(max_examples=100)
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32))
+def test_with_little_memory_too(data: Any, graph: Graph, where: Machine, seed: int) -> None:
+    where = with_room(where, data.draw(st.integers(NBYTES // 4, NBYTES * len(graph.buffers))))
+    values = Values(graph, where.memories)
+    directory = begin(data, graph, where, values)
+    again_in_little_memory(graph, where, data.draw(plans(graph, where)), directory, values, seed)
+
+
+@settings(max_examples=100)
+@given(st.data(), chains(), st.integers(0, 2**32))
+def test_launches_that_hand_on_data_in_little_memory_too(data: Any, chain: tuple[Graph, Plan], seed: int) -> None:
+    where = with_room(TWO, data.draw(st.integers(NBYTES // 4, 2 * NBYTES)))
+    values = Values(chain[0], where.memories)
+    directory = begin(data, chain[0], where, values)
+    again_in_little_memory(chain[0], where, chain[1], directory, values, seed)
+
+
+def again_in_little_memory(
+    graph: Graph, where: Machine, plan: Plan, directory: Directory, values: Values, seed: int
+) -> None:
+    """The back end counts what is allocated, and knows what is evicted."""
+    problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
+    limits = limited(problem, plan)
+
+    def backend(lowered: Lowered, turn: int, directory: Directory) -> ChaosBackend:
+        made = ChaosBackend(where, seed + turn, room=lowered.room.limits if lowered.room is not None else {})
+        lowered.open(directory)
+        for m in range(where.memories):
+            of = {p: values.piece(m, k, rows) for p, k, rows in parts(graph, lowered)}
+            made.values[m] = {p: v for p, v in of.items() if m == 0 or directory.valid.get(p, 0) >> m & 1}
+        lowered.close(directory)
+        return made
+
+    first = directory.copy()
+    try:
+        lowered = lower(problem, plan, first, limits)
+    except RunError:
+        event("a launch does not fit")
+        return
+    given = backend(lowered, 0, first)
+    recording = execute(problem, plan, given, first, lowering=lambda *_: lowered, record=True).recording
+    if recording is None:
+        assert lowered.graph.notes.get("together")
+        return
+    event("windows" if lowered.room is not None and lowered.room.windows else "limited" if lowered.room else "room")
+    for turn in range(1, 4):
+        then, held = directory.copy(), copy.deepcopy(values)
+        chaos = backend(lowered, turn, then)
+        result = again(recording, chaos, then)
+        assert result is not None
+        then.validate(where.memories)
+        assert (then.valid, then.parts) == (first.valid, first.parts)
+        note(graph, where, lowered, chaos, held)
+        check_valid(graph, where, then, held)
 
 
 WHERE = machine([1, 2])
