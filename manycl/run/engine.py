@@ -22,7 +22,8 @@ from manycl.run.coherence import Directory
 from manycl.run.eviction import TightState
 from manycl.run.lower import lower
 from manycl.run.overwritten import WORTH, Overwritten
-from manycl.run.recording import Playback, Recording, beginning, recorded
+from manycl.run.recorded import recorded
+from manycl.run.recording import Playback, Recording, beginning
 from manycl.run.state import RunState
 from manycl.run.steps import RANGE, Lowered, Step
 from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
