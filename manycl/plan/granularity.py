@@ -189,10 +189,40 @@ def adapted(g: Granularity, measured: Sequence[float], at: Sequence[int] = ()) -
                 return replace(g, history=history, turn=turn, off=mean, doubted=())
     quiet = (0.0,) * len(g.shares)
     g = replace(g, history=history, turn=turn, workload=fitted(g.prior, history), off=quiet, doubted=())
-    g = _compared(_refuted(g))
+    return _changed(_compared(_refuted(g)))
+
+
+def beside(g: Granularity, once: Sequence[float], each: Sequence[float]) -> Granularity:
+    """The same where every device takes other seconds beside its kernels than before: so many more (or less) if it has
+    any groups, and for each of them."""
+
+    def now(run: Execution) -> Execution:
+        more = (o + e * (b - a) for o, e, (a, b) in zip(once, each, pairwise(run.cuts), strict=True))
+        both = zip(run.seconds, more, strict=True)
+        return run._replace(seconds=tuple(max(s + m, 0.01 * s) if s else 0.0 for s, m in both))
+
+    history = tuple(map(now, g.history))
+    rates = (max(math.exp(r) + e * g.groups, 1e-15) for r, e in zip(g.prior.rates, each, strict=True))
+    launch = tuple(max(a + b, 0.0) for a, b in zip(g.prior.once, once, strict=True))
+    prior = replace(g.prior, once=launch, rates=tuple(map(math.log, rates)))
+    workload = fitted(prior, history) if history else expected(prior)
+    quiet = (0.0,) * len(g.shares)
+    return _changed(replace(g, prior=prior, history=history, workload=workload, off=quiet, doubted=()))
+
+
+def daring(g: Granularity, best: int) -> Granularity:
+    """With the shares that are right if all devices but one are faster than foreseen by as much as is to be expected:
+    enough groups for each to show how fast it is."""
+    rates = tuple(r - (i != best) * g.prior.rate_doubt for i, r in enumerate(g.workload.rates))
+    hoped = replace(g, workload=replace(g.workload, rates=rates))
+    return replace(g, shares=_rounded(hoped, hoped.workload.level()), settled=False)
+
+
+def _changed(g: Granularity) -> Granularity:
+    """Other shares, if that is foreseen to gain enough."""
     targets, g = _proposed(g)
     shares = _rounded(g, targets)
-    tried = {} if g.workload.drifting else _tried(history)
+    tried = {} if g.workload.drifting else _tried(g.history)
     if _cuts(shares) in tried:
         best = min(tried, key=lambda c: tried[c])
         if cuts(g) in tried and tried[best] < (1.0 - UNFORESEEN) * tried[cuts(g)]:
@@ -201,7 +231,7 @@ def adapted(g: Granularity, measured: Sequence[float], at: Sequence[int] = ()) -
     flat = -min(g.workload.bends) if g.narrow and not g.workload.drifting else 0.0
     band = max(g.dead_band, NARROW_BAND * flat, 0.5 * JITTER / now)
     if shares == g.shares or then > (1.0 - band) * now:
-        return replace(g, settled=not g.workload.drifting)
+        return replace(g, settled=bool(g.history) and not g.workload.drifting)
     return replace(g, shares=shares, settled=False)
 
 

@@ -12,12 +12,15 @@ import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
-from manycl.graph.graph import Graph, HostTask, Launch
+from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST
 from manycl.model.occupancy import share, work_groups
+from manycl.plan.course import WORTH, Course
 from manycl.plan.families import Family, families
-from manycl.plan.granularity import DEAD_BAND, METHODS, Granularity, adapted, cuts, start
+from manycl.plan.flows import Flows, Parts
+from manycl.plan.granularity import DEAD_BAND, METHODS, adapted, start
 from manycl.plan.options import Option, Options, Values, one_of, real, whole
 from manycl.plan.placement import Placement
 from manycl.plan.plan import Plan
@@ -28,22 +31,10 @@ from manycl.plan.rank import priority_order
 from manycl.plan.split import Along
 from manycl.plan.workload import ALIKE, ASSUMED, CELLS, COUNTED, UNCOUNTED, UNKNOWN
 
-WORTH = 0.05
-"""A kernel is divided if that is foreseen to gain this part of its time on the best device."""
-SEEN = 0.01
-"""The same where it ran both ways."""
-LITTLE = 0.02
-"""The same where nothing more is learned from dividing it, and where it may be that a division gains nothing."""
-CLOSE = 0.15
-"""Which of two times is shorter is not said by one execution if they differ by less than this part: first executions
-take longer, and so does any that was disturbed."""
-MOVING = 40.0
-"""A family is not run whole to see what that takes if its data take longer than so many executions to get there."""
-TRIED = 10.0
-"""A kernel whose estimate is longer than this many handovers is divided once whatever the estimates say of its gain; so
-is one whose loops run as often as data decide."""
 MOST_CHUNKS = 2048
 """With more work-groups than this a device gets several at least: what one more or less gains is nothing."""
+SWEEPS = 3
+"""How often families are judged in turns, each by what the others do, at most."""
 REMEMBERED = 16
 """Graphs whose measurements can be told to the policy: the last ones it has planned."""
 _METHOD, _FIRST = one_of("method", *METHODS), one_of("first", "estimates", "uniform")
@@ -51,67 +42,6 @@ _LEAST, _BAND = whole("least", 1, 1), Option("band", DEAD_BAND, real(below=1.0),
 
 Ranges = Sequence[tuple[int, int, int]]
 """Device (index), first work-group and number of work-groups."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Course:
-    """What is known of a family: its members, the devices that may run it (indices; none: it fits into no memory), how
-    its groups are dealt out to them, the seconds that a group of the leader costs each beside its kernels (what moves
-    every time), what dividing costs once, and the seconds that it takes to bring all slices to each (``moving``).
-    ``whole``: the one of ``devices`` that has all groups, since dividing them does not pay (-1: it does); ``compared``:
-    those that were measured so; ``guessed``: data decide how often its loops run; ``trial``: it is divided to see what
-    that takes."""
-
-    family: Family
-    devices: tuple[int, ...]
-    granularity: Granularity
-    beside: tuple[float, ...]
-    overhead: float = 0.0
-    moving: tuple[float, ...] = ()
-    whole: int = -1
-    compared: frozenset[int] = frozenset()
-    guessed: bool = False
-    trial: bool = False
-
-    def cuts(self) -> tuple[int, ...]:
-        """Of the leader's groups, by device."""
-        if self.whole < 0:
-            return cuts(self.granularity)
-        return self.granularity.whole(self.whole)
-
-    def judged(self) -> _Course:
-        """Divided or whole, whatever is foreseen to be shorter; both as they were measured, where they were."""
-        g = self.granularity
-        used = [i for i, n in enumerate(g.shares) if n]
-        single = [g.alone(i) for i in range(len(self.devices))]
-        best = self.whole if self.whole >= 0 else self._best(single)
-        both = g.divided > 0 and best in self.compared
-        together = (g.together() if both else max(*g.foreseen(), g.seen)) + self.overhead
-        worth = self._worth(best, together)
-        divided = len(used) > 1 and together < (1.0 - worth) * single[best]
-        trial = divided and worth == -math.inf
-        return replace(self, whole=-1 if divided else used[0] if len(used) == 1 else best, trial=trial)
-
-    def _worth(self, best: int, together: float) -> float:
-        """Part of its time on the best device that dividing must be foreseen to gain."""
-        g, single = self.granularity, self.granularity.alone(best)
-        if g.divided and best in self.compared:
-            again = g.divided == 1 and together < (1.0 + CLOSE) * single
-            return -math.inf if again else SEEN if self.whole >= 0 else 0.0
-        far = self.moving[best] * (1.0 - g.shares[best] / g.groups) > MOVING * together
-        if g.narrow and g.divided == 1 and not far and together > (1.0 - LITTLE) * g.alone_at_least():
-            return math.inf  # it may have gained nothing: it is run whole to see
-        if g.narrow and best in self.compared and g.evenly() + self.overhead < (1.0 - 2.0 * WORTH) * single:
-            return -math.inf  # it may gain much
-        if best in self.compared or (single < TRIED * self.overhead and not self.guessed):
-            return WORTH if self.whole < 0 else 2.0 * WORTH  # what was given up must promise more
-        return LITTLE if g.settled and g.divided and not g.narrow else -math.inf  # a long one is divided to see
-
-    def _best(self, single: Sequence[float]) -> int:
-        """The device that would have all groups: one that has had them, if no other is much faster."""
-        best = single.index(min(single))
-        had = [i for i in self.compared if single[i] < (1.0 + CLOSE) * single[best]]
-        return min(had, key=lambda i: single[i], default=best)
 
 
 @register("adaptive")
@@ -126,8 +56,8 @@ class Adaptive:
     options = Options("adaptive", _METHOD, _FIRST, _LEAST, _BAND)
 
     def __init__(self) -> None:
-        self._courses: dict[Hashable, _Course] = {}
-        self._of: dict[int, tuple[Graph, dict[Hashable, tuple[int, ...]]]] = {}
+        self._courses: dict[Hashable, Course] = {}
+        self._of: dict[int, _Planned] = {}
 
     def plan(self, problem: Problem) -> Plan:
         """Raises PolicyError for options that there are not, and for nodes that no device can run."""
@@ -135,23 +65,30 @@ class Adaptive:
         table = look_up(problem)
         names = _names(problem.graph)
         where = tuple(d.name for d in problem.machine.devices)
-        ranges: dict[int, Ranges] = {}
-        planned: dict[Hashable, tuple[int, ...]] = {}
-        for family in families(problem):
-            key = (where, options, *(names[m.node] for m in family.members))
+        several = families(problem)
+        flows = Flows(problem, several)
+        keys = [(where, options, *(names[m.node] for m in f.members)) for f in several]
+        begun = False
+        for i, (key, family) in enumerate(zip(keys, several, strict=True)):
             course = self._courses.get(key)
             if course is None or course.granularity.groups != family.leader.groups:
-                course = _begin(problem, table, family, options)
+                self._courses[key] = _begin(problem, table, family, options, flows, i)
+                begun = True
             else:
-                course = replace(course, family=family)  # the nodes' numbers are this graph's
-            self._courses[key] = course
+                self._courses[key] = replace(course, family=family)  # the nodes' numbers are this graph's
+        if begun and not options.uniform:
+            self._judge(dict.fromkeys(keys, ()), flows, keys)
+        ranges: dict[int, Ranges] = {}
+        planned: dict[Hashable, tuple[int, ...]] = {}
+        for key in keys:
+            course = self._courses[key]
             at = planned[key] = course.cuts()
-            for m in family.members:
+            for m in course.family.members:
                 ranges[m.node] = [
                     (d, a, b - a) for d, (a, b) in zip(course.devices, pairwise(m.cuts(at)), strict=False)
                 ]
         self._of.pop(id(problem.graph), None)
-        self._of[id(problem.graph)] = problem.graph, planned
+        self._of[id(problem.graph)] = _Planned(problem.graph, planned, flows)
         while len(self._of) > REMEMBERED:
             del self._of[next(iter(self._of))]
         shares = [[b - a for a, b in pairwise(at)] for at in planned.values()]
@@ -166,21 +103,49 @@ class Adaptive:
         taken: dict[tuple[int, int], float] = {}
         for node, device, seconds in durations:
             taken[node, device] = taken.get((node, device), 0.0) + seconds
-        for key, planned in known[1].items():
+        news = set[Hashable]()
+        for key, planned in known.cuts.items():
             course = self._courses[key]
             if course.cuts() == planned:  # else it was changed by another graph with this call site
-                self._courses[key] = _after(course, taken)
+                self._courses[key], new = _after(course, taken)
+                news |= {key} if new else set()
+        if news:
+            self._judge(known.cuts, known.flows, news)
+
+    def _judge(self, known: Mapping[Hashable, Sequence[int]], flows: Flows, news: Iterable[Hashable]) -> None:
+        """Families of which there is news are divided or whole, whatever is better for all; then those that hand data
+        to the ones whose cuts are others than those that are known, and so on."""
+        keys, told = list(known), list(known.values())
+        courses = [self._courses[key] for key in keys]
+        before = [course.whole for course in courses]
+        todo = {i for i, key in enumerate(keys) if key in news}
+        for _ in range(SWEEPS):
+            again = set[int]()
+            for i in sorted(todo):
+                course = replace(courses[i], whole=before[i])
+                if flows.linked[i] and course.devices:
+                    waits = flows.waits(i, course.granularity.groups, course.devices, _parts(courses, flows))
+                    course = course.waiting(waits).judged(_elsewhere(i, courses, flows))
+                elif course.devices:
+                    course = course.judged()
+                if course.cuts() != told[i]:
+                    again |= flows.near[i]
+                courses[i], told[i] = course, course.cuts()
+            todo = again
+        for together in flows.components:
+            _gathered(together, courses, flows)
+        self._courses.update(zip(keys, courses, strict=True))
 
     def settled(self, graph: Graph) -> bool:
         """Whether the last plan of this graph is still what would be planned."""
         known = self._of.get(id(graph))
-        return known is not None and all(self._courses[key].cuts() == at for key, at in known[1].items())
+        return known is not None and all(self._courses[key].cuts() == at for key, at in known.cuts.items())
 
     def shares(self, graph: Graph) -> dict[int, dict[int, int]]:
         """How the work-groups of every node that may be divided are dealt out by the last plan of a graph: groups by
         device (index)."""
         out: dict[int, dict[int, int]] = {}
-        for key, at in self._of[id(graph)][1].items():
+        for key, at in self._of[id(graph)].cuts.items():
             course = self._courses[key]
             for member in course.family.members:
                 bounds = pairwise(member.cuts(at))
@@ -188,8 +153,17 @@ class Adaptive:
         return out
 
 
-def _after(course: _Course, taken: dict[tuple[int, int], float]) -> _Course:
-    """The family after an execution; as it was where that was not measured on all devices that it used."""
+class _Planned(NamedTuple):
+    """A graph, the cuts of its families as they were planned, and what these hand to each other."""
+
+    graph: Graph
+    cuts: dict[Hashable, tuple[int, ...]]
+    flows: Flows
+
+
+def _after(course: Course, taken: dict[tuple[int, int], float]) -> tuple[Course, bool]:
+    """The family after an execution, and whether that is news; as it was where that was not measured on all devices
+    that it used."""
     at = course.cuts()
     total = [0.0] * len(course.devices)
     for member in course.family.members:
@@ -197,25 +171,66 @@ def _after(course: _Course, taken: dict[tuple[int, int], float]) -> _Course:
             if b > a and course.devices:
                 seconds = taken.get((member.node, course.devices[i]), 0.0)
                 if seconds <= 0.0:
-                    return course
+                    return course, False
                 total[i] += seconds
     if not course.devices:
-        return course
-    for i, n in enumerate(b - a for a, b in pairwise(at)):
-        total[i] += course.beside[i] * n
+        return course, False
+    for i, ((a, b), (once, each)) in enumerate(zip(pairwise(at), course.waits, strict=True)):
+        total[i] += once + each * (b - a) if b > a else 0.0
     before = course.granularity.workload
     g = adapted(course.granularity, total, at)
     compared = course.compared | {course.whole} if course.whole >= 0 else course.compared
-    course = replace(course, granularity=g, compared=compared)
-    return course if g.workload is before and not course.trial else course.judged()
+    return replace(course, granularity=g, compared=compared), g.workload is not before or course.trial
 
 
-def _begin(problem: Problem, table: Table, family: Family, options: _Options) -> _Course:
+def _elsewhere(index: int, courses: Sequence[Course], flows: Flows) -> list[float]:
+    """Seconds that each of a family's choices costs in what its kernels hand on: others, and those among them."""
+    parts = _parts(courses, flows)
+    course, out = courses[index], []
+    for at in course.choices():
+        parts[index] = flows.parts(course.devices, at)
+        seconds = flows.within(index, parts[index])
+        for r in flows.readers[index]:
+            other = courses[r]
+            if other.devices:
+                seconds += other.slowest(flows.waits(r, other.granularity.groups, other.devices, parts))
+        out.append(seconds)
+    return out
+
+
+def _gathered(linked: Sequence[int], courses: list[Course], flows: Flows) -> None:
+    """Families that hand data to each other all on one device, if that is foreseen to be shorter by far: no step of one
+    of them alone need lead there. Not while it is tried what dividing one of them takes."""
+    if any(courses[i].trial or not courses[i].devices for i in linked):
+        return
+    parts = _parts(courses, flows)
+    now = sum(
+        courses[i].slowest(flows.waits(i, courses[i].granularity.groups, courses[i].devices, parts))
+        + (courses[i].overhead + flows.within(i, parts[i]) if courses[i].whole < 0 else 0.0)
+        for i in linked
+    )
+    best: list[Course] = []
+    for d in set.intersection(*(set(courses[i].devices) for i in linked)):
+        there = {i: replace(courses[i], whole=courses[i].devices.index(d)) for i in linked}
+        parts |= {i: flows.parts(c.devices, c.cuts()) for i, c in there.items()}
+        waits = {i: flows.waits(i, c.granularity.groups, c.devices, parts) for i, c in there.items()}
+        then = sum(c.slowest(waits[i]) for i, c in there.items())
+        if then < (1.0 - WORTH) * now:
+            now, best = then / (1.0 - WORTH), [c.waiting(waits[i]) for i, c in there.items()]
+    for i, course in zip(linked, best, strict=False):
+        courses[i] = course
+
+
+def _parts(courses: Sequence[Course], flows: Flows) -> dict[int, Parts]:
+    return {i: flows.parts(c.devices, c.cuts()) for i, c in enumerate(courses) if c.devices}
+
+
+def _begin(problem: Problem, table: Table, family: Family, options: _Options, flows: Flows, index: int) -> Course:
     """The first division: by the estimates, which may be far from true; so only brief kernels stay whole untried."""
     places = [dict(table.places[m.node]) for m in family.members]
     devices = tuple(d for d in sorted(places[0]) if all(p.get(d) == 0 for p in places))
     if not devices:  # it fits into no device's memory as a whole: in ranges, one after another
-        return _Course(family, (), start(family.leader.groups, [0.0], [1.0]), (0.0,), whole=0)
+        return Course(family, (), start(family.leader.groups, [0.0], [1.0]), ((0.0, 0.0),), whole=0)
     once, each = [], []
     groups = family.leader.groups
     for d in devices:
@@ -224,14 +239,13 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options) ->
         overhead = min(problem.machine.devices[d].launch_overhead * len(family.members), 0.5 * first)
         once.append(overhead)
         each.append((whole - overhead) / groups)
-    beside = _beside(problem, family, devices)
-    total = [e + b for e, b in zip(each, beside, strict=True)]
+    waits = flows.waits(index, groups, devices, {})  # for what does not come from other families
     density, doubt = _density(problem, table, family, devices)
     narrow, rounds = zip(*(_filled(problem, family, d) for d in devices), strict=True)
     g = start(
         groups,
-        once,
-        total,
+        [o + w for o, (w, _) in zip(once, waits, strict=True)],
+        [e + w for e, (_, w) in zip(each, waits, strict=True)],
         method=options.method,
         least=max(options.least, -(-groups // MOST_CHUNKS)),
         uniform=options.uniform,
@@ -244,8 +258,7 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options) ->
     )
     overhead = problem.handover * len(family.members) + _merging(problem, family, devices)
     guessed = bool(density) and doubt == UNCOUNTED
-    course = _Course(family, devices, g, beside, overhead, _moving(problem, family, devices), guessed=guessed)
-    return course if options.uniform else course.judged()
+    return Course(family, devices, g, waits, overhead, _moving(problem, family, devices), guessed=guessed)
 
 
 def _density(problem: Problem, table: Table, family: Family, devices: Sequence[int]) -> tuple[tuple[float, ...], float]:
@@ -302,31 +315,6 @@ def _moving(problem: Problem, family: Family, devices: Sequence[int]) -> tuple[f
     sizes = [problem.graph.buffers[key].nbytes for key in keys]
     memories = (problem.machine.devices[d].memory for d in devices)
     return tuple(sum(problem.estimates.transfer(size, HOST, memory) for size in sizes) for memory in memories)
-
-
-def _beside(problem: Problem, family: Family, devices: Sequence[int]) -> tuple[float, ...]:
-    """Seconds that a group of the leader costs each device in transfers of every repetition: slices that host functions
-    or kernels outside of the family write or read, and slices that members read as a whole."""
-    inside = {m.node for m in family.members}
-    moved = dict.fromkeys(devices, 0.0)
-    nodes = problem.graph.nodes
-    for m in family.members:
-        for key, part in problem.splits[m.node].slices.items():
-            nbytes = part.stride / m.scale
-            down = key in nodes[m.node].writes and any(
-                key in task.reads and (n not in inside or key not in problem.splits[n].slices)
-                for n, task in enumerate(nodes)
-            )
-            up = key in nodes[m.node].reads and any(
-                key in task.writes and (isinstance(task, HostTask) or n not in inside) for n, task in enumerate(nodes)
-            )
-            for d in devices:
-                memory = problem.machine.devices[d].memory
-                if memory != HOST:
-                    large = 1 << 24  # the latency is not what a group costs
-                    rate = problem.estimates.transfer(large, HOST, memory) / large
-                    moved[d] += (down + up) * nbytes * rate
-    return tuple(moved[d] for d in devices)
 
 
 def divided(

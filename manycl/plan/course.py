@@ -1,0 +1,128 @@
+"""What is known of a family of kernels that ``adaptive`` divides, and whether it is divided at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from manycl.plan.families import Family
+from manycl.plan.flows import Waits
+from manycl.plan.granularity import Granularity, beside, cuts, daring
+
+WORTH = 0.05
+"""A kernel is divided if that is foreseen to gain this part of its time on the best device."""
+SEEN = 0.01
+"""The same where it ran both ways."""
+LITTLE = 0.02
+"""The same where nothing more is learned from dividing it, and where it may be that a division gains nothing."""
+CLOSE = 0.15
+"""Which of two times is shorter is not said by one execution if they differ by less than this part: first executions
+take longer, and so does any that was disturbed."""
+SURE = 2.0
+"""So many standard deviations from what is foreseen a device may be that has not been tried."""
+MOVING = 40.0
+"""A family is not run whole to see what that takes if its data take longer than so many executions to get there."""
+TRIED = 10.0
+"""A kernel whose estimate is longer than this many handovers is divided once whatever the estimates say of its gain; so
+is one whose loops run as often as data decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What is known of a family: its members, the devices that may run it (indices; none: it fits into no memory), how
+    its groups are dealt out to them, the seconds that each waits for data beside its kernels, if it has any groups and
+    for each of the leader's (``plan/flows.py``), what dividing costs once, and the seconds that it takes to bring all
+    slices to each (``moving``).
+    ``whole``: the one of ``devices`` that has all groups, since dividing them does not pay (-1: it does); ``compared``:
+    those that were measured so; ``guessed``: data decide how often its loops run; ``trial``: it is divided to see what
+    that takes."""
+
+    family: Family
+    devices: tuple[int, ...]
+    granularity: Granularity
+    waits: Waits
+    overhead: float = 0.0
+    moving: tuple[float, ...] = ()
+    whole: int = -1
+    compared: frozenset[int] = frozenset()
+    guessed: bool = False
+    trial: bool = False
+
+    def cuts(self) -> tuple[int, ...]:
+        """Of the leader's groups, by device."""
+        if self.whole < 0:
+            return cuts(self.granularity)
+        return self.granularity.whole(self.whole)
+
+    def choices(self) -> list[tuple[int, ...]]:
+        """The cuts between which it is judged: all groups on each device; divided."""
+        return [*map(self.granularity.whole, range(len(self.devices))), cuts(self.granularity)]
+
+    def judged(self, others: Sequence[float] = ()) -> Course:
+        """Divided or whole, whatever is foreseen to be shorter; both as they were measured, where they were.
+        ``others``: the seconds that each of the choices costs other families."""
+        g = self.granularity
+        others = others or (0.0,) * (len(self.devices) + 1)
+        used = [i for i, n in enumerate(g.shares) if n]
+        single = [g.alone(i) + others[i] for i in range(len(self.devices))]
+        best = self.whole if self.whole >= 0 else self._best(single)
+        both = g.divided > 0 and best in self.compared
+        more = self.overhead + others[-1]
+        if best in self.compared and not g.divided and self._fastest(best) + more < (1.0 - WORTH) * single[best]:
+            g = daring(g, best)  # what the other devices take is not known well: they are tried
+            if sum(n > 0 for n in g.shares) > 1:
+                return replace(self, granularity=g, whole=-1, trial=True)
+        together = (g.together() if both else max(*g.foreseen(), g.seen)) + more
+        worth = self._worth(best, single[best], together)
+        divided = len(used) > 1 and together < (1.0 - worth) * single[best]
+        trial = divided and worth == -math.inf
+        return replace(self, whole=-1 if divided else used[0] if len(used) == 1 else best, trial=trial)
+
+    def slowest(self, waits: Waits) -> float:
+        """Seconds of the device that is foreseen to take the longest if they wait like this."""
+        at = self.cuts()
+        beside = zip(self.granularity.foreseen(at), waits, self.waits, pairwise(at), strict=True)
+        return max(s + o - p + (e - f) * (b - a) for s, (o, e), (p, f), (a, b) in beside if b > a)
+
+    def waiting(self, waits: Waits) -> Course:
+        """Where devices wait for other seconds than was known; if that makes a difference."""
+        g = self.granularity
+        once, each = ([new[k] - old[k] for new, old in zip(waits, self.waits, strict=True)] for k in (0, 1))
+        news = max(abs(o) + abs(e) * g.groups for o, e in zip(once, each, strict=True))
+        if news <= g.dead_band * max(g.foreseen()):
+            return self
+        return replace(self, granularity=beside(g, once, each), waits=waits)
+
+    def _worth(self, best: int, single: float, together: float) -> float:
+        """Part of its time on the best device that dividing must be foreseen to gain."""
+        g = self.granularity
+        if g.divided and best in self.compared:
+            alone = [run.turn for run in g.history if run.cuts == g.whole(best)]
+            close = (1.0 - CLOSE) * single < together < (1.0 + CLOSE) * single
+            if close and g.divided == 1 and alone == [1]:
+                return math.inf  # the very first execution takes longer: it is run whole again
+            again = together < (1.0 + CLOSE) * single and g.divided == 1 and len(alone) == 1
+            return -math.inf if again else SEEN if self.whole >= 0 else 0.0
+        far = self.moving[best] * (1.0 - g.shares[best] / g.groups) > MOVING * together
+        if g.narrow and g.divided == 1 and not far and together > (1.0 - LITTLE) * g.alone_at_least():
+            return math.inf  # it may have gained nothing: it is run whole to see
+        if g.narrow and best in self.compared and g.evenly() + self.overhead < (1.0 - 2.0 * WORTH) * single:
+            return -math.inf  # it may gain much
+        if best in self.compared or (single < TRIED * self.overhead and not self.guessed):
+            return WORTH if self.whole < 0 else 2.0 * WORTH  # what was given up must promise more
+        return LITTLE if g.settled and g.divided and not g.narrow else -math.inf  # a long one is divided to see
+
+    def _fastest(self, best: int) -> float:
+        """Seconds that it takes all devices together if the others are as fast as they may be."""
+        g = self.granularity
+        faster = math.exp(SURE * g.prior.rate_doubt)
+        others = (faster / g.alone(i) for i in range(len(g.shares)) if i != best)
+        return 1.0 / (1.0 / g.alone(best) + sum(others))
+
+    def _best(self, single: Sequence[float]) -> int:
+        """The device that would have all groups: one that has had them, if no other is much faster."""
+        best = single.index(min(single))
+        had = [i for i in self.compared if single[i] < (1.0 + CLOSE) * single[best]]
+        return min(had, key=lambda i: single[i], default=best)

@@ -1,0 +1,160 @@
+"""What families of kernels hand to each other in every repetition of a graph, and how long devices wait for it.
+
+A device waits before a family's kernels for what they read and others have written: of slices, for its own range's part
+of what lies in other memories; of what every range reads as a whole, for all that lies there. So that depends on where
+both families are cut, and is nothing where all is in one memory. Host functions, and kernels that are not divided, are
+taken to be in the host's memory; what these read is waited for where it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from manycl.machine import HOST
+from manycl.plan.families import Family
+from manycl.plan.problem import Problem
+
+Waits = tuple[tuple[float, float], ...]
+"""Of every device: seconds if it has any groups of a family, and for each of them."""
+OUTSIDE = -1
+"""The host, and nodes that are in no family."""
+LARGE = 1 << 24
+"""Bytes whose time says what one of many costs, without the latency."""
+
+Parts = Mapping[int, float]
+"""By memory: which part of a family's groups run there."""
+
+
+class Flow(NamedTuple):
+    """``nbytes`` of a buffer that a family (index, or OUTSIDE) has written and another one reads, in slices or all of
+    it on every device. ``version``: the buffer, and the node that was the last to write it."""
+
+    version: tuple[int, int]
+    writer: int
+    reader: int
+    nbytes: int
+    sliced: bool
+
+
+class Flows:
+    """Of a graph that is repeated: what its last nodes write, its first ones read.
+
+    By family: ``readers``, which read what it writes; ``near``: these, and those that write what it reads; ``linked``:
+    whether it hands on anything at all. ``components``: the families that are near each other.
+    """
+
+    def __init__(self, problem: Problem, several: Sequence[Family]) -> None:
+        self._transfer = problem.estimates.transfer
+        self._memory = [d.memory for d in problem.machine.devices]
+        self._read: list[list[Flow]] = [[] for _ in several]
+        self._kept: list[list[Flow]] = [[] for _ in several]  # written, and read by the host
+        self._within: list[list[Flow]] = [[] for _ in several]
+        self.readers: list[set[int]] = [set() for _ in several]
+        apart = set(self._memory) != {HOST}
+        for flow in dict.fromkeys(_found(problem, several)) if apart else ():
+            if flow.reader == flow.writer:
+                self._within[flow.reader].append(flow)
+            elif flow.reader == OUTSIDE:
+                self._kept[flow.writer].append(flow)
+            else:
+                self._read[flow.reader].append(flow)
+                if flow.writer != OUTSIDE:
+                    self.readers[flow.writer].add(flow.reader)
+        self.near = [{f.writer for f in self._read[i]} - {OUTSIDE} | r for i, r in enumerate(self.readers)]
+        self.components = list(_components(self.near))
+        self.linked = [bool(self.near[i] or self._within[i]) for i in range(len(several))]
+
+    def waits(self, family: int, groups: int, devices: Sequence[int], parts: Mapping[int, Parts]) -> Waits:
+        """For how long each device waits before (and the host after) the kernels of a family with so many groups;
+        ``parts``: of the other families (none: nothing comes from that one)."""
+        return tuple(self._wait(family, groups, self._memory[d], parts) for d in devices)
+
+    def within(self, family: int, own: Parts) -> float:
+        """Seconds that a family's kernels wait for what they write on one device and read on another, so divided."""
+        seconds = 0.0
+        for flow in self._within[family]:
+            if flow.sliced:  # what neighbours share
+                several = (self._transfer(flow.nbytes, a, b) for a in own for b in own if a != b)
+                seconds += max(several, default=0.0)
+            else:
+                seconds += max((self._brought(flow, memory, own) for memory in own), default=0.0)
+        return seconds
+
+    def parts(self, devices: Sequence[int], at: Sequence[int]) -> Parts:
+        """Of a family that is cut there."""
+        out: dict[int, float] = {}
+        for i, d in enumerate(devices):
+            if at[i + 1] > at[i]:
+                memory = self._memory[d]
+                out[memory] = out.get(memory, 0.0) + (at[i + 1] - at[i]) / at[-1]
+        return out
+
+    def _wait(self, family: int, groups: int, memory: int, parts: Mapping[int, Parts]) -> tuple[float, float]:
+        once, each = 0.0, 0.0
+        for flow in self._kept[family]:
+            each += self._rate(memory, HOST) * flow.nbytes / groups
+        for flow in self._read[family]:
+            source = parts.get(flow.writer, {}) if flow.writer != OUTSIDE else {HOST: 1.0}
+            if flow.sliced:
+                rate = sum(part * self._rate(other, memory) for other, part in source.items())
+                each += rate * flow.nbytes / groups
+            elif not self._there(flow, memory, parts):
+                once += self._brought(flow, memory, source)
+        return once, each
+
+    def _brought(self, flow: Flow, memory: int, source: Parts) -> float:
+        """Seconds until all of it is in a memory."""
+        away = ((other, round(flow.nbytes * part)) for other, part in source.items() if other != memory)
+        return sum(self._transfer(nbytes, other, memory) for other, nbytes in away)
+
+    def _there(self, flow: Flow, memory: int, parts: Mapping[int, Parts]) -> bool:
+        """Whether a family before has brought it."""
+        others = (f for r in range(flow.reader) for f in self._read[r] if f.version == flow.version)
+        return any(not f.sliced and memory in parts.get(f.reader, {}) for f in others)
+
+    def _rate(self, source: int, target: int) -> float:
+        return self._transfer(LARGE, source, target) / LARGE if source != target else 0.0
+
+
+def _components(near: Sequence[set[int]]) -> Iterator[list[int]]:
+    """Families (several) that hand data to each other, also through others."""
+    seen = set[int]()
+    for first in range(len(near)):
+        todo, found = [first], set[int]()
+        while todo:
+            at = todo.pop()
+            if at not in seen:
+                seen.add(at)
+                found.add(at)
+                todo += near[at]
+        if len(found) > 1:
+            yield sorted(found)
+
+
+def _found(problem: Problem, several: Sequence[Family]) -> Iterator[Flow]:
+    """Between families, within them, and between them and what is outside of all."""
+    nodes, splits = problem.graph.nodes, problem.splits
+    family = {m.node: i for i, f in enumerate(several) for m in f.members}
+    writers: dict[int, list[int]] = {}
+    for n, task in enumerate(nodes):
+        for key in task.writes:
+            writers.setdefault(key, []).append(n)
+    for n, task in enumerate(nodes):
+        reader = family.get(n, OUTSIDE)
+        for key in task.reads:
+            if key not in writers:
+                continue  # it is where it was brought once
+            before = max((w for w in writers[key] if w < n), default=writers[key][-1])
+            writer = family.get(before, OUTSIDE)
+            if writer != OUTSIDE and key not in splits[before].slices:
+                continue  # it is merged on one of the devices
+            sliced = reader != OUTSIDE and key in splits[n].slices
+            nbytes = problem.graph.buffers[key].nbytes
+            if sliced:
+                part = splits[n].slices[key]
+                nbytes = min(nbytes, part.stride * splits[n].groups)
+                if writer == reader:  # it lies where it is needed, but for what neighbours share
+                    nbytes = max(part.width - part.stride, 0)
+            if nbytes and (writer, reader) != (OUTSIDE, OUTSIDE):
+                yield Flow((key, before), writer, reader, nbytes, sliced)

@@ -1,0 +1,171 @@
+"""What families hand to each other: how long devices wait for it, and that dividing is judged with it.
+
+What is true is a function of the test, which adds up bytes by itself; the best division is found by trying all.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_cases import FACTS, PROGRAM, problem
+from split_cases import Affine
+
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, HostTask, Launch
+from manycl.machine import HOST, Device, Machine
+from manycl.plan.families import families
+from manycl.plan.flows import Flows
+from manycl.plan.policies.adaptive import Adaptive
+from manycl.plan.problem import Problem
+from manycl.plan.split import Slice, Split
+
+GROUPS, ROW = 40, 1000
+HANDOVER = 5e-5
+PER_BYTE = 1e-8
+
+CPU = Device("cpu", "cpu", compute_units=1)
+ONE, TWO = Device("one", "gpu", memory=1), Device("two", "gpu", memory=2)
+
+
+class Slow(Affine):
+    """Ranges of GROUPS groups."""
+
+    def groups(self, node: int, device: int, count: int, of: int) -> float:
+        return self.seconds[node][device] * count / of
+
+
+def chain(seconds: list[tuple[float, ...]], devices: tuple[Device, ...], *, whole: bool = True) -> Problem:
+    """The first kernel makes rows of b from rows of a; the second one rows of c from all of b (or from its columns,
+    which are everywhere in it)."""
+    builder = GraphBuilder()
+    a, b, c = (builder.buffer(GROUPS * ROW, name) for name in "abc")
+    for name, source, target in (("rows", a, b), ("all", b, c)):
+        args = (BufferArg(source), BufferArg(target))
+        builder.add(Launch(name, PROGRAM, FACTS, (1 << 20,), (64,), args, (source,), (target,)))
+    row = Slice(ROW)
+    splits = {
+        0: Split(0, GROUPS, {a: row, b: row}),
+        1: Split(0, GROUPS, {c: row} if whole else {c: row, b: Slice(8, ROW)}),
+    }
+    p = problem(builder.build(), seconds, Machine(devices), valid={a: frozenset({HOST})}, handover=HANDOVER)
+    return replace(p, estimates=Slow(seconds, 0.0, PER_BYTE), splits=splits)
+
+
+def waited(p: Problem, first: list[int], device: int) -> float:
+    """Seconds until all of b is where a device needs it: from each other memory through the host's, byte by byte."""
+    memories = [d.memory for d in p.machine.devices]
+    seconds = 0.0
+    for other, (a, b) in enumerate(pairwise(first)):
+        if memories[other] != memories[device]:
+            seconds += p.estimates.transfer((b - a) * ROW, memories[other], memories[device])
+    return seconds
+
+
+def test_what_every_range_reads_as_a_whole_is_waited_for_where_it_is_not() -> None:
+    p = chain([(1.0, 1.0, 1.0)] * 2, (CPU, ONE, TWO))
+    several = families(p)
+    assert [[m.node for m in f.members] for f in several] == [[0], [1]]
+    flows, devices = Flows(p, several), (0, 1, 2)
+    for cuts in ([0, 10, 25, 40], [0, 0, 40, 40], [0, 40, 40, 40], [0, 0, 0, 40]):
+        parts = {0: flows.parts(devices, cuts), 1: flows.parts(devices, [0, 20, 30, 40])}
+        once = [w for w, _ in flows.waits(1, GROUPS, devices, parts)]
+        assert once == pytest.approx([waited(p, cuts, d) for d in devices])
+        assert flows.waits(0, GROUPS, devices, parts) == ((0.0, 0.0),) * 3  # nobody writes what it reads
+
+
+def test_of_slices_a_range_waits_for_its_part_of_what_is_elsewhere() -> None:
+    p = chain([(1.0, 1.0)] * 2, (CPU, ONE), whole=False)
+    several = families(p)
+    assert len(several) == 2
+    flows = Flows(p, several)
+    (once, each), (other, for_each) = flows.waits(1, GROUPS, (0, 1), {0: flows.parts((0, 1), [0, 10, 40])})
+    assert once == other == 0.0
+    assert each == pytest.approx(0.75 * 8 * PER_BYTE)  # a group touches 8 bytes more than the one before it
+    assert for_each == pytest.approx(0.25 * 8 * PER_BYTE)
+
+
+def test_devices_with_one_memory_wait_for_nothing() -> None:
+    p = chain([(1.0, 1.0)] * 2, (CPU, replace(CPU, name="other")))
+    flows = Flows(p, families(p))
+    assert not any(flows.linked)
+    assert flows.waits(1, GROUPS, (0, 1), {0: {HOST: 1.0}}) == ((0.0, 0.0),) * 2
+
+
+def test_what_the_host_reads_is_waited_for_where_it_was_written() -> None:
+    p = chain([(1.0, 1.0)] * 2, (CPU, ONE))
+    builder = GraphBuilder()
+    a, b = builder.buffer(GROUPS * ROW, "a"), builder.buffer(GROUPS * ROW, "b")
+    builder.add(Launch("k", PROGRAM, FACTS, (640,), (16,), (BufferArg(a), BufferArg(b)), (a,), (b,)))
+    builder.add(HostTask("look", print, (), (b,), (a,)))
+    row = Slice(ROW)
+    for slices, once, each in (({a: row, b: row}, 0.0, 2.0), ({b: row}, 1.0, 1.0)):
+        q = replace(p, graph=builder.build(), splits={0: Split(0, GROUPS, slices)})
+        flows = Flows(q, families(q))
+        found = flows.waits(0, GROUPS, (0, 1), {})
+        assert found[0] == (0.0, 0.0)
+        assert found[1] == pytest.approx((once * GROUPS * ROW * PER_BYTE, each * ROW * PER_BYTE))
+
+
+def total(p: Problem, seconds: list[tuple[float, float]], cuts: tuple[int, int]) -> float:
+    """Seconds of a repetition: of both kernels the slowest device's, what it waits for included."""
+    found = 0.0
+    for node, cut in enumerate(cuts):
+        took = []
+        for d, n in enumerate((cut, GROUPS - cut)):
+            wait = waited(p, [0, cuts[0], GROUPS], d) if node else 0.0
+            took += [wait + seconds[node][d] * n / GROUPS] if n else []
+        found += max(took) + HANDOVER * (len(took) > 1)
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    fast=st.tuples(st.floats(2e-4, 5e-3), st.floats(2e-4, 5e-3)),
+    ratio=st.tuples(st.floats(1.0, 60.0), st.floats(1.0, 60.0)),
+    guess=st.tuples(st.floats(0.5, 2.0), st.floats(0.5, 2.0)),
+    gpus=st.booleans(),
+)
+def test_what_families_hand_on_is_weighed_against_what_dividing_them_gains(
+    fast: tuple[float, float], ratio: tuple[float, float], guess: tuple[float, float], gpus: bool
+) -> None:
+    if gpus:
+        ratio = (1.0, 1.0)
+    seconds = [(r * f, f) for r, f in zip(ratio, fast, strict=True)]
+    p = chain([(g * s, g * t) for g, (s, t) in zip(guess, seconds, strict=True)], (ONE if gpus else CPU, TWO))
+    best = min(total(p, seconds, cuts) for cuts in product(range(GROUPS + 1), repeat=2))
+    policy, behind = Adaptive(), []
+    for _ in range(8):
+        policy.plan(p)
+        shares = policy.shares(p.graph)
+        cuts = (shares[0].get(0, 0), shares[1].get(0, 0))
+        behind.append(total(p, seconds, cuts) / best - 1.0)
+        taken = [(n, d, seconds[n][d] * k / GROUPS) for n in shares for d, k in shares[n].items()]
+        policy.observe(p.graph, taken)
+    assert max(behind[4:]) <= 0.04, (behind, best)
+
+
+def test_a_family_is_left_where_the_next_one_needs_what_it_writes() -> None:
+    """As the covariance on a CPU and a GPU: making the rows takes the GPU far less time than bringing them to it."""
+    seconds = [(3e-4, 3e-5), (6e-3, 2e-3)]
+    p = chain(seconds, (CPU, TWO))
+    policy = Adaptive()
+    for _ in range(6):
+        policy.plan(p)
+        shares = policy.shares(p.graph)
+        chance = random.Random(1)
+        policy.observe(
+            p.graph,
+            [
+                (n, d, seconds[n][d] * k / GROUPS * math.exp(abs(chance.gauss(0.0, 0.005))))
+                for n in shares
+                for d, k in shares[n].items()
+            ],
+        )
+    assert shares[0] == {1: GROUPS}
+    assert set(shares[1]) == {0, 1}
