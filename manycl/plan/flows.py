@@ -50,6 +50,7 @@ class Flows:
         self._read: list[list[Flow]] = [[] for _ in several]
         self._kept: list[list[Flow]] = [[] for _ in several]  # written, and read by the host
         self._within: list[list[Flow]] = [[] for _ in several]
+        self._wholly: dict[tuple[int, int], list[int]] = {}  # who reads all of it
         self.readers: list[set[int]] = [set() for _ in several]
         apart = set(self._memory) != {HOST}
         for flow in dict.fromkeys(_found(problem, several)) if apart else ():
@@ -59,6 +60,8 @@ class Flows:
                 self._kept[flow.writer].append(flow)
             else:
                 self._read[flow.reader].append(flow)
+                if not flow.sliced:
+                    self._wholly.setdefault(flow.version, []).append(flow.reader)
                 if flow.writer != OUTSIDE:
                     self.readers[flow.writer].add(flow.reader)
         self.near = [{f.writer for f in self._read[i]} - {OUTSIDE} | r for i, r in enumerate(self.readers)]
@@ -110,8 +113,8 @@ class Flows:
 
     def _there(self, flow: Flow, memory: int, parts: Mapping[int, Parts]) -> bool:
         """Whether a family before has brought it."""
-        others = (f for r in range(flow.reader) for f in self._read[r] if f.version == flow.version)
-        return any(not f.sliced and memory in parts.get(f.reader, {}) for f in others)
+        others = (r for r in self._wholly.get(flow.version, ()) if r < flow.reader)
+        return any(memory in parts.get(r, {}) for r in others)
 
     def _rate(self, source: int, target: int) -> float:
         return self._transfer(LARGE, source, target) / LARGE if source != target else 0.0
@@ -136,16 +139,13 @@ def _found(problem: Problem, several: Sequence[Family]) -> Iterator[Flow]:
     """Between families, within them, and between them and what is outside of all."""
     nodes, splits = problem.graph.nodes, problem.splits
     family = {m.node: i for i, f in enumerate(several) for m in f.members}
-    writers: dict[int, list[int]] = {}
-    for n, task in enumerate(nodes):
-        for key in task.writes:
-            writers.setdefault(key, []).append(n)
+    last = {key: n for n, task in enumerate(nodes) for key in task.writes}  # of the repetition before, at first
     for n, task in enumerate(nodes):
         reader = family.get(n, OUTSIDE)
         for key in task.reads:
-            if key not in writers:
+            if key not in last:
                 continue  # it is where it was brought once
-            before = max((w for w in writers[key] if w < n), default=writers[key][-1])
+            before = last[key]
             writer = family.get(before, OUTSIDE)
             if writer != OUTSIDE and key not in splits[before].slices:
                 continue  # it is merged on one of the devices
@@ -158,3 +158,4 @@ def _found(problem: Problem, several: Sequence[Family]) -> Iterator[Flow]:
                     nbytes = max(part.width - part.stride, 0)
             if nbytes and (writer, reader) != (OUTSIDE, OUTSIDE):
                 yield Flow((key, before), writer, reader, nbytes, sliced)
+        last |= dict.fromkeys(task.writes, n)

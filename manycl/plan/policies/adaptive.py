@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import ChainMap
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -118,22 +119,24 @@ class Adaptive:
         keys, told = list(known), list(known.values())
         courses = [self._courses[key] for key in keys]
         before = [course.whole for course in courses]
+        parts = {i: flows.parts(c.devices, c.cuts()) for i, c in enumerate(courses) if c.devices}
         todo = {i for i, key in enumerate(keys) if key in news}
         for _ in range(SWEEPS):
             again = set[int]()
             for i in sorted(todo):
                 course = replace(courses[i], whole=before[i])
                 if flows.linked[i] and course.devices:
-                    waits = flows.waits(i, course.granularity.groups, course.devices, _parts(courses, flows))
-                    course = course.waiting(waits).judged(_elsewhere(i, courses, flows))
+                    course = course.waiting(flows.waits(i, course.granularity.groups, course.devices, parts))
+                    course = course.judged(_elsewhere(i, course, courses, flows, parts))
                 elif course.devices:
                     course = course.judged()
                 if course.cuts() != told[i]:
                     again |= flows.near[i]
                 courses[i], told[i] = course, course.cuts()
+                parts[i] = flows.parts(course.devices, told[i])
             todo = again
         for together in flows.components:
-            _gathered(together, courses, flows)
+            _gathered(together, courses, flows, parts)
         self._courses.update(zip(keys, courses, strict=True))
 
     def settled(self, graph: Graph) -> bool:
@@ -183,27 +186,25 @@ def _after(course: Course, taken: dict[tuple[int, int], float]) -> tuple[Course,
     return replace(course, granularity=g, compared=compared), g.workload is not before or course.trial
 
 
-def _elsewhere(index: int, courses: Sequence[Course], flows: Flows) -> list[float]:
+def _elsewhere(
+    index: int, course: Course, courses: Sequence[Course], flows: Flows, parts: dict[int, Parts]
+) -> list[float]:
     """Seconds that each of a family's choices costs in what its kernels hand on: others, and those among them."""
-    parts = _parts(courses, flows)
-    course, out = courses[index], []
+    out, readers = [], [(r, courses[r]) for r in flows.readers[index] if courses[r].devices]
     for at in course.choices():
-        parts[index] = flows.parts(course.devices, at)
-        seconds = flows.within(index, parts[index])
-        for r in flows.readers[index]:
-            other = courses[r]
-            if other.devices:
-                seconds += other.slowest(flows.waits(r, other.granularity.groups, other.devices, parts))
+        own = flows.parts(course.devices, at)
+        there = ChainMap({index: own}, parts)
+        seconds = flows.within(index, own)
+        seconds += sum(c.slowest(flows.waits(r, c.granularity.groups, c.devices, there)) for r, c in readers)
         out.append(seconds)
     return out
 
 
-def _gathered(linked: Sequence[int], courses: list[Course], flows: Flows) -> None:
+def _gathered(linked: Sequence[int], courses: list[Course], flows: Flows, parts: Mapping[int, Parts]) -> None:
     """Families that hand data to each other all on one device, if that is foreseen to be shorter by far: no step of one
     of them alone need lead there. Not while it is tried what dividing one of them takes."""
     if any(courses[i].trial or not courses[i].devices for i in linked):
         return
-    parts = _parts(courses, flows)
     now = sum(
         courses[i].slowest(flows.waits(i, courses[i].granularity.groups, courses[i].devices, parts))
         + (courses[i].overhead + flows.within(i, parts[i]) if courses[i].whole < 0 else 0.0)
@@ -212,17 +213,13 @@ def _gathered(linked: Sequence[int], courses: list[Course], flows: Flows) -> Non
     best: list[Course] = []
     for d in set.intersection(*(set(courses[i].devices) for i in linked)):
         there = {i: replace(courses[i], whole=courses[i].devices.index(d)) for i in linked}
-        parts |= {i: flows.parts(c.devices, c.cuts()) for i, c in there.items()}
-        waits = {i: flows.waits(i, c.granularity.groups, c.devices, parts) for i, c in there.items()}
+        all_there = {i: flows.parts(c.devices, c.cuts()) for i, c in there.items()}
+        waits = {i: flows.waits(i, c.granularity.groups, c.devices, all_there) for i, c in there.items()}
         then = sum(c.slowest(waits[i]) for i, c in there.items())
         if then < (1.0 - WORTH) * now:
             now, best = then / (1.0 - WORTH), [c.waiting(waits[i]) for i, c in there.items()]
     for i, course in zip(linked, best, strict=False):
         courses[i] = course
-
-
-def _parts(courses: Sequence[Course], flows: Flows) -> dict[int, Parts]:
-    return {i: flows.parts(c.devices, c.cuts()) for i, c in enumerate(courses) if c.devices}
 
 
 def _begin(problem: Problem, table: Table, family: Family, options: _Options, flows: Flows, index: int) -> Course:
