@@ -1,0 +1,85 @@
+"""Devices whose estimates are not to be trusted: whether they help is found out by trying them once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_cases import FACTS, PROGRAM, problem
+from split_cases import Affine
+
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, Launch
+from manycl.machine import HOST, Device, Machine
+from manycl.plan.policies.adaptive import Adaptive
+from manycl.plan.problem import Problem
+from manycl.plan.split import Slice, Split
+
+GROUPS, HANDOVER = 8192, 5e-5
+WHERE = Machine((Device("cpu", "cpu", compute_units=32), Device("gpu", "gpu", compute_units=132, memory=1)))
+
+
+class Doubtful(Affine):
+    far_off = 0.0
+
+    def groups(self, node: int, device: int, count: int, of: int) -> float:
+        return self.seconds[node][device] * count / of
+
+    def doubt(self, node: int, devices: object) -> float:
+        return self.far_off
+
+
+def brief(seconds: tuple[float, float], doubt: float) -> Problem:
+    """A kernel that is estimated to be brief."""
+    builder = GraphBuilder()
+    a, b = builder.buffer(GROUPS * 64, "a"), builder.buffer(GROUPS * 64, "b")
+    args = (BufferArg(a), BufferArg(b))
+    builder.add(Launch("k", PROGRAM, FACTS, (256 * GROUPS,), (256,), args, (a,), (b,)))
+    p = problem(builder.build(), seconds, WHERE, valid={a: frozenset({HOST})}, handover=HANDOVER)
+    estimates = Doubtful([seconds], 0.0, 1e-12)
+    estimates.far_off = doubt
+    return replace(p, estimates=estimates, splits={0: Split(0, GROUPS, {a: Slice(64), b: Slice(64)})})
+
+
+def adapt(p: Problem, cpu: float, gpu: float, cold: float, times: int = 10) -> tuple[list[int], list[float]]:
+    """The CPU's groups each time, and how far that is behind the best; the first execution takes longer."""
+
+    def seconds(cut: int) -> tuple[float, float]:
+        return (3e-5 + cpu * max(cut, 32) / GROUPS if cut else 0.0), gpu * (GROUPS - cut) / GROUPS
+
+    def total(cut: int) -> float:
+        return max(seconds(cut)) + (HANDOVER if 0 < cut < GROUPS else 0.0)
+
+    policy, found = Adaptive(), []
+    for turn in range(times):
+        policy.plan(p)
+        cut = policy.shares(p.graph)[0].get(0, 0)
+        found.append(cut)
+        taken = [(0, d, s * (1.0 + cold * (turn == 0))) for d, s in enumerate(seconds(cut)) if s]
+        policy.observe(p.graph, taken)
+    best = min(map(total, range(GROUPS + 1)))
+    return found, [total(cut) / best - 1.0 for cut in found]
+
+
+@settings(max_examples=60, deadline=None)
+@given(gpu=st.floats(6e-4, 2e-3), ratio=st.floats(4.0, 100.0), cold=st.floats(0.0, 0.1))
+def test_whether_it_helps_is_known_from_the_fourth_execution_on(gpu: float, ratio: float, cold: float) -> None:
+    p = brief((3e-2, 1.5e-4), 5.0)  # two hundred times as slow, and both brief
+    found, behind = adapt(p, ratio * gpu, gpu, cold)
+    assert found[0] == 0
+    settled = 3 if ratio > 8.0 else 4  # what is tried is brief: of a far faster device it says less
+    assert max(behind[settled:]) <= 0.035, (found, behind)
+
+
+def test_what_estimates_are_sure_of_is_not_tried() -> None:
+    found, _ = adapt(brief((3e-2, 1.5e-4), 0.05), 0.2, 1e-3, 0.05)
+    assert found == [0] * 10
+
+
+@pytest.mark.parametrize("cold", [0.0, 0.1])
+def test_a_first_execution_that_took_longer_does_not_speak_for_dividing(cold: float) -> None:
+    found, _ = adapt(brief((3e-2, 1.5e-4), 5.0), 3e-2, 1e-3, cold)
+    assert found[1] > 0  # it is tried
+    assert found[3:] == [0] * 7
