@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import Download, Failed, Report, Run
+from manycl.run.backend import AHEAD_QUEUE, Download, Failed, Report, Run, Upload
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, execute
@@ -123,6 +124,28 @@ def test_transfers_go_by_the_host_and_overlap_with_kernels(monkeypatch: pytest.M
         ("x", "gpu0", "host", 1, 3, 5),
     ]
     assert spans(trace) == {0: (1, 3), 1: (4, 5), 2: (5, 6)}
+
+
+def test_a_link_makes_one_transfer_at_a_time_in_each_direction() -> None:
+    builder = GraphBuilder()
+    keys = [builder.buffer(nbytes) for nbytes in (4, 3, 2, 1)]
+    for key in keys:
+        builder.add(launch("n", (key,), (key,)))
+    backend = SimBackend(Machine((GPU,)), Seconds([0.0] * 4))
+    backend.begin(builder.build(), (2,))
+    backend.perform(
+        [
+            Upload(4, keys[0], 0, (), False),
+            Upload(5, keys[1], 0, (), False, queue=AHEAD_QUEUE),
+            Upload(6, keys[2], 0, (), False, queue=1),  # a kernel queue
+            Download(7, keys[3], 0, (), False, queue=0),  # the other direction
+        ]
+    )
+    found = {e.buffer: (e.start, e.end) for e in backend.finish().events() if isinstance(e, TransferEvent)}
+    up = sorted(found[key] for key in keys[:3])
+    assert up[-1][1] == 9.0
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(up))
+    assert found[keys[3]] == (0.0, 2.0)
 
 
 def test_host_tasks_wait_and_take_the_time_given() -> None:

@@ -3,11 +3,12 @@ one.
 
 A kernel takes its estimated seconds on its in-order queue. Kernels in different queues of a device run
 together: alone at full speed as long as their shares of the device (``model/occupancy.py``) add up to at most
-1, else all slowed down by the sum. A transfer takes its estimated seconds on its device's upload or download
-queue; several at the same time take so many times longer as the estimates say (``slowdowns``, if they have it:
-``model/transfer.py``), and do not disturb one another otherwise. Reports reach the engine
-``report_latency`` seconds after what they report. The same commands always give the same events, also where
-a disturbance (``run/disturbance.py``) makes them take other times than the estimates say.
+1, else all slowed down by the sum. A transfer takes its estimated seconds on its queue, and a device's link
+makes one at a time in each direction, whatever queues they are in; several on different links take so many
+times longer as the estimates say (``slowdowns``, if they have it: ``model/transfer.py``), and do not disturb
+one another otherwise. Reports reach the engine ``report_latency`` seconds after what they report. The same
+commands always give the same events, also where a disturbance (``run/disturbance.py``) makes them take other
+times than the estimates say.
 """
 
 from __future__ import annotations
@@ -25,10 +26,8 @@ from manycl.model.occupancy import share
 from manycl.plan.problem import Estimates
 from manycl.run.backend import (
     AHEAD_QUEUE,
-    DOWNLOAD_QUEUE,
     EARLY_QUEUE,
     HOST_DEVICE,
-    UPLOAD_QUEUE,
     Command,
     Copy,
     Done,
@@ -46,13 +45,6 @@ from manycl.run.disturbance import Disturbance
 from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
 
 _Place = tuple[int, int]  # device and queue
-_LINK = {
-    UPLOAD_QUEUE: AHEAD_QUEUE,
-    AHEAD_QUEUE: UPLOAD_QUEUE,
-    DOWNLOAD_QUEUE: EARLY_QUEUE,
-    EARLY_QUEUE: DOWNLOAD_QUEUE,
-}
-"""The other queue of transfers over the same link, which performs one at a time."""
 _NO_HOST_TIMES: Mapping[int, float] = {}
 NO_TIME: Mapping[str, float] = {}
 
@@ -124,6 +116,7 @@ class SimBackend:
         self._clock = VirtualClock(self._start)
         self._lines: dict[_Place, deque[Queued]] = {}
         self._active: dict[_Place, _Active] = {}
+        self._moving: set[tuple[int, type]] = set()  # links that make a transfer: device, and Upload or Download
         self._load = [1.0] * len(self.machine.devices)
         self._done: set[int] = set()
         self._doomed: set[int] = set()  # commands of a device that will be lost before they end
@@ -224,9 +217,12 @@ class SimBackend:
     def _try_start(self, place: _Place) -> None:
         """Start the command at the head of an idle queue if what it waits for is done."""
         line = self._lines[place]
-        if place in self._active or not line or (place[0], _LINK.get(place[1])) in self._active:
+        if place in self._active or not line:
             return
         command = line[0]
+        way = (place[0], type(command)) if isinstance(command, Upload | Download) else None
+        if way in self._moving:
+            return
         if not isinstance(command, HostCall) and not self._done.issuperset(command.after):
             return
         now = self._clock.now()
@@ -235,6 +231,8 @@ class SimBackend:
         if self._disturbance is not None:
             seconds = self._disturbed(self._disturbance, command, seconds, now)
         self._active[place] = _Active(command, place, self._started, now, now, seconds, part)
+        if way is not None:
+            self._moving.add(way)
         if part:
             self._reload(place[0])
         elif self._contended and isinstance(command, Upload | Download):
@@ -285,6 +283,7 @@ class SimBackend:
         self._clock.advance_to(end)
         command, place = active.command, active.place
         del self._active[place]
+        self._moving.discard((place[0], type(command)))
         if active.share:
             self._reload(place[0])
         elif active.ends is not None:
