@@ -3,8 +3,10 @@
 queues_8_speedup, out_of_order_speedup: 32 small kernels in eight in-order queues, or in one out-of-order queue, against
 one in-order queue. polled_us, waited_us, callback_us: from the end of a kernel, one in each of four queues, until the
 program knows: by looking at the status in turn, by a thread each that waits, by completion callbacks; by the device's
-own clock. pinned_gb_per_s: to the device from pinned memory. migrated_gb_per_s: from another device in a context of
-both, left to the driver (where two have memory of their own). Medians.
+own clock. pinned_gb_per_s: to the device from pinned memory. result_beside_us, result_behind_us: from a kernel's
+end until its result begins to leave while a large upload is under way, by another queue and by the kernel's own.
+migrated_gb_per_s: from another device in a context of both, left to the driver (where two have memory of their own).
+Medians.
 """
 
 from __future__ import annotations
@@ -116,6 +118,24 @@ def pinned_rate(driver: Driver) -> float:
     return rates[-1]  # the first one allocates
 
 
+def result_us(driver: Driver, spins: Spins, *, own: bool) -> float:
+    """From a kernel's end until its result leaves, by the kernel's own queue or by another one, in microseconds."""
+    kernels, uploads, results = (driver.new_queue() for _ in range(3))
+    kept, data = pinned(driver.context, uploads, NBYTES)
+    host, small = pinned(driver.context, uploads, 4 * 64)
+    target = cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, NBYTES)
+    up = cl.enqueue_copy(uploads, target, data, is_blocking=False)
+    uploads.flush()
+    kernel = cl.enqueue_nd_range_kernel(kernels, spins.kernels[0], (64,), (64,))
+    leaves = kernels if own else results
+    down = cl.enqueue_copy(leaves, small, spins.buffers[0], is_blocking=False, wait_for=[kernel])
+    kernels.flush()
+    leaves.flush()
+    cl.wait_for_events([up, down])
+    del kept, host
+    return 1e-3 * float(down.profile.start - kernel.profile.end)
+
+
 def migrated_rate(devices: list[cl.Device], repeats: int) -> float:
     """A buffer that one device has written is written by the other, and so on."""
     context = cl.Context(devices)
@@ -159,6 +179,8 @@ def main() -> None:
             "out_of_order_speedup": alone / statistics.median(taken[0]),
             **{name: statistics.median(times) for name, times in late.items()},
             "pinned_gb_per_s": common.median(lambda: pinned_rate(driver), args.repeats),
+            "result_beside_us": common.median(lambda: result_us(driver, spins, own=False), args.repeats),
+            "result_behind_us": common.median(lambda: result_us(driver, spins, own=True), args.repeats),
             **({"migrated_gb_per_s": migrated_rate(own[:2], args.repeats)} if len(own) > 1 else {}),
             "device": driver.device.model,
         }

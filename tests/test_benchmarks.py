@@ -19,7 +19,16 @@ KEYS = {
     "load": {"import_s", "spec_1000_s"},
     "overlap": {"overlapping_geomean", "whole_geomean", "unrehearsed_geomean", "least"},
     "transfers": {"skipped"},
-    "drivers": {"queues_8_speedup", "out_of_order_speedup", "polled_us", "waited_us", "callback_us", "pinned_gb_per_s"},
+    "drivers": {
+        "queues_8_speedup",
+        "out_of_order_speedup",
+        "polled_us",
+        "waited_us",
+        "callback_us",
+        "pinned_gb_per_s",
+        "result_beside_us",
+        "result_behind_us",
+    },
     "adaptive": {"within_oracle_percent", "iterations", "drift_imbalance_percent", "decide_us"},
 }
 # than the others' command lines

@@ -206,7 +206,7 @@ class Session:
                 problem, name = replace(self._problem(graph, (), {}), repeated=repeated), chosen.policy
             else:
                 problem = replace(self.problem(graph, queues, options), repeated=repeated)
-                if repeated:
+                if repeated and self.machine.memories > 1:
                     problem = self._without_unneeded(problem)
                 if repeated > 1 and self.machine.memories > 1:  # before it has run, times are guesses
                     problem = replace(problem, rehearse=rehearsal(problem, self.directory))

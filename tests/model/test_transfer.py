@@ -157,3 +157,18 @@ def test_transfers_of_real_runs_count_where_nobody_measured() -> None:
     measured = {identity(GPUS[0]): {"up_bandwidth": 3e10}}
     assert on_machine(MACHINE, seen.added_to(measured)).link(HOST, 1).bandwidth == 3e10
     assert dict(seen.values()) == {identity(GPUS[0]): {"up_observed": pytest.approx(4.25e10)}}
+
+
+def test_a_handover_is_what_hurries_not_what_waits_for_its_turn() -> None:
+    seen = ObservedLinks()
+    assert seen.handover(1.0) == 1.0
+    for _ in range(3):
+        seen.handed_over([0.039, 6e-5, 0.02])  # most of what came was not needed yet
+        seen.handed_over([])
+    assert seen.handover(1.0) == pytest.approx(6e-5)
+    for _ in range(13):
+        seen.handed_over([0.039])  # runs in which nothing was waited for
+    assert seen.handover(1.0) == pytest.approx(0.039)
+    for _ in range(8):
+        seen.handed_over([7e-5, 0.5])
+    assert seen.handover(1.0) == pytest.approx(7e-5)
