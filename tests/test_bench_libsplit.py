@@ -15,6 +15,7 @@ from manycl.bench.libsplit.registry import APPLICATIONS
 from manycl.front.runner import relative_error
 from manycl.graph.graph import Graph
 from manycl.plan.policies.adaptive import Adaptive
+from manycl.plan.policy import Timed
 
 REPETITIONS = 3
 
@@ -23,7 +24,7 @@ class Skewed(Adaptive):
     """Is told that one device is three times as slow as another, so that what follows the first execution of a kernel,
     which is even, is not."""
 
-    def observe(self, graph: Graph, durations: Iterable[tuple[int, int, float]]) -> None:
+    def observe(self, graph: Graph, durations: Iterable[Timed], waits: Iterable[Timed] | None = None) -> None:
         slow = random.Random(graph.name).sample([1.0, 1.7, 3.0], 3)
         shares = self.shares(graph)
         super().observe(graph, [(n, d, c * slow[d]) for n, of in shares.items() for d, c in of.items()])

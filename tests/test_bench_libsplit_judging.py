@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from manycl.bench.libsplit import judging, real
-from manycl.bench.libsplit.judging import FAR, LONG, Bench, Division, Table, Taken, waiting
+from manycl.bench.libsplit.judging import FAR, LONG, Bench, Division, Table, Taken
 from manycl.machine import Device, Machine
-from manycl.trace import KernelEvent, Trace, TransferEvent
 
 MACHINE = Machine((Device("cpu", "cpu"), Device("one", "gpu", memory=1), Device("two", "gpu", memory=2)))
 
@@ -62,54 +61,6 @@ def test_however_late_it_is_all_are_measured_once() -> None:
     for until, latest, times in ((math.inf, math.inf, 5), (0.0, math.inf, 3), (0.0, 0.0, 1)):
         table = Counted().in_turns(several, 5, until, 3, latest)
         assert [len(table.runs[division]) for division in several] == [times] * 3
-
-
-# what moves
-
-
-def kernel(device: str, node: int, start: float, end: float) -> KernelEvent:
-    return KernelEvent(node, "k", device, 0, start, end, (1,), None)
-
-
-def move(source: str, target: str, start: float, end: float) -> TransferEvent:
-    return TransferEvent(0, "b", source, target, 1, start, end)
-
-
-def waits(*events: KernelEvent | TransferEvent) -> list[list[float]]:
-    """Of three nodes, of which the last two are a family."""
-    found = waiting(Trace(events, ("cpu", "one", "two"), "p", 100.0), MACHINE, {0: 0, 1: 1, 2: 1}, 2)
-    return [[pytest.approx(s) for s in row] for row in found]
-
-
-def test_a_device_waits_for_what_comes_to_it_before_its_kernels() -> None:
-    assert waits(move("host", "one", 1.0, 3.0), kernel("one", 0, 3.0, 5.0)) == [[0.0, 2.0, 0.0], [0.0] * 3]
-    # the second kernel's data come while the first one runs, but for the last of them; what is between is no transfer
-    events = kernel("one", 0, 0.0, 5.0), move("host", "one", 4.0, 6.0), kernel("one", 1, 7.0, 8.0)
-    assert waits(*events) == [[0.0] * 3, [0.0, 1.0, 0.0]]
-    # of two at the same time each moment counts once
-    both = move("host", "one", 1.0, 3.0), move("host", "one", 2.0, 4.0)
-    assert waits(*both, kernel("one", 2, 4.0, 5.0)) == [[0.0] * 3, [0.0, 3.0, 0.0]]
-
-
-def test_what_goes_elsewhere_costs_a_device_nothing() -> None:
-    events = kernel("one", 0, 0.0, 1.0), move("one", "host", 1.0, 3.0), kernel("cpu", 1, 3.0, 4.0)
-    assert waits(*events) == [[0.0] * 3, [2.0, 0.0, 0.0]]  # the CPU waits
-    ahead = kernel("one", 1, 1.0, 2.0)
-    assert waits(*events, ahead) == [[0.0] * 3, [2.0, 0.0, 0.0]]
-    away = kernel("one", 0, 0.0, 1.0), move("host", "two", 1.0, 3.0), kernel("one", 1, 4.0, 5.0)
-    assert waits(*away) == [[0.0] * 3, [0.0] * 3]
-
-
-def test_from_device_to_device_both_ways_count() -> None:
-    events = kernel("one", 0, 0.0, 1.0), move("one", "host", 1.0, 3.0), move("host", "two", 2.0, 4.0)
-    assert waits(*events, kernel("two", 1, 4.0, 5.0)) == [[0.0] * 3, [0.0, 0.0, 3.0]]
-
-
-def test_waiting_for_a_kernel_of_another_device_is_no_waiting_for_data() -> None:
-    """The first part has been brought while the other device still computed; that is its family's time."""
-    first = kernel("one", 0, 0.0, 1.0), kernel("two", 0, 0.0, 6.0)
-    early, late = move("host", "one", 2.0, 4.0), move("two", "host", 6.0, 6.5)
-    assert waits(*first, early, late, kernel("one", 1, 7.0, 8.0)) == [[0.0] * 3, [0.0, 0.5, 0.0]]
 
 
 class Handing(Bench):

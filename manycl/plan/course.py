@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from manycl.plan.families import Family
 from manycl.plan.flows import Waits
-from manycl.plan.granularity import Granularity, beside, cuts, daring
+from manycl.plan.granularity import Granularity, anew, beside, cuts, daring
 
 WORTH = 0.05
 """A kernel is divided if that is foreseen to gain this part of its time on the best device."""
@@ -22,8 +22,14 @@ CLOSE = 0.15
 take longer, and so does any that was disturbed."""
 SURE = 2.0
 """So many standard deviations from what is foreseen a device may be that has not been tried."""
+EARLY = 2
+"""After so many executions of a family on one device no others are tried that are foreseen to be slower."""
 MOVING = 40.0
 """A family is not run whole to see what that takes if its data take longer than so many executions to get there."""
+BRIEF, MOST = 2e-6, 4.0
+"""Seconds of waiting that say nothing of how long it is in truth; and how many times as long as foreseen, at most."""
+NEWS = 0.5
+"""What an execution in which devices waited longer than before counts."""
 TRIED = 10.0
 """A kernel whose estimate is longer than this many handovers is divided once whatever the estimates say of its gain; so
 is one whose loops run as often as data decide."""
@@ -34,7 +40,7 @@ class Course:
     """What is known of a family: its members, the devices that may run it (indices; none: it fits into no memory), how
     its groups are dealt out to them, the seconds that each waits for data beside its kernels, if it has any groups and
     for each of the leader's (``plan/flows.py``), what dividing costs once, and the seconds that it takes to bring all
-    slices to each (``moving``).
+    slices to each (``moving``). ``believed``: what foreseen waits are multiplied by, as measured ones were, by device.
     ``whole``: the one of ``devices`` that has all groups, since dividing them does not pay (-1: it does); ``compared``:
     those that were measured so; ``guessed``: data decide how often its loops run; ``trial``: it is divided to see what
     that takes."""
@@ -45,6 +51,7 @@ class Course:
     waits: Waits
     overhead: float = 0.0
     moving: tuple[float, ...] = ()
+    believed: tuple[float, ...] = ()
     whole: int = -1
     compared: frozenset[int] = frozenset()
     guessed: bool = False
@@ -70,7 +77,8 @@ class Course:
         best = self.whole if self.whole >= 0 else self._best(single)
         both = g.divided > 0 and best in self.compared
         more = self.overhead + others[-1]
-        if best in self.compared and not g.divided and self._fastest(best) + more < (1.0 - WORTH) * single[best]:
+        untried = best in self.compared and not g.divided and g.turn <= EARLY
+        if untried and self._fastest(best) + more < (1.0 - WORTH) * single[best]:
             g = daring(g, best)  # what the other devices take is not known well: they are tried
             if sum(n > 0 for n in g.shares) > 1:
                 return replace(self, granularity=g, whole=-1, trial=True)
@@ -80,20 +88,51 @@ class Course:
         trial = divided and worth == -math.inf
         return replace(self, whole=-1 if divided else used[0] if len(used) == 1 else best, trial=trial)
 
+    def waited(self, foreseen: Sequence[float], seconds: Sequence[float], *, again: bool, first: bool) -> Course:
+        """After an execution in which devices waited for ``seconds`` instead of those that the machine's links say
+        (``foreseen``; 0: nothing is learned). Data that come only once make that longer, so unless the execution before
+        had the same cuts (``again``) no more is learned than that it is not longer; nothing from the ``first`` one,
+        for which data were on the host."""
+        believed = list(self.believed or (1.0,) * len(self.devices))
+        for i, (f, s) in enumerate(zip(foreseen, seconds, strict=True)):
+            if f > BRIEF and not first:
+                now = min(s / f, MOST)
+                believed[i] += (now - believed[i]) * (1.0 if now < believed[i] else NEWS if again else 0.0)
+        return replace(self, believed=tuple(believed))
+
+    def believing(self, waits: Waits) -> Waits:
+        """Foreseen waits as they have proved to be."""
+        if not self.believed:
+            return waits
+        return tuple((b * once, b * each) for b, (once, each) in zip(self.believed, waits, strict=True))
+
     def slowest(self, waits: Waits) -> float:
         """Seconds of the device that is foreseen to take the longest if they wait like this."""
         at = self.cuts()
         beside = zip(self.granularity.foreseen(at), waits, self.waits, pairwise(at), strict=True)
         return max(s + o - p + (e - f) * (b - a) for s, (o, e), (p, f), (a, b) in beside if b > a)
 
+    def adapted(self, waits: Waits) -> float:
+        """The same, and what dividing costs, if it is then divided anew; also where it is whole, if that gains much."""
+        now = self.slowest(waits)
+        divided = anew(self.granularity, *self._more(waits)) + self.overhead
+        if self.whole < 0:
+            return min(now + self.overhead, divided)
+        return divided if divided < (1.0 - 2.0 * WORTH) * now else now
+
     def waiting(self, waits: Waits) -> Course:
         """Where devices wait for other seconds than was known; if that makes a difference."""
         g = self.granularity
-        once, each = ([new[k] - old[k] for new, old in zip(waits, self.waits, strict=True)] for k in (0, 1))
+        once, each = self._more(waits)
         news = max(abs(o) + abs(e) * g.groups for o, e in zip(once, each, strict=True))
         if news <= g.dead_band * max(g.foreseen()):
             return self
         return replace(self, granularity=beside(g, once, each), waits=waits)
+
+    def _more(self, waits: Waits) -> tuple[list[float], list[float]]:
+        """By how much they are longer than was known: once, and for each group."""
+        both = list(zip(waits, self.waits, strict=True))
+        return [o - p for (o, _), (p, _) in both], [e - f for (_, e), (_, f) in both]
 
     def _worth(self, best: int, single: float, together: float) -> float:
         """Part of its time on the best device that dividing must be foreseen to gain."""

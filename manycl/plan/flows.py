@@ -74,11 +74,12 @@ class Flows:
         return tuple(self._wait(family, groups, self._memory[d], parts) for d in devices)
 
     def within(self, family: int, own: Parts) -> float:
-        """Seconds that a family's kernels wait for what they write on one device and read on another, so divided."""
+        """Seconds that a family's kernels wait for what they write on one device and read on another, so divided;
+        latencies are part of the handovers that dividing them costs."""
         seconds = 0.0
         for flow in self._within[family]:
             if flow.sliced:  # what neighbours share
-                several = (self._transfer(flow.nbytes, a, b) for a in own for b in own if a != b)
+                several = (self._rate(a, b) * flow.nbytes for a in own for b in own if a != b)
                 seconds += max(several, default=0.0)
             else:
                 seconds += max((self._brought(flow, memory, own) for memory in own), default=0.0)

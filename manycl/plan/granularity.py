@@ -91,6 +91,11 @@ class Granularity:
         at = at or cuts(self)
         return [self.workload.seconds(i, at[i], at[i + 1]) for i in range(len(at) - 1)]
 
+    def guarded(self, at: Sequence[int] = ()) -> float:
+        """Seconds of the slowest device with these cuts (none: its own), with the devices' margins: what divisions are
+        compared by."""
+        return max(s * m for s, m in zip(self.foreseen(at), self.workload.margins, strict=True))
+
     @property
     def seen(self) -> float:
         """Seconds of the slowest device in the shortest of the last executions on several (0.0: there were few)."""
@@ -143,6 +148,7 @@ def start(
     groups: int, once: Sequence[float], each: Sequence[float], *, method: str = METHODS[0], least: int = 1,
     uniform: bool = False, dead_band: float = DEAD_BAND, density: Sequence[float] = (), doubt: float = UNCOUNTED,
     rate_doubt: float = UNKNOWN, narrow: Sequence[bool] = (), rounds: Sequence[float] = (),
+    waits: Sequence[float] = (),
 ) -> Granularity:  # fmt: skip
     """The first split: all devices end together by the estimates, or the same for each (``uniform``, as in Libsplit).
 
@@ -150,7 +156,8 @@ def start(
     the device gets nothing). ``density``: what groups cost in equal parts of the NDRange (none: all the same).
     ``doubt``, ``rate_doubt``: how far off that and the ratios of ``each`` may be (standard deviations of logarithms).
     ``narrow``: the devices that all groups together do not fill (none: they fill all). ``rounds``: the groups that each
-    runs at once, so that fewer take as long (none: one).
+    runs at once, so that fewer take as long (none: one). ``waits``: what of ``once`` is in the measured times for
+    certain (none: nothing).
     """
     able = [i for i, e in enumerate(each) if e < math.inf]
     if method not in METHODS or groups < 1 or not able or least < 1:
@@ -162,7 +169,7 @@ def start(
     slowest = max(r for r in rates if r < math.inf)
     rates = tuple(min(r, slowest + 50.0) for r in rates)  # one that cannot run it, or takes for ever
     bends = tuple(NARROW if n else 0.0 for n in narrow) if any(narrow) else ()
-    prior = Prior(groups, tuple(once), work, doubt, rates, rate_doubt, bends, rounds=tuple(rounds))
+    prior = Prior(groups, tuple(once), work, doubt, rates, rate_doubt, bends, rounds=tuple(rounds), known=tuple(waits))
     workload = expected(prior)
     g = Granularity((0,) * len(each), prior, workload, least, method, dead_band)
     even = [groups / len(able) if i in able else 0.0 for i in range(len(each))]
@@ -204,10 +211,20 @@ def beside(g: Granularity, once: Sequence[float], each: Sequence[float]) -> Gran
     history = tuple(map(now, g.history))
     rates = (max(math.exp(r) + e * g.groups, 1e-15) for r, e in zip(g.prior.rates, each, strict=True))
     launch = tuple(max(a + b, 0.0) for a, b in zip(g.prior.once, once, strict=True))
-    prior = replace(g.prior, once=launch, rates=tuple(map(math.log, rates)))
+    known = tuple(max(a + b, 0.0) for a, b in zip(g.prior.known or (0.0,) * len(once), once, strict=True))
+    prior = replace(g.prior, once=launch, rates=tuple(map(math.log, rates)), known=known)
     workload = fitted(prior, history) if history else expected(prior)
     quiet = (0.0,) * len(g.shares)
     return _changed(replace(g, prior=prior, history=history, workload=workload, off=quiet, doubted=()))
+
+
+def anew(g: Granularity, once: Sequence[float], each: Sequence[float]) -> float:
+    """Seconds of the slowest device, as :func:`beside`, if groups were then dealt out anew; about."""
+    load = g.workload
+    launch = tuple(max(a + b, 0.0) for a, b in zip(load.once, once, strict=True))
+    rates = (max(math.exp(r) + e * g.groups, 1e-15) for r, e in zip(load.rates, each, strict=True))
+    then = replace(g, workload=replace(load, once=launch, rates=tuple(map(math.log, rates))))
+    return max(then.foreseen(_cuts(_rounded(then, then.workload.level()))))
 
 
 def daring(g: Granularity, best: int) -> Granularity:
@@ -227,7 +244,7 @@ def _changed(g: Granularity) -> Granularity:
         best = min(tried, key=lambda c: tried[c])
         if cuts(g) in tried and tried[best] < (1.0 - UNFORESEEN) * tried[cuts(g)]:
             return replace(g, shares=tuple(b - a for a, b in pairwise(best)), settled=False)
-    now, then = max(g.foreseen()), max(g.foreseen(_cuts(shares)))
+    now, then = g.guarded(), g.guarded(_cuts(shares))
     flat = -min(g.workload.bends) if g.narrow and not g.workload.drifting else 0.0
     band = max(g.dead_band, NARROW_BAND * flat, 0.5 * JITTER / now)
     if shares == g.shares or then > (1.0 - band) * now:
@@ -380,13 +397,13 @@ def _rounded(g: Granularity, targets: Sequence[float], *, exact: bool = False) -
 
 def _improved(g: Granularity, shares: list[int], some: Sequence[int]) -> tuple[int, ...]:
     """At most a group for every device is handed on."""
-    now = max(g.foreseen(_cuts(shares)))
+    now = g.guarded(_cuts(shares))
     for _ in some:
         found = None
         for a, b in (*pairwise(some), *pairwise(reversed(some))):
             if shares[a] > g.least:
                 tried = [n - (i == a) + (i == b) for i, n in enumerate(shares)]
-                then = max(g.foreseen(_cuts(tried)))
+                then = g.guarded(_cuts(tried))
                 if then < now:
                     found, now = tried, then
         if found is None:

@@ -73,12 +73,17 @@ class StaticPolicy(Protocol):
     def plan(self, problem: Problem) -> Plan: ...
 
 
+Timed = tuple[int, int, float]
+"""Node, device (index) and seconds."""
+
+
 @runtime_checkable
 class LearningPolicy(StaticPolicy, Protocol):
     """A static policy that is used again for every repetition of a graph, and is told what each of them took."""
 
-    def observe(self, graph: Graph, durations: Iterable[tuple[int, int, float]]) -> None:
-        """(node, device index, seconds) of the launches of a repetition, or of ranges of them."""
+    def observe(self, graph: Graph, durations: Iterable[Timed], waits: Iterable[Timed] | None = None) -> None:
+        """What the launches of a repetition took, or ranges of them; and for how long devices waited for data before
+        them (None: unknown; it is found when it is read)."""
 
     def settled(self, graph: Graph) -> bool:
         """Whether its last plan of this graph is still what it would plan."""

@@ -15,6 +15,11 @@ it slower.
 
 There is a drift only where that explains clearly better what was seen.
 
+Measurements scatter, of some devices more than of others, and the slowest device counts. If one with a twentieth of the
+work has a hundredth of all groups too many, it ends a fifth later; if it has too few, the others end a hundredth later.
+So all should end together with *margins*: the expected time of the slowest is shortest where each device is the slowest
+as often as is its part of the work (the newsvendor's quantile).
+
 Of a device that the whole launch does not fill (too few work-items for its compute units) half of the groups may take
 as long as all of them: its bend is expected to be far below 0, with a wide doubt that such devices have in common. Then
 rates are compared at the same work for all of them, not where each was last. And a device that runs so many groups at
@@ -27,7 +32,8 @@ import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 CELLS = 20
@@ -52,6 +58,8 @@ DRIFT = 0.04
 """Of the time of a device, per execution, where there is a drift."""
 NOISE, MOST_NOISE = 0.012, 0.1
 """Of a measurement, at least and at most; it is estimated."""
+SURE = 2.0
+"""So many measurements of each device are taken to have scattered by NOISE, beside those that were seen."""
 JITTER = 6e-6
 """Seconds by which a measurement is off however short it is: launches begin and end so exactly."""
 COLD = 0.05
@@ -66,6 +74,7 @@ STEPS = 8
 """Of Gauss and Newton's method, at most."""
 
 _MOST = 300.0  # of exponents
+_NORMAL = NormalDist()
 
 Floats = tuple[float, ...]
 
@@ -84,7 +93,8 @@ class Prior:
     average), whose logarithm may be off by ``doubt``. ``rates``: logarithms of the seconds that devices would take for
     all groups; the differences between them may be off by ``rate_doubt``. ``bends``: below 0 for the devices that the
     launch does not fill (none: it fills all); they may be off by ``bend_doubt`` together, and by BEND each.
-    ``rounds``: the groups that a device runs at once (none: one)."""
+    ``rounds``: the groups that a device runs at once (none: one). ``known``: what of ``once`` is certain, since it was
+    added to all times (none: nothing); the rest is an estimate."""
 
     groups: int
     once: Floats
@@ -95,6 +105,7 @@ class Prior:
     bends: Floats = ()
     bend_doubt: float = NARROW_DOUBT
     rounds: Floats = ()
+    known: Floats = ()
 
     @property
     def floors(self) -> Floats:
@@ -111,7 +122,8 @@ class Prior:
 class Workload:
     """``work`` of every cell; ``rates``, ``bends`` and ``drifts`` by device, ``last``: the logarithm of the work that
     it had last; ``floors`` as in the prior. ``flat``: the bends of devices that the launch does not fill may be as low
-    as this (of others: their bends). ``drifting``: whether a drift explained what was seen."""
+    as this (of others: their bends). ``drifting``: whether a drift explained what was seen. ``scatter``: how far times
+    of each device are off, beyond NOISE (standard deviation of logarithms; none: no further)."""
 
     groups: int
     once: Floats
@@ -124,6 +136,7 @@ class Workload:
     flat: Floats = ()
     noise: float = NOISE
     drifting: bool = False
+    scatter: Floats = ()
     _sums: Floats = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -151,15 +164,22 @@ class Workload:
         more = -math.log(max(self.part(first, end), 1e-12))
         return self.seconds(device, first, end) * math.exp((1.0 + self.flat[device]) * more)
 
+    @cached_property
+    def margins(self) -> Floats:
+        """What the seconds of each device are multiplied by, so that each is as often the slowest as is its part of the
+        work."""
+        if not self.scatter:
+            return (1.0,) * len(self.rates)
+        parts = self._together((1.0,) * len(self.rates), 1.0)
+        total = sum(parts)
+        quantiles = (_NORMAL.inv_cdf(min(max(1.0 - p / total, 1e-3), 1.0 - 1e-3)) if p else 0.0 for p in parts)
+        return tuple(math.exp(s * q) for s, q in zip(self.scatter, quantiles, strict=True))
+
     def level(self, ahead: float = 1.0) -> list[float]:
-        """Groups (fractions) of every device with which all end together; none where the launch alone takes longer."""
-        total, devices = self._sums[-1], range(len(self.rates))
-        low, high = 0.0, min(self.seconds(d, 0, self.groups, ahead) for d in devices)
-        while high - low > 1e-5 * high:
-            middle = 0.5 * (low + high)
-            enough = sum(self._done(d, middle, ahead) for d in devices) >= total
-            low, high = (low, middle) if enough else (middle, high)
-        parts = [self._done(d, high, ahead) for d in devices]
+        """Groups (fractions) of every device with which all end together, with their margins; none where the launch
+        alone takes longer."""
+        total = self._sums[-1]
+        parts = self._together(self.margins, ahead)
         at, before = 0.0, 0.0
         out = []
         for part in parts:
@@ -168,6 +188,16 @@ class Workload:
             out.append(after - before)
             before = after
         return out
+
+    def _together(self, margins: Floats, ahead: float) -> list[float]:
+        """The work of every device with which all end together."""
+        total, devices = self._sums[-1], range(len(self.rates))
+        low, high = 0.0, min(self.seconds(d, 0, self.groups, ahead) * margins[d] for d in devices)
+        while high - low > 1e-5 * high:
+            middle = 0.5 * (low + high)
+            enough = sum(self._done(d, middle / margins[d], ahead) for d in devices) >= total
+            low, high = (low, middle) if enough else (middle, high)
+        return [self._done(d, high / margins[d], ahead) for d in devices]
 
     def _done(self, device: int, seconds: float, ahead: float) -> float:
         """The work that a device has done after so many seconds."""
@@ -225,10 +255,12 @@ class _Seen:
     def __init__(self, prior: Prior, history: Sequence[Execution]) -> None:
         import numpy as np
 
+        known = prior.known or (0.0,) * len(prior.once)
+        left = [o - k for o, k in zip(prior.once, known, strict=True)]
         rows = [
-            (run.cuts[d], run.cuts[d + 1], d, run.turn - history[-1].turn, max(s - prior.once[d], 0.3 * s))
+            (run.cuts[d], run.cuts[d + 1], d, run.turn - history[-1].turn, max(s - k - left[d], 0.3 * (s - k), 1e-9))
             for run in reversed(history)
-            for d, s in enumerate(run.seconds)
+            for d, (s, k) in enumerate(zip(run.seconds, known, strict=True))
             if run.cuts[d + 1] > run.cuts[d]
         ]
         cells, devices = len(prior.density), len(prior.once)
@@ -336,5 +368,11 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
     doubts = np.where(narrow, np.sqrt(np.diag(np.linalg.inv(curved))[bends]), 0.0) if narrow.any() else 0.0
     flat = np.maximum(x[bends] - FLAT * doubts, -1.0)
     work = tuple(map(float, base * np.exp(x[:cells])))
-    rate, bent, drift, had, low = (tuple(map(float, v)) for v in (x[rates], x[bends], x[drifts], last, flat))
-    return Workload(prior.groups, prior.once, work, rate, bent, drift, had, prior.floors, low, noise, drifting), cost
+    beyond = np.maximum(np.abs(off) - seen.jitter, 0.0) ** 2 * robust - NOISE**2
+    several = np.bincount(seen.device, faded * beyond, devices) / (SURE + np.bincount(seen.device, faded, devices))
+    scattered = np.sqrt(np.maximum(several, 0.0))
+    found = (tuple(map(float, v)) for v in (x[rates], x[bends], x[drifts], last, flat, scattered))
+    rate, bent, drift, had, low, scatter = found
+    return Workload(
+        prior.groups, prior.once, work, rate, bent, drift, had, prior.floors, low, noise, drifting, scatter
+    ), cost

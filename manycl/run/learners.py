@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from manycl import flags
 from manycl.plan.options import check_options
 from manycl.plan.plan import Plan
-from manycl.plan.policy import LearningPolicy, Policy, find
+from manycl.plan.policy import LearningPolicy, Policy, Timed, find
 from manycl.run.engine import Result
 from manycl.run.steps import RANGE
+from manycl.run.waiting import waiting
 
 _plain: dict[str, Policy] = {}
 """By FILE.py:NAME, policies that do not learn: their files are not run again to find that out."""
@@ -43,6 +44,10 @@ class Learners:
 
 def told(policy: LearningPolicy, result: Result) -> Result:
     """Tell a policy what a run of a plan of its took; the run, under the plan's name."""
-    measured = (m for m in result.measured() if m.step.role in ("", RANGE))
-    policy.observe(result.graph, ((m.step.node, m.device, m.seconds) for m in measured))
+    measured = ((m.step.node, m.device, m.seconds) for m in result.measured() if m.step.role in ("", RANGE))
+    policy.observe(result.graph, measured, _waits(result) if result.machine.memories > 1 else None)
     return result if result.plan is None else replace(result, policy=result.plan.policy)
+
+
+def _waits(result: Result) -> Iterator[Timed]:
+    yield from waiting(result.trace, result.machine)  # the trace is made if it is wanted

@@ -12,6 +12,7 @@ from manycl.plan.policy import StaticPolicy
 from manycl.plan.problem import Estimates, Problem
 from manycl.run.disturbance import Disturbance
 from manycl.run.replay import replay
+from manycl.run.waiting import waiting
 from manycl.trace import KernelEvent, Trace
 
 Truth = Callable[[int, int, int, int, int], float]
@@ -64,7 +65,8 @@ def repetitions(
         if isinstance(policy, Adaptive):
             devices = {name: i for i, name in enumerate(trace.devices)}
             events = (e for e in trace.events if isinstance(e, KernelEvent))
-            policy.observe(problem.graph, [(e.node, devices[e.device], e.end - e.start) for e in events])
+            taken = [(e.node, devices[e.device], e.end - e.start) for e in events]
+            policy.observe(problem.graph, taken, waiting(trace, problem.machine))
         left = Contents(plan, problem).left()
         problem = replace(
             problem,

@@ -152,3 +152,37 @@ def test_times_of_devices_that_never_ran_come_from_the_estimates() -> None:
     load = fitted(prior((4.0, 1.0)), [Execution(0, (0, 400, 400), (8.0, 0.0))])
     assert load.seconds(0, 0, 400) == pytest.approx(8.0, rel=0.02)
     assert load.seconds(1, 0, 400) == pytest.approx(32.0, rel=0.02)
+
+
+def slowest(cut: float, scatter: float, times: int = 4000) -> float:
+    """The mean time of the slower of two devices, the first of which is nineteen times as slow, and scatters."""
+    chance = random.Random(7)
+    return sum(max(19.0 * cut * chance.lognormvariate(0.0, scatter), 1.0 - cut) for _ in range(times)) / times
+
+
+@pytest.mark.parametrize("scatter", [0.05, 0.1, 0.2])
+def test_a_slow_device_that_scatters_gets_less(scatter: float) -> None:
+    chance = random.Random(5)
+
+    def even(turn: int, d: int, a: int, b: int) -> float:
+        return (b - a) / GROUPS * (19.0, 1.0)[d] * (chance.lognormvariate(0.0, scatter) if d == 0 else 1.0)
+
+    several = [(0, n, 400) for n in (20, 18, 21, 19, 20, 17, 20, 19)]
+    load = fitted(prior((1.0, 19.0)), executions(even, *several))
+    found = load.level()[0] / GROUPS
+    cut = 1 / 20
+    best = min(slowest(cut * (0.5 + 0.02 * i), scatter) for i in range(40))
+    assert found < cut
+    assert slowest(found, scatter) < best + 0.4 * (slowest(cut, scatter) - best)
+    calm = fitted(prior((1.0, 19.0)), executions(lambda turn, d, a, b: (b - a) * (19.0, 1.0)[d], *several))
+    assert calm.margins == (1.0, 1.0)
+
+
+def test_alike_devices_that_scatter_alike_need_no_margins() -> None:
+    chance = random.Random(9)
+    several = [(0, 200 + n, 400) for n in range(8)]
+    load = fitted(
+        prior((1.0, 1.0)), executions(lambda turn, d, a, b: (b - a) * chance.lognormvariate(0.0, 0.05), *several)
+    )
+    assert load.margins == pytest.approx((1.0, 1.0), abs=0.01)
+    assert max(load.scatter) > 0.0

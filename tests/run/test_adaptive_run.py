@@ -14,6 +14,7 @@ import manycl as mc
 from manycl.bench.libsplit.polybench import jacobi2d
 from manycl.graph.graph import Graph
 from manycl.plan.policies.adaptive import Adaptive
+from manycl.plan.policy import Timed
 from manycl.run.engine import Result
 from manycl.run.steps import RANGE
 from manycl.trace import TransferEvent
@@ -25,7 +26,7 @@ SPEEDS = (1.0, 3.0, 2.0)
 class Told(Adaptive):
     """Is told that devices take what their speeds say, whatever they took."""
 
-    def observe(self, graph: Graph, durations: Iterable[tuple[int, int, float]]) -> None:
+    def observe(self, graph: Graph, durations: Iterable[Timed], waits: Iterable[Timed] | None = None) -> None:
         assert list(durations)
         shares = self.shares(graph)
         super().observe(graph, [(n, d, c / SPEEDS[d]) for n, of in shares.items() for d, c in of.items()])

@@ -28,11 +28,12 @@ from manycl.bench.libsplit.application import Application
 from manycl.bench.libsplit.divisions import Fixed
 from manycl.front.queue import Queue
 from manycl.graph.graph import Graph
-from manycl.machine import HOST, Machine
+from manycl.machine import HOST
 from manycl.plan.families import families
 from manycl.plan.policies.adaptive import Adaptive, Ranges
 from manycl.plan.policy import StaticPolicy
 from manycl.run.prepared import PreparedGraph
+from manycl.run.waiting import waiting
 from manycl.trace import Trace
 
 Division = tuple[tuple[int, ...], ...]
@@ -61,31 +62,6 @@ class Taken:
         """Whether it makes no difference that data were brought first."""
         total = sum(map(max, self.seconds))
         return total >= LONG and sum(map(max, self.moved)) <= LITTLE * total
-
-
-def waiting(trace: Trace, machine: Machine, family: Mapping[int, int], count: int) -> list[list[float]]:
-    """Seconds, by family (``family``: of every node; there are ``count``), that each device waits for data.
-
-    That is before each of its kernels, from when the kernels before have ended on all devices, as long as data come:
-    to its memory, or to the host's, which they pass on their way from device to device. What goes elsewhere meanwhile,
-    or comes while it computes, costs it nothing.
-    """
-    out = [[0.0] * len(machine.devices) for _ in range(count)]
-    kernels = sorted(trace.kernels(), key=lambda e: e.start)
-    moves = sorted(trace.transfers(), key=lambda e: e.start)
-    for d, device in enumerate(machine.devices):
-        name = device.name if device.memory != HOST else "host"
-        coming = [e for e in moves if e.target in (name, "host")]
-        for kernel in kernels:
-            if kernel.device == device.name:
-                others = (k for k in kernels if k.device == device.name or k.node != kernel.node)
-                at = max((k.end for k in others if k.end <= kernel.start), default=0.0)
-                for move in coming:
-                    start, end = max(move.start, at), min(move.end, kernel.start)
-                    if end > start:
-                        out[family[kernel.node]][d] += end - start
-                        at = end
-    return out
 
 
 @dataclass
@@ -168,7 +144,8 @@ class Bench:
         """What kernels took (by family, of every device), and what moved for them (no trace: nothing)."""
         moved = [[0.0] * len(self.devices) for _ in self.families]
         if trace is not None:
-            moved = waiting(trace, self.machine, self._family, len(self.families))
+            for node, d, seconds in waiting(trace, self.machine):
+                moved[self._family[node]][d] += seconds
         total = (tuple(a + b for a, b in zip(*rows, strict=True)) for rows in zip(kernels, moved, strict=True))
         return Taken(tuple(total), missing, tuple(map(tuple, moved)))
 

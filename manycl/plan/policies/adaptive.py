@@ -20,13 +20,13 @@ from manycl.machine import HOST
 from manycl.model.occupancy import share, work_groups
 from manycl.plan.course import WORTH, Course
 from manycl.plan.families import Family, families
-from manycl.plan.flows import Flows, Parts
+from manycl.plan.flows import Flows, Parts, Waits
 from manycl.plan.granularity import DEAD_BAND, METHODS, adapted, start
 from manycl.plan.options import Option, Options, Values, one_of, real, whole
 from manycl.plan.placement import Placement
 from manycl.plan.plan import Plan
 from manycl.plan.policies.mkmd_coarse import Table, as_plan, look_up, place, priorities, weights
-from manycl.plan.policy import register
+from manycl.plan.policy import Timed, register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.split import Along
@@ -36,6 +36,8 @@ MOST_CHUNKS = 2048
 """With more work-groups than this a device gets several at least: what one more or less gains is nothing."""
 SWEEPS = 3
 """How often families are judged in turns, each by what the others do, at most."""
+WATCHED = 16
+"""Of so many executions at first, and then of every such, it is looked at how long devices waited for data."""
 REMEMBERED = 16
 """Graphs whose measurements can be told to the policy: the last ones it has planned."""
 _METHOD, _FIRST = one_of("method", *METHODS), one_of("first", "estimates", "uniform")
@@ -88,16 +90,18 @@ class Adaptive:
                 ranges[m.node] = [
                     (d, a, b - a) for d, (a, b) in zip(course.devices, pairwise(m.cuts(at)), strict=False)
                 ]
-        self._of.pop(id(problem.graph), None)
-        self._of[id(problem.graph)] = _Planned(problem.graph, planned, flows)
+        before = self._of.pop(id(problem.graph), None)
+        ran = (None, 0) if before is None or before.graph is not problem.graph else before.ran
+        self._of[id(problem.graph)] = _Planned(problem.graph, planned, flows, ran)
         while len(self._of) > REMEMBERED:
             del self._of[next(iter(self._of))]
         shares = [[b - a for a, b in pairwise(at)] for at in planned.values()]
         return divided(problem, ranges, "adaptive", table, shares=shares)
 
-    def observe(self, graph: Graph, durations: Iterable[tuple[int, int, float]]) -> None:
-        """What an execution of a graph planned here took: (node, device, seconds), several of a node on a device add
-        up. Nothing is learned of families that were not measured on all devices that they used."""
+    def observe(self, graph: Graph, durations: Iterable[Timed], waits: Iterable[Timed] | None = None) -> None:
+        """What an execution of a graph planned here took, and for how long devices waited for data (None: unknown);
+        several times of a node on a device add up. Nothing is learned of families that were not measured on all devices
+        that they used."""
         known = self._of.get(id(graph))
         if known is None:
             return
@@ -110,8 +114,41 @@ class Adaptive:
             if course.cuts() == planned:  # else it was changed by another graph with this call site
                 self._courses[key], new = _after(course, taken)
                 news |= {key} if new else set()
+        if waits is not None:
+            news |= self._waited(known, waits)
         if news:
             self._judge(known.cuts, known.flows, news)
+
+    def _waited(self, known: _Planned, waits: Iterable[Timed]) -> set[Hashable]:
+        """For how long devices wait is learned; of which families that is news."""
+        (last, count), flows = known.ran, known.flows
+        self._of[id(known.graph)] = known._replace(ran=(known.cuts, count + 1))
+        news = set[Hashable]()
+        if not any(flows.linked) or (count >= WATCHED and count % WATCHED):
+            return news
+        seconds: dict[tuple[int, int], float] = {}
+        for node, device, waited in waits:
+            seconds[node, device] = seconds.get((node, device), 0.0) + waited
+        courses = [self._courses[key] for key in known.cuts]
+        parts = {
+            i: flows.parts(c.devices, at) for i, (c, at) in enumerate(zip(courses, known.cuts.values(), strict=True))
+        }
+        for i, (key, at) in enumerate(known.cuts.items()):
+            course = courses[i]
+            if not (flows.linked[i] and course.devices):
+                continue
+            groups = course.granularity.groups
+            within = flows.within(i, parts[i])
+            links = zip(flows.waits(i, groups, course.devices, parts), pairwise(at), strict=True)
+            foreseen = [once + each * (b - a) + within if b > a else 0.0 for (once, each), (a, b) in links]
+            found = [sum(seconds.get((m.node, d), 0.0) for m in course.family.members) for d in course.devices]
+            after = course.waited(foreseen, found, again=known.cuts == last, first=count == 0)
+            if after.believed != course.believed:
+                self._courses[key] = after
+                before = course.believed or (1.0,) * len(after.believed)
+                change = max(f * abs(a - b) for f, a, b in zip(foreseen, after.believed, before, strict=True))
+                news |= {key} if change > course.granularity.dead_band * max(course.granularity.foreseen()) else set()
+        return news
 
     def _judge(self, known: Mapping[Hashable, Sequence[int]], flows: Flows, news: Iterable[Hashable]) -> None:
         """Families of which there is news are divided or whole, whatever is better for all; then those that hand data
@@ -126,7 +163,7 @@ class Adaptive:
             for i in sorted(todo):
                 course = replace(courses[i], whole=before[i])
                 if flows.linked[i] and course.devices:
-                    course = course.waiting(flows.waits(i, course.granularity.groups, course.devices, parts))
+                    course = course.waiting(_waits(i, course, flows, parts))
                     course = course.judged(_elsewhere(i, course, courses, flows, parts))
                 elif course.devices:
                     course = course.judged()
@@ -157,11 +194,13 @@ class Adaptive:
 
 
 class _Planned(NamedTuple):
-    """A graph, the cuts of its families as they were planned, and what these hand to each other."""
+    """A graph, the cuts of its families as they were planned, what these hand to each other; the cuts of the last
+    execution, and how many there were."""
 
     graph: Graph
     cuts: dict[Hashable, tuple[int, ...]]
     flows: Flows
+    ran: tuple[dict[Hashable, tuple[int, ...]] | None, int] = (None, 0)
 
 
 def _after(course: Course, taken: dict[tuple[int, int], float]) -> tuple[Course, bool]:
@@ -186,6 +225,16 @@ def _after(course: Course, taken: dict[tuple[int, int], float]) -> tuple[Course,
     return replace(course, granularity=g, compared=compared), g.workload is not before or course.trial
 
 
+def _waits(index: int, course: Course, flows: Flows, parts: Mapping[int, Parts]) -> Waits:
+    """How long a family's devices wait before its kernels, as far as is known."""
+    return course.believing(flows.waits(index, course.granularity.groups, course.devices, parts))
+
+
+def _within(index: int, course: Course, flows: Flows, own: Parts) -> float:
+    """The same among its kernels, if they are divided like this."""
+    return flows.within(index, own) * max(course.believed, default=1.0)
+
+
 def _elsewhere(
     index: int, course: Course, courses: Sequence[Course], flows: Flows, parts: dict[int, Parts]
 ) -> list[float]:
@@ -194,8 +243,8 @@ def _elsewhere(
     for at in course.choices():
         own = flows.parts(course.devices, at)
         there = ChainMap({index: own}, parts)
-        seconds = flows.within(index, own)
-        seconds += sum(c.slowest(flows.waits(r, c.granularity.groups, c.devices, there)) for r, c in readers)
+        seconds = _within(index, course, flows, own)
+        seconds += sum(c.adapted(_waits(r, c, flows, there)) for r, c in readers)
         out.append(seconds)
     return out
 
@@ -206,15 +255,15 @@ def _gathered(linked: Sequence[int], courses: list[Course], flows: Flows, parts:
     if any(courses[i].trial or not courses[i].devices for i in linked):
         return
     now = sum(
-        courses[i].slowest(flows.waits(i, courses[i].granularity.groups, courses[i].devices, parts))
-        + (courses[i].overhead + flows.within(i, parts[i]) if courses[i].whole < 0 else 0.0)
+        courses[i].slowest(_waits(i, courses[i], flows, parts))
+        + (courses[i].overhead + _within(i, courses[i], flows, parts[i]) if courses[i].whole < 0 else 0.0)
         for i in linked
     )
     best: list[Course] = []
     for d in set.intersection(*(set(courses[i].devices) for i in linked)):
         there = {i: replace(courses[i], whole=courses[i].devices.index(d)) for i in linked}
         all_there = {i: flows.parts(c.devices, c.cuts()) for i, c in there.items()}
-        waits = {i: flows.waits(i, c.granularity.groups, c.devices, all_there) for i, c in there.items()}
+        waits = {i: _waits(i, c, flows, all_there) for i, c in there.items()}
         then = sum(c.slowest(waits[i]) for i, c in there.items())
         if then < (1.0 - WORTH) * now:
             now, best = then / (1.0 - WORTH), [c.waiting(waits[i]) for i, c in there.items()]
@@ -252,6 +301,7 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options, fl
         rate_doubt=UNKNOWN if options.uniform else _rate_doubt(problem, family, devices),
         narrow=narrow,
         rounds=rounds,
+        waits=[w for w, _ in waits],
     )
     overhead = problem.handover * len(family.members) + _merging(problem, family, devices)
     guessed = bool(density) and doubt == UNCOUNTED
