@@ -107,8 +107,11 @@ def about_launch(question: LaunchQuestion) -> Answer:
             _limit(_units)[question.tree] = unit
         facts = LaunchFacts(unit, question.kernel, question.launch)
         _limit(_launches)[key] = facts
+    spent = facts.regions.spent
     found = getattr(facts, question.what)
-    return Answer(result=found(*question.arguments) if callable(found) else found)
+    found = found(*question.arguments) if callable(found) else found
+    facts.regions.answered(spent)
+    return Answer(result=found)
 
 
 def _stamps(unit: Unit) -> tuple[object, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +15,11 @@ from corpus_case import Launch as CaseLaunch
 from corpus_launch import launch_of
 from kernel_corpus import CASES
 
-from manycl.analysis import frontend, kernels, parse_program
+from manycl.analysis import frontend, kernels, parse_program, regions, worker
+from manycl.analysis.interpret import Launch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.options import read_options
-from manycl.analysis.regions import Regions
+from manycl.analysis.regions import Region, Regions
 from manycl.analysis.service import launched
 
 LAUNCHES = [(case, ndrange) for case in CASES for ndrange in case.launches]
@@ -102,3 +105,38 @@ def test_hazards(case: Case, ndrange: CaseLaunch) -> None:
             region = facts.region(index, kind)
             assert region.exact or region.reason
             assert "isl:" not in region.reason
+
+
+TRIANGLE = """
+kernel void triangle(global const float *data, global float *out, int m, int n) {
+    int i = get_global_id(0);
+    for (int j = i; j < m; j++) {
+        float sum = 0.0f;
+        for (int k = 0; k < n; k++) sum += data[k * m + i] * data[k * m + j];
+        out[i * m + j] = sum;
+        out[j * m + i] = sum;
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("brief", [0.1, 0.0])
+def test_there_may_be_any_number_of_brief_questions(brief: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divisions are learned, and each one asks what other ranges touch."""
+    ticks = itertools.count()
+    monkeypatch.setattr(regions, "time", SimpleNamespace(perf_counter=lambda: 0.003 * next(ticks)))
+    monkeypatch.setattr(regions, "TIME_LIMIT", 0.1)
+    monkeypatch.setattr(regions, "BRIEF", brief)
+    monkeypatch.setattr(worker, "_launches", {})
+    program, size = parse_program(TRIANGLE), 2048 * 2048 * 4
+    launch = Launch((2048,), (1,), (), {2: np.int32(2048).tobytes(), 3: np.int32(2048).tobytes()}, {0: size, 1: size})
+    inexact = 0
+    for cut in range(1, 2048, 64):
+        for first, count in ((0, cut), (cut, 2048 - cut)):
+            for argument, kind in ((0, "read"), (1, "write")):
+                asked = ("region", (argument, kind, 0, first, count))
+                kernel = program.kernels["triangle"]
+                answer = worker.about_launch(worker.LaunchQuestion(program.tree, kernel, launch, *asked))
+                assert isinstance(answer.result, Region)
+                inexact += not answer.result.exact
+    assert (inexact == 0) == (brief > 0.0)

@@ -1,11 +1,11 @@
 """Divisions of an application's kernels, measured beside each other on the devices that are here.
 
 What a division takes is, family by family (kernels that are cut at the same places; families wait for one another), the
-time of the slowest device, and a handover for every kernel that is divided: of several runs each device's median. A
-device's time is that of its kernels, and how long it waits for data before them, in a run that finds data where the
-one before has left them: for what moves in every repetition. Where devices share the host's memory that is nothing, and
-what the cuts of a family take does not depend on where others are cut; elsewhere it does, and divisions are compared as
-wholes.
+time of the slowest device, and a handover for every kernel that is divided. Of several runs each device's lower
+quartile counts: others who use the machine make times longer, never shorter. A device's time is that of its kernels,
+and how long it waits for data before them, in a run that finds data where the one before has left them: for what moves
+in every repetition. Where devices share the host's memory that is nothing, and what the cuts of a family take does not
+depend on where others are cut; elsewhere it does, and divisions are compared as wholes.
 
 All divisions are run in turns, so whatever changes on the machine changes for all; a run from which processor time is
 missing (kernels of CPU devices took longer than the processor worked for them: others used it) is repeated, at most
@@ -197,14 +197,14 @@ class Table:
             self.add(division, *taken)
 
     def devices(self, family: int, at: tuple[int, ...], of: Division | None = None) -> list[float]:
-        """Median seconds of every device with these cuts of a family, whatever the others had; or in the runs of a
+        """Seconds of every device with these cuts of a family, whatever the others had; or in the runs of a
         division, if what moves is that division's."""
         if of not in self.runs or not self.bench.moves:
             several = [taken for division, taken in self.runs.items() if division[family] == at]
         else:
             several = [self.runs[of]]
         rows = [t.seconds[family] for taken in several for t in taken]
-        return [statistics.median(of) for of in zip(*rows, strict=True)]
+        return [sorted(of)[(len(of) - 1) // 4] for of in zip(*rows, strict=True)]
 
     def family_seconds(self, family: int, at: tuple[int, ...], of: Division | None = None) -> float:
         found = self.devices(family, at, of)

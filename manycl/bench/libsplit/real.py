@@ -32,7 +32,7 @@ JUDGED_FROM = 4
 """The repetition from which on the adapted splits are compared with the oracle's."""
 DRIFT_FROM = 2
 """The drifting load counts from the third repetition on."""
-AGAIN = 5
+AGAIN = 9
 """How often a repetition's split is measured while the load stands still."""
 LATEST = 5.0
 """After so many times the seconds that an application may take each division is measured once only."""
@@ -163,8 +163,8 @@ def _spread(compared: Table, mine: Division, oracle: Division) -> list[float]:
 
 
 def drifting(devices: str | None, settings: Settings) -> dict[str, Any]:
-    """The N-body whose crowd moves: how much longer than the mean the slowest device takes, per repetition (medians of
-    some runs with the repetition's split and bodies, of which the policy is told only the first)."""
+    """The N-body whose crowd moves: how much longer than the mean the slowest device takes, per repetition (of some
+    runs with the repetition's split and bodies, of which the policy is told only the first)."""
     entry = APPLICATIONS["NBody"]
     found, once, cuts = [], [], []
     with Queue(devices) as queue:
