@@ -1,7 +1,8 @@
 """What families of kernels hand to each other in every repetition of a graph, and how long devices wait for it.
 
 A device waits before a family's kernels for what they read and others have written: of slices, for its own range's part
-of what lies in other memories; of what every range reads as a whole, for all that lies there. So that depends on where
+of what lies in other memories; of what else ranges read, for all of that which lies there: of many kernels it is the
+whole buffer, of a triangle's it depends on where the range begins or ends (``Shape``). So that depends on where
 both families are cut, and is nothing where all is in one memory. Host functions, and kernels that are not divided, are
 taken to be in the host's memory; what these read is waited for where it was written.
 """
@@ -9,6 +10,7 @@ taken to be in the host's memory; what these read is waited for where it was wri
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from manycl.machine import HOST
@@ -22,19 +24,53 @@ OUTSIDE = -1
 LARGE = 1 << 24
 """Bytes whose time says what one of many costs, without the latency."""
 
+SAMPLES, STEP = 2, 0.05
+"""In so many equal parts of its groups it is asked what ranges of a kernel read; and by which part of them a range is
+made longer to see what it reads then."""
+
 Parts = Mapping[int, float]
 """By memory: which part of a family's groups run there."""
 
 
+class Shape(NamedTuple):
+    """Which part of a buffer ranges read: those from the first group up to each sample's, and those from there on (at
+    least one group)."""
+
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+
+    def part(self, first: float, end: float) -> float:
+        """What a range reads that begins and ends at these parts of all groups: at most."""
+        return max(_between(self.before, end) + _between(self.after, first) - 1.0, 0.0)
+
+    def line(self, first: float, end: float) -> tuple[float, float]:
+        """The same as a straight line of the range's length, while the other end stays where it is (none of both in the
+        middle: what it is)."""
+        if end <= first:  # it may get some
+            first, end = (0.0, STEP) if end <= 0.0 else (1.0 - STEP, 1.0) if first >= 1.0 else (first, end)
+        part, length = self.part(first, end), end - first
+        if first > 0.0 and end < 1.0:
+            return part, 0.0
+        step = STEP if length + STEP <= 1.0 else -STEP
+        other = self.part(first - step, end) if first > 0.0 else self.part(first, end + step)
+        rises = min(max((other - part) / step, 0.0), part / length)
+        return part - rises * length, rises
+
+
+WHOLE = Shape((1.0,) * (SAMPLES + 1), (1.0,) * (SAMPLES + 1))
+"""Every range reads everything."""
+
+
 class Flow(NamedTuple):
-    """``nbytes`` of a buffer that a family (index, or OUTSIDE) has written and another one reads, in slices or all of
-    it on every device. ``version``: the buffer, and the node that was the last to write it."""
+    """``nbytes`` of a buffer that a family (index, or OUTSIDE) has written and another one reads, in slices or
+    otherwise (``shape``). ``version``: the buffer, and the node that was the last to write it."""
 
     version: tuple[int, int]
     writer: int
     reader: int
     nbytes: int
     sliced: bool
+    shape: Shape = WHOLE
 
 
 class Flows:
@@ -68,10 +104,14 @@ class Flows:
         self.components = list(_components(self.near))
         self.linked = [bool(self.near[i] or self._within[i]) for i in range(len(several))]
 
-    def waits(self, family: int, groups: int, devices: Sequence[int], parts: Mapping[int, Parts]) -> Waits:
-        """For how long each device waits before (and the host after) the kernels of a family with so many groups;
-        ``parts``: of the other families (none: nothing comes from that one)."""
-        return tuple(self._wait(family, groups, self._memory[d], parts) for d in devices)
+    def waits(
+        self, family: int, groups: int, devices: Sequence[int], parts: Mapping[int, Parts], at: Sequence[int] = ()
+    ) -> Waits:
+        """For how long each device waits before (and the host after) the kernels of a family with so many groups, about
+        where it is cut ``at`` (none: each as if it had all); ``parts``: of the other families (none: nothing comes from
+        that one)."""
+        own = [(a / groups, b / groups) for a, b in pairwise(at)] or [(0.0, 1.0)] * len(devices)
+        return tuple(self._wait(family, groups, self._memory[d], parts, r) for d, r in zip(devices, own, strict=True))
 
     def within(self, family: int, own: Parts) -> float:
         """Seconds that a family's kernels wait for what they write on one device and read on another, so divided;
@@ -94,7 +134,9 @@ class Flows:
                 out[memory] = out.get(memory, 0.0) + (at[i + 1] - at[i]) / at[-1]
         return out
 
-    def _wait(self, family: int, groups: int, memory: int, parts: Mapping[int, Parts]) -> tuple[float, float]:
+    def _wait(
+        self, family: int, groups: int, memory: int, parts: Mapping[int, Parts], own: tuple[float, float]
+    ) -> tuple[float, float]:
         once, each = 0.0, 0.0
         for flow in self._kept[family]:
             each += self._rate(memory, HOST) * flow.nbytes / groups
@@ -104,7 +146,10 @@ class Flows:
                 rate = sum(part * self._rate(other, memory) for other, part in source.items())
                 each += rate * flow.nbytes / groups
             elif not self._there(flow, memory, parts):
-                once += self._brought(flow, memory, source)
+                always, rising = flow.shape.line(*own)
+                seconds = self._brought(flow, memory, source)
+                once += always * seconds
+                each += rising * seconds / groups
         return once, each
 
     def _brought(self, flow: Flow, memory: int, source: Parts) -> float:
@@ -119,6 +164,25 @@ class Flows:
 
     def _rate(self, source: int, target: int) -> float:
         return self._transfer(LARGE, source, target) / LARGE if source != target else 0.0
+
+
+def _between(samples: Sequence[float], at: float) -> float:
+    """Between samples on equal distances from 0 to 1."""
+    i = min(max(int(at * (len(samples) - 1)), 0), len(samples) - 2)
+    left = at * (len(samples) - 1) - i
+    return samples[i] + left * (samples[i + 1] - samples[i])
+
+
+def _shape(problem: Problem, node: int, key: int) -> Shape:
+    """What ranges of a node read of a buffer."""
+    touched = getattr(problem.splits, "touched", None)
+    if touched is None:
+        return WHOLE
+    groups = problem.splits[node].groups
+    cuts = [groups * i // SAMPLES for i in range(SAMPLES + 1)]
+    before = [touched(node, key, 0, max(cut, 1)) for cut in cuts]
+    after = [touched(node, key, min(cut, groups - 1), max(groups - cut, 1)) for cut in cuts]
+    return Shape(tuple(before), tuple(after))
 
 
 def _components(near: Sequence[set[int]]) -> Iterator[list[int]]:
@@ -158,5 +222,6 @@ def _found(problem: Problem, several: Sequence[Family]) -> Iterator[Flow]:
                 if writer == reader:  # it lies where it is needed, but for what neighbours share
                     nbytes = max(part.width - part.stride, 0)
             if nbytes and (writer, reader) != (OUTSIDE, OUTSIDE):
-                yield Flow((key, before), writer, reader, nbytes, sliced)
+                shape = WHOLE if sliced or reader == OUTSIDE else _shape(problem, n, key)
+                yield Flow((key, before), writer, reader, nbytes, sliced, shape)
         last |= dict.fromkeys(task.writes, n)

@@ -66,6 +66,19 @@ class Splits(Mapping[int, Split]):
         keys = {a.key for a in task.args if isinstance(a, BufferArg)}
         return work_along(task, {k: self._graph.buffers[k].nbytes for k in keys}, split, parts)
 
+    def touched(self, node: int, key: int, first: int, count: int) -> float:
+        """Which part of a buffer some groups of a node that may be split read, wherever it lies."""
+        task, split, size = self._graph.nodes[node], self[node], self._graph.buffers[key].nbytes
+        assert isinstance(task, Launch)
+        launch = with_work_groups(task)
+        sizes = {a.key: self._graph.buffers[a.key].nbytes for a in launch.args if isinstance(a, BufferArg)}
+        try:
+            facts = service.launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
+            found = _Along(launch, facts, sizes, split.dimension).regions(key, ("read",), first, count)
+        except (LaunchError, SourceError):
+            return 1.0
+        return min(sum(region.nbytes for region in found) / size, 1.0)
+
     def __getitem__(self, node: int) -> Split:
         found = self._look(node) if 0 <= node < len(self._graph) else ""
         if isinstance(found, str):

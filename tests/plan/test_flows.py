@@ -57,6 +57,15 @@ def chain(seconds: list[tuple[float, ...]], devices: tuple[Device, ...], *, whol
     return replace(p, estimates=Slow(seconds, 0.0, PER_BYTE), splits=splits)
 
 
+class Triangle(dict[int, Split]):
+    """Groups of the second kernel read b from their own row on."""
+
+    def touched(self, node: int, key: int, first: int, count: int) -> float:
+        assert (node, key) == (1, 1)
+        assert 0 < count <= GROUPS - first
+        return (GROUPS - first) / GROUPS
+
+
 def waited(p: Problem, first: list[int], device: int) -> float:
     """Seconds until all of b is where a device needs it: from each other memory through the host's, byte by byte."""
     memories = [d.memory for d in p.machine.devices]
@@ -77,6 +86,49 @@ def test_what_every_range_reads_as_a_whole_is_waited_for_where_it_is_not() -> No
         once = [w for w, _ in flows.waits(1, GROUPS, devices, parts)]
         assert once == pytest.approx([waited(p, cuts, d) for d in devices])
         assert flows.waits(0, GROUPS, devices, parts) == ((0.0, 0.0),) * 3  # nobody writes what it reads
+
+
+def test_what_a_range_of_a_triangle_reads_depends_on_where_it_begins() -> None:
+    p = chain([(1.0, 1.0)] * 2, (ONE, TWO))
+    p = replace(p, splits=Triangle(p.splits))
+    flows, both = Flows(p, families(p)), (0, 1)
+    for before, own in product(range(GROUPS + 1), repeat=2):
+        at = (0, own, GROUPS)
+        waits = flows.waits(1, GROUPS, both, {0: flows.parts(both, [0, before, GROUPS])}, at)
+        for d, ((once, each), (first, end)) in enumerate(zip(waits, pairwise(at), strict=True)):
+            whole = waited(p, [0, before, GROUPS], d)
+            read = (GROUPS - first) / GROUPS if end > first else 0.0
+            if end > first:
+                assert once + each * (end - first) == pytest.approx(read * whole, abs=1.01 * whole / GROUPS)
+            # a range at the other end costs as much as it has groups; the first one all
+            assert once == pytest.approx(0.0 if d else whole, abs=1.01 * whole / GROUPS)
+
+
+@settings(max_examples=40, deadline=None)
+@given(fast=st.tuples(st.floats(2e-4, 5e-3), st.floats(5e-4, 5e-3)), guess=st.floats(0.5, 2.0))
+def test_of_a_triangle_the_rows_are_made_where_most_of_them_are_read(fast: tuple[float, float], guess: float) -> None:
+    seconds = [(f, f) for f in fast]
+    p = chain([(guess * s, guess * t) for s, t in seconds], (ONE, TWO))
+    p = replace(p, splits=Triangle(p.splits))
+
+    def total(cuts: tuple[int, int]) -> float:
+        found = 0.0
+        for node, cut in enumerate(cuts):
+            took = []
+            for d, (a, b) in enumerate(pairwise((0, cut, GROUPS))):
+                wait = waited(p, [0, cuts[0], GROUPS], d) * (GROUPS - a) / GROUPS if node else 0.0
+                took += [wait + seconds[node][d] * (b - a) / GROUPS] if b > a else []
+            found += max(took) + HANDOVER * (len(took) > 1)
+        return found
+
+    best = min(map(total, product(range(GROUPS + 1), repeat=2)))
+    policy, behind = Adaptive(), []
+    for _ in range(8):
+        policy.plan(p)
+        shares = policy.shares(p.graph)
+        behind.append(total((shares[0].get(0, 0), shares[1].get(0, 0))) / best - 1.0)
+        policy.observe(p.graph, [(n, d, seconds[n][d] * k / GROUPS) for n in shares for d, k in shares[n].items()])
+    assert max(behind[4:]) <= max(0.04, 1.01 * HANDOVER / best), (behind, best)
 
 
 def test_of_slices_a_range_waits_for_its_part_of_what_is_elsewhere() -> None:

@@ -21,7 +21,7 @@ from manycl.model.occupancy import share, work_groups
 from manycl.plan.course import WORTH, Course
 from manycl.plan.families import Family, families
 from manycl.plan.flows import Flows, Parts, Waits
-from manycl.plan.granularity import DEAD_BAND, METHODS, adapted, start
+from manycl.plan.granularity import DEAD_BAND, METHODS, adapted, cuts, start
 from manycl.plan.options import Option, Options, Values, one_of, real, whole
 from manycl.plan.placement import Placement
 from manycl.plan.plan import Plan
@@ -139,7 +139,7 @@ class Adaptive:
                 continue
             groups = course.granularity.groups
             within = flows.within(i, parts[i])
-            links = zip(flows.waits(i, groups, course.devices, parts), pairwise(at), strict=True)
+            links = zip(flows.waits(i, groups, course.devices, parts, at), pairwise(at), strict=True)
             foreseen = [once + each * (b - a) + within if b > a else 0.0 for (once, each), (a, b) in links]
             found = [sum(seconds.get((m.node, d), 0.0) for m in course.family.members) for d in course.devices]
             after = course.waited(foreseen, found, again=known.cuts == last, first=count == 0)
@@ -227,7 +227,8 @@ def _after(course: Course, taken: dict[tuple[int, int], float]) -> tuple[Course,
 
 def _waits(index: int, course: Course, flows: Flows, parts: Mapping[int, Parts]) -> Waits:
     """How long a family's devices wait before its kernels, as far as is known."""
-    return course.believing(flows.waits(index, course.granularity.groups, course.devices, parts))
+    g = course.granularity
+    return course.believing(flows.waits(index, g.groups, course.devices, parts, cuts(g)))
 
 
 def _within(index: int, course: Course, flows: Flows, own: Parts) -> float:
