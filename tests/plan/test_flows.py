@@ -101,7 +101,8 @@ def test_what_a_range_of_a_triangle_reads_depends_on_where_it_begins() -> None:
             if end > first:
                 assert once + each * (end - first) == pytest.approx(read * whole, abs=1.01 * whole / GROUPS)
             # a range at the other end costs as much as it has groups; the first one all
-            assert once == pytest.approx(0.0 if d else whole, abs=1.01 * whole / GROUPS)
+            if end - first < GROUPS:
+                assert once == pytest.approx(0.0 if d else whole, abs=1.01 * whole / GROUPS)
 
 
 @settings(max_examples=40, deadline=None)
