@@ -40,6 +40,8 @@ DEAD_BAND = 0.01
 """Part of the time that a change must be foreseen to gain."""
 NARROW_BAND = 0.03
 """The same where a device is not filled and its times do not depend on its groups: what they change is noise."""
+WARMING, WARM_BAND = 2, 0.03
+"""So many executions, which devices that have been idle take longer for, one more than another, and the same in them."""
 WINDOW, ALIKE = 8, 3
 """Executions that are remembered; and how many of them, at most, with the same shares."""
 CALM, NEWS = 0.01, 0.25
@@ -249,6 +251,8 @@ def _changed(g: Granularity) -> Granularity:
     band = max(g.dead_band, NARROW_BAND * flat, 0.5 * JITTER / now)
     if shares == g.shares or then > (1.0 - band) * now:
         return replace(g, settled=bool(g.history) and not g.workload.drifting)
+    if 0 < g.turn <= WARMING and then > (1.0 - WARM_BAND) * now:
+        return replace(g, settled=False)  # the next ones tell
     return replace(g, shares=shares, settled=False)
 
 
