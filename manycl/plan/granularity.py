@@ -40,8 +40,8 @@ DEAD_BAND = 0.01
 """Part of the time that a change must be foreseen to gain."""
 NARROW_BAND = 0.03
 """The same where a device is not filled and its times do not depend on its groups: what they change is noise."""
-WARMING, WARM_BAND = 2, 0.03
-"""So many executions, which devices that have been idle take longer for, one more than another, and the same in them."""
+WARMING, WARM_BAND = 1, 0.03
+"""So many executions at first take longer, on one device more than on another; and DEAD_BAND after these."""
 WINDOW, ALIKE = 8, 3
 """Executions that are remembered; and how many of them, at most, with the same shares."""
 CALM, NEWS = 0.01, 0.25

@@ -123,7 +123,7 @@ class Workload:
     """``work`` of every cell; ``rates``, ``bends`` and ``drifts`` by device, ``last``: the logarithm of the work that
     it had last; ``floors`` as in the prior. ``flat``: the bends of devices that the launch does not fill may be as low
     as this (of others: their bends). ``drifting``: whether a drift explained what was seen. ``scatter``: how far times
-    of each device are off, beyond NOISE (standard deviation of logarithms; none: no further)."""
+    of each device are off, beyond NOISE (standard deviation of logarithms; none: no further, or they drift)."""
 
     groups: int
     once: Floats
@@ -374,5 +374,16 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
     found = (tuple(map(float, v)) for v in (x[rates], x[bends], x[drifts], last, flat, scattered))
     rate, bent, drift, had, low, scatter = found
     return Workload(
-        prior.groups, prior.once, work, rate, bent, drift, had, prior.floors, low, noise, drifting, scatter
+        prior.groups,
+        prior.once,
+        work,
+        rate,
+        bent,
+        drift,
+        had,
+        prior.floors,
+        low,
+        noise,
+        drifting,
+        () if drifting else scatter,
     ), cost
