@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from manycl.plan.families import Family
 from manycl.plan.flows import Waits
-from manycl.plan.granularity import Granularity, anew, beside, cuts, daring
+from manycl.plan.granularity import BELIEVED, Granularity, anew, beside, cuts, daring
 
 WORTH = 0.05
 """A kernel is divided if that is foreseen to gain this part of its time on the best device."""
@@ -83,7 +83,7 @@ class Course:
             if sum(n > 0 for n in g.shares) > 1:
                 return replace(self, granularity=g, whole=-1, trial=True)
         together = (g.together() if both else max(*g.foreseen(), g.seen)) + more
-        worth = self._worth(best, single[best], together)
+        worth = self._worth(best, single[best], together, more)
         divided = len(used) > 1 and together < (1.0 - worth) * single[best]
         trial = divided and worth == -math.inf
         return replace(self, whole=-1 if divided else used[0] if len(used) == 1 else best, trial=trial)
@@ -134,8 +134,8 @@ class Course:
         both = list(zip(waits, self.waits, strict=True))
         return [o - p for (o, _), (p, _) in both], [e - f for (_, e), (_, f) in both]
 
-    def _worth(self, best: int, single: float, together: float) -> float:
-        """Part of its time on the best device that dividing must be foreseen to gain."""
+    def _worth(self, best: int, single: float, together: float, more: float) -> float:
+        """Part of its time on the best device that dividing must be foreseen to gain; it costs ``more``."""
         g = self.granularity
         if g.divided and best in self.compared:
             alone = [run.turn for run in g.history if run.cuts == g.whole(best)]
@@ -151,7 +151,11 @@ class Course:
             return -math.inf  # it may gain much
         if best in self.compared or (single < TRIED * self.overhead and not self.guessed):
             return WORTH if self.whole < 0 else 2.0 * WORTH  # what was given up must promise more
-        return LITTLE if g.settled and g.divided and not g.narrow else -math.inf  # a long one is divided to see
+        if g.narrow or not g.divided or (not g.settled and g.divided < BELIEVED):
+            return -math.inf  # a long one is divided to see
+        if not g.settled:  # others may be better than those that were tried
+            return -math.inf if max(g.foreseen()) + more < (1.0 - LITTLE) * single else math.inf
+        return LITTLE
 
     def _fastest(self, best: int) -> float:
         """Seconds that it takes all devices together if the others are as fast as they may be."""
