@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from manycl.bench.libsplit import judging, real
 from manycl.bench.libsplit.judging import FAR, LONG, Bench, Division, Table, Taken
@@ -23,6 +25,7 @@ class Counted(Bench):
         self.families = (SimpleNamespace(members=(0,)),)  # type: ignore[assignment]
         self.problem = SimpleNamespace(handover=0.0)  # type: ignore[assignment]
         self.moves = False
+        self.devices = (Device("one", "cpu"), Device("two", "cpu"))
         self._prepared = {}
         self.times: dict[Division, int] = {}
 
@@ -61,6 +64,31 @@ def test_however_late_it_is_all_are_measured_once() -> None:
     for until, latest, times in ((math.inf, math.inf, 5), (0.0, math.inf, 3), (0.0, 0.0, 1)):
         table = Counted().in_turns(several, 5, until, 3, latest)
         assert [len(table.runs[division]) for division in several] == [times] * 3
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 10.0), st.integers(1, 9)), min_size=1, max_size=8))
+def test_times_that_rise_are_the_nearest_ones(measured: list[tuple[float, int]]) -> None:
+    values, weights = [v for v, _ in measured], [float(w) for _, w in measured]
+
+    def mean(first: int, last: int) -> float:
+        several = range(first, last + 1)
+        return sum(values[i] * weights[i] for i in several) / sum(weights[i] for i in several)
+
+    count = range(len(values))  # the minimax formula for what least squares give
+    nearest = [max(min(mean(i, j) for j in count if j >= k) for i in count if i <= k) for k in count]
+    assert judging._rising(values, weights) == pytest.approx(nearest)
+
+
+def test_a_device_takes_no_longer_for_a_part_of_its_range() -> None:
+    table = Table(Counted())
+    for cut, seconds in ((20, (3.0, 9.0)), (30, (6.0, 7.0)), (40, (5.0, 8.0)), (50, (8.0, 5.0))):
+        table.add(((0, cut, 100),), Taken((seconds,), 0.0))
+    assert [table.devices(0, (0, cut, 100)) for cut in (20, 30, 40, 50)] == [
+        [3.0, 9.0],
+        [5.5, 7.5],
+        [5.5, 7.5],
+        [8.0, 5.0],
+    ]
 
 
 class Handing(Bench):

@@ -2,7 +2,8 @@
 
 What a division takes is, family by family (kernels that are cut at the same places; families wait for one another), the
 time of the slowest device, and a handover for every kernel that is divided. Of several runs each device's lower
-quartile counts: others who use the machine make times longer, never shorter. A device's time is that of its kernels,
+quartile counts: others who use the machine make times longer, never shorter; and where a device took less time for all
+of a range than for a part of it, neither is believed but what is between them. A device's time is that of its kernels,
 and how long it waits for data before them, in a run that finds data where the one before has left them: for what moves
 in every repetition. Where devices share the host's memory that is nothing, and what the cuts of a family take does not
 depend on where others are cut; elsewhere it does, and divisions are compared as wholes.
@@ -199,12 +200,18 @@ class Table:
     def devices(self, family: int, at: tuple[int, ...], of: Division | None = None) -> list[float]:
         """Seconds of every device with these cuts of a family, whatever the others had; or in the runs of a
         division, if what moves is that division's."""
-        if of not in self.runs or not self.bench.moves:
-            several = [taken for division, taken in self.runs.items() if division[family] == at]
-        else:
-            several = [self.runs[of]]
-        rows = [t.seconds[family] for taken in several for t in taken]
-        return [sorted(of)[(len(of) - 1) // 4] for of in zip(*rows, strict=True)]
+        if of in self.runs and self.bench.moves:
+            return _quartiles([t.seconds[family] for t in self.runs[of]])
+        rows: dict[tuple[int, ...], list[tuple[float, ...]]] = {}
+        for division, taken in self.runs.items():
+            rows.setdefault(division[family], []).extend(t.seconds[family] for t in taken)
+        if self.bench.moves or len(self.bench.devices) != 2:
+            return _quartiles(rows[at])
+        cuts = sorted(rows)  # nested: the first device's range grows with each, the second one's shrinks
+        first, second = zip(*(_quartiles(rows[c]) for c in cuts), strict=True)
+        weights = [float(len(rows[c])) for c in cuts]
+        growing = _rising(first, weights)[cuts.index(at)]
+        return [growing, _rising(second[::-1], weights[::-1])[::-1][cuts.index(at)]]
 
     def family_seconds(self, family: int, at: tuple[int, ...], of: Division | None = None) -> float:
         found = self.devices(family, at, of)
@@ -275,6 +282,23 @@ class Table:
             }
             for division, taken in self.runs.items()
         ]
+
+
+def _quartiles(rows: Sequence[Sequence[float]]) -> list[float]:
+    """The lower quartile of each column."""
+    return [sorted(column)[(len(column) - 1) // 4] for column in zip(*rows, strict=True)]
+
+
+def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """The nearest values that do not fall, by least squares (isotonic regression; Barlow, Bartholomew, Bremner and
+    Brunk, *Statistical Inference under Order Restrictions*, 1972: pooling adjacent violators)."""
+    pools: list[tuple[float, float, int]] = []  # mean, weight, how many
+    for value, weight in zip(values, weights, strict=True):
+        pools.append((value, weight, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (a, n, i), (b, m, j) = pools[-2:]
+            pools[-2:] = [((a * n + b * m) / (n + m), n + m, i + j)]
+    return [mean for mean, _, count in pools for _ in range(count)]
 
 
 def _away_from_0(groups: float) -> float:

@@ -13,7 +13,7 @@ from collections import ChainMap
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST
@@ -61,6 +61,8 @@ class Adaptive:
     def __init__(self) -> None:
         self._courses: dict[Hashable, Course] = {}
         self._of: dict[int, _Planned] = {}
+        # by the call sites of a graph: the cuts of its last execution, and how many there were
+        self._ran: dict[tuple[Hashable, ...], tuple[tuple[tuple[int, ...], ...], int]] = {}
 
     def plan(self, problem: Problem) -> Plan:
         """Raises PolicyError for options that there are not, and for nodes that no device can run."""
@@ -90,11 +92,9 @@ class Adaptive:
                 ranges[m.node] = [
                     (d, a, b - a) for d, (a, b) in zip(course.devices, pairwise(m.cuts(at)), strict=False)
                 ]
-        before = self._of.pop(id(problem.graph), None)
-        ran = (None, 0) if before is None or before.graph is not problem.graph else before.ran
-        self._of[id(problem.graph)] = _Planned(problem.graph, planned, flows, ran)
-        while len(self._of) > REMEMBERED:
-            del self._of[next(iter(self._of))]
+        self._of.pop(id(problem.graph), None)
+        self._of[id(problem.graph)] = _Planned(problem.graph, planned, flows)
+        _forget(self._of)
         shares = [[b - a for a, b in pairwise(at)] for at in planned.values()]
         return divided(problem, ranges, "adaptive", table, shares=shares)
 
@@ -121,18 +121,20 @@ class Adaptive:
 
     def _waited(self, known: _Planned, waits: Iterable[Timed]) -> set[Hashable]:
         """For how long devices wait is learned; of which families that is news."""
-        (last, count), flows = known.ran, known.flows
-        self._of[id(known.graph)] = known._replace(ran=(known.cuts, count + 1))
-        news = set[Hashable]()
-        if not any(flows.linked) or (count >= WATCHED and count % WATCHED):
+        news, flows = set[Hashable](), known.flows
+        if not any(flows.linked):
+            return news
+        sites, now = tuple(known.cuts), tuple(known.cuts.values())
+        last, count = self._ran.pop(sites, ((), 0))
+        self._ran[sites] = now, count + 1
+        _forget(self._ran)
+        if count >= WATCHED and count % WATCHED:
             return news
         seconds: dict[tuple[int, int], float] = {}
         for node, device, waited in waits:
             seconds[node, device] = seconds.get((node, device), 0.0) + waited
         courses = [self._courses[key] for key in known.cuts]
-        parts = {
-            i: flows.parts(c.devices, at) for i, (c, at) in enumerate(zip(courses, known.cuts.values(), strict=True))
-        }
+        parts = {i: flows.parts(c.devices, at) for i, (c, at) in enumerate(zip(courses, now, strict=True))}
         for i, (key, at) in enumerate(known.cuts.items()):
             course = courses[i]
             if not (flows.linked[i] and course.devices):
@@ -142,7 +144,7 @@ class Adaptive:
             links = zip(flows.waits(i, groups, course.devices, parts, at), pairwise(at), strict=True)
             foreseen = [once + each * (b - a) + within if b > a else 0.0 for (once, each), (a, b) in links]
             found = [sum(seconds.get((m.node, d), 0.0) for m in course.family.members) for d in course.devices]
-            after = course.waited(foreseen, found, again=known.cuts == last, first=count == 0)
+            after = course.waited(foreseen, found, again=now == last, first=count == 0)
             if after.believed != course.believed:
                 self._courses[key] = after
                 before = course.believed or (1.0,) * len(after.believed)
@@ -194,13 +196,17 @@ class Adaptive:
 
 
 class _Planned(NamedTuple):
-    """A graph, the cuts of its families as they were planned, what these hand to each other; the cuts of the last
-    execution, and how many there were."""
+    """A graph, the cuts of its families as they were planned, and what these hand to each other."""
 
     graph: Graph
     cuts: dict[Hashable, tuple[int, ...]]
     flows: Flows
-    ran: tuple[dict[Hashable, tuple[int, ...]] | None, int] = (None, 0)
+
+
+def _forget(of: dict[Any, Any]) -> None:
+    """Keep the last ones."""
+    while len(of) > REMEMBERED:
+        del of[next(iter(of))]
 
 
 def _after(course: Course, taken: dict[tuple[int, int], float]) -> tuple[Course, bool]:
