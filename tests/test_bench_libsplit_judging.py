@@ -148,3 +148,29 @@ def test_what_was_adapted_is_judged_with_what_it_moves() -> None:
     assert abs(a - b) <= 1
     assert row["within_oracle_percent"] > 25.0
     assert row["iterations"] == real.Settings().repetitions + 1
+
+
+def repetition(cut: int, first: float, second: float, missing: float = 0.0) -> dict[str, Any]:
+    brief = [0.1, 0.0]
+    return {
+        "cuts": ((0, 1, 1), (0, cut, 100)),
+        "ms": [brief, [first, second]],
+        "moved_ms": [[0.0, 0.0], [0.0, 0.0]],
+        "missing": missing,
+    }
+
+
+def test_of_several_tries_the_one_that_was_disturbed_least_counts() -> None:
+    moving = [repetition(c, 0.1 * c, 0.1 * (100 - c)) for c in (20, 70, 55, 50, 50, 50, 50, 50)]
+    chosen: list[Division] = []
+    assert real._disturbed((chosen, moving)) == pytest.approx(0.0, abs=1e-9)  # it adapts: that is no disturbance
+
+    def taking(row: dict[str, Any], first: float, second: float) -> dict[str, Any]:
+        own, (one, two) = row["ms"]
+        return {**row, "ms": [own, [first * one, second * two]]}
+
+    restless = [taking(row, 1.0, 1.0 + i % 2) for i, row in enumerate(moving)]
+    assert real._disturbed((chosen, restless)) > 1.0
+    once = [taking(row, 9.0 if i == 4 else 1.0, 1.0) for i, row in enumerate(moving)]
+    assert real._disturbed((chosen, once)) <= 1.0  # the policy does not believe one time
+    assert real._disturbed((chosen, [dict(row, missing=0.1) for row in moving])) > 1.0

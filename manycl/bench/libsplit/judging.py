@@ -1,11 +1,11 @@
 """Divisions of an application's kernels, measured beside each other on the devices that are here.
 
 What a division takes is, family by family (kernels that are cut at the same places; families wait for one another), the
-time of the slowest device, and a handover for every kernel that is divided. Of several runs each device's lower
-quartile counts: others who use the machine make times longer, never shorter; and where a device took less time for all
-of a range than for a part of it, neither is believed but what is between them. A device's time is that of its kernels,
-and how long it waits for data before them, in a run that finds data where the one before has left them: for what moves
-in every repetition. Where devices share the host's memory that is nothing, and what the cuts of a family take does not
+time of the slowest device, and a handover for every kernel that is divided. Of several runs each device's shortest
+counts: others who use the machine make times longer, never shorter; and where a device took less time for all of a
+range than for a part of it, neither is believed but what is between them. A device's time is that of its kernels, and
+how long it waits for data before them, in a run that finds data where the one before has left them: for what moves in
+every repetition. Where devices share the host's memory that is nothing, and what the cuts of a family take does not
 depend on where others are cut; elsewhere it does, and divisions are compared as wholes.
 
 All divisions are run in turns, so whatever changes on the machine changes for all; a run from which processor time is
@@ -201,14 +201,14 @@ class Table:
         """Seconds of every device with these cuts of a family, whatever the others had; or in the runs of a
         division, if what moves is that division's."""
         if of in self.runs and self.bench.moves:
-            return _quartiles([t.seconds[family] for t in self.runs[of]])
+            return _least([t.seconds[family] for t in self.runs[of]])
         rows: dict[tuple[int, ...], list[tuple[float, ...]]] = {}
         for division, taken in self.runs.items():
             rows.setdefault(division[family], []).extend(t.seconds[family] for t in taken)
         if self.bench.moves or len(self.bench.devices) != 2:
-            return _quartiles(rows[at])
+            return _least(rows[at])
         cuts = sorted(rows)  # nested: the first device's range grows with each, the second one's shrinks
-        first, second = zip(*(_quartiles(rows[c]) for c in cuts), strict=True)
+        first, second = zip(*(_least(rows[c]) for c in cuts), strict=True)
         weights = [float(len(rows[c])) for c in cuts]
         growing = _rising(first, weights)[cuts.index(at)]
         return [growing, _rising(second[::-1], weights[::-1])[::-1][cuts.index(at)]]
@@ -284,9 +284,9 @@ class Table:
         ]
 
 
-def _quartiles(rows: Sequence[Sequence[float]]) -> list[float]:
-    """The lower quartile of each column."""
-    return [sorted(column)[(len(column) - 1) // 4] for column in zip(*rows, strict=True)]
+def _least(rows: Sequence[Sequence[float]]) -> list[float]:
+    """Of each column."""
+    return list(map(min, zip(*rows, strict=True)))
 
 
 def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:

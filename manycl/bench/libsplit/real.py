@@ -10,6 +10,7 @@ oracle's split are measured once more, in turns, and only that is compared.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -36,8 +37,9 @@ AGAIN = 9
 """How often a repetition's split is measured while the load stands still."""
 LATEST = 5.0
 """After so many times the seconds that an application may take each division is measured once only."""
-TRIES = 3
-"""How often an application is adapted from the start, until others leave the processor alone while it is."""
+TRIES, RESTLESS = 5, 0.04
+"""How often an application is adapted from the start, until others leave the processor alone while it is; and by which
+part the times of work-groups may differ from one repetition to the next if they do."""
 
 
 @dataclass(frozen=True)
@@ -133,9 +135,10 @@ Try = tuple[list[Division], list[dict[str, Any]]]
 
 
 def _tries(bench: Bench, settings: Settings) -> list[Try]:
-    """Adapted from the start, and again if others used the processor meanwhile."""
+    """Adapted from the start, and again if others used the processor meanwhile (then with the estimates that the
+    session has by now)."""
     tries: list[Try] = []
-    while len(tries) < TRIES and not any(_disturbed(t) <= MISSING for t in tries):
+    while len(tries) < TRIES and not any(_disturbed(t) <= 1.0 for t in tries):
         policy = Adaptive()
         prepared = bench.prepared(policy, settings.options)
         chosen, tried = [], []
@@ -149,8 +152,27 @@ def _tries(bench: Bench, settings: Settings) -> list[Try]:
 
 
 def _disturbed(of: Try) -> float:
-    """Part of the processor's time that is missing in the repetitions that decide, on average."""
-    return float(statistics.mean(row["missing"] for row in of[1][: JUDGED_FROM - 1]))
+    """By how much others have disturbed it (up to 1: hardly): the part of the processor's time that is missing in the
+    repetitions that decide, on average, or what a device's work-groups take longer or shorter than in the repetition
+    before (the median, of the device and the family for which that is most), whichever is worse."""
+    rows = of[1]
+    missing = float(statistics.mean(row["missing"] for row in rows[: JUDGED_FROM - 1]))
+    return max(missing / MISSING, _restless(rows[1:]) / RESTLESS)
+
+
+def _restless(rows: Sequence[Mapping[str, Any]]) -> float:
+    """How far the times of a work-group differ from one repetition to the next: see :func:`_disturbed`."""
+    found = [0.0]
+    longest = max(range(len(rows[0]["ms"])), key=lambda f: sum(max(row["ms"][f]) for row in rows))
+    for device in range(len(rows[0]["ms"][longest])):
+        each = []
+        for row in rows:
+            at, ms, moved = (row[key][longest] for key in ("cuts", "ms", "moved_ms"))
+            groups = at[device + 1] - at[device]
+            each.append((ms[device] - moved[device]) / groups if groups else 0.0)
+        changes = [abs(math.log(b / a)) for a, b in pairwise(each) if a > 0.0 and b > 0.0]
+        found.append(statistics.median(changes) if changes else 0.0)
+    return max(found)
 
 
 def _spread(compared: Table, mine: Division, oracle: Division) -> list[float]:
