@@ -101,6 +101,9 @@ class Handing(Bench):
         several = [SimpleNamespace(members=(n,), leader=SimpleNamespace(groups=20)) for n in (0, 1)]
         self.families = tuple(several)  # type: ignore[arg-type]
         self.problem = SimpleNamespace(handover=0.0)  # type: ignore[assignment]
+        self.forgotten = 0
+        session = SimpleNamespace(forget=lambda: setattr(self, "forgotten", self.forgotten + 1))
+        self.queue = SimpleNamespace(session=session)  # type: ignore[assignment]
         self.devices = (Device("cpu", "cpu"), Device("one", "gpu", memory=1))
         self.moves = moves
         self._prepared = {}
@@ -143,7 +146,9 @@ def test_what_was_adapted_is_judged_with_what_it_moves() -> None:
     """It has cut each family as is best for itself."""
     row = real.judged(Handing(False), real.Settings(seconds=1e6))
     assert row["within_oracle_percent"] == 0.0
-    row = real.judged(Handing(), real.Settings(seconds=1e6))
+    bench = Handing()
+    row = real.judged(bench, real.Settings(seconds=1e6))
+    assert bench.forgotten == 1 + len(row["other_tries"])  # each begins with nothing measured
     (_, a, _), (_, b, _) = row["oracle"]
     assert abs(a - b) <= 1
     assert row["within_oracle_percent"] > 25.0

@@ -211,10 +211,9 @@ def beside(g: Granularity, once: Sequence[float], each: Sequence[float]) -> Gran
         return run._replace(seconds=tuple(max(s + m, 0.01 * s) if s else 0.0 for s, m in both))
 
     history = tuple(map(now, g.history))
-    rates = (max(math.exp(r) + e * g.groups, 1e-15) for r, e in zip(g.prior.rates, each, strict=True))
-    launch = tuple(max(a + b, 0.0) for a, b in zip(g.prior.once, once, strict=True))
-    known = tuple(max(a + b, 0.0) for a, b in zip(g.prior.known or (0.0,) * len(once), once, strict=True))
-    prior = replace(g.prior, once=launch, rates=tuple(map(math.log, rates)), known=known)
+    prior, none = g.prior, (0.0,) * len(once)
+    rates = _longer_rates(prior.rates, each, g.groups)
+    prior = replace(prior, once=_longer(prior.once, once), known=_longer(prior.known or none, once), rates=rates)
     workload = fitted(prior, history) if history else expected(prior)
     quiet = (0.0,) * len(g.shares)
     return _changed(replace(g, prior=prior, history=history, workload=workload, off=quiet, doubted=()))
@@ -223,10 +222,19 @@ def beside(g: Granularity, once: Sequence[float], each: Sequence[float]) -> Gran
 def anew(g: Granularity, once: Sequence[float], each: Sequence[float]) -> float:
     """Seconds of the slowest device, as :func:`beside`, if groups were then dealt out anew; about."""
     load = g.workload
-    launch = tuple(max(a + b, 0.0) for a, b in zip(load.once, once, strict=True))
-    rates = (max(math.exp(r) + e * g.groups, 1e-15) for r, e in zip(load.rates, each, strict=True))
-    then = replace(g, workload=replace(load, once=launch, rates=tuple(map(math.log, rates))))
+    rates = _longer_rates(load.rates, each, g.groups)
+    then = replace(g, workload=replace(load, once=_longer(load.once, once), rates=rates))
     return max(then.foreseen(_cuts(_rounded(then, then.workload.level()))))
+
+
+def _longer(seconds: Sequence[float], more: Sequence[float]) -> Floats:
+    """By device; not below 0."""
+    return tuple(max(s + m, 0.0) for s, m in zip(seconds, more, strict=True))
+
+
+def _longer_rates(rates: Sequence[float], each: Sequence[float], groups: int) -> Floats:
+    """Logarithms of the seconds of all groups, where each group takes so many more."""
+    return tuple(math.log(max(math.exp(r) + e * groups, 1e-15)) for r, e in zip(rates, each, strict=True))
 
 
 def daring(g: Granularity, best: int) -> Granularity:

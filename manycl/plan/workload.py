@@ -58,7 +58,7 @@ DRIFT = 0.04
 """Of the time of a device, per execution, where there is a drift."""
 NOISE, MOST_NOISE = 0.012, 0.1
 """Of a measurement, at least and at most; it is estimated."""
-SURE = 2.0
+STEADY = 2.0
 """So many measurements of each device are taken to have scattered by NOISE, beside those that were seen."""
 JITTER = 6e-6
 """Seconds by which a measurement is off however short it is: launches begin and end so exactly."""
@@ -369,7 +369,7 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
     flat = np.maximum(x[bends] - FLAT * doubts, -1.0)
     work = tuple(map(float, base * np.exp(x[:cells])))
     beyond = np.maximum(np.abs(off) - seen.jitter, 0.0) ** 2 * robust - NOISE**2
-    several = np.bincount(seen.device, faded * beyond, devices) / (SURE + np.bincount(seen.device, faded, devices))
+    several = np.bincount(seen.device, faded * beyond, devices) / (STEADY + np.bincount(seen.device, faded, devices))
     scattered = np.sqrt(np.maximum(several, 0.0))
     found = (tuple(map(float, v)) for v in (x[rates], x[bends], x[drifts], last, flat, scattered))
     rate, bent, drift, had, low, scatter = found

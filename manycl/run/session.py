@@ -351,6 +351,12 @@ class Session:
         make_room(self, lowered, state)
         self._builder.build(lowered, state.queues)
 
+    def forget(self) -> None:
+        """Plan from now on as if no kernel had been measured, in this session or before; the store keeps what it has.
+        What measures how fast policies learn begins so."""
+        self._unlearned.clear()
+        self.history = History()
+
     def _learn(self) -> None:
         """Feed what has been measured since to the history."""
         while self._unlearned:

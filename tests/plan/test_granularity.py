@@ -233,3 +233,14 @@ def test_a_wider_chunk_is_kept() -> None:
     g = start(100, [0.0, 0.0], [1.0, 12.0], least=16)
     assert g.shares == (100, 0)  # 8 groups would be best: half of the least
     assert start(100, [0.0, 0.0], [1.0, 10.0], least=16).shares == (84, 16)
+
+
+def test_a_small_gain_is_not_believed_after_the_very_first_execution() -> None:
+    """Devices that have been idle take longer at first, one more than another."""
+    for off, moves in ((1.04, False), (1.3, True)):
+        g = start(400, (0.0, 0.0), (1.0, 1.0))
+        g = adapted(g, (200.0 * off, 200.0))
+        assert (cuts(g) != (0, 200, 400)) == moves
+        if not moves:
+            again = adapted(adapted(g, (200.0 * off, 200.0)), (200.0 * off, 200.0))
+            assert cuts(again)[1] < 200  # it was true

@@ -35,3 +35,23 @@ def test_bandwidths_are_learned_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_pa
             assert machine.notes["host->cpu0.0.bandwidth"] == OBSERVED
             seen.append(machine.link(HOST, memory).bandwidth)
     assert 0 < min(seen) <= max(seen) < 1e13
+
+
+def test_what_kernels_took_is_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MANYCL_DATA", str(tmp_path))
+    with Queue("cpu/2#0") as queue:
+        array, session = queue.array(np.ones(ITEMS, np.float32)), queue.session
+
+        def estimated() -> float:
+            PROGRAM.halve(queue, (ITEMS,), (64,), array)
+            return session.problem(queue.take()).estimates.launch(0, 0)
+
+        guessed = estimated()
+        for _ in range(3):
+            PROGRAM.halve(queue, (ITEMS,), (64,), array)
+            queue.finish()
+        assert estimated() != guessed
+        PROGRAM.halve(queue, (ITEMS,), (64,), array)
+        queue.finish()  # not learned from yet
+        session.forget()
+        assert estimated() == guessed

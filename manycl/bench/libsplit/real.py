@@ -135,10 +135,10 @@ Try = tuple[list[Division], list[dict[str, Any]]]
 
 
 def _tries(bench: Bench, settings: Settings) -> list[Try]:
-    """Adapted from the start, and again if others used the processor meanwhile (then with the estimates that the
-    session has by now)."""
+    """Adapted from the start, with nothing measured before, and again if others used the processor meanwhile."""
     tries: list[Try] = []
     while len(tries) < TRIES and not any(_disturbed(t) <= 1.0 for t in tries):
+        bench.queue.session.forget()
         policy = Adaptive()
         prepared = bench.prepared(policy, settings.options)
         chosen, tried = [], []
