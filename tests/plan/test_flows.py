@@ -253,3 +253,46 @@ def test_a_family_is_left_where_the_next_one_needs_what_it_writes() -> None:
         )
     assert shares[0] == {1: GROUPS}
     assert set(shares[1]) == {0, 1}
+
+
+def handed(truth: float, once: float, guess: float = 1.0, times: int = 8) -> list[int]:
+    """The second kernel's cuts, each time: the first one's rows are all made on the first of two GPUs, which are alike,
+    and are waited for so many times as long as estimated, and longer where the cut is new. ``guess``: the second kernel is
+    estimated to take so many times as long on the second GPU."""
+    seconds = [(2e-4, 2e-2), (2e-3, 2e-3)]
+    p = chain([seconds[0], (2e-3, guess * 2e-3)], (ONE, TWO))
+    policy, found = Adaptive(), [-1]
+    for _ in range(times):
+        policy.plan(p)
+        shares = policy.shares(p.graph)
+        found.append(shares[1].get(0, 0))
+        assert shares[0] == {0: GROUPS}
+        taken = [(n, d, seconds[n][d] * k / GROUPS) for n in shares for d, k in shares[n].items()]
+        wait = truth * waited(p, [0, GROUPS, GROUPS], 1) + once * (found[-1] != found[-2])
+        policy.observe(p.graph, taken, [(1, 1, wait)])
+    return found[1:]
+
+
+@pytest.mark.parametrize(("truth", "cut"), [(0.2, 21), (1.0, 24), (1.8, 27)])
+def test_a_device_that_waits_less_or_longer_than_foreseen_gets_more_or_less(truth: float, cut: int) -> None:
+    found = handed(truth, 0.0)
+    assert abs(found[0] - 24) <= 1
+    assert all(abs(c - cut) <= 1 for c in found[5:]), found
+
+
+def test_data_that_come_once_are_not_waited_for_every_time() -> None:
+    found = handed(1.0, 6e-4, guess=1.5)
+    assert abs(found[0] - 24) > 2
+    assert all(abs(c - 24) <= 1 for c in found[1:]), found
+
+
+def test_the_latency_of_a_halo_is_part_of_the_handover() -> None:
+    builder = GraphBuilder()
+    a = builder.buffer(GROUPS * ROW, "a")
+    builder.add(Launch("k", PROGRAM, FACTS, (640,), (16,), (BufferArg(a),), (a,), (a,)))
+    p = problem(builder.build(), [(1.0, 1.0)], Machine((ONE, TWO)), valid={a: frozenset({HOST})}, handover=HANDOVER)
+    p = replace(p, estimates=Slow([(1.0, 1.0)], 1e-3, PER_BYTE), splits={0: Split(0, GROUPS, {a: Slice(ROW, 3 * ROW)})})
+    flows = Flows(p, families(p))
+    own = flows.parts((0, 1), (0, 20, GROUPS))
+    bare = p.estimates.transfer(2 * ROW, 1, 2) - p.estimates.transfer(0, 1, 2)
+    assert flows.within(0, own) == pytest.approx(bare, rel=0.1)

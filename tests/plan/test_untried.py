@@ -97,3 +97,12 @@ def test_times_that_never_come_to_rest_do_not_keep_a_kernel_divided(seed: int) -
     assert found[6:] == [0] * 2
     found, _ = adapt(p, 4e-3, 1.2e-3, 0.0, 8, noise=0.2, seed=seed)  # a quarter
     assert min(found) > 0
+
+
+def test_nothing_is_tried_late_for_a_hope() -> None:
+    """What was too brief to divide takes longer later: others are not tried for being faster than foreseen, perhaps."""
+    p, policy = brief((3e-2, 1.5e-4), 5.0), Adaptive()
+    for turn in range(10):
+        policy.plan(p)
+        assert policy.shares(p.graph)[0] == {1: GROUPS}
+        policy.observe(p.graph, [(0, 1, 2e-5 if turn < 3 else 1e-3)])

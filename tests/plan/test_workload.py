@@ -186,3 +186,27 @@ def test_alike_devices_that_scatter_alike_need_no_margins() -> None:
     )
     assert load.margins == pytest.approx((1.0, 1.0), abs=0.01)
     assert max(load.scatter) > 0.0
+
+
+def test_a_wait_that_is_known_is_no_launch_overhead() -> None:
+    """Nine tenths of a device's time are such: its kernels take what is left."""
+    once = (0.9, 0.0)
+    known = Prior(GROUPS, once, EVEN, COUNTED, (-1.0, 0.0), ALIKE, known=once)
+
+    def even(turn: int, d: int, a: int, b: int) -> float:
+        return once[d] + 0.5 * (b - a) / GROUPS
+
+    load = fitted(known, executions(even, *[(0, n, 400) for n in (80, 90, 100, 80)]))
+    for n in (80, 90, 100):
+        assert load.seconds(0, 0, n) == pytest.approx(even(0, 0, 0, n), rel=0.05)
+
+
+def test_while_times_drift_there_are_no_margins() -> None:
+    chance = random.Random(2)
+
+    def drifting(turn: int, d: int, a: int, b: int) -> float:
+        return (b - a) / GROUPS * (4.0 * chance.lognormvariate(0.0, 0.025) if d else 1.0 + 0.1 * turn)
+
+    load = fitted(prior((1.0, 0.25)), executions(drifting, *[(0, n, 400) for n in (320, 310, 300, 290, 280, 270, 260)]))
+    assert load.drifting
+    assert load.margins == (1.0, 1.0)
