@@ -291,7 +291,8 @@ def test_the_latency_of_a_halo_is_part_of_the_handover() -> None:
     a = builder.buffer(GROUPS * ROW, "a")
     builder.add(Launch("k", PROGRAM, FACTS, (640,), (16,), (BufferArg(a),), (a,), (a,)))
     p = problem(builder.build(), [(1.0, 1.0)], Machine((ONE, TWO)), valid={a: frozenset({HOST})}, handover=HANDOVER)
-    p = replace(p, estimates=Slow([(1.0, 1.0)], 1e-3, PER_BYTE), splits={0: Split(0, GROUPS, {a: Slice(ROW, 3 * ROW)})})
+    halo = {0: Split(0, GROUPS, {a: Slice(ROW, 3 * ROW)})}
+    p = replace(p, estimates=Slow([(1.0, 1.0)], 1e-3, PER_BYTE), splits=halo)
     flows = Flows(p, families(p))
     own = flows.parts((0, 1), (0, 20, GROUPS))
     bare = p.estimates.transfer(2 * ROW, 1, 2) - p.estimates.transfer(0, 1, 2)
