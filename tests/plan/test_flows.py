@@ -257,8 +257,8 @@ def test_a_family_is_left_where_the_next_one_needs_what_it_writes() -> None:
 
 def handed(truth: float, once: float, guess: float = 1.0, times: int = 8) -> list[int]:
     """The second kernel's cuts, each time: the first one's rows are all made on the first of two GPUs, which are alike,
-    and are waited for so many times as long as estimated, and longer where the cut is new. ``guess``: the second kernel is
-    estimated to take so many times as long on the second GPU."""
+    and are waited for so many times as long as estimated, and longer where the cut is new. ``guess``: the second kernel
+    is estimated to take so many times as long on the second GPU."""
     seconds = [(2e-4, 2e-2), (2e-3, 2e-3)]
     p = chain([seconds[0], (2e-3, guess * 2e-3)], (ONE, TWO))
     policy, found = Adaptive(), [-1]
