@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from manycl.bench.libsplit import judging, real
 from manycl.bench.libsplit.judging import FAR, LONG, Bench, Division, Table, Taken
@@ -18,24 +18,35 @@ MACHINE = Machine((Device("cpu", "cpu"), Device("one", "gpu", memory=1), Device(
 
 
 class Counted(Bench):
-    """Runs of two devices that take as many milliseconds as they have groups, the second one four times as many."""
+    """Runs of two devices that take as many milliseconds as they have groups, the second one four times as many; and
+    longer if others use them: ``slower`` says how many times, by the run's number and the device."""
 
-    def __init__(self, groups: int = 100, unit: float = 1e-3) -> None:
+    def __init__(self, groups: int = 100, unit: float = 1e-3, *, moves: bool = False) -> None:
         self.groups, self.unit = groups, unit
-        self.families = (SimpleNamespace(members=(0,)),)  # type: ignore[assignment]
+        self.families = (SimpleNamespace(members=(0,), leader=SimpleNamespace(groups=groups)),)  # type: ignore[assignment]
         self.problem = SimpleNamespace(handover=0.0)  # type: ignore[assignment]
-        self.moves = False
-        self.devices = (Device("one", "cpu"), Device("two", "cpu"))
+        self.queue = SimpleNamespace(session=SimpleNamespace(forget=lambda: None))  # type: ignore[assignment]
+        self.moves = moves
+        self.devices = (Device("one", "cpu"), Device("two", "cpu", slowdown=4.0))
+        self.held = ()
         self._prepared = {}
+        self._looks = []
         self.times: dict[Division, int] = {}
+        self.slower: Callable[[int, int], float] = lambda run, device: 1.0
+        self.own: Division = ((0, groups // 2, groups),)
 
     def prepared(self, policy: Any, options: Any = None) -> Any:
-        return policy.ranges
+        return policy.ranges if hasattr(policy, "ranges") else {0: self.own}
+
+    def chosen(self, policy: Any) -> Division:
+        return self.own
 
     def run(self, prepared: Any) -> Taken:
         (at,) = prepared[0]
+        number = sum(self.times.values())
         self.times[(at,)] = self.times.get((at,), 0) + 1
-        return Taken(((self.unit * at[1], 4.0 * self.unit * (at[2] - at[1])),), 0.0)
+        one, two = self.unit * at[1], 4.0 * self.unit * (at[2] - at[1])
+        return Taken(((one * self.slower(number, 0), two * self.slower(number, 1)),))
 
 
 @pytest.fixture(autouse=True)
@@ -53,10 +64,10 @@ def test_what_takes_far_longer_than_the_best_is_measured_once() -> None:
 
 def test_a_long_run_is_not_made_twice_to_bring_its_data() -> None:
     for unit, times in ((1e-3, 2), (LONG / 50.0, 1)):
-        bench = Counted(unit=unit)
-        bench.measured(((0, 80, 100),))
-        assert bench.times == {((0, 80, 100),): times}
-    assert not Taken(((2.0 * LONG,),), 0.0, ((0.1 * LONG,),)).long()  # bringing them is part of what it took
+        bench = Counted(unit=unit, moves=True)
+        bench.measured(((0, 70, 100),))
+        assert bench.times == {((0, 70, 100),): times}
+    assert not Taken(((2.0 * LONG,),), ((0.1 * LONG,),)).long()  # bringing them is part of what it took
 
 
 def test_however_late_it_is_all_are_measured_once() -> None:
@@ -66,29 +77,58 @@ def test_however_late_it_is_all_are_measured_once() -> None:
         assert [len(table.runs[division]) for division in several] == [times] * 3
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 10.0), st.integers(1, 9)), min_size=1, max_size=8))
-def test_times_that_rise_are_the_nearest_ones(measured: list[tuple[float, int]]) -> None:
-    values, weights = [v for v, _ in measured], [float(w) for _, w in measured]
-
-    def mean(first: int, last: int) -> float:
-        several = range(first, last + 1)
-        return sum(values[i] * weights[i] for i in several) / sum(weights[i] for i in several)
-
-    count = range(len(values))  # the minimax formula for what least squares give
-    nearest = [max(min(mean(i, j) for j in count if j >= k) for i in count if i <= k) for k in count]
-    assert judging._rising(values, weights) == pytest.approx(nearest)
+def test_a_run_is_between_two_of_the_reference_which_divides_as_devices_are_said_to_be() -> None:
+    bench = Counted()
+    several = [((0, n, 100),) for n in (60, 70, 90)]
+    table = bench.in_turns(several, 2, math.inf)
+    assert bench.times[((0, 80, 100),)] == 1 + sum(map(len, table.runs.values()))
+    assert {taken.beside for runs in table.runs.values() for taken in runs} == {(0.08, 0.08)}
 
 
-def test_a_device_takes_no_longer_for_a_part_of_its_range() -> None:
-    table = Table(Counted())
-    for cut, seconds in ((20, (3.0, 9.0)), (30, (6.0, 7.0)), (40, (5.0, 8.0)), (50, (8.0, 5.0))):
-        table.add(((0, cut, 100),), Taken((seconds,), 0.0))
-    assert [table.devices(0, (0, cut, 100)) for cut in (20, 30, 40, 50)] == [
-        [3.0, 9.0],
-        [5.5, 7.5],
-        [5.5, 7.5],
-        [8.0, 5.0],
-    ]
+@pytest.mark.parametrize("seed", range(20))
+def test_what_others_do_to_a_device_for_longer_than_a_run_changes_nothing(seed: int) -> None:
+    """Each is slower by something else, for some runs; what it takes is told as of the state that is held."""
+    chance, bench = random.Random(seed), Counted()
+    states = [[chance.uniform(1.0, 3.0) for _ in range(2)] for _ in range(6)]
+    lasting = chance.randint(12, 60)
+    bench.slower = lambda run, device: states[run // lasting % len(states)][device]
+    several = [((0, n, 100),) for n in (60, 80, 95)]
+    table = bench.in_turns(several, 30, math.inf)
+    bench.held = (0.08, 0.08 * 1.5)
+    for ((_, n, groups),) in several:
+        one, two = table.devices(0, (0, n, groups))
+        assert one == pytest.approx(1e-3 * n, rel=0.02)
+        assert two == pytest.approx(4e-3 * (groups - n) * 1.5, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_range_is_told_by_those_of_about_its_length(seed: int) -> None:
+    """A seventh of all times are three times too long."""
+    chance = random.Random(seed)
+    power, unit, length = chance.uniform(0.6, 2.0), chance.uniform(1e-5, 1.0), chance.randint(40, 400)
+
+    def seconds(n: int) -> float:
+        noise = math.exp(chance.gauss(0.0, 0.005))
+        return float(unit * (n / 100.0) ** power * (noise if chance.random() < 0.85 else 3.0 * noise))
+
+    lengths = [max(round(length * (1.0 + part)), 1) for part in (-0.5, -0.08, -0.03, 0.0, 0.03, 0.08, 1.0)]
+    found = judging._level(length, [(n, seconds(n)) for n in lengths for _ in range(40)])
+    assert found == pytest.approx(unit * (length / 100.0) ** power, rel=0.015)
+
+
+@pytest.mark.parametrize(("cut", "behind"), [(67, 0.0), (80, 20.0)])
+def test_the_oracle_is_the_best_split_for_the_speeds_that_devices_had_while_it_was_adapted(
+    cut: int, behind: float
+) -> None:
+    """The first device was half as fast then, and the policy has followed it or has not; later it is alone again."""
+    bench = Counted()
+    bench.own = ((0, cut, 100),)
+    early = 2 * real.Settings().repetitions + 1
+    bench.slower = lambda run, device: 2.0 if device == 0 and run < early else 1.0
+    row = real.judged(bench, real.Settings(seconds=1e6, turns=9))
+    assert not row["other_tries"]
+    assert sum(bench.times.values()) > 2 * early
+    assert row["within_oracle_percent"] == pytest.approx(behind, abs=1.5)
 
 
 class Handing(Bench):
@@ -106,6 +146,8 @@ class Handing(Bench):
         self.queue = SimpleNamespace(session=session)  # type: ignore[assignment]
         self.devices = (Device("cpu", "cpu"), Device("one", "gpu", memory=1))
         self.moves = moves
+        self.held = ()
+        self._looks = []
         self._prepared = {}
 
     def prepared(self, policy: Any, options: Any = None) -> Any:
@@ -118,7 +160,7 @@ class Handing(Bench):
         (_, a, n), (_, b, _) = prepared
         first, second = (a / n, 1.0 - a / n), (b / n, 3.0 * (1.0 - b / n))
         moved = self.MOVING * abs(a - b) / n if self.moves else 0.0
-        return Taken((first, (second[0] + moved, second[1])), 0.0, ((0.0, 0.0), (moved, 0.0)))
+        return Taken((first, (second[0] + moved, second[1])), ((0.0, 0.0), (moved, 0.0)))
 
 
 @pytest.fixture
@@ -155,13 +197,13 @@ def test_what_was_adapted_is_judged_with_what_it_moves() -> None:
     assert row["iterations"] == real.Settings().repetitions + 1
 
 
-def repetition(cut: int, first: float, second: float, missing: float = 0.0) -> dict[str, Any]:
+def repetition(cut: int, first: float, second: float, beside: tuple[float, ...] = ()) -> dict[str, Any]:
     brief = [0.1, 0.0]
     return {
         "cuts": ((0, 1, 1), (0, cut, 100)),
         "ms": [brief, [first, second]],
         "moved_ms": [[0.0, 0.0], [0.0, 0.0]],
-        "missing": missing,
+        "beside_ms": beside,
     }
 
 
@@ -178,4 +220,34 @@ def test_of_several_tries_the_one_that_was_disturbed_least_counts() -> None:
     assert real._disturbed((chosen, restless)) > 1.0
     once = [taking(row, 9.0 if i == 4 else 1.0, 1.0) for i, row in enumerate(moving)]
     assert real._disturbed((chosen, once)) <= 1.0  # the policy does not believe one time
-    assert real._disturbed((chosen, [dict(row, missing=0.1) for row in moving])) > 1.0
+
+
+def test_where_there_is_a_reference_a_try_is_disturbed_if_devices_change_against_each_other() -> None:
+    def rows(*beside: tuple[float, ...]) -> Any:
+        return [], [repetition(50, 1.0, 1.0, b) for b in beside]
+
+    assert real._disturbed(rows(*[(5.0, 7.0)] * 8)) == pytest.approx(0.0, abs=1e-9)
+    assert real._disturbed(rows(*[(5.0 * n, 7.0 * n) for n in range(1, 9)])) == pytest.approx(0.0, abs=1e-9)
+    one = real._disturbed(rows(*[(5.0, 7.0)] * 7, (5.0, 7.7)))
+    assert one == pytest.approx(math.log(1.1) / math.sqrt(8.0) / real.DISTURBED)
+    assert real._disturbed(rows(*[(5.0, 7.0), (5.0, 7.7)] * 4)) > one
+
+
+def test_a_try_is_disturbed_if_what_work_groups_take_is_not_as_their_ranges_are_long() -> None:
+    """Two devices, the second one's work-groups being the dearer the later they are."""
+
+    def taken(cuts: tuple[int, ...], longer: float = 1.0) -> float:
+        several = [repetition(c, 0.1 * c, 0.2 * (100 - c) ** 1.3, (5.0, 7.0)) for c in cuts]
+        several[3]["ms"][1][0] *= longer
+        return real._disturbed(([], several))
+
+    cuts = (50, 70, 66, 68, 68, 67, 68, 68)
+    assert taken(cuts) < 0.2
+    assert taken(cuts, 1.1) > 1.0
+    assert taken((66,) * 8, 1.1) > 1.0
+
+
+def test_a_load_that_drifts_is_no_disturbance() -> None:
+    drifting = [(1.0 + 0.01 * n, 2.0 - 0.01 * n) for n in range(30)]
+    assert real._unsteady(drifting) < 0.1 * real.DISTURBED
+    assert real._unsteady([(1.1 * a if n % 5 == 0 else a, b) for n, (a, b) in enumerate(drifting)]) > real.DISTURBED

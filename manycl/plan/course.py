@@ -145,7 +145,8 @@ class Course:
             again = together < (1.0 + CLOSE) * single and g.divided == 1 and len(alone) == 1
             return -math.inf if again else SEEN if self.whole >= 0 else 0.0
         far = self.moving[best] * (1.0 - g.shares[best] / g.groups) > MOVING * together
-        if g.narrow and g.divided == 1 and not far and together > (1.0 - LITTLE) * g.alone_at_least():
+        unknown = (g.narrow or self.guessed) and g.divided == 1 and not far
+        if unknown and together > (1.0 - LITTLE) * g.alone_at_least():
             return math.inf  # it may have gained nothing: it is run whole to see
         if g.narrow and best in self.compared and g.evenly() + self.overhead < (1.0 - 2.0 * WORTH) * single:
             return -math.inf  # it may gain much

@@ -48,8 +48,9 @@ CALM, NEWS = 0.01, 0.25
 """How far the devices' times may be off against each other, as a running mean to which an execution adds this part,
 until the workload is looked at again."""
 UNFORESEEN = 0.025
-"""By which part of the time shares that were tried must have been better than these to be taken again, whatever the
-workload says: it knows no steps, as where a device has few work-groups for each of its compute units."""
+"""By which part of the time, and of how uneven devices were, shares that were tried must have been better than these to
+be taken again, whatever the workload says: it knows no steps, as where a device has few work-groups for each of its
+compute units."""
 STRANGE, BELIEVED = 0.04, 3
 """How far off a time is that is not believed (a part of it), unless that happens so many times in a row."""
 TRUST = 0.02
@@ -139,11 +140,10 @@ class Granularity:
 
     def alone_at_least(self) -> float:
         """Seconds that all groups take on the best device at least, as far as is known."""
-        at, least = cuts(self), math.inf
-        for i, narrow in enumerate(self.prior.narrow):
-            flat = self.workload.whole_at_least(i, at[i], at[i + 1]) if narrow and self.shares[i] else math.inf
-            least = min(least, flat, self.alone(i))
-        return least
+        at = cuts(self)
+        used = [i for i, n in enumerate(self.shares) if n]
+        least = (self.workload.whole_at_least(i, at[i], at[i + 1]) for i in used)
+        return min(*map(self.alone, range(len(self.shares))), *least)
 
 
 def start(
@@ -249,11 +249,13 @@ def _changed(g: Granularity) -> Granularity:
     """Other shares, if that is foreseen to gain enough."""
     targets, g = _proposed(g)
     shares = _rounded(g, targets)
-    tried = {} if g.workload.drifting else _tried(g.history)
-    if _cuts(shares) in tried:
-        best = min(tried, key=lambda c: tried[c])
-        if cuts(g) in tried and tried[best] < (1.0 - UNFORESEEN) * tried[cuts(g)]:
-            return replace(g, shares=tuple(b - a for a, b in pairwise(best)), settled=False)
+    tried = {} if g.workload.drifting else {run.cuts: run for run in g.history}  # the last ones count
+    if _cuts(shares) in tried and cuts(g) in tried:
+        best = min(tried.values(), key=lambda run: max(run.seconds))
+        mine = min((run for run in g.history if run.cuts == cuts(g)), key=lambda run: max(run.seconds))
+        least = 1.0 - UNFORESEEN
+        if max(best.seconds) < least * max(mine.seconds) and _uneven(best) < least * _uneven(mine):
+            return replace(g, shares=tuple(b - a for a, b in pairwise(best.cuts)), settled=False)
     now, then = g.guarded(), g.guarded(_cuts(shares))
     flat = -min(g.workload.bends) if g.narrow and not g.workload.drifting else 0.0
     band = max(g.dead_band, NARROW_BAND * flat, 0.5 * JITTER / now)
@@ -326,12 +328,11 @@ def _kept(history: tuple[Execution, ...]) -> tuple[Execution, ...]:
     return kept
 
 
-def _tried(history: Sequence[Execution]) -> dict[tuple[int, ...], float]:
-    """Seconds of the slowest device by cuts: of several executions the shortest, since disturbances make longer."""
-    found: dict[tuple[int, ...], float] = {}
-    for run in history:
-        found[run.cuts] = min(max(run.seconds), found.get(run.cuts, math.inf))
-    return found
+def _uneven(run: Execution) -> float:
+    """How many times as long as the mean of the devices that had groups the slowest one took: that does not change
+    where all become slower."""
+    used = [s for s in run.seconds if s > 0.0]
+    return max(used) * len(used) / sum(used)
 
 
 # proposing

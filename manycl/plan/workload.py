@@ -50,8 +50,8 @@ LEVEL = 5.0
 BEND, LEAST_BEND, MOST_BEND = 0.15, -0.7, 2.0
 NARROW, NARROW_DOUBT, LEAST_NARROW = -0.5, 0.4, -0.9
 """The bend of devices that the launch does not fill: expected, how far off for all of them together, and at least."""
-FLAT = 2.0
-"""How many of its standard deviations lower than found it may be."""
+SURE = 2.0
+"""How many standard deviations lower than found the time of all groups may be."""
 COMPARED_DOUBT = 0.1
 """How far off that is after a device has run all groups and part of them."""
 DRIFT = 0.04
@@ -121,9 +121,10 @@ class Prior:
 @dataclass(frozen=True)
 class Workload:
     """``work`` of every cell; ``rates``, ``bends`` and ``drifts`` by device, ``last``: the logarithm of the work that
-    it had last; ``floors`` as in the prior. ``flat``: the bends of devices that the launch does not fill may be as low
-    as this (of others: their bends). ``drifting``: whether a drift explained what was seen. ``scatter``: how far times
-    of each device are off, beyond NOISE (standard deviation of logarithms; none: no further, or they drift)."""
+    it had last; ``floors`` as in the prior. ``doubts``: how far off the time of all groups is by that of the part that
+    a device had last (standard deviation of the logarithm; none: nothing is known). ``drifting``: whether a drift
+    explained what was seen. ``scatter``: how far times of each device are off, beyond NOISE (standard deviation of
+    logarithms; none: no further, or they drift)."""
 
     groups: int
     once: Floats
@@ -133,7 +134,7 @@ class Workload:
     drifts: Floats
     last: Floats
     floors: Floats
-    flat: Floats = ()
+    doubts: Floats = ()
     noise: float = NOISE
     drifting: bool = False
     scatter: Floats = ()
@@ -161,8 +162,10 @@ class Workload:
 
     def whole_at_least(self, device: int, first: int, end: int) -> float:
         """Seconds that all groups take on a device at least, as far as is known, by what these take."""
-        more = -math.log(max(self.part(first, end), 1e-12))
-        return self.seconds(device, first, end) * math.exp((1.0 + self.flat[device]) * more)
+        part = self.seconds(device, first, end)
+        if not self.doubts:
+            return part
+        return max(part, self.seconds(device, 0, self.groups) * math.exp(-SURE * self.doubts[device]))
 
     @cached_property
     def margins(self) -> Floats:
@@ -232,7 +235,6 @@ def expected(prior: Prior) -> Workload:
         nothing,
         nothing,
         prior.floors,
-        (-1.0,) * len(nothing),
     )
 
 
@@ -365,14 +367,17 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
     limit = np.where(off > 0.0, ABOVE, BELOW)
     loss = 0.5 * limit**2 * np.log1p(np.square(off / (spread * limit))) + np.log(spread / np.hypot(NOISE, seen.jitter))
     cost = float(0.5 * (x - centre) @ precision @ (x - centre) + seen.weights(FADES[0]) @ loss)
-    doubts = np.where(narrow, np.sqrt(np.diag(np.linalg.inv(curved))[bends]), 0.0) if narrow.any() else 0.0
-    flat = np.maximum(x[bends] - FLAT * doubts, -1.0)
     work = tuple(map(float, base * np.exp(x[:cells])))
+    further = np.zeros((devices, len(x)))  # how what the other groups add (a logarithm) depends on what is sought
+    for d, i in seen.newest.items():
+        further[d, :cells] = (1.0 + x[bends][d]) * (np.array(work) / sum(work) - parts[i] / done[i])
+        further[d, cells + devices + d] = math.log(sum(work) / done[i])
+    doubts = np.sqrt(np.einsum("di,ij,dj->d", further, np.linalg.inv(curved), further))
     beyond = np.maximum(np.abs(off) - seen.jitter, 0.0) ** 2 * robust - NOISE**2
     several = np.bincount(seen.device, faded * beyond, devices) / (STEADY + np.bincount(seen.device, faded, devices))
     scattered = np.sqrt(np.maximum(several, 0.0))
-    found = (tuple(map(float, v)) for v in (x[rates], x[bends], x[drifts], last, flat, scattered))
-    rate, bent, drift, had, low, scatter = found
+    found = (tuple(map(float, v)) for v in (x[rates], x[bends], x[drifts], last, doubts, scattered))
+    rate, bent, drift, had, doubt, scatter = found
     return Workload(
         prior.groups,
         prior.once,
@@ -382,7 +387,7 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
         drift,
         had,
         prior.floors,
-        low,
+        doubt,
         noise,
         drifting,
         () if drifting else scatter,

@@ -1,16 +1,19 @@
 """Divisions of an application's kernels, measured beside each other on the devices that are here.
 
 What a division takes is, family by family (kernels that are cut at the same places; families wait for one another), the
-time of the slowest device, and a handover for every kernel that is divided. Of several runs each device's shortest
-counts: others who use the machine make times longer, never shorter; and where a device took less time for all of a
-range than for a part of it, neither is believed but what is between them. A device's time is that of its kernels, and
+time of the slowest device, and a handover for every kernel that is divided. A device's time is that of its kernels, and
 how long it waits for data before them, in a run that finds data where the one before has left them: for what moves in
-every repetition. Where devices share the host's memory that is nothing, and what the cuts of a family take does not
-depend on where others are cut; elsewhere it does, and divisions are compared as wholes.
+every repetition. All divisions are run in turns, so whatever changes on the machine changes for all.
 
-All divisions are run in turns, so whatever changes on the machine changes for all; a run from which processor time is
-missing (kernels of CPU devices took longer than the processor worked for them: others used it) is repeated, at most
-twice.
+Where devices have memories of their own each device's shortest run counts: others who use the machine make times
+longer, never shorter; and divisions are compared as wholes.
+
+Where they share the host's memory nothing moves, and what the cuts of a family take does not depend on where others are
+cut. There, processors are as fast as others who use them let them be, each by itself, for seconds or for milliseconds.
+So a *reference*, always the same division, is run before and after every run, and what counts is how many times as long
+as in the reference a device took; in seconds: of what the reference takes in one state of the machine, the same for all
+divisions (``Bench.state``). And two devices' times hardly differ from one cut to the next: what a device takes for a
+range is read off a line through the ranges of about that length (``_level``), so all runs near it count.
 """
 
 from __future__ import annotations
@@ -19,10 +22,12 @@ import math
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from manycl.bench.libsplit import divisions
 from manycl.bench.libsplit.application import Application
@@ -39,10 +44,6 @@ from manycl.trace import Trace
 
 Division = tuple[tuple[int, ...], ...]
 """The cuts of every family, in work-groups of its leader: the first one of every device, and the number of all."""
-MISSING = 0.03
-"""Part of a run's processor time that may be missing."""
-AGAIN = 2
-"""How often a run from which more is missing is repeated."""
 FAR = 3.0
 """A division that takes so many times as long as the best one is measured once: it is none that is compared."""
 LONG, LITTLE = 0.5, 0.01
@@ -50,14 +51,26 @@ LONG, LITTLE = 0.5, 0.01
 for what moved."""
 
 
+NEAR = 0.1
+"""Ranges are of about the same length if the logarithms of that differ by less."""
+SLOPE, SLOPE_DOUBT = 1.0, 0.2
+"""By which power of a range's length a device's time grows before anything was measured, and how far off that is."""
+SCATTER, FAR_OFF = 0.01, 2.0
+"""How far a time is off (of its logarithm), at least; one that is off so many times as far as others counts half."""
+STEPS = 5
+"""In which the runs are found that count less."""
+
+Floats = tuple[float, ...]
+
+
 @dataclass(frozen=True)
 class Taken:
-    """Seconds of every device, by family; the part of the processor's time that is missing; and the seconds that
-    every device waited for data, by family (they are part of the first ones)."""
+    """Seconds of every device, by family; the seconds that every device waited for data, by family (they are part of
+    the first ones); and what the reference took each device just before and after (none: it was not run)."""
 
-    seconds: tuple[tuple[float, ...], ...]
-    missing: float
-    moved: tuple[tuple[float, ...], ...] = ()
+    seconds: tuple[Floats, ...]
+    moved: tuple[Floats, ...] = ()
+    beside: Floats = ()
 
     def long(self) -> bool:
         """Whether it makes no difference that data were brought first."""
@@ -85,13 +98,15 @@ class Bench:
         self.devices = self.machine.devices
         self._family = {m.node: i for i, f in enumerate(self.families) for m in f.members}
         self.moves = any(d.memory != HOST for d in self.devices)
-        self._alone = all(d.kind == "cpu" and d.memory == HOST for d in self.devices)
+        self._looks: list[Floats] = []
+        self.held: Floats = ()
         self._prepared: dict[Division, PreparedGraph] = {}
         self._turn = 0
 
     def between(self) -> None:
         """The host's code before the next repetition."""
         self._turn += 1
+        self._looks = []
         if self.application.between is not None:
             for name in self.application.between(self.contents, self._turn):
                 self.arrays[name].set(self.contents[name])
@@ -129,42 +144,57 @@ class Bench:
 
     def run(self, prepared: PreparedGraph) -> Taken:
         """One run of whatever is prepared."""
-        own, all_ = time.thread_time(), time.process_time()
         result = prepared.run()
-        worked = (time.process_time() - all_) - (time.thread_time() - own)
         seconds = [[0.0] * len(self.devices) for _ in self.families]
-        raw = 0.0
         for m in result.measured():
-            raw += m.seconds / self.devices[m.device].slowdown
             if m.step.node in self._family:
                 seconds[self._family[m.step.node]][m.device] += m.seconds
-        missing = max(0.0, 1.0 - worked / raw) if self._alone and raw > 0.0 else 0.0
-        return self.with_moves(seconds, missing, result.trace if self.moves else None)
+        return self.with_moves(seconds, result.trace if self.moves else None)
 
-    def with_moves(self, kernels: Sequence[Sequence[float]], missing: float, trace: Trace | None) -> Taken:
+    def watched(self, prepared: PreparedGraph) -> Taken:
+        """The same between two runs of the reference, where devices share memory; the reference that was run last is
+        the first one if nothing else has been run since."""
+        if self.moves:
+            return self.run(prepared)
+        before = self._looks[-1] if self._looks else self.look()
+        taken = self.run(prepared)
+        both = zip(before, self.look(), strict=True)
+        return replace(taken, beside=tuple(0.5 * (a + b) for a, b in both))
+
+    def look(self) -> Floats:
+        """What the reference takes each device now: of all groups as much as its speed is said to be."""
+        found = self.run(self._fixed(self.parts([1.0 / d.slowdown for d in self.devices])))
+        self._looks.append(tuple(map(sum, zip(*found.seconds, strict=True))))
+        return self._looks[-1]
+
+    def state(self) -> Floats:
+        """What the reference takes each device in the state of the machine for which divisions are compared: the one
+        that is ``held``, or how it was mostly since the host's code ran last."""
+        return self.held or tuple(map(statistics.median, zip(*self._looks, strict=True)))
+
+    def with_moves(self, kernels: Sequence[Sequence[float]], trace: Trace | None) -> Taken:
         """What kernels took (by family, of every device), and what moved for them (no trace: nothing)."""
         moved = [[0.0] * len(self.devices) for _ in self.families]
         if trace is not None:
             for node, d, seconds in waiting(trace, self.machine):
                 moved[self._family[node]][d] += seconds
         total = (tuple(a + b for a, b in zip(*rows, strict=True)) for rows in zip(kernels, moved, strict=True))
-        return Taken(tuple(total), missing, tuple(map(tuple, moved)))
+        return Taken(tuple(total), tuple(map(tuple, moved)))
 
     def measured(self, division: Division) -> Taken:
-        """A run with a division; data are where it needs them, and the processor was its own if that can be had."""
+        """A run with a division; data are where it needs them."""
+        prepared = self._fixed(division)
+        if self.moves and not (found := self.run(prepared)).long():
+            found = self.run(prepared)
+        return found if self.moves else self.watched(prepared)
+
+    def _fixed(self, division: Division) -> PreparedGraph:
         if division not in self._prepared:
             ranges: dict[int, Ranges] = {}
             for family, at in zip(self.families, division, strict=True):
                 ranges.update(divisions.of_family(family, at))
             self._prepared[division] = self.prepared(Fixed(ranges))
-        prepared = self._prepared[division]
-        found = self.run(prepared)
-        if not found.long():
-            found = self.run(prepared)
-        for _ in range(AGAIN):
-            if found.missing > MISSING:
-                found = min(found, self.run(prepared), key=lambda t: t.missing)
-        return found
+        return self._prepared[division]
 
     def in_turns(
         self, several: Iterable[Division], turns: int, until: float, least: int = 2, latest: float = math.inf
@@ -200,18 +230,32 @@ class Table:
     def devices(self, family: int, at: tuple[int, ...], of: Division | None = None) -> list[float]:
         """Seconds of every device with these cuts of a family, whatever the others had; or in the runs of a
         division, if what moves is that division's."""
-        if of in self.runs and self.bench.moves:
-            return _least([t.seconds[family] for t in self.runs[of]])
-        rows: dict[tuple[int, ...], list[tuple[float, ...]]] = {}
-        for division, taken in self.runs.items():
-            rows.setdefault(division[family], []).extend(t.seconds[family] for t in taken)
-        if self.bench.moves or len(self.bench.devices) != 2:
-            return _least(rows[at])
-        cuts = sorted(rows)  # nested: the first device's range grows with each, the second one's shrinks
-        first, second = zip(*(_least(rows[c]) for c in cuts), strict=True)
-        weights = [float(len(rows[c])) for c in cuts]
-        growing = _rising(first, weights)[cuts.index(at)]
-        return [growing, _rising(second[::-1], weights[::-1])[::-1][cuts.index(at)]]
+        if self.bench.moves:
+            runs = self.runs[of] if of in self.runs else self._with(family, at)
+            return list(map(min, zip(*(t.seconds[family] for t in runs), strict=True)))
+        return [self._seconds(family, at, d) for d in range(len(at) - 1)]
+
+    def _seconds(self, family: int, at: tuple[int, ...], device: int) -> float:
+        """Of one of devices that share memory."""
+        if at[device] == at[device + 1]:
+            return 0.0
+        if len(at) == 3:  # of two, the range is known by its length
+            near = [(d[family][device + 1] - d[family][device], taken) for d, taken in self.runs.items()]
+            found = [(n, t) for n, taken in near if n for t in taken]
+        else:
+            found = [(at[device + 1] - at[device], t) for t in self._with(family, at)]
+        seconds = [(n, t.seconds[family][device] * self._scale(t, device)) for n, t in found]
+        return _level(at[device + 1] - at[device], seconds)
+
+    def _scale(self, taken: Taken, device: int) -> float:
+        """What a device's times are multiplied by to be as in the state for which divisions are compared."""
+        if not taken.beside or not taken.beside[device]:
+            return 1.0
+        return self.bench.state()[device] / taken.beside[device]
+
+    def _with(self, family: int, at: tuple[int, ...]) -> list[Taken]:
+        """Runs in which a family had these cuts."""
+        return [t for division, taken in self.runs.items() if division[family] == at for t in taken]
 
     def family_seconds(self, family: int, at: tuple[int, ...], of: Division | None = None) -> float:
         found = self.devices(family, at, of)
@@ -222,6 +266,14 @@ class Table:
     def seconds(self, division: Division) -> float:
         """Of a division that was measured as it is, or each of its families."""
         return sum(self.family_seconds(f, at, division) for f, at in enumerate(division))
+
+    def single(self, division: Division) -> list[float]:
+        """Seconds of each run."""
+        scales = [[self._scale(t, d) for d in range(len(self.bench.devices))] for t in self.runs[division]]
+        return [
+            sum(max(s * by for s, by in zip(family, scale, strict=True)) for family in taken.seconds)
+            for taken, scale in zip(self.runs[division], scales, strict=True)
+        ]
 
     def composed(self) -> Division:
         """For every family the cuts with which it took the shortest."""
@@ -278,27 +330,27 @@ class Table:
                     for of in zip(*(t.moved for t in taken), strict=True)
                 ],
                 "runs": len(taken),
-                "missing": statistics.median(t.missing for t in taken),
+                "beside_ms": [1e3 * statistics.median(s) for s in zip(*(t.beside for t in taken), strict=True)],
             }
             for division, taken in self.runs.items()
         ]
 
 
-def _least(rows: Sequence[Sequence[float]]) -> list[float]:
-    """Of each column."""
-    return list(map(min, zip(*rows, strict=True)))
-
-
-def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The nearest values that do not fall, by least squares (isotonic regression; Barlow, Bartholomew, Bremner and
-    Brunk, *Statistical Inference under Order Restrictions*, 1972: pooling adjacent violators)."""
-    pools: list[tuple[float, float, int]] = []  # mean, weight, how many
-    for value, weight in zip(values, weights, strict=True):
-        pools.append((value, weight, 1))
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (a, n, i), (b, m, j) = pools[-2:]
-            pools[-2:] = [((a * n + b * m) / (n + m), n + m, i + j)]
-    return [mean for mean, _, count in pools for _ in range(count)]
+def _level(length: float, measured: Sequence[tuple[float, float]]) -> float:
+    """Seconds that a device takes for a range of some length, by what it took for ranges of some lengths: a line
+    through the logarithms of those that are NEAR, which counts the nearer ones more and those less that are far from it
+    (locally weighted regression; Cleveland, *Robust Locally Weighted Regression and Smoothing Scatterplots*, 1979)."""
+    points = np.log(np.array([(n / length, s) for n, s in measured if n and s > 0.0]))
+    x, y = points[np.abs(points[:, 0]) < NEAR].T
+    weights = np.square(1.0 - np.square(x / NEAR))
+    counts = np.ones_like(x)
+    for _ in range(STEPS):
+        w = weights * counts / SCATTER**2
+        sums = np.array([[w.sum(), w @ x], [w @ x, w @ (x * x) + SLOPE_DOUBT**-2]])
+        level, slope = np.linalg.solve(sums, [w @ y, w @ (x * y) + SLOPE * SLOPE_DOUBT**-2])
+        off = np.abs(y - level - slope * x)
+        counts = 1.0 / (1.0 + np.square(off / (FAR_OFF * max(float(np.median(off)), SCATTER))))
+    return math.exp(level)
 
 
 def _away_from_0(groups: float) -> float:

@@ -6,6 +6,10 @@ between families, and so the best of each may not be the best of all, the shorte
 are changed family by family (``Table.best``, ``Table.swapped``). Whoever is the best of many by measurements that
 scatter has been lucky, so its time is no measure: what ``adaptive`` has chosen from its fourth repetition on and the
 oracle's split are measured once more, in turns, and only that is compared.
+
+Others who use the processor make one device slower than the other, and the policy rightly follows. So devices that
+share memory are watched (``judging.py``): of several tries the one counts in which the ratio between their speeds
+changed least, and the oracle's split is the best one for the speeds that they had then.
 """
 
 from __future__ import annotations
@@ -19,7 +23,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from manycl.bench.libsplit.judging import MISSING, Bench, Division, Table
+import numpy as np
+
+from manycl.bench.libsplit.judging import Bench, Division, Table
 from manycl.bench.libsplit.registry import APPLICATIONS
 from manycl.front.queue import Queue
 from manycl.plan.granularity import METHODS
@@ -33,13 +39,20 @@ JUDGED_FROM = 4
 """The repetition from which on the adapted splits are compared with the oracle's."""
 DRIFT_FROM = 2
 """The drifting load counts from the third repetition on."""
-AGAIN = 9
-"""How often a repetition's split is measured while the load stands still."""
+AGAIN, DRIFTS = 7, 4
+"""How often a repetition's split is measured while the load stands still; and how often it is followed at most."""
 LATEST = 5.0
 """After so many times the seconds that an application may take each division is measured once only."""
-TRIES, RESTLESS = 5, 0.04
-"""How often an application is adapted from the start, until others leave the processor alone while it is; and by which
-part the times of work-groups may differ from one repetition to the next if they do."""
+TRIES, DISTURBED, RESTLESS = 40, 0.02, 0.04
+"""How often an application is adapted from the start, until the machine does not change while it is: by which part the
+ratio between the speeds of devices that share memory may, and by which the times of work-groups of others may differ
+from one repetition to the next, if it does not."""
+FLAT = 1e-3
+"""Lengths of ranges whose squared differences are less have no line."""
+PART, FEW = 0.8, 6
+"""Of the seconds of an application, what tries may take that are more than so many."""
+ALONE = 3
+"""How often every device is measured alone."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ class Settings:
     applications (none: all)."""
 
     repetitions: int = 8
-    turns: int = 15
+    turns: int = 60
     seconds: float = 8.0
     drifting: int = 30
     first: str = "estimates"
@@ -64,7 +77,7 @@ class Settings:
 
 def measure(name: str, devices: str | None, settings: Settings) -> dict[str, Any]:
     """A row: speed-ups over the fastest device alone, how far the adapted split is behind the best one found, and after
-    how many repetitions it was within 3 % of that. ``tried``, ``table`` and ``compared``: how that was found. Of
+    how many repetitions it was within 3 % of that (``reached``), and stayed so (``iterations``). ``tried``, ``table`` and ``compared``: how that was found. Of
     several tries the one counts that was disturbed least, whatever came of it."""
     entry = APPLICATIONS[name]
     with Queue(devices) as queue:
@@ -76,10 +89,11 @@ def judged(bench: Bench, settings: Settings) -> dict[str, Any]:
     """The row of an application."""
     tries = _tries(bench, settings)
     chosen, tried = min(tries, key=_disturbed)
+    bench.held = tuple(1e-3 * statistics.median(of) for of in zip(*(row["beside_ms"] for row in tried), strict=True))
     begin, count = time.monotonic(), len(bench.devices)
     even = bench.parts([1.0] * count)
     single = [bench.parts([float(d == i) for d in range(count)]) for i in range(count)]
-    table = bench.in_turns(single, 1, begin)
+    table = bench.in_turns(single, ALONE, begin, ALONE)
     table.join(_searched(bench, [*chosen, even], settings, begin))
     several = table.best()
     late = [*chosen[JUDGED_FROM - 1 :], *several]
@@ -99,6 +113,7 @@ def judged(bench: Bench, settings: Settings) -> dict[str, Any]:
         "adaptive_speedup": alone / (behind[-1] * best_seconds),
         "oracle_speedup": alone / best_seconds,
         "within_oracle_percent": 100.0 * (behind[-1] - 1.0),
+        "reached": next((i for i in range(len(chosen)) if i not in outside), len(chosen)) + 1,
         "iterations": outside[-1] + 2 if outside else 1,
         "groups": [f.leader.groups for f in bench.families],
         "behind_percent": [100.0 * (ratio - 1.0) for ratio in behind],
@@ -135,35 +150,76 @@ Try = tuple[list[Division], list[dict[str, Any]]]
 
 
 def _tries(bench: Bench, settings: Settings) -> list[Try]:
-    """Adapted from the start, with nothing measured before, and again if others used the processor meanwhile."""
+    """Adapted from the start, with nothing measured before, and again if others used the processor meanwhile. Between
+    repetitions the reference is run, if there is one: the policy, which asks what was measured before its first plan
+    only, learns nothing of it."""
     tries: list[Try] = []
-    while len(tries) < TRIES and not any(_disturbed(t) <= 1.0 for t in tries):
+    until = time.monotonic() + PART * settings.seconds
+    while len(tries) < TRIES:
+        if not bench.moves:
+            bench.look()
         bench.queue.session.forget()
         policy = Adaptive()
         prepared = bench.prepared(policy, settings.options)
         chosen, tried = [], []
         for _ in range(settings.repetitions):
-            taken = bench.run(prepared)
+            taken = bench.watched(prepared)
             chosen.append(bench.chosen(policy))
             ms, moved = ([[1e3 * s for s in family] for family in of] for of in (taken.seconds, taken.moved))
-            tried.append({"cuts": chosen[-1], "ms": ms, "moved_ms": moved, "missing": taken.missing})
+            beside = [1e3 * s for s in taken.beside]
+            tried.append({"cuts": chosen[-1], "ms": ms, "moved_ms": moved, "beside_ms": beside})
         tries.append((chosen, tried))
+        if _disturbed(tries[-1]) <= 1.0 or (len(tries) >= FEW and time.monotonic() > until):
+            break
     return tries
 
 
 def _disturbed(of: Try) -> float:
-    """By how much others have disturbed it (up to 1: hardly): the part of the processor's time that is missing in the
-    repetitions that decide, on average, or what a device's work-groups take longer or shorter than in the repetition
-    before (the median, of the device and the family for which that is most), whichever is worse."""
+    """By how much others have disturbed it (up to 1: hardly): how far the ratio between what the reference takes
+    devices was from its median, and how far what work-groups take them from a line over the lengths of their ranges (as
+    parts; the root of the mean square over the repetitions); where there is no reference, what a device's work-groups
+    take longer or shorter than in the repetition before (the median, of the device and the family for which that is
+    most). It matters not what was chosen."""
     rows = of[1]
-    missing = float(statistics.mean(row["missing"] for row in rows[: JUDGED_FROM - 1]))
-    return max(missing / MISSING, _restless(rows[1:]) / RESTLESS)
+    if not rows[0]["beside_ms"]:
+        return _restless(rows[1:]) / RESTLESS
+    logs = _against(np.log([row["beside_ms"] for row in rows]))
+    return math.hypot(_spread_of(logs - np.median(logs, axis=0)), _spread_of(_off_lines(rows))) / DISTURBED
+
+
+def _off_lines(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """By repetition and device, how far the logarithm of what a work-group takes, against the other devices, is from a
+    line over the logarithm of how many there are: of the longest family, where all devices had some of it."""
+    at = _longest(rows)
+    groups = np.diff([row["cuts"][at] for row in rows])
+    full = groups.min(axis=1) > 0
+    if not full.any():
+        return np.zeros((1, 1))
+    lengths = np.log(groups[full])
+    each = _against(np.log([row["ms"][at] for row, f in zip(rows, full, strict=True) if f]) - lengths)
+    x, y = lengths - lengths.mean(axis=0), each - each.mean(axis=0)
+    return y - x * (x * y).sum(axis=0) / ((x * x).sum(axis=0) + FLAT)
+
+
+def _longest(rows: Sequence[Mapping[str, Any]]) -> int:
+    """The family that takes the longest."""
+    return max(range(len(rows[0]["ms"])), key=lambda f: sum(max(row["ms"][f]) for row in rows))
+
+
+def _against(logs: Any) -> Any:
+    """Of each device against the mean of all."""
+    return logs - logs.mean(axis=1, keepdims=True)
+
+
+def _spread_of(off: Any) -> float:
+    """Between the devices: the root of the mean square."""
+    return float(np.sqrt(np.mean(np.square(np.ptp(off, axis=1)))))
 
 
 def _restless(rows: Sequence[Mapping[str, Any]]) -> float:
     """How far the times of a work-group differ from one repetition to the next: see :func:`_disturbed`."""
     found = [0.0]
-    longest = max(range(len(rows[0]["ms"])), key=lambda f: sum(max(row["ms"][f]) for row in rows))
+    longest = _longest(rows)
     for device in range(len(rows[0]["ms"][longest])):
         each = []
         for row in rows:
@@ -179,37 +235,58 @@ def _spread(compared: Table, mine: Division, oracle: Division) -> list[float]:
     """How far behind the oracle's the split was in single turns: the quartiles."""
     if mine == oracle:
         return [0.0] * 3
-    pairs = zip(compared.runs[mine], compared.runs[oracle], strict=False)
-    ratios = [sum(map(max, a.seconds)) / sum(map(max, b.seconds)) for a, b in pairs]
+    ratios = [a / b for a, b in zip(compared.single(mine), compared.single(oracle), strict=False)]
     return [100.0 * (q - 1.0) for q in statistics.quantiles(ratios, n=4)] if len(ratios) > 1 else ratios
 
 
 def drifting(devices: str | None, settings: Settings) -> dict[str, Any]:
     """The N-body whose crowd moves: how much longer than the mean the slowest device takes, per repetition (of some
-    runs with the repetition's split and bodies, of which the policy is told only the first)."""
+    runs with the repetition's split and bodies, of which the policy is told only the first). Of several tries the one
+    counts that was disturbed least, as in :func:`measure`."""
+    tries: list[dict[str, Any]] = []
+    while len(tries) < DRIFTS and not any(row["disturbed"] <= 1.0 for row in tries):
+        with Queue(devices) as queue:
+            tries.append(_followed(queue, settings))
+    best = min(tries, key=lambda row: row["disturbed"])
+    return {**best, "other_tries": [row for row in tries if row is not best]}
+
+
+def _followed(queue: Queue, settings: Settings) -> dict[str, Any]:
     entry = APPLICATIONS["NBody"]
-    found, once, cuts = [], [], []
-    with Queue(devices) as queue:
-        bench = Bench(entry.make(entry.large if settings.large else entry.quick), queue)
-        policy = Adaptive()
-        prepared = bench.prepared(policy, settings.options)
-        for turn in range(settings.drifting):
-            if turn:
-                bench.between()
-            taken = bench.run(prepared)
-            at = bench.chosen(policy)
-            table = Table(bench)
-            for _ in range(AGAIN):
-                table.add(at, bench.measured(at))
-            once.append(_imbalance([s - m for s, m in zip(taken.seconds[0], taken.moved[0], strict=True)]))
-            found.append(_imbalance(table.devices(0, at[0])))
-            cuts.append([b - a for a, b in pairwise(at[0])])
+    found, once, cuts, beside = [], [], [], []
+    bench = Bench(entry.make(entry.large if settings.large else entry.quick), queue)
+    if not bench.moves:
+        bench.look()
+    queue.session.forget()
+    policy = Adaptive()
+    prepared = bench.prepared(policy, settings.options)
+    for turn in range(settings.drifting):
+        if turn:
+            bench.between()
+        taken = bench.watched(prepared)
+        at = bench.chosen(policy)
+        table = Table(bench)
+        for _ in range(AGAIN):
+            table.add(at, bench.measured(at))
+        once.append(_imbalance([s - m for s, m in zip(taken.seconds[0], taken.moved[0], strict=True)]))
+        found.append(_imbalance(table.devices(0, at[0])))
+        cuts.append([b - a for a, b in pairwise(at[0])])
+        beside.append(taken.beside)
     return {
         "imbalance_percent": found,
         "drift_imbalance_percent": max(found[DRIFT_FROM:]),
         "single_run_imbalance_percent": once,
         "shares": cuts,
+        "disturbed": 0.0 if bench.moves else _unsteady(beside) / DISTURBED,
     }
+
+
+def _unsteady(beside: Sequence[Sequence[float]]) -> float:
+    """How far what the reference takes devices, compared with each other, is from what changes slowly: a parabola over
+    the repetitions (the root of the mean square)."""
+    logs = _against(np.log(beside))
+    turns = np.arange(len(logs))
+    return _spread_of(logs - np.vander(turns, 3) @ np.polyfit(turns, logs, 2))
 
 
 def _imbalance(seconds: tuple[float, ...] | list[float]) -> float:
