@@ -4,10 +4,11 @@ On two one-core sub-devices of the CPU, alike and with one four times slower (``
 large sizes). For each benchmark of Libsplit's (Section 7): within_oracle_percent, how much longer the slowest device
 takes (its kernels, and what it waits for data) with the split that ``adaptive`` has after eight repetitions than with
 the best split found by measuring, both measured again in turns; reached: after how many repetitions it was within 3 %
-of that; iterations: the same, and it stayed so (one time that is disturbed may lead it away for a while). drift_imbalance_percent: with the N-body whose crowd moves, how much longer than the mean
-the slowest device takes, from the third repetition on, at most. decide_us: the processor's time of deciding, once
-prepared, per kernel; relook_us: where times are news. The file of ``--output`` has all that was tried and measured; it
-is written after each application. PoCL's threads are bound to their cores (POCL_AFFINITY), unless that is set.
+of that; iterations: the same, and it stayed so (one time that is disturbed may lead it away for a while).
+drift_imbalance_percent: with the N-body whose crowd moves, how much longer than the mean the slowest device takes, from
+the third repetition on, at most. decide_us: the processor's time of deciding, once prepared, per kernel; relook_us:
+where times are news. The file of ``--output`` has all that was tried and measured; it is written after each
+application. PoCL's threads are bound to their cores (POCL_AFFINITY), unless that is set.
 """
 
 from __future__ import annotations

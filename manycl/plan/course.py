@@ -26,6 +26,8 @@ EARLY = 2
 """After so many executions of a family on one device no others are tried that are foreseen to be slower."""
 MOVING = 40.0
 """A family is not run whole to see what that takes if its data take longer than so many executions to get there."""
+DEAR = 1.5
+"""Nor one whose loops run as often as data decide, if that is foreseen to take so many times as long as divided."""
 BRIEF, MOST = 2e-6, 4.0
 """Seconds of waiting that say nothing of how long it is in truth; and how many times as long as foreseen, at most."""
 NEWS = 0.5
@@ -145,8 +147,8 @@ class Course:
             again = together < (1.0 + CLOSE) * single and g.divided == 1 and len(alone) == 1
             return -math.inf if again else SEEN if self.whole >= 0 else 0.0
         far = self.moving[best] * (1.0 - g.shares[best] / g.groups) > MOVING * together
-        unknown = (g.narrow or self.guessed) and g.divided == 1 and not far
-        if unknown and together > (1.0 - LITTLE) * g.alone_at_least():
+        unknown = g.narrow or (self.guessed and single < DEAR * together)
+        if unknown and g.divided == 1 and not far and together > (1.0 - LITTLE) * g.alone_at_least():
             return math.inf  # it may have gained nothing: it is run whole to see
         if g.narrow and best in self.compared and g.evenly() + self.overhead < (1.0 - 2.0 * WORTH) * single:
             return -math.inf  # it may gain much

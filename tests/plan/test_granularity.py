@@ -6,13 +6,15 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manycl.plan import granularity
 from manycl.plan.granularity import METHODS, Granularity, adapted, cuts, start
+from manycl.plan.workload import Execution
 
 Time = Callable[[int, int, int], float]
 """Seconds of a device for the groups from one up to another (not included)."""
@@ -244,3 +246,25 @@ def test_a_small_gain_is_not_believed_after_the_very_first_execution() -> None:
         if not moves:
             again = adapted(adapted(g, (200.0 * off, 200.0)), (200.0 * off, 200.0))
             assert cuts(again)[1] < 200  # it was true
+
+
+def remembering(*several: tuple[int, tuple[float, float]]) -> Granularity:
+    """Two devices that are told to be alike and have half of the groups each, and what some cuts took."""
+    g = start(400, (0.0, 0.0), (1.0, 1.0))
+    history = tuple(Execution(turn, (0, cut, 400), seconds) for turn, (cut, seconds) in enumerate(several, 1))
+    return replace(g, history=history, turn=len(history))
+
+
+@pytest.mark.parametrize(
+    ("several", "again"),
+    [
+        ([(190, (1.0, 1.0)), (200, (1.1, 1.0))], True),  # a step that the workload does not know
+        ([(190, (1.0, 1.0)), (200, (1.1, 1.1))], False),  # all devices have become slower
+        ([(190, (1.0, 1.0)), (190, (1.2, 1.0)), (200, (1.1, 1.0))], False),  # it has become worse itself
+        ([(190, (1.0, 1.0)), (200, (1.0, 1.0)), (200, (1.1, 1.0))], False),  # only the last one took longer
+    ],
+)
+def test_shares_that_were_tried_are_taken_again_only_if_they_are_evener(
+    several: list[tuple[int, tuple[float, float]]], again: bool
+) -> None:
+    assert granularity._changed(remembering(*several)).shares == ((190, 210) if again else (200, 200))

@@ -14,9 +14,13 @@ from split_cases import Affine
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import HOST, Device, Machine
+from manycl.plan.course import Course
+from manycl.plan.families import families
+from manycl.plan.granularity import adapted, start
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
+from manycl.plan.workload import ALIKE, UNCOUNTED
 
 GROUPS, HANDOVER = 8192, 5e-5
 WHERE = Machine((Device("cpu", "cpu", compute_units=32), Device("gpu", "gpu", compute_units=132, memory=1)))
@@ -106,3 +110,17 @@ def test_nothing_is_tried_late_for_a_hope() -> None:
         policy.plan(p)
         assert policy.shares(p.graph)[0] == {1: GROUPS}
         policy.observe(p.graph, [(0, 1, 2e-5 if turn < 3 else 1e-3)])
+
+
+@pytest.mark.parametrize("guessed", [True, False])
+@pytest.mark.parametrize(("cpu", "doubt", "helps"), [(8e-3, 1.0, False), (8e-3, ALIKE, True), (1.6e-3, 1.0, True)])
+def test_where_data_decide_the_work_a_kernel_is_run_whole_once_if_the_other_device_may_not_help(
+    guessed: bool, cpu: float, doubt: float, helps: bool
+) -> None:
+    """Both devices ended together: the first one helps for certain if it has half of the groups, or if how the devices
+    compare is known and so what its groups would have taken the second one."""
+    (family,) = families(brief((cpu, 1.6e-3), doubt))
+    g = start(GROUPS, (1e-5, 1e-5), (cpu / GROUPS, 1.6e-3 / GROUPS), doubt=UNCOUNTED, rate_doubt=doubt)
+    course = Course(family, (0, 1), adapted(g, (1.2e-3, 1.2e-3)), ((0.0, 0.0),) * 2, HANDOVER, (0.0, 0.0))
+    judged = replace(course, guessed=guessed).judged()
+    assert judged.whole == (1 if guessed and not helps else -1)

@@ -77,8 +77,9 @@ class Settings:
 
 def measure(name: str, devices: str | None, settings: Settings) -> dict[str, Any]:
     """A row: speed-ups over the fastest device alone, how far the adapted split is behind the best one found, and after
-    how many repetitions it was within 3 % of that (``reached``), and stayed so (``iterations``). ``tried``, ``table`` and ``compared``: how that was found. Of
-    several tries the one counts that was disturbed least, whatever came of it."""
+    how many repetitions it was within 3 % of that (``reached``), and stayed so (``iterations``). ``tried``, ``table``
+    and ``compared``: how that was found. Of several tries the one counts that was disturbed least, whatever came of
+    it."""
     entry = APPLICATIONS[name]
     with Queue(devices) as queue:
         bench = Bench(entry.make(entry.large if settings.large else entry.quick), queue)
