@@ -48,9 +48,9 @@ CALM, NEWS = 0.01, 0.25
 """How far the devices' times may be off against each other, as a running mean to which an execution adds this part,
 until the workload is looked at again."""
 UNFORESEEN = 0.025
-"""By which part of the time, and of how uneven devices were, shares that were tried must have been better than these to
-be taken again, whatever the workload says: it knows no steps, as where a device has few work-groups for each of its
-compute units."""
+"""By which part of the time shares that were tried must have been better than these, of two executions, to be taken
+again, whatever the workload says: it knows no steps, as where a device has few work-groups for each of its compute
+units."""
 STRANGE, BELIEVED = 0.04, 3
 """How far off a time is that is not believed (a part of it), unless that happens so many times in a row."""
 TRUST = 0.02
@@ -252,9 +252,10 @@ def _changed(g: Granularity) -> Granularity:
     tried = {} if g.workload.drifting else {run.cuts: run for run in g.history}  # the last ones count
     if _cuts(shares) in tried and cuts(g) in tried:
         best = min(tried.values(), key=lambda run: max(run.seconds))
-        mine = min((run for run in g.history if run.cuts == cuts(g)), key=lambda run: max(run.seconds))
-        least = 1.0 - UNFORESEEN
-        if max(best.seconds) < least * max(mine.seconds) and _uneven(best) < least * _uneven(mine):
+        mine = [max(run.seconds) for run in g.history if run.cuts == cuts(g)]
+        if max(best.seconds) < (1.0 - UNFORESEEN) * min(mine):
+            if len(mine) == 1:  # it may have been disturbed: once more
+                return replace(g, settled=False)
             return replace(g, shares=tuple(b - a for a, b in pairwise(best.cuts)), settled=False)
     now, then = g.guarded(), g.guarded(_cuts(shares))
     flat = -min(g.workload.bends) if g.narrow and not g.workload.drifting else 0.0
@@ -326,13 +327,6 @@ def _kept(history: tuple[Execution, ...]) -> tuple[Execution, ...]:
             kept = (run, *kept)
             known = [k or s > 0.0 for s, k in zip(run.seconds, known, strict=True)]
     return kept
-
-
-def _uneven(run: Execution) -> float:
-    """How many times as long as the mean of the devices that had groups the slowest one took: that does not change
-    where all become slower."""
-    used = [s for s in run.seconds if s > 0.0]
-    return max(used) * len(used) / sum(used)
 
 
 # proposing

@@ -255,16 +255,21 @@ def remembering(*several: tuple[int, tuple[float, float]]) -> Granularity:
     return replace(g, history=history, turn=len(history))
 
 
+STEP, OTHER = (200, (1.1, 1.0)), (190, (1.0, 1.0))
+
+
 @pytest.mark.parametrize(
     ("several", "again"),
     [
-        ([(190, (1.0, 1.0)), (200, (1.1, 1.0))], True),  # a step that the workload does not know
-        ([(190, (1.0, 1.0)), (200, (1.1, 1.1))], False),  # all devices have become slower
-        ([(190, (1.0, 1.0)), (190, (1.2, 1.0)), (200, (1.1, 1.0))], False),  # it has become worse itself
-        ([(190, (1.0, 1.0)), (200, (1.0, 1.0)), (200, (1.1, 1.0))], False),  # only the last one took longer
+        ([OTHER, STEP, STEP], True),  # a step that the workload does not know
+        ([OTHER, STEP], False),  # it may have been disturbed
+        ([OTHER, (190, (1.2, 1.0)), STEP, STEP], False),  # the others have become worse
+        ([OTHER, (200, (1.0, 1.0)), STEP], False),  # only the last one took longer
     ],
 )
-def test_shares_that_were_tried_are_taken_again_only_if_they_are_evener(
+def test_shares_that_were_tried_are_taken_again_if_they_are_better_by_more_than_one_time(
     several: list[tuple[int, tuple[float, float]]], again: bool
 ) -> None:
-    assert granularity._changed(remembering(*several)).shares == ((190, 210) if again else (200, 200))
+    then = granularity._changed(remembering(*several))
+    assert then.shares == ((190, 210) if again else (200, 200))
+    assert then.settled == (not again and several != [OTHER, STEP])

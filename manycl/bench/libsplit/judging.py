@@ -6,7 +6,7 @@ how long it waits for data before them, in a run that finds data where the one b
 every repetition. All divisions are run in turns, so whatever changes on the machine changes for all.
 
 Where devices have memories of their own each device's shortest run counts: others who use the machine make times
-longer, never shorter; and divisions are compared as wholes.
+longer, never shorter; and divisions are compared as wholes. Only a CPU's kernels are told by all runs, as follows.
 
 Where they share the host's memory nothing moves, and what the cuts of a family take does not depend on where others are
 cut. There, processors are as fast as others who use them let them be, each by itself, for seconds or for milliseconds.
@@ -71,6 +71,10 @@ class Taken:
     seconds: tuple[Floats, ...]
     moved: tuple[Floats, ...] = ()
     beside: Floats = ()
+
+    def kernels(self, family: int, device: int) -> float:
+        """Seconds that are not waited."""
+        return self.seconds[family][device] - (self.moved[family][device] if self.moved else 0.0)
 
     def long(self) -> bool:
         """Whether it makes no difference that data were brought first."""
@@ -230,13 +234,18 @@ class Table:
     def devices(self, family: int, at: tuple[int, ...], of: Division | None = None) -> list[float]:
         """Seconds of every device with these cuts of a family, whatever the others had; or in the runs of a
         division, if what moves is that division's."""
-        if self.bench.moves:
-            runs = self.runs[of] if of in self.runs else self._with(family, at)
-            return list(map(min, zip(*(t.seconds[family] for t in runs), strict=True)))
-        return [self._seconds(family, at, d) for d in range(len(at) - 1)]
+        every = range(len(at) - 1)
+        if not self.bench.moves:
+            return [self._kernels(family, at, d) for d in every]
+        runs = self.runs[of] if of in self.runs else self._with(family, at)
+        least = list(map(min, zip(*(t.seconds[family] for t in runs), strict=True)))
+        scatter = [d for d in every if self.bench.devices[d].kind == "cpu" and at[d] < at[d + 1]]
+        for d in scatter:
+            least[d] = self._kernels(family, at, d) + statistics.median(t.moved[family][d] for t in runs)
+        return least
 
-    def _seconds(self, family: int, at: tuple[int, ...], device: int) -> float:
-        """Of one of devices that share memory."""
+    def _kernels(self, family: int, at: tuple[int, ...], device: int) -> float:
+        """Seconds that kernels take a device that others use, too."""
         if at[device] == at[device + 1]:
             return 0.0
         if len(at) == 3:  # of two, the range is known by its length
@@ -244,7 +253,7 @@ class Table:
             found = [(n, t) for n, taken in near if n for t in taken]
         else:
             found = [(at[device + 1] - at[device], t) for t in self._with(family, at)]
-        seconds = [(n, t.seconds[family][device] * self._scale(t, device)) for n, t in found]
+        seconds = [(n, t.kernels(family, device) * self._scale(t, device)) for n, t in found]
         return _level(at[device + 1] - at[device], seconds)
 
     def _scale(self, taken: Taken, device: int) -> float:
