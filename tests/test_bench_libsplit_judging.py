@@ -34,6 +34,10 @@ class Counted(Bench):
         self.times: dict[Division, int] = {}
         self.slower: Callable[[int, int], float] = lambda run, device: 1.0
         self.own: Division = ((0, groups // 2, groups),)
+        self.reference = self.parts([1.0, 0.25])
+
+    def learn(self) -> None:
+        """Nothing."""
 
     def prepared(self, policy: Any, options: Any = None) -> Any:
         return policy.ranges if hasattr(policy, "ranges") else {0: self.own}
@@ -123,10 +127,11 @@ def test_the_oracle_is_the_best_split_for_the_speeds_that_devices_had_while_it_w
     """The first device was half as fast then, and the policy has followed it or has not; later it is alone again."""
     bench = Counted()
     bench.own = ((0, cut, 100),)
-    early = 2 * real.Settings().repetitions + 1
+    early = 2 * (2 * real.Settings().repetitions + 2)  # the try that gives the reference, and another one
     bench.slower = lambda run, device: 2.0 if device == 0 and run < early else 1.0
     row = real.judged(bench, real.Settings(seconds=1e6, turns=9))
     assert not row["other_tries"]
+    assert bench.reference == bench.own
     assert sum(bench.times.values()) > 2 * early
     assert row["within_oracle_percent"] == pytest.approx(behind, abs=1.5)
 
@@ -148,7 +153,11 @@ class Handing(Bench):
         self.moves = moves
         self.held = ()
         self._looks = []
+        self.reference = self.parts([1.0, 1.0])
         self._prepared = {}
+
+    def learn(self) -> None:
+        """Nothing."""
 
     def prepared(self, policy: Any, options: Any = None) -> Any:
         return tuple(policy.ranges.values()) if hasattr(policy, "ranges") else ((0, 10, 20), (0, 15, 20))

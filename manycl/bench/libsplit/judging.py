@@ -10,10 +10,11 @@ longer, never shorter; and divisions are compared as wholes. Only a CPU's kernel
 
 Where they share the host's memory nothing moves, and what the cuts of a family take does not depend on where others are
 cut. There, processors are as fast as others who use them let them be, each by itself, for seconds or for milliseconds.
-So a *reference*, always the same division, is run before and after every run, and what counts is how many times as long
-as in the reference a device took; in seconds: of what the reference takes in one state of the machine, the same for all
-divisions (``Bench.state``). And two devices' times hardly differ from one cut to the next: what a device takes for a
-range is read off a line through the ranges of about that length (``_level``), so all runs near it count.
+So a *reference*, always the same division, near those that are compared, is run before and after every run, and what
+counts is how many times as long as in the reference a device took; in seconds: of what the reference takes in one state
+of the machine, the same for all divisions (``Bench.state``). And two devices' times hardly differ from one cut to the
+next: what a device takes for a range is read off a line through the ranges of about that length (``_level``), so all
+runs near it count.
 """
 
 from __future__ import annotations
@@ -104,8 +105,13 @@ class Bench:
         self.moves = any(d.memory != HOST for d in self.devices)
         self._looks: list[Floats] = []
         self.held: Floats = ()
+        self.reference = self.parts([1.0 / d.slowdown for d in self.devices])
         self._prepared: dict[Division, PreparedGraph] = {}
         self._turn = 0
+
+    def learn(self) -> None:
+        """From now on what runs have shown of handovers counts, not what is assumed before there are any."""
+        self.problem = self.queue.session.problem(self.graph)
 
     def between(self) -> None:
         """The host's code before the next repetition."""
@@ -165,9 +171,13 @@ class Bench:
         both = zip(before, self.look(), strict=True)
         return replace(taken, beside=tuple(0.5 * (a + b) for a, b in both))
 
+    def refer(self, division: Division) -> None:
+        """To another reference from now on (first: each device has as much as its speed is said to be)."""
+        self.reference, self._looks = division, []
+
     def look(self) -> Floats:
-        """What the reference takes each device now: of all groups as much as its speed is said to be."""
-        found = self.run(self._fixed(self.parts([1.0 / d.slowdown for d in self.devices])))
+        """What the reference takes each device now."""
+        found = self.run(self._fixed(self.reference))
         self._looks.append(tuple(map(sum, zip(*found.seconds, strict=True))))
         return self._looks[-1]
 

@@ -90,6 +90,7 @@ def judged(bench: Bench, settings: Settings) -> dict[str, Any]:
     """The row of an application."""
     tries = _tries(bench, settings)
     chosen, tried = min(tries, key=_disturbed)
+    bench.learn()
     bench.held = tuple(1e-3 * statistics.median(of) for of in zip(*(row["beside_ms"] for row in tried), strict=True))
     begin, count = time.monotonic(), len(bench.devices)
     even = bench.parts([1.0] * count)
@@ -117,6 +118,7 @@ def judged(bench: Bench, settings: Settings) -> dict[str, Any]:
         "reached": next((i for i in range(len(chosen)) if i not in outside), len(chosen)) + 1,
         "iterations": outside[-1] + 2 if outside else 1,
         "groups": [f.leader.groups for f in bench.families],
+        "handover_us": 1e6 * bench.problem.handover,
         "behind_percent": [100.0 * (ratio - 1.0) for ratio in behind],
         "tried": tried,
         "other_tries": [t for _, t in tries if t is not tried],
@@ -151,28 +153,37 @@ Try = tuple[list[Division], list[dict[str, Any]]]
 
 
 def _tries(bench: Bench, settings: Settings) -> list[Try]:
-    """Adapted from the start, with nothing measured before, and again if others used the processor meanwhile. Between
-    repetitions the reference is run, if there is one: the policy, which asks what was measured before its first plan
-    only, learns nothing of it."""
+    """Adapted from the start, and again if others used the processor meanwhile. What came of a try before them is the
+    reference, so that what makes ranges slower makes it slower, too."""
+    if not bench.moves:
+        chosen, rows = _adapted(bench, settings)
+        if all(b > a for a, b in pairwise(chosen[-1][_longest(rows)])):
+            bench.refer(chosen[-1])
     tries: list[Try] = []
     until = time.monotonic() + PART * settings.seconds
     while len(tries) < TRIES:
-        if not bench.moves:
-            bench.look()
-        bench.queue.session.forget()
-        policy = Adaptive()
-        prepared = bench.prepared(policy, settings.options)
-        chosen, tried = [], []
-        for _ in range(settings.repetitions):
-            taken = bench.watched(prepared)
-            chosen.append(bench.chosen(policy))
-            ms, moved = ([[1e3 * s for s in family] for family in of] for of in (taken.seconds, taken.moved))
-            beside = [1e3 * s for s in taken.beside]
-            tried.append({"cuts": chosen[-1], "ms": ms, "moved_ms": moved, "beside_ms": beside})
-        tries.append((chosen, tried))
+        tries.append(_adapted(bench, settings))
         if _disturbed(tries[-1]) <= 1.0 or (len(tries) >= FEW and time.monotonic() > until):
             break
     return tries
+
+
+def _adapted(bench: Bench, settings: Settings) -> Try:
+    """With nothing measured before. Between repetitions the reference is run, if there is one: the policy, which asks
+    what was measured before its first plan only, learns nothing of it."""
+    if not bench.moves:
+        bench.look()
+    bench.queue.session.forget()
+    policy = Adaptive()
+    prepared = bench.prepared(policy, settings.options)
+    chosen, tried = [], []
+    for _ in range(settings.repetitions):
+        taken = bench.watched(prepared)
+        chosen.append(bench.chosen(policy))
+        ms, moved = ([[1e3 * s for s in family] for family in of] for of in (taken.seconds, taken.moved))
+        beside = [1e3 * s for s in taken.beside]
+        tried.append({"cuts": chosen[-1], "ms": ms, "moved_ms": moved, "beside_ms": beside})
+    return chosen, tried
 
 
 def _disturbed(of: Try) -> float:
