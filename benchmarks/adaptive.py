@@ -8,14 +8,14 @@ of that; iterations: the same, and it stayed so (one time that is disturbed may 
 drift_imbalance_percent: with the N-body whose crowd moves, how much longer than the mean the slowest device takes, from
 the third repetition on, at most. decide_us: the processor's time of deciding, once prepared, per kernel; relook_us:
 where times are news. The file of ``--output`` has all that was tried and measured; it is written after each
-application. PoCL's threads are bound to their cores (POCL_AFFINITY), unless that is set.
+application. POCL_AFFINITY=1 binds PoCL's threads to cores, and times scatter less; it must not have more threads than
+there are cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import time
 from pathlib import Path
@@ -31,7 +31,6 @@ from manycl.plan.policies.adaptive import Adaptive
 
 DEVICES = ("cpu/2", "cpu/2#0,cpu/2#1@4")
 DECISIONS = 300
-os.environ.setdefault("POCL_AFFINITY", "1")  # read when PoCL's devices are opened
 
 
 def decide_us(devices: str) -> tuple[float, float]:
