@@ -117,9 +117,11 @@ class Granularity:
 
     def together(self) -> float:
         """Seconds of the slowest device with these shares: the shortest of the last executions, or what is foreseen
-        where there was none."""
+        where there was none; or less than that one took where there was one, which may have been disturbed."""
         at = cuts(self)
-        here = (max(run.seconds) for run in self.history if run.cuts == at)
+        here = [max(run.seconds) for run in self.history if run.cuts == at]
+        if len(here) == 1:
+            here.append(max(self.foreseen()))
         return min(here, default=max(*self.foreseen(), self.seen))
 
     def whole(self, device: int) -> tuple[int, ...]:

@@ -273,3 +273,15 @@ def test_shares_that_were_tried_are_taken_again_if_they_are_better_by_more_than_
     then = granularity._changed(remembering(*several))
     assert then.shares == ((190, 210) if again else (200, 200))
     assert then.settled == (not again and several != [OTHER, STEP])
+
+
+def test_one_execution_that_was_disturbed_does_not_say_what_dividing_takes() -> None:
+    g = start(400, (0.0, 0.0), (1.0 / 400, 1.0 / 400))
+    for cut, seconds in ((200, 0.5), (205, 0.5125), (195, 0.5125), (205, 0.5125), (200, 0.5), (202, 0.8)):
+        g = adapted(
+            g, [seconds * cut / max(cut, 400 - cut), seconds * (400 - cut) / max(cut, 400 - cut)], (0, cut, 400)
+        )
+    once = replace(g, shares=(202, 198))
+    assert once.together() == pytest.approx(0.505, rel=0.03)
+    twice = adapted(once, [0.8, 0.792], (0, 202, 400))
+    assert replace(twice, shares=(202, 198)).together() == pytest.approx(0.8)
