@@ -64,7 +64,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--applications", help="some of them, separated by commas")
     parser.add_argument("--seconds", type=float, default=8.0, help="for each of them (default 8)")
     parser.add_argument("--method", default="profile", help="profile (default), fixed_point or broyden")
-    return parser.parse_args()
+    args = parser.parse_args()
+    unknown = sorted(set(args.applications.split(",") if args.applications else ()) - set(APPLICATIONS))
+    if unknown:
+        parser.error(f"no application {', '.join(unknown)}; there are {', '.join(APPLICATIONS)}")
+    return args
 
 
 def has_gpu(devices: str) -> bool:
@@ -96,9 +100,8 @@ def main() -> None:
         rows = details[devices] = {}
         for name in names:
             row = rows[name] = real.measure(name, devices, settings)
-            common.progress(
-                f"{devices} {name}: {row['within_oracle_percent']:.1f} %, {row['reached']}, {row['iterations']}"
-            )
+            behind, reached, stayed = row["within_oracle_percent"], row["reached"], row["iterations"]
+            common.progress(f"{devices} {name}: {behind:.1f} % behind; 3 % reached in {reached}, kept from {stayed} on")
             for key in ("within_oracle_percent", "reached", "iterations", "adaptive_speedup", "oracle_speedup"):
                 figures[f"{devices} {name} {key}"] = row[key]
             for key in ("within_oracle_percent", "reached", "iterations"):

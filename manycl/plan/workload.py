@@ -372,7 +372,7 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
     for d, i in seen.newest.items():
         further[d, :cells] = (1.0 + x[bends][d]) * (np.array(work) / sum(work) - parts[i] / done[i])
         further[d, cells + devices + d] = math.log(sum(work) / done[i])
-    doubts = np.sqrt(np.einsum("di,ij,dj->d", further, np.linalg.inv(curved), further))
+    doubts = np.sqrt((further * np.linalg.solve(curved, further.T).T).sum(axis=1))
     beyond = np.maximum(np.abs(off) - seen.jitter, 0.0) ** 2 * robust - NOISE**2
     several = np.bincount(seen.device, faded * beyond, devices) / (STEADY + np.bincount(seen.device, faded, devices))
     scattered = np.sqrt(np.maximum(several, 0.0))
