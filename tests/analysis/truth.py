@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 from corpus_case import Buffer, Case, Launch, Local, Same
 
+from manycl.run.backends.survey import survey
+
 cl = pytest.importorskip("pyopencl")
 
 OCLGRIND, POCL = "Oclgrind", "Portable"
@@ -32,6 +34,7 @@ Contents = dict[int, np.ndarray]
 @functools.cache
 def device(name: str) -> Any:
     """(device, context, queue) of the implementation; skips the test where it is missing."""
+    survey()  # PoCL must be told what a processor is like that it does not know
     for platform in cl.get_platforms():
         if name in platform.name:
             for found in platform.get_devices():

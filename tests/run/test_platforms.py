@@ -258,6 +258,7 @@ def gpu(name: str, vendor: int = 0x10DE, **more: Any) -> Fake:
         "local_mem_size": 1 << 15,
         "max_work_group_size": 1024,
         "double_fp_config": 63,
+        "int_ptr": 0,
     }
     return Fake(**(values | more))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from manycl.machine import HOST, Device
 from manycl.run.backends.drivers import intel_library, pip_pocl, prepare
+from manycl.run.backends.processor import introduce
 
 _POCL = "portable computing"
 _OPEN_DRIVERS = (_POCL, "rusticl", "clover")  # for GPUs, the vendor's own driver comes first
@@ -113,10 +114,12 @@ def _look(notes: list[str]) -> Iterator[_Seen]:
             except cl.Error as error:
                 notes.append(f"a device of {identity[0]} does not answer and is left out: {error}")
                 continue
-            if _POCL in identity[0].lower() and described.device.kind == "cpu" and shutil.which("ld") is None:
-                # PoCL links kernels with ld; where there is none, the first launch ends the whole process
-                notes.append(f"{identity[0]} is left out: it needs ld (Debian: apt install binutils)")
-                continue
+            if _POCL in identity[0].lower() and described.device.kind == "cpu":
+                if shutil.which("ld") is None:
+                    # PoCL links kernels with ld; where there is none, the first launch ends the whole process
+                    notes.append(f"{identity[0]} is left out: it needs ld (Debian: apt install binutils)")
+                    continue
+                introduce(device)
             yield described
 
 
