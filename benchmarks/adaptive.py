@@ -59,7 +59,7 @@ def decide_us(devices: str) -> tuple[float, float]:
 
 def arguments() -> argparse.Namespace:
     parser = common.parser(__doc__)
-    parser.set_defaults(repeats=60)
+    parser.set_defaults(repeats=300)
     parser.add_argument("--devices", action="append", help="instead of the two pairs; may be repeated")
     parser.add_argument("--applications", help="some of them, separated by commas")
     parser.add_argument("--seconds", type=float, default=8.0, help="for each of them (default 8)")

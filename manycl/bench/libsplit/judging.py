@@ -222,8 +222,9 @@ class Bench:
                 break
             for division in wanted if turn % 2 == 0 else reversed(wanted):
                 table.add(division, self.measured(division))
-            best = min(map(table.seconds, wanted))
-            wanted = [division for division in wanted if table.seconds(division) < FAR * best]
+            if turn == 0:
+                best = min(map(table.seconds, wanted))
+                wanted = [division for division in wanted if table.seconds(division) < FAR * best]
         return table
 
 

@@ -62,7 +62,7 @@ class Settings:
     applications (none: all)."""
 
     repetitions: int = 8
-    turns: int = 60
+    turns: int = 300
     seconds: float = 8.0
     drifting: int = 30
     first: str = "estimates"

@@ -22,9 +22,9 @@ class Entry(NamedTuple):
 
 APPLICATIONS: dict[str, Entry] = {
     "AESEncrypt": Entry(own.aes, 500, 60_000, 1 << 22),
-    "EP": Entry(own.ep, 300, 20_000, 1 << 20),
+    "EP": Entry(own.ep, 300, 40_000, 1 << 20),
     "MonteCarlo": Entry(own.monte_carlo, 300, 8_000, 1 << 19),
-    "NBody": Entry(own.nbody, 1000, 12_000, 1 << 17, False),
+    "NBody": Entry(own.nbody, 1000, 24_000, 1 << 17, False),
     "SPMV": Entry(own.spmv, 2000, 200_000, 1 << 22, False),
     "2MM": Entry(polybench.two_products, 96, 256, 2048),
     "3MM": Entry(polybench.three_products, 96, 256, 2048),
