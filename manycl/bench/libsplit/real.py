@@ -39,7 +39,7 @@ JUDGED_FROM = 4
 """The repetition from which on the adapted splits are compared with the oracle's."""
 DRIFT_FROM = 2
 """The drifting load counts from the third repetition on."""
-AGAIN, DRIFTS = 7, 4
+AGAIN, DRIFTS = 7, 8
 """How often a repetition's split is measured while the load stands still; and how often it is followed at most."""
 LATEST = 5.0
 """After so many times the seconds that an application may take each division is measured once only."""

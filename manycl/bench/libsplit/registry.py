@@ -41,5 +41,5 @@ APPLICATIONS: dict[str, Entry] = {
     "2DCONV": Entry(polybench.conv2d, 100, 2048, 8192),
     "3DCONV": Entry(polybench.conv3d, 24, 160, 384),
     "Jacobi1D": Entry(polybench.jacobi1d, 5000, 4_000_000, 1 << 24),
-    "Jacobi2D": Entry(polybench.jacobi2d, 100, 1536, 8192),
+    "Jacobi2D": Entry(polybench.jacobi2d, 100, 1536, 16384),
 }
