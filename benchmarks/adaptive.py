@@ -6,10 +6,10 @@ takes (its kernels, and what it waits for data) with the split that ``adaptive``
 the best split found by measuring, both measured again in turns; reached: after how many repetitions it was within 3 %
 of that; iterations: the same, and it stayed so (one time that is disturbed may lead it away for a while).
 drift_imbalance_percent: with the N-body whose crowd moves, how much longer than the mean the slowest device takes, from
-the third repetition on, at most. decide_us: the processor's time of deciding, once prepared, per kernel; relook_us:
-where times are news. The file of ``--output`` has all that was tried and measured; it is written after each
-application. POCL_AFFINITY=1 binds PoCL's threads to cores, and times scatter less; it must not have more threads than
-there are cores.
+the third repetition on, at most (on parts of a CPU for the speeds that they had by and by). decide_us: the processor's
+time of deciding, once prepared, per kernel; relook_us: where times are news. The file of ``--output`` has all that was
+tried and measured; it is written after each application. POCL_AFFINITY=1 binds PoCL's threads to cores, and times
+scatter less; it must not have more threads than there are cores.
 """
 
 from __future__ import annotations

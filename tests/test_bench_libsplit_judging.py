@@ -9,6 +9,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from manycl.bench.libsplit import judging, real
@@ -273,3 +274,10 @@ def test_a_load_that_drifts_is_no_disturbance() -> None:
     drifting = [(1.0 + 0.01 * n, 2.0 - 0.01 * n) for n in range(30)]
     assert real._unsteady(drifting) < 0.1 * real.DISTURBED
     assert real._unsteady([(1.1 * a if n % 5 == 0 else a, b) for n, (a, b) in enumerate(drifting)]) > real.DISTURBED
+
+
+def test_a_drifting_load_is_judged_for_the_speeds_that_devices_had_by_and_by() -> None:
+    by_and_by = [(math.exp(0.01 * n - 2e-4 * n * n), math.exp(0.5 - 0.01 * n)) for n in range(30)]
+    assert np.allclose(real._course(by_and_by), by_and_by)
+    once = [(a, 1.5 * b if n == 11 else b) for n, (a, b) in enumerate(by_and_by)]
+    assert real._course(once)[11][1] < 1.05 * by_and_by[11][1]

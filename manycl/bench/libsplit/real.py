@@ -253,8 +253,10 @@ def _spread(compared: Table, mine: Division, oracle: Division) -> list[float]:
 
 def drifting(devices: str | None, settings: Settings) -> dict[str, Any]:
     """The N-body whose crowd moves: how much longer than the mean the slowest device takes, per repetition (of some
-    runs with the repetition's split and bodies, of which the policy is told only the first). Of several tries the one
-    counts that was disturbed least, as in :func:`measure`."""
+    runs with the repetition's split and bodies, of which the policy is told only the first). Where devices share
+    memory, what they take is told for the speeds that they had by and by (:func:`_course`): what others did to the
+    machine in one repetition is not to be foreseen. ``single_run_imbalance_percent``: as it was, of the first run. Of
+    several tries the one counts that was disturbed least, as in :func:`measure`."""
     tries: list[dict[str, Any]] = []
     while len(tries) < DRIFTS and not any(row["disturbed"] <= 1.0 for row in tries):
         with Queue(devices) as queue:
@@ -265,7 +267,7 @@ def drifting(devices: str | None, settings: Settings) -> dict[str, Any]:
 
 def _followed(queue: Queue, settings: Settings) -> dict[str, Any]:
     entry = APPLICATIONS["NBody"]
-    found, once, cuts, beside = [], [], [], []
+    once, cuts, beside, tables = [], [], [], []
     bench = Bench(entry.make(entry.large if settings.large else entry.quick), queue)
     if not bench.moves:
         bench.look()
@@ -281,24 +283,35 @@ def _followed(queue: Queue, settings: Settings) -> dict[str, Any]:
         for _ in range(AGAIN):
             table.add(at, bench.measured(at))
         once.append(_imbalance([s - m for s, m in zip(taken.seconds[0], taken.moved[0], strict=True)]))
-        found.append(_imbalance(table.devices(0, at[0])))
-        cuts.append([b - a for a, b in pairwise(at[0])])
+        cuts.append(at)
+        tables.append(table)
         beside.append(taken.beside)
+    course = [()] * len(cuts) if bench.moves else [tuple(row) for row in _course(beside)]
+    found = []
+    for at, table, held in zip(cuts, tables, course, strict=True):
+        bench.held = held
+        found.append(_imbalance(table.devices(0, at[0])))
     return {
         "imbalance_percent": found,
         "drift_imbalance_percent": max(found[DRIFT_FROM:]),
         "single_run_imbalance_percent": once,
-        "shares": cuts,
+        "shares": [[b - a for a, b in pairwise(at[0])] for at in cuts],
+        "beside_ms": [[1e3 * s for s in row] for row in beside],
         "disturbed": 0.0 if bench.moves else _unsteady(beside) / DISTURBED,
     }
 
 
+def _course(beside: Sequence[Sequence[float]]) -> Any:
+    """What the reference takes each device, by repetition, as far as that changes slowly, as the load does: a parabola
+    through the logarithms."""
+    turns = np.arange(len(beside))
+    return np.exp(np.vander(turns, 3) @ np.polyfit(turns, np.log(beside), 2))
+
+
 def _unsteady(beside: Sequence[Sequence[float]]) -> float:
-    """How far what the reference takes devices, compared with each other, is from what changes slowly: a parabola over
-    the repetitions (the root of the mean square)."""
-    logs = _against(np.log(beside))
-    turns = np.arange(len(logs))
-    return _spread_of(logs - np.vander(turns, 3) @ np.polyfit(turns, logs, 2))
+    """How far what the reference takes devices, compared with each other, is from what changes slowly (the root of the
+    mean square)."""
+    return _spread_of(_against(np.log(beside) - np.log(_course(beside))))
 
 
 def _imbalance(seconds: tuple[float, ...] | list[float]) -> float:
