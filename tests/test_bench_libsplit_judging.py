@@ -247,7 +247,7 @@ def test_of_several_tries_the_one_that_was_disturbed_least_counts() -> None:
 
 def test_where_there_is_a_reference_a_try_is_disturbed_if_devices_change_against_each_other() -> None:
     def rows(*beside: tuple[float, ...]) -> Any:
-        return [], [repetition(50, 1.0, 1.0, b) for b in beside]
+        return [], [repetition(50, 0.2 * b[0], 0.2 * b[1], b) for b in beside]
 
     assert real._disturbed(rows(*[(5.0, 7.0)] * 8)) == pytest.approx(0.0, abs=1e-9)
     assert real._disturbed(rows(*[(5.0 * n, 7.0 * n) for n in range(1, 9)])) == pytest.approx(0.0, abs=1e-9)
@@ -268,6 +268,13 @@ def test_a_try_is_disturbed_if_what_work_groups_take_is_not_as_their_ranges_are_
     assert taken(cuts) < 0.2
     assert taken(cuts, 1.1) > 1.0
     assert taken((66,) * 8, 1.1) > 1.0
+
+
+def test_a_try_is_not_less_disturbed_since_it_went_whole_soon() -> None:
+    several = [repetition(c, 0.1 * c, 0.1 * (100 - c), (5.0, 7.0)) for c in (50, 60, 55, 100, 100, 100, 100, 100)]
+    assert real._disturbed(([], several)) < 0.2
+    several[2]["ms"][1][1] *= 1.4
+    assert real._disturbed(([], several)) > 1.0
 
 
 def test_a_load_that_drifts_is_no_disturbance() -> None:

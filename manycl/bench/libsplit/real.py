@@ -47,6 +47,8 @@ TRIES, DISTURBED, RESTLESS = 40, 0.02, 0.04
 """How often an application is adapted from the start, until the machine does not change while it is: by which part the
 ratio between the speeds of devices that share memory may, and by which the times of work-groups of others may differ
 from one repetition to the next, if it does not."""
+TOGETHER = 0.3
+"""What counts of the same in what all devices take together: it changes the split less than what one takes."""
 FLAT = 1e-3
 """Lengths of ranges whose squared differences are less have no line."""
 PART, FEW = 0.8, 6
@@ -188,29 +190,36 @@ def _adapted(bench: Bench, settings: Settings) -> Try:
 
 def _disturbed(of: Try) -> float:
     """By how much others have disturbed it (up to 1: hardly): how far the ratio between what the reference takes
-    devices was from its median, and how far what work-groups take them from a line over the lengths of their ranges (as
-    parts; the root of the mean square over the repetitions); where there is no reference, what a device's work-groups
-    take longer or shorter than in the repetition before (the median, of the device and the family for which that is
-    most). It matters not what was chosen."""
+    devices was from its median, and how far what work-groups take them, against it, from a line over the lengths of
+    their ranges (as parts; the root of the mean square over the repetitions). Where there is no reference, what a
+    device's work-groups take longer or shorter than in the repetition before (the median, of the device and the family
+    for which that is most). It matters not what was chosen."""
     rows = of[1]
     if not rows[0]["beside_ms"]:
         return _restless(rows[1:]) / RESTLESS
     logs = _against(np.log([row["beside_ms"] for row in rows]))
-    return math.hypot(_spread_of(logs - np.median(logs, axis=0)), _spread_of(_off_lines(rows))) / DISTURBED
+    return math.hypot(_spread_of(logs - np.median(logs, axis=0)), _off_lines(rows)) / DISTURBED
 
 
-def _off_lines(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """By repetition and device, how far the logarithm of what a work-group takes, against the other devices, is from a
-    line over the logarithm of how many there are: of the longest family, where all devices had some of it."""
+def _off_lines(rows: Sequence[Mapping[str, Any]]) -> float:
+    """How far the logarithm of what a work-group takes a device, against the reference beside it, is from a line over
+    the logarithm of how many it had, of the longest family: of devices against each other, and a part of that of all
+    together, which tells how dividing compares with one device (the root of the mean square over the repetitions; a
+    line follows two of them, so those do not count)."""
     at = _longest(rows)
     groups = np.diff([row["cuts"][at] for row in rows])
-    full = groups.min(axis=1) > 0
-    if not full.any():
-        return np.zeros((1, 1))
-    lengths = np.log(groups[full])
-    each = _against(np.log([row["ms"][at] for row, f in zip(rows, full, strict=True) if f]) - lengths)
-    x, y = lengths - lengths.mean(axis=0), each - each.mean(axis=0)
-    return y - x * (x * y).sum(axis=0) / ((x * x).sum(axis=0) + FLAT)
+    off = np.full(groups.shape, np.nan)
+    for device, had in enumerate(groups.T > 0):
+        if (count := int(had.sum())) > 2:
+            each = [row["ms"][at][device] / row["beside_ms"][device] for row, h in zip(rows, had, strict=True) if h]
+            x, y = np.log(groups[had, device]), np.log(each / groups[had, device])
+            x, y = x - x.mean(), y - y.mean()
+            off[had, device] = (y - x * (x @ y) / (x @ x + FLAT)) * math.sqrt(count / (count - 2))
+    several = off[~np.isnan(off).any(axis=1)]
+    some = off[~np.isnan(off).all(axis=1)]
+    apart = _spread_of(several) if len(several) else 0.0
+    together = float(np.sqrt(np.mean(np.square(np.nanmean(some, axis=1))))) if len(some) else 0.0
+    return math.hypot(apart, TOGETHER * together)
 
 
 def _longest(rows: Sequence[Mapping[str, Any]]) -> int:
