@@ -61,14 +61,19 @@ def arguments() -> argparse.Namespace:
     parser = common.parser(__doc__)
     parser.set_defaults(repeats=300)
     parser.add_argument("--devices", action="append", help="instead of the two pairs; may be repeated")
-    parser.add_argument("--applications", help="some of them, separated by commas")
+    parser.add_argument(
+        "--applications", type=applications, default=tuple(APPLICATIONS), help="some of them, separated by commas"
+    )
     parser.add_argument("--seconds", type=float, default=8.0, help="for each of them (default 8)")
     parser.add_argument("--method", default="profile", help="profile (default), fixed_point or broyden")
-    args = parser.parse_args()
-    unknown = sorted(set(args.applications.split(",") if args.applications else ()) - set(APPLICATIONS))
-    if unknown:
-        parser.error(f"no application {', '.join(unknown)}; there are {', '.join(APPLICATIONS)}")
-    return args
+    return parser.parse_args()
+
+
+def applications(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in APPLICATIONS]:
+        raise argparse.ArgumentTypeError(f"no application {', '.join(unknown)}; there are {', '.join(APPLICATIONS)}")
+    return names
 
 
 def has_gpu(devices: str) -> bool:
@@ -88,17 +93,20 @@ def save(output: str | None, figures: dict[str, Any], details: dict[str, Any]) -
 def main() -> None:
     args = arguments()
     output, args.output = args.output, None
-    names = tuple(args.applications.split(",")) if args.applications else tuple(APPLICATIONS)
     figures: dict[str, Any] = {}
     details: dict[str, Any] = {}
     worst = {"within_oracle_percent": 0.0, "reached": 0, "iterations": 0, "drift_imbalance_percent": 0.0}
     chosen = args.devices or DEVICES
     for devices in chosen:
         settings = real.Settings(
-            names=names, turns=max(1, args.repeats), seconds=args.seconds, method=args.method, large=has_gpu(devices)
+            names=args.applications,
+            turns=max(1, args.repeats),
+            seconds=args.seconds,
+            method=args.method,
+            large=has_gpu(devices),
         )
         rows = details[devices] = {}
-        for name in names:
+        for name in args.applications:
             row = rows[name] = real.measure(name, devices, settings)
             behind, reached, stayed = row["within_oracle_percent"], row["reached"], row["iterations"]
             common.progress(f"{devices} {name}: {behind:.1f} % behind; 3 % reached in {reached}, kept from {stayed} on")

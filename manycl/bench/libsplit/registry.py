@@ -10,8 +10,9 @@ from manycl.bench.libsplit.application import Application
 
 
 class Entry(NamedTuple):
-    """``small``: for tests; ``quick``: some milliseconds a repetition on two CPU cores; ``large``: for GPUs, and on the
-    simulated machines. ``regular``: all work-groups of a kernel do the same work."""
+    """``small``: for tests; ``quick``: some milliseconds to tens of them a repetition on two CPU cores; ``large``: for
+    GPUs (up to 2 GiB of arrays), and on the simulated machines. ``regular``: all work-groups of a kernel do the same
+    work."""
 
     make: Callable[[int], Application]
     small: int

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 UNKNOWN = b"generic\0"
-_SIZE = 1024  # bytes of PoCL 3.0's structure of a device, and somewhat less
+_SIZE = 1024  # bytes at the beginning of a device's structure that are looked through; in PoCL 3.0 it is at 640
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _V2 = {"cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"}
 _AVX = _V2 | {"avx", "aes", "pclmulqdq", "xsave"}

@@ -37,7 +37,8 @@ class Root:
 
 @dataclass(frozen=True)
 class Survey:
-    """Every root device, those of ``all`` first; ``notes`` tell what was found and could not be used."""
+    """Every root device, those of ``all`` first; ``notes`` tell what was found and could not be used as it
+    is."""
 
     roots: tuple[Root, ...]
     notes: tuple[str, ...] = ()
@@ -119,7 +120,8 @@ def _look(notes: list[str]) -> Iterator[_Seen]:
                     # PoCL links kernels with ld; where there is none, the first launch ends the whole process
                     notes.append(f"{identity[0]} is left out: it needs ld (Debian: apt install binutils)")
                     continue
-                introduce(device)
+                if name := introduce(device):
+                    notes.append(f"{identity[0]} does not know this processor: kernels are built for {name}")
             yield described
 
 
