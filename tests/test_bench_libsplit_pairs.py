@@ -50,6 +50,16 @@ def test_all_methods_are(name: str, method: str) -> None:
             assert sum(p > 3.0 for p in percent[3:]) <= 3
 
 
+def test_a_kernel_does_not_stay_whole_since_its_device_was_quick_once() -> None:
+    class Quick(Noise):
+        def factor(self, seed: int, turn: int, node: int, device: int) -> float:
+            return 0.74 if (turn, device) == (1, 0) else 1.0
+
+    percent = pairs.behind(case("SPMV", 4.0), 0, Quick(), {}, TIMES)
+    assert percent[1] == percent[5] > 10.0  # whole
+    assert percent[6] <= 3.0
+
+
 @pytest.mark.parametrize("slower", PAIRS.values())
 def test_the_drifting_load_is_followed_within_ten_per_cent(slower: float) -> None:
     for method in METHODS:

@@ -53,6 +53,8 @@ again, whatever the workload says: it knows no steps, as where a device has few 
 units."""
 STRANGE, BELIEVED = 0.04, 3
 """How far off a time is that is not believed (a part of it), unless that happens so many times in a row."""
+SIMILAR = 0.15
+"""Divisions are about as short by what is foreseen if they differ by less than this part."""
 TRUST = 0.02
 """Broyden's method learns from steps that change a share by this part of it at least."""
 
@@ -101,8 +103,10 @@ class Granularity:
 
     @property
     def seen(self) -> float:
-        """Seconds of the slowest device in the shortest of the last executions on several (0.0: there were few)."""
-        found = [max(run.seconds) for run in self.history if sum(s > 0.0 for s in run.seconds) > 1]
+        """Seconds of the slowest device in the shortest of the last executions on several that should have been about
+        as short as this division by what is foreseen now (0.0: there were few)."""
+        alike = (1.0 + SIMILAR) * max(self.foreseen())
+        found = [max(r.seconds) for r in self.history if _several(r) and max(self.foreseen(r.cuts)) < alike]
         return min(found) if len(found) >= BELIEVED else 0.0
 
     @property
@@ -113,7 +117,7 @@ class Granularity:
     @property
     def divided(self) -> int:
         """How many of the last executions were on several devices."""
-        return sum(sum(s > 0.0 for s in run.seconds) > 1 for run in self.history)
+        return sum(map(_several, self.history))
 
     def together(self) -> float:
         """Seconds of the slowest device with these shares: the shortest of the last executions, or what is foreseen
@@ -267,6 +271,11 @@ def _changed(g: Granularity) -> Granularity:
     if 0 < g.turn <= WARMING and then > (1.0 - WARM_BAND) * now:
         return replace(g, settled=False)  # the next ones tell
     return replace(g, shares=shares, settled=False)
+
+
+def _several(run: Execution) -> bool:
+    """Whether it was on several devices."""
+    return sum(s > 0.0 for s in run.seconds) > 1
 
 
 def cuts(g: Granularity) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ AGAIN, DRIFTS = 7, 8
 """How often a repetition's split is measured while the load stands still; and how often it is followed at most."""
 LATEST = 5.0
 """After so many times the seconds that an application may take each division is measured once only."""
-TRIES, DISTURBED, RESTLESS = 40, 0.02, 0.04
+TRIES, DISTURBED, RESTLESS = 300, 0.02, 0.04
 """How often an application is adapted from the start, until the machine does not change while it is: by which part the
 ratio between the speeds of devices that share memory may, and by which the times of work-groups of others may differ
 from one repetition to the next, if it does not."""
