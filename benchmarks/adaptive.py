@@ -4,7 +4,9 @@ On two one-core sub-devices of the CPU, alike and with one four times slower (``
 large sizes). For each benchmark of Libsplit's (Section 7): within_oracle_percent, how much longer the slowest device
 takes (its kernels, and what it waits for data) with the split that ``adaptive`` has after eight repetitions than with
 the best split found by measuring, both measured again in turns; reached: after how many repetitions it was within 3 %
-of that; iterations: the same, and it stayed so (one time that is disturbed may lead it away for a while).
+of that; iterations: the same, and it stayed so (one time that is disturbed may lead it away for a while). All this is
+adapted from the start again and again, and what is told is the median of the five times in which others disturbed it
+least, each beside the split that was the best one then.
 drift_imbalance_percent: with the N-body whose crowd moves, how much longer than the mean the slowest device takes, from
 the third repetition on, at most (on parts of a CPU for the speeds that they had by and by). decide_us: the processor's
 time of deciding, once prepared, per kernel; relook_us: where times are news. The file of ``--output`` has all that was

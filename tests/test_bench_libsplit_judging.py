@@ -52,7 +52,8 @@ class Counted(Bench):
         number = sum(self.times.values())
         self.times[(at,)] = self.times.get((at,), 0) + 1
         one, two = self.unit * at[1], 4.0 * self.unit * (at[2] - at[1])
-        return Taken(((one * self.slower(number, 0), two * self.slower(number, 1)),))
+        seconds = one * self.slower(number, 0), two * self.slower(number, 1)
+        return Taken((seconds,), ((0.0, 0.0),) if self.moves else ())
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +123,10 @@ def test_a_range_is_told_by_those_of_about_its_length(seed: int) -> None:
     assert found == pytest.approx(unit * (length / 100.0) ** power, rel=0.015)
 
 
+TRY = 2 * real.Settings().repetitions + 1
+"""Runs of a try: the reference before and after each repetition."""
+
+
 @pytest.mark.parametrize(("cut", "behind"), [(67, 0.0), (80, 20.0)])
 def test_the_oracle_is_the_best_split_for_the_speeds_that_devices_had_while_it_was_adapted(
     cut: int, behind: float
@@ -129,12 +134,41 @@ def test_the_oracle_is_the_best_split_for_the_speeds_that_devices_had_while_it_w
     """The first device was half as fast then, and the policy has followed it or has not; later it is alone again."""
     bench = Counted()
     bench.own = ((0, cut, 100),)
-    early = 2 * (2 * real.Settings().repetitions + 2)  # the try that gives the reference, and another one
+    early = (1 + real.COUNT) * TRY
     bench.slower = lambda run, device: 2.0 if device == 0 and run < early else 1.0
     row = real.judged(bench, real.Settings(seconds=1e6, turns=9))
-    assert not row["other_tries"]
+    assert len(row["counted"]) == 1 + len(row["other_tries"]) == real.COUNT
     assert bench.reference == bench.own
-    assert sum(bench.times.values()) > 2 * early
+    assert sum(bench.times.values()) > early + 100
+    assert row["within_oracle_percent"] == pytest.approx(behind, abs=1.5)
+
+
+@pytest.mark.parametrize(("slow", "behind"), [(2, 0.0), (3, 20.0)])
+def test_what_is_told_is_the_median_of_tries_each_for_the_speeds_of_its_own_time(slow: int, behind: float) -> None:
+    """The policy divides as is right where the second core is four times slower; in some tries the first one was half
+    as fast."""
+    bench = Counted()
+    bench.own = ((0, 80, 100),)
+    first, last = 2 * TRY, (2 + slow) * TRY  # not in the one that gives the reference, nor in the next
+    bench.slower = lambda run, device: 2.0 if device == 0 and first <= run < last else 1.0
+    row = real.judged(bench, real.Settings(seconds=1e6, turns=9))
+    several = [counted["within_oracle_percent"] for counted in row["counted"]]
+    assert sorted(several) == pytest.approx([0.0] * (real.COUNT - slow) + [20.0] * slow, abs=1.5)
+    assert row["within_oracle_percent"] == pytest.approx(behind, abs=1.5)
+    assert row["iterations"] == (9 if behind else 1)
+    assert [counted["oracle"] for counted in row["counted"]].count(((0, 80, 100),)) == real.COUNT - slow
+
+
+@pytest.mark.parametrize(("cut", "behind"), [(80, 0.0), (76, 20.0)])
+def test_a_cpu_beside_a_gpu_is_as_fast_as_it_was_while_it_was_adapted(cut: int, behind: float) -> None:
+    """It is half as fast by the time that divisions are compared; there is no reference."""
+    bench = Counted(moves=True)
+    bench.devices = (Device("gpu", "gpu", memory=1), Device("cpu", "cpu"))
+    bench.own = ((0, cut, 100),)
+    tries = real.COUNT * real.Settings().repetitions
+    bench.slower = lambda run, device: 2.0 if device == 1 and run >= tries else 1.0
+    row = real.judged(bench, real.Settings(seconds=1e6, turns=9))
+    assert len(row["counted"]) == real.COUNT
     assert row["within_oracle_percent"] == pytest.approx(behind, abs=1.5)
 
 
@@ -200,7 +234,7 @@ def test_handovers_are_judged_as_runs_have_shown_them() -> None:
     """Two seconds each: nothing is divided by who knows that."""
     row = real.judged(Handing(False), real.Settings(seconds=1e6))
     assert row["handover_us"] == 2e6
-    assert all(0 in groups for groups in ([b - a for a, b in pairwise(at)] for at in row["oracle"]))
+    assert all(0 in groups for groups in ([b - a for a, b in pairwise(at)] for at in row["counted"][0]["oracle"]))
 
 
 @pytest.mark.usefixtures("both_families")
@@ -214,7 +248,7 @@ def test_what_was_adapted_is_judged_with_what_it_moves() -> None:
     bench.learn = lambda: None  # type: ignore[method-assign]
     row = real.judged(bench, real.Settings(seconds=1e6))
     assert bench.forgotten == 1 + len(row["other_tries"])  # each begins with nothing measured
-    (_, a, _), (_, b, _) = row["oracle"]
+    (_, a, _), (_, b, _) = row["counted"][0]["oracle"]
     assert abs(a - b) <= 1
     assert row["within_oracle_percent"] > 25.0
     assert row["iterations"] == real.Settings().repetitions + 1

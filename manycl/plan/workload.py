@@ -373,7 +373,7 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
         further[d, :cells] = (1.0 + x[bends][d]) * (np.array(work) / sum(work) - parts[i] / done[i])
         further[d, cells + devices + d] = math.log(sum(work) / done[i])
     doubts = np.sqrt((further * np.linalg.solve(curved, further.T).T).sum(axis=1))
-    beyond = np.maximum(np.abs(off) - seen.jitter, 0.0) ** 2 * robust - NOISE**2
+    beyond = np.maximum(np.abs(_apart(off, seen.ago)) - seen.jitter, 0.0) ** 2 * robust - NOISE**2
     several = np.bincount(seen.device, faded * beyond, devices) / (STEADY + np.bincount(seen.device, faded, devices))
     scattered = np.sqrt(np.maximum(several, 0.0))
     found = (tuple(map(float, v)) for v in (x[rates], x[bends], x[drifts], last, doubts, scattered))
@@ -392,3 +392,16 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
         drifting,
         () if drifting else scatter,
     ), cost
+
+
+def _apart(off: Any, execution: Any) -> Any:
+    """How far off times are (logarithms) that are not so for all devices of an execution: if all were slower, or all
+    faster, as far as the one that was least, that does not say which one is the slowest."""
+    import numpy as np
+
+    found = off.copy()
+    for e in np.unique(execution):
+        here = off[execution == e]
+        if len(here) > 1 and (np.all(here > 0.0) or np.all(here < 0.0)):
+            found[execution == e] -= here[np.argmin(np.abs(here))]
+    return found

@@ -62,6 +62,7 @@ def test_split_plans_meet_disturbances_too(p: Problem, seed: int) -> None:
     assume(plan.is_split)
     plain = simulate(p, plan)
     assert plain.makespan == pytest.approx(plan.makespan)
+    assume(plain.makespan == max(e.end for e in plain.kernels()))  # else a transfer may hide that kernels take longer
     everywhere = tuple(Slowdown(d, 2.0, 0.0, inf) for d in range(len(p.machine.devices)))
     slow = simulate(p, plan, disturbance=Disturbance(slowdowns=everywhere))
     assert plain.makespan < slow.makespan <= 2 * plain.makespan * (1 + 1e-9)

@@ -188,6 +188,20 @@ def test_alike_devices_that_scatter_alike_need_no_margins() -> None:
     assert max(load.scatter) > 0.0
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_what_makes_all_devices_slower_together_makes_no_margins(seed: int) -> None:
+    """Times as of memory that others use, too: which device is the slowest is as certain as if they did not."""
+    chance = random.Random(seed)
+    both = [chance.lognormvariate(0.0, 0.2) for _ in range(8)]
+
+    def time(turn: int, d: int, a: int, b: int) -> float:
+        return (b - a) / GROUPS * (4.0, 1.0)[d] * both[turn]
+
+    load = fitted(prior((1.0, 4.0)), executions(time, *[(0, 80 + n, GROUPS) for n in (0, 2, 1, 0, 1, 2, 0, 1)]))
+    assert not load.drifting
+    assert load.margins == pytest.approx((1.0, 1.0), abs=1e-3)
+
+
 def test_a_wait_that_is_known_is_no_launch_overhead() -> None:
     """Nine tenths of a device's time are such: its kernels take what is left."""
     once = (0.9, 0.0)

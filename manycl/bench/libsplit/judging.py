@@ -6,7 +6,8 @@ how long it waits for data before them, in a run that finds data where the one b
 every repetition. All divisions are run in turns, so whatever changes on the machine changes for all.
 
 Where devices have memories of their own each device's shortest run counts: others who use the machine make times
-longer, never shorter; and divisions are compared as wholes. Only a CPU's kernels are told by all runs, as follows.
+longer, never shorter; and divisions are compared as wholes. Only a CPU's kernels are told by all runs, as follows, and
+for the speed that it had when it was adapted (``Table.keep``).
 
 Where they share the host's memory nothing moves, and what the cuts of a family take does not depend on where others are
 cut. There, processors are as fast as others who use them let them be, each by itself, for seconds or for milliseconds.
@@ -234,6 +235,7 @@ class Table:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.runs: dict[Division, list[Taken]] = {}
+        self.pace: dict[int, float] = {}
 
     def add(self, division: Division, *taken: Taken) -> None:
         self.runs.setdefault(division, []).extend(taken)
@@ -241,6 +243,22 @@ class Table:
     def join(self, other: Table) -> None:
         for division, taken in other.runs.items():
             self.add(division, *taken)
+
+    def keep(self, several: Iterable[tuple[Division, Taken]]) -> None:
+        """From now on CPUs beside other devices are as fast as they were in these runs: there is no reference to tell
+        that."""
+        self.pace = {}
+        known = [(division, taken) for division, taken in several if division in self.runs]
+        for d, device in enumerate(self.bench.devices):
+            if not (self.bench.moves and device.kind == "cpu"):
+                continue
+            found = []
+            for division, taken in known:
+                had = [f for f, at in enumerate(division) if at[d] < at[d + 1]]
+                if had:
+                    here = sum(self._kernels(f, division[f], d) for f in had)
+                    found.append(sum(taken.kernels(f, d) for f in had) / here)
+            self.pace[d] = statistics.median(found) if found else 1.0
 
     def devices(self, family: int, at: tuple[int, ...], of: Division | None = None) -> list[float]:
         """Seconds of every device with these cuts of a family, whatever the others had; or in the runs of a
@@ -252,7 +270,8 @@ class Table:
         least = list(map(min, zip(*(t.seconds[family] for t in runs), strict=True)))
         scatter = [d for d in every if self.bench.devices[d].kind == "cpu" and at[d] < at[d + 1]]
         for d in scatter:
-            least[d] = self._kernels(family, at, d) + statistics.median(t.moved[family][d] for t in runs)
+            moved = statistics.median(t.moved[family][d] for t in runs)
+            least[d] = self._kernels(family, at, d) * self.pace.get(d, 1.0) + moved
         return least
 
     def _kernels(self, family: int, at: tuple[int, ...], device: int) -> float:

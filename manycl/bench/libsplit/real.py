@@ -7,9 +7,10 @@ are changed family by family (``Table.best``, ``Table.swapped``). Whoever is the
 scatter has been lucky, so its time is no measure: what ``adaptive`` has chosen from its fourth repetition on and the
 oracle's split are measured once more, in turns, and only that is compared.
 
-Others who use the processor make one device slower than the other, and the policy rightly follows. So devices that
-share memory are watched (``judging.py``): of several tries the one counts in which the ratio between their speeds
-changed least, and the oracle's split is the best one for the speeds that they had then.
+Others who use the processor make one device slower than the other, and the policy rightly follows. So devices are
+watched (``judging.py``), and an application is adapted from the start again and again: those tries count in which the
+ratio between their speeds changed least, each beside the split that is best for the speeds that they had then, and what
+is told is the median of them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from manycl.bench.libsplit.judging import Bench, Division, Table
+from manycl.bench.libsplit.judging import Bench, Division, Table, Taken
 from manycl.bench.libsplit.registry import APPLICATIONS
 from manycl.front.queue import Queue
 from manycl.plan.granularity import METHODS
@@ -43,10 +44,12 @@ AGAIN, DRIFTS = 7, 8
 """How often a repetition's split is measured while the load stands still; and how often it is followed at most."""
 LATEST = 5.0
 """After so many times the seconds that an application may take each division is measured once only."""
-TRIES, DISTURBED, RESTLESS = 300, 0.02, 0.04
-"""How often an application is adapted from the start, until the machine does not change while it is: by which part the
-ratio between the speeds of devices that share memory may, and by which the times of work-groups of others may differ
-from one repetition to the next, if it does not."""
+TRIES, COUNT = 300, 5
+"""How often an application is adapted from the start at most, until the machine did not change in so many of the tries;
+so many count."""
+DISTURBED, RESTLESS = 0.02, 0.04
+"""By which part the ratio between the speeds of devices that share memory may change, and by which the times of
+work-groups of others may differ from one repetition to the next, where the machine does not."""
 TOGETHER = 0.3
 """What counts of the same in what all devices take together: it changes the split less than what one takes."""
 FLAT = 1e-3
@@ -55,6 +58,11 @@ PART, FEW = 0.8, 6
 """Of the seconds of an application, what tries may take that are more than so many."""
 ALONE = 3
 """How often every device is measured alone."""
+MEDIANS = (
+    *("alone_ms", "uniform_speedup", "adaptive_speedup", "oracle_speedup"),
+    *("within_oracle_percent", "reached", "iterations"),
+)
+"""What is told of the tries that count."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +87,9 @@ class Settings:
 
 def measure(name: str, devices: str | None, settings: Settings) -> dict[str, Any]:
     """A row: speed-ups over the fastest device alone, how far the adapted split is behind the best one found, and after
-    how many repetitions it was within 3 % of that (``reached``), and stayed so (``iterations``). ``tried``, ``table``
-    and ``compared``: how that was found. Of several tries the one counts that was disturbed least, whatever came of
-    it."""
+    how many repetitions it was within 3 % of that (``reached``), and stayed so (``iterations``): the medians of the
+    tries that were disturbed least, whatever came of them (``counted``: each of these). ``tried``, ``table`` and
+    ``compared``: how that was found."""
     entry = APPLICATIONS[name]
     with Queue(devices) as queue:
         bench = Bench(entry.make(entry.large if settings.large else entry.quick), queue)
@@ -90,49 +98,85 @@ def measure(name: str, devices: str | None, settings: Settings) -> dict[str, Any
 
 def judged(bench: Bench, settings: Settings) -> dict[str, Any]:
     """The row of an application."""
-    tries = _tries(bench, settings)
-    chosen, tried = min(tries, key=_disturbed)
+    tries = sorted(_tries(bench, settings), key=_disturbed)
+    counted = tries[:COUNT]
     bench.learn()
-    bench.held = tuple(1e-3 * statistics.median(of) for of in zip(*(row["beside_ms"] for row in tried), strict=True))
-    begin, count = time.monotonic(), len(bench.devices)
-    even = bench.parts([1.0] * count)
-    single = [bench.parts([float(d == i) for d in range(count)]) for i in range(count)]
+    begin, every = time.monotonic(), range(len(bench.devices))
+    single = [bench.parts([float(d == i) for d in every]) for i in every]
     table = bench.in_turns(single, ALONE, begin, ALONE)
-    table.join(_searched(bench, [*chosen, even], settings, begin))
-    several = table.best()
-    late = [*chosen[JUDGED_FROM - 1 :], *several]
-    until = begin + settings.seconds
-    compared = bench.in_turns(late, settings.turns, until, min(5, settings.turns), begin + LATEST * settings.seconds)
-    oracle = min(several, key=compared.seconds)
-    best_seconds = compared.seconds(oracle)
-    behind = [
-        compared.seconds(c) / best_seconds if c in compared.runs else table.seconds(c) / table.seconds(oracle)
-        for c in chosen
-    ]
-    outside = [i for i, ratio in enumerate(behind) if ratio > CLOSE]
-    alone = min(table.seconds(s) for s in single)
+    table.join(_searched(bench, counted, settings, begin))
+    best = [division for of in counted for division in _best(table, of)]
+    late = [division for chosen, _ in counted for division in chosen[JUDGED_FROM - 1 :]]
+    until, latest = begin + settings.seconds, begin + LATEST * settings.seconds
+    compared = bench.in_turns([*late, *best], settings.turns, until, min(5, settings.turns), latest)
+    table.join(compared)
+    rows = [_judged(bench, of, table, compared, single) for of in counted]
+    (chosen, tried), *_ = counted
     return {
-        "alone_ms": 1e3 * alone,
-        "uniform_speedup": alone / table.seconds(even),
-        "adaptive_speedup": alone / (behind[-1] * best_seconds),
-        "oracle_speedup": alone / best_seconds,
-        "within_oracle_percent": 100.0 * (behind[-1] - 1.0),
-        "reached": next((i for i in range(len(chosen)) if i not in outside), len(chosen)) + 1,
-        "iterations": outside[-1] + 2 if outside else 1,
+        **{key: statistics.median_high(row[key] for row in rows) for key in MEDIANS},
         "groups": [f.leader.groups for f in bench.families],
         "handover_us": 1e6 * bench.problem.handover,
-        "behind_percent": [100.0 * (ratio - 1.0) for ratio in behind],
+        "counted": rows,
         "tried": tried,
-        "other_tries": [t for _, t in tries if t is not tried],
-        "oracle": oracle,
-        "spread_percent": _spread(compared, chosen[-1], oracle),
+        "other_tries": [other for _, other in tries[1:]],
+        "spread_percent": _spread(compared, chosen[-1], rows[0]["oracle"]),
         "table": table.rows(),
         "compared": compared.rows(),
     }
 
 
-def _searched(bench: Bench, known: Sequence[Division], settings: Settings, begin: float) -> Table:
-    """Divisions that are known, the last but one being the one that was adapted, and others near the best of them."""
+def _judged(bench: Bench, of: Try, table: Table, compared: Table, single: Sequence[Division]) -> dict[str, Any]:
+    """One try, for the speeds that devices had then."""
+    chosen, _ = of
+    _as_in(of, table, compared)
+    oracle = min(compared.runs, key=compared.seconds)
+    best, by_all = compared.seconds(oracle), table.seconds(oracle)
+    ratios = [compared.seconds(c) / best if c in compared.runs else table.seconds(c) / by_all for c in chosen]
+    outside = [i for i, ratio in enumerate(ratios) if ratio > CLOSE]
+    alone = min(map(table.seconds, single))
+    even = bench.parts([1.0] * len(bench.devices))
+    return {
+        "alone_ms": 1e3 * alone,
+        "uniform_speedup": alone / table.seconds(even),
+        "adaptive_speedup": alone / (ratios[-1] * best),
+        "oracle_speedup": alone / best,
+        "within_oracle_percent": 100.0 * (ratios[-1] - 1.0),
+        "reached": next((i for i in range(len(chosen)) if i not in outside), len(chosen)) + 1,
+        "iterations": outside[-1] + 2 if outside else 1,
+        "behind_percent": [100.0 * (ratio - 1.0) for ratio in ratios],
+        "oracle": oracle,
+        "disturbed": _disturbed(of),
+    }
+
+
+def _as_in(of: Try, *tables: Table) -> None:
+    """Devices are as fast as in a try."""
+    for table in tables:
+        table.bench.held = _state(of[1])
+        table.keep((row["cuts"], _taken(row)) for row in of[1])
+
+
+def _taken(row: Mapping[str, Any]) -> Taken:
+    """A repetition of a try."""
+    seconds, moved = (tuple(tuple(1e-3 * s for s in family) for family in row[key]) for key in ("ms", "moved_ms"))
+    return Taken(seconds, moved)
+
+
+def _state(rows: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
+    """Seconds that the reference took each device while these were run (the median)."""
+    return tuple(1e-3 * statistics.median(of) for of in zip(*(row["beside_ms"] for row in rows), strict=True))
+
+
+def _best(table: Table, of: Try) -> list[Division]:
+    """What may be the shortest for the speeds that devices had in a try."""
+    _as_in(of, table)
+    cross = table.crossings()
+    return [*table.best(), *([cross] if cross and not table.bench.moves else [])]
+
+
+def _searched(bench: Bench, counted: Sequence[Try], settings: Settings, begin: float) -> Table:
+    """What was chosen, the even division, and others near the best of them for the speeds that devices had in the try
+    that was disturbed least."""
     count, turns = len(bench.devices), max(2, settings.turns // 3)
 
     def near(division: Division, steps: Iterable[float]) -> list[Division]:
@@ -142,7 +186,9 @@ def _searched(bench: Bench, known: Sequence[Division], settings: Settings, begin
         return bench.in_turns(several, turns, begin + part * settings.seconds, latest=begin + latest)
 
     latest = LATEST * settings.seconds
-    table = measured([*known, *near(known[-2], WIDE)], 0.4)
+    known = [division for chosen, _ in counted for division in chosen]
+    table = measured([*known, bench.parts([1.0] * count), *near(counted[0][0][-1], WIDE)], 0.4)
+    _as_in(counted[0], table)
     table.join(measured([other for best in table.best() for other in table.swapped(best)], 0.5))
     wanted = [division for best in table.best() for division in (best, *near(best, NARROW))]
     cross = table.crossings()
@@ -162,10 +208,12 @@ def _tries(bench: Bench, settings: Settings) -> list[Try]:
         if all(b > a for a, b in pairwise(chosen[-1][_longest(rows)])):
             bench.refer(chosen[-1])
     tries: list[Try] = []
+    calm = 0
     until = time.monotonic() + PART * settings.seconds
     while len(tries) < TRIES:
         tries.append(_adapted(bench, settings))
-        if _disturbed(tries[-1]) <= 1.0 or (len(tries) >= FEW and time.monotonic() > until):
+        calm += _disturbed(tries[-1]) <= 1.0
+        if calm >= COUNT or (len(tries) >= FEW and time.monotonic() > until):
             break
     return tries
 
