@@ -222,7 +222,7 @@ def beside(g: Granularity, once: Sequence[float], each: Sequence[float]) -> Gran
     prior = replace(prior, once=_longer(prior.once, once), known=_longer(prior.known or none, once), rates=rates)
     workload = fitted(prior, history) if history else expected(prior)
     quiet = (0.0,) * len(g.shares)
-    return _changed(replace(g, prior=prior, history=history, workload=workload, off=quiet, doubted=()))
+    return _changed(replace(g, prior=prior, history=history, workload=workload, off=quiet, doubted=()), measured=False)
 
 
 def anew(g: Granularity, once: Sequence[float], each: Sequence[float]) -> float:
@@ -251,8 +251,8 @@ def daring(g: Granularity, best: int) -> Granularity:
     return replace(g, shares=_rounded(hoped, hoped.workload.level()), settled=False)
 
 
-def _changed(g: Granularity) -> Granularity:
-    """Other shares, if that is foreseen to gain enough."""
+def _changed(g: Granularity, *, measured: bool = True) -> Granularity:
+    """Other shares, if that is foreseen to gain enough, after an execution (``measured``) or for another reason."""
     targets, g = _proposed(g)
     shares = _rounded(g, targets)
     tried = {} if g.workload.drifting else {run.cuts: run for run in g.history}  # the last ones count
@@ -260,7 +260,7 @@ def _changed(g: Granularity) -> Granularity:
         best = min(tried.values(), key=lambda run: max(run.seconds))
         mine = [max(run.seconds) for run in g.history if run.cuts == cuts(g)]
         if max(best.seconds) < (1.0 - UNFORESEEN) * min(mine):
-            if len(mine) == 1:  # it may have been disturbed: once more
+            if len(mine) == 1 and measured:  # it may have been disturbed: once more
                 return replace(g, settled=False)
             return replace(g, shares=tuple(b - a for a, b in pairwise(best.cuts)), settled=False)
     now, then = g.guarded(), g.guarded(_cuts(shares))
