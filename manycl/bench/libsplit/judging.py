@@ -230,7 +230,7 @@ class Bench:
 
 
 class Table:
-    """What divisions took."""
+    """What divisions took. ``pace``: what the times of CPUs beside other devices are multiplied by (:meth:`keep`)."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench

@@ -10,9 +10,9 @@ from manycl.bench.libsplit.application import Application
 
 
 class Entry(NamedTuple):
-    """``small``: for tests; ``quick``: some milliseconds to tens of them a repetition on two CPU cores, with more
-    arrays than fit into their caches where it is memory that bounds the kernels (else they are several times as fast
-    where the host has done little in between); ``large``: for GPUs (up to 2 GiB of arrays), and on the simulated
+    """``small``: for tests; ``quick``: some milliseconds to tens of them a repetition on two CPU cores, their
+    arrays larger than a processor's caches where memory bounds the kernels (else these are several times as fast if
+    the host has done little in between); ``large``: for GPUs (up to 2 GiB of arrays), and on the simulated
     machines. ``regular``: all work-groups of a kernel do the same work."""
 
     make: Callable[[int], Application]
