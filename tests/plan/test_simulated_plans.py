@@ -62,12 +62,13 @@ def test_split_plans_meet_disturbances_too(p: Problem, seed: int) -> None:
     assume(plan.is_split)
     plain = simulate(p, plan)
     assert plain.makespan == pytest.approx(plan.makespan)
-    assume(plain.makespan == max(e.end for e in plain.kernels()))  # else a transfer may hide that kernels take longer
     everywhere = tuple(Slowdown(d, 2.0, 0.0, inf) for d in range(len(p.machine.devices)))
     slow = simulate(p, plan, disturbance=Disturbance(slowdowns=everywhere))
-    assert plain.makespan < slow.makespan <= 2 * plain.makespan * (1 + 1e-9)
+    assert plain.makespan <= slow.makespan <= 2 * plain.makespan * (1 + 1e-9)
     noisy = Disturbance(noise=0.2, seed=seed)
     assert simulate(p, plan, disturbance=noisy) == simulate(p, plan, disturbance=noisy)
-    assert simulate(p, plan, disturbance=noisy).makespan != plain.makespan
+    if plain.makespan == max(e.end for e in plain.kernels()):  # else a transfer may hide what kernels take
+        assert slow.makespan > plain.makespan
+        assert simulate(p, plan, disturbance=noisy).makespan != plain.makespan
     with pytest.raises(PolicyError, match="replayed without faults"):
         simulate(p, plan, disturbance=Disturbance(lost={0: 1.0}))

@@ -228,8 +228,9 @@ def _after(course: Course, taken: dict[tuple[int, int], float]) -> tuple[Course,
     before = course.granularity.workload
     g = adapted(course.granularity, total, at)
     compared = course.compared | {course.whole} if course.whole >= 0 else course.compared
-    given_up = course.whole >= 0 and g.divided > 0  # what that device takes by now is news
-    return replace(course, granularity=g, compared=compared), g.workload is not before or course.trial or given_up
+    given_up = course.whole >= 0 and g.divided > 0
+    alone = given_up and g.alone(course.whole) != course.granularity.alone(course.whole)  # by now, that is news
+    return replace(course, granularity=g, compared=compared), g.workload is not before or course.trial or alone
 
 
 def _waits(index: int, course: Course, flows: Flows, parts: Mapping[int, Parts]) -> Waits:
