@@ -266,22 +266,21 @@ def repetition(cut: int, first: float, second: float, beside: tuple[float, ...] 
 
 def test_of_several_tries_the_one_that_was_disturbed_least_counts() -> None:
     moving = [repetition(c, 0.1 * c, 0.1 * (100 - c)) for c in (20, 70, 55, 50, 50, 50, 50, 50)]
-    chosen: list[Division] = []
-    assert real._disturbed((chosen, moving)) == pytest.approx(0.0, abs=1e-9)  # it adapts: that is no disturbance
+    assert real._disturbed(moving) == pytest.approx(0.0, abs=1e-9)  # it adapts: that is no disturbance
 
     def taking(row: dict[str, Any], first: float, second: float) -> dict[str, Any]:
         own, (one, two) = row["ms"]
         return {**row, "ms": [own, [first * one, second * two]]}
 
     restless = [taking(row, 1.0, 1.0 + i % 2) for i, row in enumerate(moving)]
-    assert real._disturbed((chosen, restless)) > 1.0
+    assert real._disturbed(restless) > 1.0
     once = [taking(row, 9.0 if i == 4 else 1.0, 1.0) for i, row in enumerate(moving)]
-    assert real._disturbed((chosen, once)) <= 1.0  # the policy does not believe one time
+    assert real._disturbed(once) <= 1.0  # the policy does not believe one time
 
 
 def test_where_there_is_a_reference_a_try_is_disturbed_if_devices_change_against_each_other() -> None:
     def rows(*beside: tuple[float, ...]) -> Any:
-        return [], [repetition(50, 0.2 * b[0], 0.2 * b[1], b) for b in beside]
+        return [repetition(50, 0.2 * b[0], 0.2 * b[1], b) for b in beside]
 
     assert real._disturbed(rows(*[(5.0, 7.0)] * 8)) == pytest.approx(0.0, abs=1e-9)
     assert real._disturbed(rows(*[(5.0 * n, 7.0 * n) for n in range(1, 9)])) == pytest.approx(0.0, abs=1e-9)
@@ -296,7 +295,7 @@ def test_a_try_is_disturbed_if_what_work_groups_take_is_not_as_their_ranges_are_
     def taken(cuts: tuple[int, ...], longer: float = 1.0) -> float:
         several = [repetition(c, 0.1 * c, 0.2 * (100 - c) ** 1.3, (5.0, 7.0)) for c in cuts]
         several[3]["ms"][1][0] *= longer
-        return real._disturbed(([], several))
+        return real._disturbed(several)
 
     cuts = (50, 70, 66, 68, 68, 67, 68, 68)
     assert taken(cuts) < 0.2
@@ -306,11 +305,11 @@ def test_a_try_is_disturbed_if_what_work_groups_take_is_not_as_their_ranges_are_
 
 def test_a_try_is_not_less_disturbed_since_it_went_whole_soon() -> None:
     several = [repetition(c, 0.1 * c, 0.1 * (100 - c), (5.0, 7.0)) for c in (50, 60, 55, 100, 100, 100, 100, 100)]
-    assert real._disturbed(([], several)) < 0.2
+    assert real._disturbed(several) < 0.2
     several[2]["ms"][1][1] *= 1.4
-    one = real._disturbed(([], several))
+    one = real._disturbed(several)
     several[2]["ms"][1][0] *= 1.4
-    assert 1.0 < real._disturbed(([], several)) < one, "both: all together count, but less"
+    assert 1.0 < real._disturbed(several) < one, "both: all together count, but less"
 
 
 def test_a_load_that_drifts_is_no_disturbance() -> None:

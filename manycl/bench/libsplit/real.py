@@ -105,30 +105,29 @@ def judged(bench: Bench, settings: Settings) -> dict[str, Any]:
     single = [bench.parts([float(d == i) for d in every]) for i in every]
     table = bench.in_turns(single, ALONE, begin, ALONE)
     table.join(_searched(bench, counted, settings, begin))
-    best = [division for of in counted for division in _best(table, of)]
-    late = [division for chosen, _ in counted for division in chosen[JUDGED_FROM - 1 :]]
+    best = [division for tried in counted for division in _best(table, tried)]
+    late = [row["cuts"] for tried in counted for row in tried[JUDGED_FROM - 1 :]]
     until, latest = begin + settings.seconds, begin + LATEST * settings.seconds
     compared = bench.in_turns([*late, *best], settings.turns, until, min(5, settings.turns), latest)
     table.join(compared)
-    rows = [_judged(bench, of, table, compared, single) for of in counted]
-    (chosen, tried), *_ = counted
+    rows = [_judged(bench, tried, table, compared, single) for tried in counted]
     return {
         **{key: statistics.median_high(row[key] for row in rows) for key in MEDIANS},
         "groups": [f.leader.groups for f in bench.families],
         "handover_us": 1e6 * bench.problem.handover,
         "counted": rows,
-        "tried": tried,
-        "other_tries": [other for _, other in tries[1:]],
-        "spread_percent": _spread(compared, chosen[-1], rows[0]["oracle"]),
+        "tried": tries[0],
+        "other_tries": tries[1:],
+        "spread_percent": _spread(compared, tries[0][-1]["cuts"], rows[0]["oracle"]),
         "table": table.rows(),
         "compared": compared.rows(),
     }
 
 
-def _judged(bench: Bench, of: Try, table: Table, compared: Table, single: Sequence[Division]) -> dict[str, Any]:
+def _judged(bench: Bench, tried: Try, table: Table, compared: Table, single: Sequence[Division]) -> dict[str, Any]:
     """One try, for the speeds that devices had then."""
-    chosen, _ = of
-    _as_in(of, table, compared)
+    _as_in(tried, table, compared)
+    chosen = [row["cuts"] for row in tried]
     oracle = min(compared.runs, key=compared.seconds)
     best, by_all = compared.seconds(oracle), table.seconds(oracle)
     ratios = [compared.seconds(c) / best if c in compared.runs else table.seconds(c) / by_all for c in chosen]
@@ -145,15 +144,15 @@ def _judged(bench: Bench, of: Try, table: Table, compared: Table, single: Sequen
         "iterations": outside[-1] + 2 if outside else 1,
         "behind_percent": [100.0 * (ratio - 1.0) for ratio in ratios],
         "oracle": oracle,
-        "disturbed": _disturbed(of),
+        "disturbed": _disturbed(tried),
     }
 
 
-def _as_in(of: Try, *tables: Table) -> None:
+def _as_in(tried: Try, *tables: Table) -> None:
     """Devices are as fast as in a try."""
     for table in tables:
-        table.bench.held = _state(of[1])
-        table.keep((row["cuts"], _taken(row)) for row in of[1])
+        table.bench.held = _state(tried)
+        table.keep((row["cuts"], _taken(row)) for row in tried)
 
 
 def _taken(row: Mapping[str, Any]) -> Taken:
@@ -162,14 +161,14 @@ def _taken(row: Mapping[str, Any]) -> Taken:
     return Taken(seconds, moved)
 
 
-def _state(rows: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
+def _state(rows: Try) -> tuple[float, ...]:
     """Seconds that the reference took each device while these were run (the median)."""
     return tuple(1e-3 * statistics.median(of) for of in zip(*(row["beside_ms"] for row in rows), strict=True))
 
 
-def _best(table: Table, of: Try) -> list[Division]:
+def _best(table: Table, tried: Try) -> list[Division]:
     """What may be the shortest for the speeds that devices had in a try."""
-    _as_in(of, table)
+    _as_in(tried, table)
     cross = table.crossings()
     return [*table.best(), *([cross] if cross and not table.bench.moves else [])]
 
@@ -186,8 +185,8 @@ def _searched(bench: Bench, counted: Sequence[Try], settings: Settings, begin: f
         return bench.in_turns(several, turns, begin + part * settings.seconds, latest=begin + latest)
 
     latest = LATEST * settings.seconds
-    known = [division for chosen, _ in counted for division in chosen]
-    table = measured([*known, bench.parts([1.0] * count), *near(counted[0][0][-1], WIDE)], 0.4)
+    known = [row["cuts"] for tried in counted for row in tried]
+    table = measured([*known, bench.parts([1.0] * count), *near(counted[0][-1]["cuts"], WIDE)], 0.4)
     _as_in(counted[0], table)
     table.join(measured([other for best in table.best() for other in table.swapped(best)], 0.5))
     wanted = [division for best in table.best() for division in (best, *near(best, NARROW))]
@@ -196,17 +195,19 @@ def _searched(bench: Bench, counted: Sequence[Try], settings: Settings, begin: f
     return table
 
 
-Try = tuple[list[Division], list[dict[str, Any]]]
-"""What the policy has chosen in each repetition, and what these took."""
+Try = Sequence[Mapping[str, Any]]
+"""The repetitions of an application that was adapted from the start: the ``cuts`` that the policy has chosen, and the
+milliseconds that these took, as in the report."""
 
 
 def _tries(bench: Bench, settings: Settings) -> list[Try]:
     """Adapted from the start, and again if others used the processor meanwhile. What came of a try before them is the
     reference, so that what makes ranges slower makes it slower, too."""
     if not bench.moves:
-        chosen, rows = _adapted(bench, settings)
-        if all(b > a for a, b in pairwise(chosen[-1][_longest(rows)])):
-            bench.refer(chosen[-1])
+        first = _adapted(bench, settings)
+        cuts = first[-1]["cuts"]
+        if all(b > a for a, b in pairwise(cuts[_longest(first)])):
+            bench.refer(cuts)
     tries: list[Try] = []
     calm = 0
     until = time.monotonic() + PART * settings.seconds
@@ -226,23 +227,21 @@ def _adapted(bench: Bench, settings: Settings) -> Try:
     bench.queue.session.forget()
     policy = Adaptive()
     prepared = bench.prepared(policy, settings.options)
-    chosen, tried = [], []
+    tried = []
     for _ in range(settings.repetitions):
         taken = bench.watched(prepared)
-        chosen.append(bench.chosen(policy))
         ms, moved = ([[1e3 * s for s in family] for family in of] for of in (taken.seconds, taken.moved))
         beside = [1e3 * s for s in taken.beside]
-        tried.append({"cuts": chosen[-1], "ms": ms, "moved_ms": moved, "beside_ms": beside})
-    return chosen, tried
+        tried.append({"cuts": bench.chosen(policy), "ms": ms, "moved_ms": moved, "beside_ms": beside})
+    return tried
 
 
-def _disturbed(of: Try) -> float:
+def _disturbed(rows: Try) -> float:
     """By how much others have disturbed it (up to 1: hardly): how far the ratio between what the reference takes
     devices was from its median, and how far what work-groups take them, against it, from a line over the lengths of
     their ranges (as parts; the root of the mean square over the repetitions). Where there is no reference, what a
     device's work-groups take longer or shorter than in the repetition before (the median, of the device and the family
     for which that is most). It matters not what was chosen."""
-    rows = of[1]
     if not rows[0]["beside_ms"]:
         return _restless(rows[1:]) / RESTLESS
     logs = _against(np.log([row["beside_ms"] for row in rows]))
