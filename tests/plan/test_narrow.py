@@ -91,7 +91,8 @@ def test_within_3_percent_of_the_best_from_the_fourth_execution_on(
         return whole * (fixed + (1.0 - fixed) * (work(b / groups) - work(a / groups)))
 
     found, behind = adapt(on_two(groups, (guess * whole, guess * whole)), time, 8, noise)
-    assert max(behind[3:]) <= 0.035, found  # 3 %, and half a per cent of noise
+    # 3 %, half a per cent of noise, and half a group, which is as near as it can be told
+    assert max(behind[3:]) <= 0.035 + 0.5 / groups, found
 
 
 def test_a_kernel_that_half_of_its_groups_do_not_shorten_is_not_divided() -> None:

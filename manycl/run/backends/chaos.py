@@ -124,6 +124,7 @@ class ChaosBackend:
         self._queues = queues
         self._lines: dict[tuple[int, int], deque[Queued]] = {}
         self._active: dict[tuple[int, int], _Active] = {}
+        self._broken: set[tuple[int, int]] = set()  # queues in which something has failed
         self._enqueued: set[int] = set()
         self._ended: set[int] = set()
         self._windows: Mapping[int, Window] = graph.notes.get("windows", {})
@@ -159,7 +160,8 @@ class ChaosBackend:
                 place = (HOST_DEVICE, 0)
             assert self._enqueued.issuperset(getattr(command, "after", ())), f"{command} waits for what is to come"
             self._enqueued.add(command.token)
-            self._lines.setdefault(place, deque()).append(command)
+            if place not in self._broken:
+                self._lines.setdefault(place, deque()).append(command)
 
     def _allocate(self, device: int, store: int) -> None:
         if device not in self._room:
@@ -245,7 +247,9 @@ class ChaosBackend:
             failed = Failed(command.token, self.now(), "made to fail")
             if isinstance(command, HostCall) or command.notify:
                 self._held.append(failed)
-                self._lines[place].clear()  # a later command must not report that all before it is complete
+                # a later command must not report that all before it is complete, nor count on those that never ran
+                self._lines[place].clear()
+                self._broken.add(place)
             else:
                 self.record.failure = failed
             return
