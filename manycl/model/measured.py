@@ -4,8 +4,9 @@ Measurements are kept by subject: a device's :func:`~manycl.model.history.identi
 identities of devices that transferred at the same time. Names of a device's: ``flops``, ``bandwidth``,
 ``launch_overhead`` as in :class:`manycl.machine.Device`; ``up_bandwidth``, ``up_latency``, ``down_bandwidth``,
 ``down_latency`` of its links with the host; ``both_ways``: bytes per second in both directions together when both are
-busy. Of devices together: ``up`` and ``down``, bytes per second of all. ``up_observed`` and ``down_observed`` are
-bandwidths that real runs had (:mod:`manycl.model.observed`); they count where nobody has measured.
+busy. Of devices together: ``up`` and ``down``, bytes per second of all. ``up_observed``, ``up_latency_observed``
+and those of ``down`` are bandwidths and latencies that real runs had (:mod:`manycl.model.observed`); they count where
+nobody has measured.
 """
 
 from __future__ import annotations
@@ -61,9 +62,13 @@ def on_machine(machine: Machine, measurements: Measurements) -> Machine:
                     link, bandwidth=known[f"{way}_bandwidth"], latency=known.get(f"{way}_latency", link.latency)
                 )
                 notes |= {f"{ends}.bandwidth": SOURCE, f"{ends}.latency": SOURCE}
-            elif known.get(f"{way}_observed", 0.0) > 0:
-                links[i] = replace(link, bandwidth=known[f"{way}_observed"])
+                continue
+            if (bandwidth := known.get(f"{way}_observed", 0.0)) > 0:
+                links[i] = replace(links[i], bandwidth=bandwidth)
                 notes[f"{ends}.bandwidth"] = OBSERVED
+            if (latency := known.get(f"{way}_latency_observed", 0.0)) > 0:
+                links[i] = replace(links[i], latency=latency)
+                notes[f"{ends}.latency"] = OBSERVED
     return replace(machine, devices=tuple(devices), links=tuple(links), notes=notes)
 
 

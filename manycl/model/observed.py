@@ -13,23 +13,28 @@ from manycl.model.measured import Measurements
 
 LEAST = 1 << 20
 """Bytes; smaller transfers tell more of latency than of bandwidth."""
+FEW = 1 << 14
+"""Bytes that take hardly more than the latency."""
 _KEPT = 32  # of each link and direction
 _RUNS = 16  # whose handovers count
 _ENOUGH = 3  # transfers; the first to new memory are slow
 
 
 class ObservedLinks:
-    """Bytes per second of the latest transfers between the host and devices with memory of their own."""
+    """Latencies in seconds, and bytes per second, of the latest transfers between the host and devices with memory of
+    their own."""
 
     def __init__(self) -> None:
-        self._rates: dict[tuple[str, str], deque[float]] = {}
+        self._found: dict[tuple[str, str], deque[float]] = {}
         self._handovers: deque[float] = deque(maxlen=_RUNS)
 
     def observe(self, device: Device, to_device: bool, nbytes: int, seconds: float) -> None:
         """A transfer of ``nbytes`` took ``seconds``."""
-        if nbytes >= LEAST and seconds > 0.0:
-            key = identity(device), "up_observed" if to_device else "down_observed"
-            self._rates.setdefault(key, deque(maxlen=_KEPT)).append(nbytes / seconds)
+        if FEW < nbytes < LEAST or seconds <= 0.0:
+            return
+        way = "up" if to_device else "down"
+        name, value = (f"{way}_observed", nbytes / seconds) if nbytes >= LEAST else (f"{way}_latency_observed", seconds)
+        self._found.setdefault((identity(device), name), deque(maxlen=_KEPT)).append(value)
 
     def handed_over(self, seconds: Iterable[float]) -> None:
         """In a run, data had come to the host from one device, and began to go to another so much later. Most may have
@@ -44,11 +49,11 @@ class ObservedLinks:
         return quantiles(self._handovers, n=4)[0] if len(self._handovers) >= _ENOUGH else otherwise
 
     def values(self) -> Iterable[tuple[str, dict[str, float]]]:
-        """What :class:`manycl.model.store.Store` keeps of them: the median rates, by device."""
+        """What :class:`manycl.model.store.Store` keeps of them: the medians, by device."""
         found: dict[str, dict[str, float]] = {}
-        for (subject, name), rates in self._rates.items():
-            if len(rates) >= _ENOUGH:
-                found.setdefault(subject, {})[name] = median(rates)
+        for (subject, name), values in self._found.items():
+            if len(values) >= _ENOUGH:
+                found.setdefault(subject, {})[name] = median(values)
         return found.items()
 
     def added_to(self, measurements: Measurements) -> Mapping[str, Mapping[str, float]]:

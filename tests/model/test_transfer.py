@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from manycl.machine import HOST, Device, Link, Machine
 from manycl.model.history import identity
 from manycl.model.measured import OBSERVED, SOURCE, on_machine, sharing, together
-from manycl.model.observed import ObservedLinks
+from manycl.model.observed import FEW, ObservedLinks
 from manycl.model.transfer import Sharing, TransferModel
 
 CPU = Device("cpu0", "cpu")
@@ -157,6 +157,20 @@ def test_transfers_of_real_runs_count_where_nobody_measured() -> None:
     measured = {identity(GPUS[0]): {"up_bandwidth": 3e10}}
     assert on_machine(MACHINE, seen.added_to(measured)).link(HOST, 1).bandwidth == 3e10
     assert dict(seen.values()) == {identity(GPUS[0]): {"up_observed": pytest.approx(4.25e10)}}
+
+
+def test_small_transfers_of_real_runs_tell_latencies() -> None:
+    seen = ObservedLinks()
+    for seconds in (9e-5, 4e-6, 5e-6):
+        seen.observe(GPUS[0], False, FEW, seconds)
+        seen.observe(GPUS[0], True, FEW + 1, seconds)  # neither one nor the other
+    machine = on_machine(MACHINE, seen.added_to({}))
+    assert machine.link(1, HOST).latency == 5e-6
+    assert machine.link(1, HOST).bandwidth == MACHINE.link(1, HOST).bandwidth
+    assert machine.link(HOST, 1) == MACHINE.link(HOST, 1)
+    assert machine.notes["gpu0->host.latency"] == OBSERVED
+    measured = {identity(GPUS[0]): {"down_bandwidth": 3e10, "down_latency": 2e-5}}
+    assert on_machine(MACHINE, seen.added_to(measured)).link(1, HOST).latency == 2e-5
 
 
 def test_a_handover_is_what_hurries_not_what_waits_for_its_turn() -> None:
