@@ -5,8 +5,10 @@ one in-order queue. polled_us, waited_us, callback_us: from the end of a kernel,
 program knows: by looking at the status in turn, by a thread each that waits, by completion callbacks; by the device's
 own clock. pinned_gb_per_s: to the device from pinned memory. result_beside_us, result_behind_us: from a kernel's
 end until its result begins to leave while a large upload is under way, by another queue and by the kernel's own.
-migrated_gb_per_s: from another device in a context of both, left to the driver (where two have memory of their own).
-Medians.
+small_pinned_us, small_copied_us: from the start of a large upload until the second of two small ones begins that are
+enqueued behind it in another queue, from pinned and from ordinary memory. enqueued_us, enqueued_untimed_us: a call that
+enqueues a kernel, in a queue whose commands are timed and in one whose are not. migrated_gb_per_s: from another device
+in a context of both, left to the driver (where two have memory of their own). Medians.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ kernel void touch(global uchar *x) { if (get_global_id(0) == 0) x[0] += 1; }
 """
 KERNELS, QUEUES, WATCHED, ROUNDS = 32, 8, 4, 100_000
 NBYTES = 1 << 28
+FEW = 1 << 14
 COMPLETE = cl.command_execution_status.COMPLETE
 Look = Callable[[list[cl.Event], list[float]], None]
 """Note when each of some events was seen to be complete."""
@@ -99,7 +102,7 @@ def by_callback(events: list[cl.Event], seen: list[float]) -> None:
 
 
 def late_us(driver: Driver, spins: Spins, look: Look) -> float:
-    queues = [driver.new_queue() for _ in range(WATCHED)]
+    queues = [driver.new_queue(profile=True) for _ in range(WATCHED)]
     offset = driver.offset()
     events = spins.enqueue(queues, WATCHED)
     seen = [0.0] * WATCHED
@@ -120,7 +123,7 @@ def pinned_rate(driver: Driver) -> float:
 
 def result_us(driver: Driver, spins: Spins, *, own: bool) -> float:
     """From a kernel's end until its result leaves, by the kernel's own queue or by another one, in microseconds."""
-    kernels, uploads, results = (driver.new_queue() for _ in range(3))
+    kernels, uploads, results = (driver.new_queue(profile=True) for _ in range(3))
     kept, data = pinned(driver.context, uploads, NBYTES)
     host, small = pinned(driver.context, uploads, 4 * 64)
     target = cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, NBYTES)
@@ -134,6 +137,33 @@ def result_us(driver: Driver, spins: Spins, *, own: bool) -> float:
     cl.wait_for_events([up, down])
     del kept, host
     return 1e-3 * float(down.profile.start - kernel.profile.end)
+
+
+def small_us(driver: Driver, *, is_pinned: bool) -> float:
+    """From the start of a large upload until the second of two small ones begins, in microseconds."""
+    large, small = (driver.new_queue(profile=True) for _ in range(2))
+    kept, data = pinned(driver.context, large, NBYTES)
+    host, few = pinned(driver.context, large, FEW)
+    source = few if is_pinned else np.zeros(FEW, np.uint8)
+    target = cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, NBYTES)
+    first = cl.enqueue_copy(large, target, data, is_blocking=False)
+    large.flush()
+    targets = [cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, FEW) for _ in range(2)]
+    events = [cl.enqueue_copy(small, t, source, is_blocking=False) for t in targets]
+    small.flush()
+    cl.wait_for_events([first, *events])
+    del kept, host
+    return 1e-3 * float(events[-1].profile.start - first.profile.start)
+
+
+def enqueued_us(driver: Driver, spins: Spins, *, profile: bool) -> float:
+    """The call that enqueues a kernel, the median of all, in microseconds."""
+    queue = driver.new_queue(profile)
+    taken = [
+        common.seconds(partial(cl.enqueue_nd_range_kernel, queue, kernel, (64,), (64,))) for kernel in spins.kernels
+    ]
+    queue.finish()
+    return 1e6 * statistics.median(taken)
 
 
 def migrated_rate(devices: list[cl.Device], repeats: int) -> float:
@@ -162,7 +192,11 @@ def main() -> None:
         out_of_order = cl.CommandQueue(
             driver.context, driver.cl, properties=cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
         )
-        ways = {1: [driver.new_queue()], QUEUES: [driver.new_queue() for _ in range(QUEUES)], 0: [out_of_order]}
+        ways = {
+            1: [driver.new_queue(profile=True)],
+            QUEUES: [driver.new_queue(profile=True) for _ in range(QUEUES)],
+            0: [out_of_order],
+        }
         spins.seconds(ways[1])
         taken: dict[int, list[float]] = {way: [] for way in ways}
         looks = {"polled_us": polled, "waited_us": waited, "callback_us": by_callback}
@@ -181,6 +215,10 @@ def main() -> None:
             "pinned_gb_per_s": common.median(lambda: pinned_rate(driver), args.repeats),
             "result_beside_us": common.median(lambda: result_us(driver, spins, own=False), args.repeats),
             "result_behind_us": common.median(lambda: result_us(driver, spins, own=True), args.repeats),
+            "small_pinned_us": common.median(lambda: small_us(driver, is_pinned=True), args.repeats),
+            "small_copied_us": common.median(lambda: small_us(driver, is_pinned=False), args.repeats),
+            "enqueued_us": common.median(lambda: enqueued_us(driver, spins, profile=True), args.repeats),
+            "enqueued_untimed_us": common.median(lambda: enqueued_us(driver, spins, profile=False), args.repeats),
             **({"migrated_gb_per_s": migrated_rate(own[:2], args.repeats)} if len(own) > 1 else {}),
             "device": driver.device.model,
         }

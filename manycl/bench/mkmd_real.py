@@ -40,7 +40,7 @@ class Settings:
 
     n: int = LARGE
     repeats: int = 7
-    warm: int = 12
+    warm: int = 24
     policies: tuple[str, ...] = POLICIES
     equations: tuple[str, ...] = tuple(EQUATIONS)
 
@@ -254,7 +254,7 @@ def run(devices: str | None, settings: Settings, say: Callable[[str], None]) -> 
     rows = []
     names: list[str] = []
     for name in settings.equations:
-        with Queue(devices) as queue:
+        with Queue(devices, profile="learning") as queue:
             names = [f"{d.name} ({d.model})" for d in queue.session.machine.devices]
             found = measure(name, queue, settings)
         words = ", ".join(f"{p} {found[f'{p}_speedup']:.2f}x" for p in settings.policies)

@@ -22,7 +22,7 @@ from manycl.plan.policy import LearningPolicy, Policy
 from manycl.run.engine import Result
 from manycl.run.learners import Learners, told
 from manycl.run.prepared import PreparedGraph
-from manycl.run.session import Session
+from manycl.run.session import Profile, Session
 from manycl.trace import Trace
 
 
@@ -69,7 +69,8 @@ class Queue:
     ``devices``: the syntax of ``--devices`` (default: MANYCL_DEVICES, else all); ``policy``: a name, a policy object or
     a plan (default: MANYCL_POLICY, else ``auto``); ``queues``: command queues per device name or kind; ``options``: the
     policy's. ``session`` shares the devices and arrays of another queue. ``profile=False`` gives up kernel times in
-    traces for a little less overhead per kernel (GPUs).
+    traces for less overhead per kernel and transfer (GPUs); ``"learning"`` does so only for the repetitions of prepared
+    graphs whose plan is kept.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Queue:
         queues: Mapping[str, int] | None = None,
         options: Mapping[str, Any] | None = None,
         session: Session | None = None,
-        profile: bool = True,
+        profile: Profile = True,
     ) -> None:
         self.learners = Learners()
         self.options = {k: str(v) for k, v in (options or {}).items()}

@@ -66,7 +66,8 @@ class Problem:
     (``run/windows.py``), if it may be split.
 
     ``repeated``: the graph will run again and again, and is planned for the n-th time (0: it will not). What is found
-    out once may cost more; and the plan that runs fastest will be kept, so that a rival may be tried.
+    out once may cost more; and the plan that runs fastest will be kept. ``rival``: so the one is asked for that is not
+    taken for the fastest, if there is one that may be.
 
     ``rehearse(plan)``: the seconds that a plan takes when the engine itself runs it on the simulated machine
     (``run/foresee.py``), which takes milliseconds; None where it is not worth that.
@@ -85,6 +86,7 @@ class Problem:
     parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
     spills: bool = False
     repeated: int = 0
+    rival: bool = False
     rehearse: Callable[[Plan], float] | None = None
 
     def initial(self, key: int) -> tuple[Part, ...]:

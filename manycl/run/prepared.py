@@ -51,7 +51,9 @@ class PreparedGraph:
             queues=queues,
             options=options,
             repeated=self._trials.planned + 1,
+            rival=self._trials.rival,
             record=isinstance(chosen, Plan),
+            learning=not isinstance(chosen, Plan) or self._learner is not None,
         )
         self._tape: tuple[Plan, Tape] | None = None
         self._recordings: list[Recording] = []
@@ -86,17 +88,18 @@ class PreparedGraph:
 
     def _follow(self, plan: Plan) -> Result:
         """A run of a plan: without deciding anything, if one is known that began as this one does."""
+        learning = self._learner is not None
         if self._tape is not None and self._tape[0] is plan:
             result = self.session.play(self._tape[1])
             if result is not None:
                 return result
         for recording in self._recordings:
             if recording.plan is plan:
-                result = self.session.again(recording)
+                result = self.session.again(recording, learning=learning)
                 if result is not None:
                     return result
         result = self._run(plan)
-        tape = self.session.tape(result)
+        tape = self.session.tape(result, learning=learning)
         self._tape = None if tape is None else (plan, tape)
         if tape is None and result.recording is not None:
             self._recordings = [result.recording, *self._recordings[: RECORDINGS - 1]]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,9 @@ from manycl.run.windows import limited, same_graph, same_plan
 KEPT_LOWERED = 8  # plans with ranges whose steps are kept for when they run again
 UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
 
+Profile = bool | Literal["learning"]
+"""Whether commands are timed by the devices' clocks: always, never, or as long as somebody learns from it."""
+
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
@@ -55,7 +58,8 @@ class Session:
     """``devices``: what ``--devices`` takes (None: MANYCL_DEVICES, else all). Use as a context manager, or ``close``.
 
     ``profile=False`` leaves the devices' clocks off: traces then hold no kernels and estimates stay first guesses, but
-    NVIDIA's driver enqueues a kernel in 4.6 us instead of 10.
+    NVIDIA's driver enqueues a kernel in 5.9 us instead of 11.3, a transfer in 12 instead of 21. ``"learning"``: they
+    are on but for the repetitions of a prepared graph whose plan is kept, of which nobody learns anything.
 
     ``remember``: begin with what earlier sessions measured, and keep what this one measures when it is closed (None:
     unless MANYCL_MODELS is 0).
@@ -67,7 +71,7 @@ class Session:
         self,
         devices: str | Sequence[str] | None = None,
         *,
-        profile: bool = True,
+        profile: Profile = True,
         remember: bool | None = None,
     ) -> None:
         self._opened, opened = open_devices(devices if devices is not None else flags.devices())
@@ -76,7 +80,8 @@ class Session:
         self._links = ObservedLinks()
         self.machine = on_machine(self._opened, self._measurements)
         self.sharing = sharing(self.machine, self._measurements)
-        self.backend = OpenCLBackend(self.machine, opened, profile)
+        self._profile = profile
+        self.backend = OpenCLBackend(self.machine, opened, profile is not False)
         self.directory = Directory()
         self.history = self.store.history() if self.store is not None else History()
         self.memory = self.backend.memory
@@ -194,18 +199,22 @@ class Session:
         options: Mapping[str, str] | None = None,
         progress: Callable[[int], None] | None = None,
         repeated: int = 0,
+        rival: bool = False,
         record: bool = False,
+        learning: bool = True,
     ) -> Result:
         """Plan and run a graph; raises what the engine raises. ``policy``: a name, a policy object or a plan.
-        ``repeated``: as in :class:`manycl.plan.problem.Problem`; ``record``: as in ``execute``."""
+        ``repeated``, ``rival``: as in :class:`manycl.plan.problem.Problem`; ``record``: as in ``execute``;
+        ``learning``: whether somebody learns from what its kernels take."""
         self._check_open()
         with self._lock:
             self._collect()
+            self._use_clocks(learning)
             chosen: Any = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
             if isinstance(chosen, Plan):
                 problem, name = replace(self._problem(graph, (), {}), repeated=repeated), chosen.policy
             else:
-                problem = replace(self.problem(graph, queues, options), repeated=repeated)
+                problem = replace(self.problem(graph, queues, options), repeated=repeated, rival=rival)
                 if repeated and self.machine.memories > 1:
                     problem = self._without_unneeded(problem)
                 if repeated > 1 and self.machine.memories > 1:  # before it has run, times are guesses
@@ -231,12 +240,13 @@ class Session:
             self._unlearned.append(result)
             return result
 
-    def again(self, recording: Recording) -> Result | None:
-        """Run what was recorded; None if buffers are not where it needs them (run the graph instead). Raises what
-        ``run`` raises."""
+    def again(self, recording: Recording, *, learning: bool = True) -> Result | None:
+        """Run what was recorded; None if buffers are not where it needs them (run the graph instead). ``learning``, and
+        what it raises: as ``run``."""
         self._check_open()
         with self._lock:
             self._collect()
+            self._use_clocks(learning)
             lowered, graph = recording.lowered, recording.problem.graph
             if lowered.state != self._state(lowered, graph):
                 return None
@@ -258,10 +268,12 @@ class Session:
                 self._unlearned.append(result)
             return result
 
-    def tape(self, result: Result) -> Tape | None:
-        """A run that can be played again without deciding anything, if it was of that kind."""
+    def tape(self, result: Result, *, learning: bool = True) -> Tape | None:
+        """A run that can be played again without deciding anything, if it was of that kind. ``learning``: as in
+        ``run``, of what is played."""
         if result.commands is None or result.lowered is None:
             return None
+        self._use_clocks(learning)
         return record(self.backend, result.graph, result.lowered, result.commands)
 
     def play(self, tape: Tape) -> Result | None:
@@ -278,6 +290,9 @@ class Session:
             if result is not None:
                 self._unlearned.append(result)
             return result
+
+    def _use_clocks(self, learning: bool) -> None:
+        self.backend.use(learning if self._profile == "learning" else bool(self._profile))
 
     def _problem(self, graph: Graph, queues: tuple[int, ...], options: Mapping[str, str]) -> Problem:
         valid = {k: self.directory.memories(k) for k in graph.buffers} if self.machine.memories > 1 else {}

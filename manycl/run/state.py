@@ -136,7 +136,7 @@ class RunState(Transfers):
         successors, waiting = self._successors, self._waiting
         device_of = {a.node: a.device for a in assigned}
         if self._far:
-            self._going.update(device_of)
+            self._going.update((a.node, (a.device, a.queue)) for a in assigned)
         last: dict[tuple[int, int], int] = {}
         for a in assigned:
             last[a.device, a.queue] = a.node
@@ -196,7 +196,7 @@ class RunState(Transfers):
                 elif queue_of[p] != queue:
                     after.append(p)
         if early >= 0:
-            self._bring_early(node, device, commands)
+            self._bring_early(node, device, queue, commands)
             self._blocked[device, queue] = early
             return False
         task = self.graph.nodes[node]

@@ -28,10 +28,10 @@ NOT_ISSUED = -2
 LOOK_AHEAD = 16
 """Nodes of a queue, from one that waits on, whose data on the host are brought before their turn."""
 SMALL = 1 << 16
-"""Bytes that a link brings while the next command is enqueued. Less than that of what devices hand to each other goes
-in the kernels' own queues: there nothing has to wait for another queue, which takes a GPU's driver 40 us, and what
-leaves the device does not wait for large uploads, behind which NVIDIA's driver puts it in any other queue (measured
-with an H200)."""
+"""Bytes that a link brings while the next command is enqueued. Less than that goes in the kernels' own queues: there
+nothing has to wait for another queue, which takes a GPU's driver 40 us, and what leaves the device does not wait for
+large uploads, behind which NVIDIA's driver puts it in any other queue (measured with an H200). But where a device has
+several queues for kernels, what the host has had from the start waits for none of them: the others may read it too."""
 LARGE = 1 << 20
 """Bytes of a buffer, or a piece of one, that is brought before anything else of a run is enqueued."""
 
@@ -39,6 +39,9 @@ LARGE = 1 << 20
 class Transfers:
     """What transfers are decided by. ``overwritten(node, key)``: whether a node writes all of a buffer, so that what it
     held need not be brought."""
+
+    queues: tuple[int, ...]
+    """How many queues for kernels each device has."""
 
     def __init__(
         self, graph: Graph, machine: Machine, directory: Directory, overwritten: Callable[[int, int], bool]
@@ -62,7 +65,7 @@ class Transfers:
         self._latest: dict[tuple[int, int], int] = {}  # the node that was the last to be enqueued, by device and queue
         self._writer: dict[int, int] = {}
         self._waiting: dict[tuple[int, int], deque[Assigned]] = {}  # nodes that were given to a queue
-        self._going: dict[int, int] = {}  # the device that a node was given to
+        self._going: dict[int, tuple[int, int]] = {}  # the device and the queue that a node was given to
         # token of the transfer under way (or done) that makes a buffer valid in a memory
         self._arriving: dict[int, dict[int, int]] = {}
         self._transfer_done: set[int] = set()
@@ -79,7 +82,7 @@ class Transfers:
         """Bring what the next nodes of a queue need and the host has already, of buffers of ``least`` bytes. No later
         version of it exists before they have run."""
         valid, buffers = self.directory.valid, self.graph.buffers
-        for node, device, _, _ in following:
+        for node, device, queue, _ in following:
             memory, task = self._memory[device], self.graph.nodes[node]
             # who comes first finds final contents also in what it changes
             keys = task.reads if self._predecessors[node] else dict.fromkeys((*task.reads, *task.writes))
@@ -92,7 +95,7 @@ class Transfers:
                 if key not in task.reads and (key in getattr(task, "overwrites", ()) or self._overwritten(node, key)):
                     continue
                 if self._arrived(key, HOST, HOST_DEVICE, []):
-                    commands.append(self._upload_ahead(key, memory, device))
+                    commands.append(self._upload_ahead(key, memory, device, queue))
 
     def _is_final(self, node: int, key: int) -> bool:
         """Whether all that writes a buffer before the node, which reads it, was issued."""
@@ -108,7 +111,7 @@ class Transfers:
         leaving: dict[int, int] = {}
         heard = memory != HOST
         for s in self._successors[node]:
-            other = going.get(s, HOST_DEVICE)
+            other, _ = going.get(s, (HOST_DEVICE, 0))
             if other == device:
                 continue
             if other == HOST_DEVICE or memories[other] == memory:
@@ -137,24 +140,26 @@ class Transfers:
         valid = self.directory.valid
         for token in tokens:
             for key, node in self._follow.pop(token, ()):
-                device = self._going[node]
+                device, queue = self._going[node]
                 memory, mask = self._memory[device], valid.get(key, 0)
                 if self._device[node] == NOT_ISSUED and mask & HOST_BIT and not mask >> memory & 1:
-                    due = next((q for (_, q), line in self._waiting.items() if line and line[0].node == node), None)
-                    queue = None if due is None else self._comes_by(key, due)
-                    commands.append(self._upload_ahead(key, memory, device, queue))
+                    line = self._waiting[device, queue]
+                    is_due = bool(line) and line[0].node == node
+                    commands.append(self._upload_ahead(key, memory, device, queue, is_due))
 
-    def _upload_ahead(self, key: int, memory: int, device: int, queue: int | None = None) -> Upload:
-        """Bring a buffer before its turn: what takes long in a queue of its own, where it holds up nothing."""
-        if queue is None:
-            queue = UPLOAD_QUEUE if self.graph.buffers[key].nbytes < SMALL else AHEAD_QUEUE
+    def _upload_ahead(self, key: int, memory: int, device: int, queue: int, is_due: bool = False) -> Upload:
+        """Bring a buffer before the turn of a launch in a queue. ``is_due``: it is the next one there."""
         token = self._new_transfer(key, memory, device)
-        return Upload(token, key, device, (), memory in self._shared, queue=queue)
+        by = self._comes_by(key, device, queue, is_due)
+        return Upload(token, key, device, (), memory in self._shared, queue=by)
 
-    def _comes_by(self, key: int, queue: int) -> int:
-        """The queue by which a buffer comes that is due, for a launch in a queue. What the host has had from the start
-        need not wait for what the queue holds."""
-        return queue if key in self._writer and self.graph.buffers[key].nbytes < SMALL else UPLOAD_QUEUE
+    def _comes_by(self, key: int, device: int, queue: int, is_due: bool = True) -> int:
+        """The queue by which a buffer comes for a launch in a queue: what takes long, and is not due, in one of its
+        own, where it holds up nothing."""
+        is_small = self.graph.buffers[key].nbytes < SMALL
+        if is_small and (self.queues[device] == 1 or (is_due and key in self._writer)):
+            return queue
+        return UPLOAD_QUEUE if is_due or is_small else AHEAD_QUEUE
 
     def _leaves_by(self, key: int, writer: int | None, otherwise: int) -> int:
         """The queue by which a buffer leaves the device of its writer."""
@@ -163,7 +168,7 @@ class Transfers:
         queue = self._queue[writer]
         return queue if self._latest.get((self._device[writer], queue)) == writer else otherwise
 
-    def _bring_early(self, node: int, device: int, commands: list[Command]) -> None:
+    def _bring_early(self, node: int, device: int, queue: int, commands: list[Command]) -> None:
         """All predecessors of a node are enqueued, some on other devices: what it needs of what they leave can be on
         its way before they are known to be complete, and is sent on when it has come. No later version of it exists
         before the node has run."""
@@ -185,7 +190,7 @@ class Transfers:
                     continue
             if key in task.reads or not self._overwritten(node, key):
                 token = self._next_token
-                if not self._bring(key, memory, device, [], commands) and self._next_token > token:
+                if not self._bring(key, memory, device, [], commands, queue) and self._next_token > token:
                     self._follow.setdefault(token, []).append((key, node))
 
     def _fetch_early(self, node: int, commands: list[Command]) -> None:
@@ -222,7 +227,7 @@ class Transfers:
             if not self._arrived(key, HOST, HOST_DEVICE, after):
                 return False
             token = self._new_transfer(key, memory, device)
-            by = self._comes_by(key, queue)
+            by = self._comes_by(key, device, queue)
             commands.append(Upload(token, key, device, (), memory in self._shared, queue=by))
             after.append(token)
             return True

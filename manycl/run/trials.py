@@ -11,11 +11,17 @@ PLANNED_RUNS = 4
 kept."""
 POSTPONED_RUNS = 32
 """Unless the policy says that it will know more soon: then it is asked again, at most so often."""
-SECOND_THOUGHTS = (4, 16)
+RIVAL = 3
+"""The planning that asks for a rival: what the policy does not take for the fastest."""
+SECOND_THOUGHTS = (4, 4, 16)
 """After so many runs of what is kept, the policy is asked once more: the first runs are slow (memory is new, code is
 cold), and so is what was learned from them."""
+RIVAL_THOUGHT = 2
+"""The second thought that asks for a rival: the first time, it had one run, as slow."""
 COMPARED = 3
 """So many runs of another plan are compared with those of what is kept: of each, the fastest."""
+MUCH = 0.05
+"""Seconds: a plan that takes more than twice as long as what is kept, and longer by this, is not run again."""
 
 
 class Trials:
@@ -28,7 +34,9 @@ class Trials:
         self._asked = 0
         self._thoughts = list(SECOND_THOUGHTS) if later and plan is None else []
         self._seconds: list[float] = []  # of the plan's runs
-        self._rival: tuple[Plan, float] | None = None  # what was kept before the plan that is being tried, and its time
+        self._former: tuple[Plan, float] | None = (
+            None  # what was kept before the plan that is being tried, and its time
+        )
 
     @property
     def planned(self) -> int:
@@ -36,17 +44,24 @@ class Trials:
         return len(self._tried)
 
     @property
+    def rival(self) -> bool:
+        """Whether the policy is to be asked for a rival."""
+        if self._former is not None:
+            return len(SECOND_THOUGHTS) - len(self._thoughts) == RIVAL_THOUGHT
+        return self.planned + 1 == RIVAL
+
+    @property
     def kept(self) -> Plan | None:
         """The plan that has proved to be the best so far."""
-        return self._rival[0] if self._rival is not None else self.plan
+        return self._former[0] if self._former is not None else self.plan
 
     def answered(self, seconds: float, plan: Plan | None) -> None:
         """The policy was asked, and its plan took so long."""
         self._asked += 1
         postponed = plan is not None and plan.details.get("postponed") and self._asked < POSTPONED_RUNS
-        if self._rival is not None:  # it has thought again
-            if plan is None or same_plan(plan, self._rival[0]):
-                self._keep(self._rival[0])
+        if self._former is not None:  # it has thought again
+            if plan is None or same_plan(plan, self._former[0]):
+                self._keep(self._former[0])
             else:
                 self.plan, self._seconds = plan, []
             return
@@ -58,13 +73,14 @@ class Trials:
     def repeated(self, seconds: float) -> None:
         """The plan has run once more."""
         self._seconds.append(seconds)
-        if self._rival is not None:
-            if len(self._seconds) >= COMPARED:
-                former, before = self._rival
+        if self._former is not None:
+            former, before = self._former
+            lost = seconds > max(2.0 * before, before + MUCH)
+            if lost or len(self._seconds) >= COMPARED:
                 self._keep(self.plan if min(self._seconds) < before else former)
         elif self._thoughts and len(self._seconds) >= self._thoughts[0] and self.plan is not None:
             del self._thoughts[0]
-            self._rival, self.plan = (self.plan, min(self._seconds)), None
+            self._former, self.plan = (self.plan, min(self._seconds)), None
 
     def _keep(self, plan: Plan | None) -> None:
-        self.plan, self._rival, self._seconds = plan, None, []
+        self.plan, self._former, self._seconds = plan, None, []

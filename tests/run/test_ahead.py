@@ -36,14 +36,16 @@ from manycl.run.transfers import LARGE, SMALL
 WHERE = machine([1, 2])
 
 
-def state_of(graph: Graph, devices: list[int], where: Machine = WHERE) -> RunState:
+def state_of(graph: Graph, devices: list[int], where: Machine = WHERE, queues: list[int] | None = None) -> RunState:
     """A run whose buffers are all valid on the host."""
     directory = Directory()
     for key in graph.buffers:
         directory.define(key)
     names = tuple(d.name for d in where.devices)
-    plan = Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(devices)), "given", names, 0.0)
-    return RunState(Problem(graph, where, Unit(), (1,) * len(names)), plan, directory)
+    used = queues or [0] * len(devices)
+    places = enumerate(zip(devices, used, strict=True))
+    plan = Plan(tuple(Assignment(n, d, q, 0.0, 0.0) for n, (d, q) in places), "given", names, 0.0)
+    return RunState(Problem(graph, where, Unit(), (1 + max(used),) * len(names)), plan, directory)
 
 
 def started(graph: Graph, devices: list[int]) -> list[Command]:
@@ -66,9 +68,22 @@ def test_a_queue_that_waits_brings_what_the_next_ones_read() -> None:
     builder.add(launch("last", (d,), ()))  # the host is still to write it
     builder.add(launch("small", (e,), ()))
     commands = started(builder.build(), [0, ON_HOST, 1, 1, 1, 1])
-    assert uploads(commands, UPLOAD_QUEUE) == [(a, 0), (b, 1), (e, 1)]  # of what runs or waits itself, or takes no time
+    assert uploads(commands, 0) == [(a, 0), (b, 1), (e, 1)]  # of what runs or waits itself, or takes no time
     assert uploads(commands, AHEAD_QUEUE) == [(c, 1)]
     assert [c.token for c in commands if isinstance(c, Run)] == [0]
+
+
+def test_what_several_queues_read_waits_for_no_kernel() -> None:
+    builder = GraphBuilder()
+    a, b = builder.buffer(4), builder.buffer(4)
+    builder.add(launch("takes long", (a,), ()))
+    builder.add(launch("behind it", (b,), ()))
+    builder.add(launch("beside it", (b,), ()))
+    graph = builder.build()
+    state = state_of(graph, [0, 0, 0], queues=[0, 0, 1])
+    commands = state.start(0.0) + state.handle()
+    assert uploads(commands, UPLOAD_QUEUE) == [(a, 0), (b, 0)]
+    assert uploads(started(graph, [0, 0, 0]), 0) == [(a, 0), (b, 0)]
 
 
 def test_large_buffers_come_before_anything_is_enqueued() -> None:

@@ -15,9 +15,19 @@ from manycl.front.queue import Queue
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.problem import Problem
+from manycl.run.backends.moves import Moves
 from manycl.run.engine import Result
 from manycl.run.prepared import PreparedGraph
-from manycl.run.trials import COMPARED, PLANNED_RUNS, POSTPONED_RUNS, SECOND_THOUGHTS, Trials
+from manycl.run.trials import (
+    COMPARED,
+    MUCH,
+    PLANNED_RUNS,
+    POSTPONED_RUNS,
+    RIVAL,
+    RIVAL_THOUGHT,
+    SECOND_THOUGHTS,
+    Trials,
+)
 
 
 class Later:
@@ -178,8 +188,8 @@ def follow(trials: Trials, seconds: dict[str, float], answers: Iterator[str], ru
 @pytest.mark.parametrize("faster", [True, False])
 def test_a_later_plan_takes_the_place_of_what_is_kept_if_it_runs_faster(faster: bool) -> None:
     seconds = {"a": 2.0, "bb": 1.5, "ccc": 1.0 if faster else 3.0}
-    answers = iter(["a", "bb", "a", "a", "ccc", "bb"])
-    first, second = SECOND_THOUGHTS
+    answers = iter(["a", "bb", "a", "a", "ccc", "bb", "a"])
+    first, second, _ = SECOND_THOUGHTS
     ran = follow(Trials(), seconds, answers, PLANNED_RUNS + first + 1 + COMPARED + second + 2)
     kept = "ccc" if faster else "bb"
     assert ran[:PLANNED_RUNS] == ["A", "BB", "A", "A"]
@@ -189,7 +199,100 @@ def test_a_later_plan_takes_the_place_of_what_is_kept_if_it_runs_faster(faster: 
     assert rest[-1] == "bb"  # tried, or kept as it was
 
 
+def test_a_rival_is_asked_for_while_all_is_slow_and_once_more() -> None:
+    trials = Trials()
+    asked = []
+    for turn in range(60):
+        if trials.plan is None:
+            asked.append((turn, trials.rival))
+            trials.answered(1.0, plan_named("a" if trials.rival else "bb"))
+        else:
+            trials.repeated(1.0)
+    first, second, third = SECOND_THOUGHTS
+    later = [PLANNED_RUNS + first, PLANNED_RUNS + first + 1 + second]
+    later.append(later[-1] + 1 + COMPARED + third)
+    assert [turn for turn, _ in asked] == [*range(PLANNED_RUNS), *later]
+    assert [turn for turn, rival in asked if rival] == [RIVAL - 1, later[RIVAL_THOUGHT - 1]]
+
+
+@pytest.mark.parametrize(
+    ("before", "times", "runs"), [(MUCH, 1.9, COMPARED), (MUCH, 2.1, 1), (MUCH / 3, 3.9, COMPARED)]
+)
+def test_what_takes_much_longer_is_not_compared_at_length(before: float, times: float, runs: int) -> None:
+    seconds = {"a": before, "bb": times * before}
+    trials = Trials()
+    follow(trials, seconds, iter("aaaa"), PLANNED_RUNS + SECOND_THOUGHTS[0])
+    ran = follow(trials, seconds, iter(["bb"]), 1 + COMPARED)
+    assert ran == ["BB", *["bb"] * runs, *["a"] * (COMPARED - runs)]
+
+
 def test_what_was_given_or_has_nothing_to_learn_from_is_not_thought_over() -> None:
     assert "A" not in follow(Trials(plan_named("bb")), {"bb": 1.0}, iter([]), 50)
     ran = follow(Trials(later=False), {"a": 1.0}, iter("aaaa"), 50)
     assert ran == ["A"] * PLANNED_RUNS + ["a"] * (50 - PLANNED_RUNS)
+
+
+UP = "kernel void up(global int *x) { x[get_global_id(0)] += 1; }"
+
+
+@pytest.mark.parametrize("zero_copy", ["1", "0"])
+def test_only_what_somebody_learns_from_is_timed(zero_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a queue whose clocks are on while it learns; by a tape (nothing moves) and by a recording (data do)."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
+    data = np.zeros(1 << 12, np.int32)
+    with Queue("cpu/2", profile="learning") as queue:
+        x, y = queue.array(data), queue.array(data)
+        Program(UP).up(queue, data.shape, (8,), x)
+        kept = PreparedGraph(queue.session, queue.take(), "in_order")
+        Program(UP).up(queue, data.shape, (8,), y)
+        learns = PreparedGraph(queue.session, queue.take(), "adaptive")
+        timed = []
+        for turn in range(40):
+            x.set(data + turn)
+            result = kept.run()
+            assert (x.get() == turn + 1).all()
+            timed.append(bool(list(result.measured())))
+            assert list(learns.run().measured())
+        assert (y.get() == 40).all()
+    asked = PLANNED_RUNS + (len(SECOND_THOUGHTS) if zero_copy == "0" else 0)
+    assert timed[:PLANNED_RUNS] == [True] * PLANNED_RUNS
+    assert sum(timed) == asked
+
+
+@pytest.mark.parametrize(("profile", "timed"), [(True, True), (False, False)])
+def test_clocks_are_on_or_off_as_they_were_asked_for(profile: bool, timed: bool) -> None:
+    with Queue("cpu/2", profile=profile) as queue:
+        x = queue.array(np.zeros(1 << 12, np.int32))
+        Program(UP).up(queue, (1 << 12,), (8,), x)
+        prepared = PreparedGraph(queue.session, queue.take(), "in_order")
+        assert {bool(list(prepared.run().measured())) for _ in range(10)} == {timed}
+
+
+def test_what_is_moved_is_found_once_for_graphs_that_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    asked: list[int] = []
+    find = Moves._of
+
+    def counted(self: Moves, key: int) -> object:
+        asked.append(key)
+        return find(self, key)
+
+    monkeypatch.setattr(Moves, "_of", counted)
+    data = np.zeros(1 << 12, np.int32)
+    with Queue("cpu/2") as queue:
+        x = queue.array(data)
+        graphs = []
+        for _ in range(2):
+            Program(UP).up(queue, data.shape, (8,), x)
+            graphs.append(queue.take())
+        plan = Plan((Assignment(0, 0, 0, 0.0, 0.0),), "given", queue.devices, 0.0)
+        prepared = [PreparedGraph(queue.session, graph, plan) for graph in graphs]
+        found = []
+        for turn in range(4):
+            for p in prepared:
+                x.set(data + turn)
+                p.run()
+                assert (x.get() == turn + 1).all()
+            found.append(len(asked))
+    assert found[0] > 0
+    assert found[-1] == found[0]

@@ -272,7 +272,7 @@ def test_a_prepared_graph_decides_nothing_once_its_plan_is_kept(monkeypatch: pyt
         seen: list[int] = []
         queue.call(lambda v: seen.append(int(v.sum())), c, writes=[])
         prepared = queue.prepare()
-        thought = PLANNED_RUNS + SECOND_THOUGHTS[0] + 1 + COMPARED
+        thought = PLANNED_RUNS + sum(n + 1 + COMPARED for n in SECOND_THOUGHTS[:2])
         for turn in range(thought + 10):
             if turn == thought + 2:  # from here on nothing is decided
                 monkeypatch.setattr("manycl.run.engine.RunState", None)

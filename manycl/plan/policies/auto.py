@@ -40,9 +40,6 @@ from manycl.plan.timing import contended, timed
 
 SHARE = 0.05  # of the predicted makespan that planning may take beside list scheduling
 MOST = 1.0  # seconds that it may take by default
-RIVAL = 3
-"""The planning, of a graph that is planned several times, in which whole kernels stand in for divided ones that are
-predicted to be faster, or the other way round."""
 REPEATED = 2.0  # seconds that may be spent on that at once for a graph that will run again and again
 LOOKING = 0.25  # of the predicted makespans so far that finding out how kernels may be split may take
 _COARSE, _MKMD, _BALANCE, _MEMBERS = 15e-6, 150e-6, 200e-6, 50e-6  # seconds of planning a node and device (measured)
@@ -124,8 +121,8 @@ class Auto:
             asked[name] = expected(found)
         if best is None:
             raise impossible
-        # of a graph that runs again and again, the one that was not thought to be faster is given a try as well
-        if divided is not None and (problem.repeated == RIVAL) != _gains(problem, divided, rival or best):
+        # a rival: whole kernels for divided ones that are predicted to be faster, or the other way round
+        if divided is not None and problem.rival != _gains(problem, divided, rival or best):
             best = divided
         later = {"postponed": True} if postponed and budget is None else {}
         return replace(best, details={**best.details, "asked": asked, **later})

@@ -65,6 +65,17 @@ def _copy_run(
     return cl.enqueue_copy(queue, target[part], source, src_offset=offset, is_blocking=False, wait_for=wait_for)
 
 
+def copy_small(
+    queue: cl.CommandQueue, target: cl.Buffer, source: Bytes, rows: Rows, after: Sequence[cl.Event]
+) -> list[cl.Event]:
+    """Enqueue the transfer of a few bytes to a device; an event. NVIDIA's driver sends small transfers from ordinary
+    memory with the command itself; from pinned memory it lets them wait for large ones of whatever queue (measured with
+    an H200: up to 700 us behind 36 MiB, all but the first of several). So they come from a copy."""
+    part = source[rows.offset : rows.offset + rows.width].copy()  # the event keeps it
+    wait_for = list(after) or None
+    return [cl.enqueue_copy(queue, target, part, dst_offset=rows.offset, is_blocking=False, wait_for=wait_for)]
+
+
 def _copy_rectangle(
     queue: cl.CommandQueue,
     target: cl.Buffer | Bytes,

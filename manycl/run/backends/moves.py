@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import pyopencl as cl
@@ -10,11 +10,12 @@ import pyopencl as cl
 from manycl.graph.graph import Graph, Piece, Rows
 from manycl.graph.pieces import as_rows, of_rows
 from manycl.run.backend import EARLY_QUEUE, Copy, Download, Upload
-from manycl.run.backends.copies import copy_inside, copy_rows
+from manycl.run.backends.copies import copy_inside, copy_rows, copy_small
 from manycl.run.backends.memory import Bytes, Memory
 from manycl.run.backends.queues import Driver
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.staging import STAGE_FROM
+from manycl.run.transfers import SMALL
 from manycl.run.windows import Window
 
 
@@ -75,15 +76,25 @@ class Moves:
 
     def upload(self, commands: Sequence[Upload]) -> None:
         """Transfer what several uploads need that continue one another."""
+        driver = self._drivers[commands[0].device]
+        if driver.throttled and commands[0].queue >= 0:  # which that thread enqueues on
+            driver.submit(0, lambda: self._slowly(self._upload_to, driver, commands))
+        else:
+            self._upload_to(driver, commands)
+
+    def _upload_to(self, driver: Driver, commands: Sequence[Upload]) -> None:
         first = commands[0]
-        driver = self._drivers[first.device]
         key, store, low, rows = self._what(commands)
         source, is_pinned = self._memory.upload_source(key)
         buffer, source = self._memory.on_device(store, first.device), source[low:] if low else source
         after = [self._events[t] for t in first.after]
         part = _staged_part(source, rows) if not is_pinned and driver.stager is not None else None
         if part is None or driver.stager is None:
-            events = copy_rows(driver.of_uploads(first.queue), buffer, source, rows or (Rows(0, len(source)),), after)
+            queue, wanted = driver.of_uploads(first.queue), rows or (Rows(0, len(source)),)
+            if is_pinned and len(wanted) == 1 and wanted[0].rows == 1 and wanted[0].width < SMALL:
+                events = copy_small(queue, buffer, source, wanted[0], after)
+            else:
+                events = copy_rows(queue, buffer, source, wanted, after)
             event = driver.latest[first.queue] = events[-1]  # in order: all are complete when this is
             self._record.transfers.append((tuple([c.buffer for c in commands]), first.device, True, events))
             tokens = [c.token for c in commands]
@@ -101,16 +112,16 @@ class Moves:
         """Transfer what several downloads bring that continue one another."""
         driver = self._drivers[commands[0].device]
         if driver.throttled and commands[0].after:  # what it waits for is enqueued by that thread, perhaps not yet
-            driver.submit(0, lambda: self._download_slowly(driver, commands))
+            driver.submit(0, lambda: self._slowly(self._download_from, driver, commands))
         else:
             self._download_from(driver, commands)
 
-    def _download_slowly(self, driver: Driver, commands: Sequence[Download]) -> None:
+    def _slowly(self, act: Callable[[Driver, Any], None], driver: Driver, commands: Sequence[Any]) -> None:
         """On a slowed device's own thread, behind the kernels."""
         if self._run.stopping:
             return
         try:
-            self._download_from(driver, commands)
+            act(driver, commands)
         except Exception as error:
             self._run.fail(commands[0].token, error)
 
@@ -142,14 +153,12 @@ class Moves:
         """Copy within a device what several copies between two stores need."""
         driver = self._drivers[commands[0].device]
         if driver.throttled:  # what it waits for is enqueued by that thread, perhaps not yet
-            driver.submit(0, lambda: self._copy_within(driver, commands))
+            driver.submit(0, lambda: self._slowly(self._copy_within, driver, commands))
         else:
             self._copy_within(driver, commands)
 
     def _copy_within(self, driver: Driver, commands: Sequence[Copy]) -> None:
         """Between two stores of a device."""
-        if self._run.stopping:
-            return
         first = commands[0]
         ends = []
         for store in (first.source, first.target):
@@ -157,18 +166,15 @@ class Moves:
             ends.append((self._memory.on_device(store, first.device), 0 if window is None else window.low))
         before = {id(event): event for command in commands for t in command.after for event in [self._events[t]]}
         keys = tuple([command.buffer for command in commands])
-        try:
-            queue = driver.queues[first.queue]
-            events = copy_inside(queue, *ends[0], *ends[1], self._rows(keys), list(before.values()))
-            event = driver.latest[first.queue] = events[-1]
-            tokens = [command.token for command in commands]
-            for token in tokens:
-                self._events[token] = event
-            self._record.transfers.append((keys, first.device, None, events))
-            if first.notify:
-                self._run.watch(first.device, first.queue, tokens, event)
-        except cl.Error as error:
-            self._run.fail(first.token, error)
+        queue = driver.queues[first.queue]
+        events = copy_inside(queue, *ends[0], *ends[1], self._rows(keys), list(before.values()))
+        event = driver.latest[first.queue] = events[-1]
+        tokens = [command.token for command in commands]
+        for token in tokens:
+            self._events[token] = event
+        self._record.transfers.append((keys, first.device, None, events))
+        if first.notify:
+            self._run.watch(first.device, first.queue, tokens, event)
 
     def _rows(self, keys: tuple[int, ...]) -> tuple[Rows, ...]:
         """The rows of some pieces of a buffer, or all of it."""

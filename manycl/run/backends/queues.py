@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from queue import SimpleQueue
 
 import pyopencl as cl
@@ -52,8 +53,24 @@ class Worker:
             job()
 
 
+@dataclass(frozen=True)
+class _Queues:
+    """Of a device: those of kernels, and of its transfers (the first of kernels, where it computes in the host's
+    memory)."""
+
+    kernels: list[cl.CommandQueue]
+    uploads: cl.CommandQueue
+    ahead: cl.CommandQueue
+    downloads: cl.CommandQueue
+    results: cl.CommandQueue
+
+    def __iter__(self) -> Iterator[cl.CommandQueue]:
+        yield from {*self.kernels, self.uploads, self.ahead, self.downloads, self.results}
+
+
 class Driver:
-    """One opened device: its context, queues, waiting threads and clock offset."""
+    """One opened device: its context, queues, waiting threads and clock offset. It has queues with a clock and, when
+    they are first asked for, without (``use``)."""
 
     def __init__(self, opened: OpenDevice, profile: bool = True) -> None:
         self.device = opened.device
@@ -63,15 +80,10 @@ class Driver:
         # commands are looked after by the engine's thread; not where the device needs the host's cores to get on, or
         # where commands are enqueued by another thread
         self.watched = opened.device.kind != "cpu" and not self.throttled
-        self.profile = profile or self.throttled
-        self._properties = cl.command_queue_properties.PROFILING_ENABLE if self.profile else 0
-        self.queues: list[cl.CommandQueue] = [self.new_queue()]
-        own = opened.device.memory != HOST
-        self.uploads = self.new_queue() if own else self.queues[0]
-        self.ahead = self.new_queue() if own else self.queues[0]
-        self.downloads = self.new_queue() if own else self.queues[0]
-        self.results = self.new_queue() if own else self.queues[0]
-        self.stager = Stager(self.context, self.new_queue()) if own else None
+        self._own = opened.device.memory != HOST
+        self._by_profile: dict[bool, _Queues] = {}
+        self.use(profile)
+        self.stager = Stager(self.context, self.new_queue()) if self._own else None
         # a queue's commands end in order, those of several do not: each queue has somebody who waits
         self.workers: dict[int, Worker] = {}
         self.latest: dict[int, cl.Event] = {}
@@ -80,13 +92,26 @@ class Driver:
         self._offset = 0.0
         self._calibrated = float("-inf")
 
-    def new_queue(self) -> cl.CommandQueue:
-        """Always for this device by name: a context made of a sub-device may list its parent (seen with PoCL 3)."""
-        return cl.CommandQueue(self.context, self.cl, properties=self._properties)
+    def new_queue(self, profile: bool = False) -> cl.CommandQueue:
+        """Always for this device by name: a context made of a sub-device may list its parent (seen with PoCL 3).
+        ``profile``: its commands are timed."""
+        properties = cl.command_queue_properties.PROFILING_ENABLE if profile else 0
+        return cl.CommandQueue(self.context, self.cl, properties=properties)
+
+    def use(self, profile: bool) -> None:
+        """From now on use the queues whose commands are timed, or the others; between runs, when all are empty. A
+        slowed device needs the times."""
+        profile = profile or self.throttled
+        if profile not in self._by_profile:
+            kernels = [self.new_queue(profile)]
+            others = [self.new_queue(profile) if self._own else kernels[0] for _ in range(4)]
+            self._by_profile[profile] = _Queues(kernels, *others)
+        self.profile = profile
+        self.queues, self.uploads, self.ahead, self.downloads, self.results = vars(self._by_profile[profile]).values()
 
     def need_queues(self, count: int) -> None:
         while len(self.queues) < count:
-            self.queues.append(self.new_queue())
+            self.queues.append(self.new_queue(self.profile))
 
     def settle(self) -> None:
         """Wait until the latest command of every queue is complete. GPUs' drivers take longer to finish an idle queue
@@ -99,7 +124,7 @@ class Driver:
     def finish(self) -> None:
         """Wait until no queue holds anything, whatever was enqueued before something failed."""
         self.latest.clear()
-        for queue in (*self.queues, self.uploads, self.ahead, self.downloads, self.results):
+        for queue in self._by_profile[self.profile]:
             with suppress(cl.Error):  # the driver may refuse; the failure itself has been reported
                 queue.finish()
 
@@ -154,5 +179,6 @@ class Driver:
             worker.close()
         if self.stager is not None:
             self.stager.close()
-        for queue in {*self.queues, self.uploads, self.ahead, self.downloads, self.results}:
-            queue.finish()
+        for queues in self._by_profile.values():
+            for queue in queues:
+                queue.finish()

@@ -220,7 +220,8 @@ class SimBackend:
         if place in self._active or not line:
             return
         command = line[0]
-        way = (place[0], type(command)) if isinstance(command, Upload | Download) else None
+        # what is in a kernel queue is small, and has links of its own
+        way = (place[0], type(command)) if isinstance(command, Upload | Download) and command.queue < 0 else None
         if way in self._moving:
             return
         if not isinstance(command, HostCall) and not self._done.issuperset(command.after):
@@ -235,9 +236,9 @@ class SimBackend:
             self._moving.add(way)
         if part:
             self._reload(place[0])
-        elif self._contended and isinstance(command, Upload | Download):
-            memory = self.machine.devices[command.device].memory
-            self._active[place].ends = (HOST, memory) if isinstance(command, Upload) else (memory, HOST)
+        elif self._contended and way is not None:
+            memory = self.machine.devices[place[0]].memory
+            self._active[place].ends = (HOST, memory) if way[1] is Upload else (memory, HOST)
             self._share_links()
 
     def _cost(self, command: Queued) -> tuple[float, float]:
@@ -283,7 +284,8 @@ class SimBackend:
         self._clock.advance_to(end)
         command, place = active.command, active.place
         del self._active[place]
-        self._moving.discard((place[0], type(command)))
+        if place[1] < 0:
+            self._moving.discard((place[0], type(command)))
         if active.share:
             self._reload(place[0])
         elif active.ends is not None:

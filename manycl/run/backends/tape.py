@@ -31,7 +31,8 @@ class Tape:
     the entries it waits for. ``places``: (node, device, queue) of each. ``needs``: (buffer, memory bit) that must be
     valid, or undefined, before. ``leaves``: where written buffers are valid afterwards. ``version``: of the memory
     whose buffer objects it holds. ``versions``: which one runs, of nodes that have several versions of their kernel.
-    Nodes and buffers are the steps and pieces of ``lowered``, which was made of ``graph``.
+    ``profile``: whether its queues are those whose commands are timed. Nodes and buffers are the steps and pieces of
+    ``lowered``, which was made of ``graph``.
     """
 
     graph: Graph
@@ -42,10 +43,11 @@ class Tape:
     leaves: dict[int, int]
     version: int
     versions: dict[int, Version]
+    profile: bool
 
 
 def record(backend: OpenCLBackend, graph: Graph, lowered: Lowered, commands: Sequence[Command]) -> Tape | None:
-    """The tape of a run's commands, or None if it cannot be one."""
+    """The tape of a run's commands, in the queues that the back end uses now, or None if it cannot be one."""
     if not all(isinstance(c, Run) and not backend.drivers[c.device].throttled for c in commands):
         return None
     entries: list[tuple[Any, ...]] = []
@@ -86,7 +88,8 @@ def record(backend: OpenCLBackend, graph: Graph, lowered: Lowered, commands: Seq
         )
         places.append((node, device, queue))
     needed = tuple(sorted(needs))
-    return Tape(graph, lowered, tuple(entries), tuple(places), needed, leaves, backend.memory.version, versions)
+    version, profile = backend.memory.version, backend.profile
+    return Tape(graph, lowered, tuple(entries), tuple(places), needed, leaves, version, versions, profile)
 
 
 def _same(value: Any, held: Any) -> bool:
@@ -97,6 +100,7 @@ def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
     """Enqueue everything and wait: seconds, and the record (with its failure, if a launch failed)."""
     used = {(d, q): i for i, (_, d, q) in enumerate(tape.places)}
     devices = {d for d, _ in used}
+    backend.use(tape.profile)
     offsets = [driver.offset() if i in devices else 0.0 for i, driver in enumerate(backend.drivers)]
     begin = time.perf_counter()
     result = OpenCLRecord(tape.lowered.graph, backend.machine, begin, profiled=backend.profile)
