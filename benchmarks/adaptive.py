@@ -3,8 +3,8 @@
 On two one-core sub-devices of the CPU, alike and with one four times slower (``--devices`` for others, with GPUs at
 large sizes). For each benchmark of Libsplit's (Section 7): within_oracle_percent, how much longer the slowest device
 takes (its kernels, and what it waits for data) with the split that ``adaptive`` has after eight repetitions than with
-the best split found by measuring, both measured again in turns; reached: after how many repetitions it was within 3 %
-of that; iterations: the same, and it stayed so (one time that is disturbed may lead it away for a while). It adapts
+the best split found by measuring, both measured again in turns; iterations: after how many repetitions it was within
+3 % of that; settled: the same, and it stayed so (one time that is disturbed may lead it away for a while). It adapts
 from the start again and again, and what is told is the median of the five times in which others disturbed it least,
 each beside the split that was the best one then.
 drift_imbalance_percent: with the N-body whose crowd moves, how much longer than the mean the slowest device takes, from
@@ -97,7 +97,7 @@ def main() -> None:
     output, args.output = args.output, None
     figures: dict[str, Any] = {}
     details: dict[str, Any] = {}
-    worst = {"within_oracle_percent": 0.0, "reached": 0, "iterations": 0, "drift_imbalance_percent": 0.0}
+    worst = {"within_oracle_percent": 0.0, "iterations": 0, "settled": 0, "drift_imbalance_percent": 0.0}
     chosen = args.devices or DEVICES
     for devices in chosen:
         settings = real.Settings(
@@ -110,11 +110,11 @@ def main() -> None:
         rows = details[devices] = {}
         for name in args.applications:
             row = rows[name] = real.measure(name, devices, settings)
-            behind, reached, stayed = row["within_oracle_percent"], row["reached"], row["iterations"]
-            common.progress(f"{devices} {name}: {behind:.1f} % behind; 3 % reached in {reached}, kept from {stayed} on")
-            for key in ("within_oracle_percent", "reached", "iterations", "adaptive_speedup", "oracle_speedup"):
+            behind, reached, settled = row["within_oracle_percent"], row["iterations"], row["settled"]
+            common.progress(f"{devices} {name}: {behind:.1f} % behind; 3 % reached in {reached}, settled in {settled}")
+            for key in ("within_oracle_percent", "iterations", "settled", "adaptive_speedup", "oracle_speedup"):
                 figures[f"{devices} {name} {key}"] = row[key]
-            for key in ("within_oracle_percent", "reached", "iterations"):
+            for key in ("within_oracle_percent", "iterations", "settled"):
                 worst[key] = max(worst[key], row[key])
             save(output, {**worst, **figures}, details)
         drift = rows["drifting"] = real.drifting(devices, settings)

@@ -155,7 +155,7 @@ def test_what_is_told_is_the_median_of_tries_each_for_the_speeds_of_its_own_time
     several = [counted["within_oracle_percent"] for counted in row["counted"]]
     assert sorted(several) == pytest.approx([0.0] * (real.COUNT - slow) + [20.0] * slow, abs=1.5)
     assert row["within_oracle_percent"] == pytest.approx(behind, abs=1.5)
-    assert row["reached"] == row["iterations"] == (9 if behind else 1)
+    assert row["iterations"] == row["settled"] == (9 if behind else 1)
     assert [counted["oracle"] for counted in row["counted"]].count(((0, 80, 100),)) == real.COUNT - slow
 
 
@@ -251,7 +251,7 @@ def test_what_was_adapted_is_judged_with_what_it_moves() -> None:
     (_, a, _), (_, b, _) = row["counted"][0]["oracle"]
     assert abs(a - b) <= 1
     assert row["within_oracle_percent"] > 25.0
-    assert row["reached"] == row["iterations"] == real.Settings().repetitions + 1
+    assert row["iterations"] == row["settled"] == real.Settings().repetitions + 1
 
 
 def repetition(cut: int, first: float, second: float, beside: tuple[float, ...] = ()) -> dict[str, Any]:

@@ -60,7 +60,7 @@ ALONE = 3
 """How often every device is measured alone."""
 MEDIANS = (
     *("alone_ms", "uniform_speedup", "adaptive_speedup", "oracle_speedup"),
-    *("within_oracle_percent", "reached", "iterations"),
+    *("within_oracle_percent", "iterations", "settled"),
 )
 """What is told of the tries that count."""
 
@@ -87,7 +87,7 @@ class Settings:
 
 def measure(name: str, devices: str | None, settings: Settings) -> dict[str, Any]:
     """A row: speed-ups over the fastest device alone, how far the adapted split is behind the best one found, and after
-    how many repetitions it was within 3 % of that (``reached``), and stayed so (``iterations``): the medians of the
+    how many repetitions it was within 3 % of that (``iterations``), and stayed so (``settled``): the medians of the
     tries that were disturbed least, whatever came of them (``counted``: each of these). ``tried``, ``table`` and
     ``compared``: how that was found."""
     entry = APPLICATIONS[name]
@@ -140,8 +140,8 @@ def _judged(bench: Bench, tried: Try, table: Table, compared: Table, single: Seq
         "adaptive_speedup": alone / (ratios[-1] * best),
         "oracle_speedup": alone / best,
         "within_oracle_percent": 100.0 * (ratios[-1] - 1.0),
-        "reached": next((i for i in range(len(chosen)) if i not in outside), len(chosen)) + 1,
-        "iterations": outside[-1] + 2 if outside else 1,
+        "iterations": next((i for i in range(len(chosen)) if i not in outside), len(chosen)) + 1,
+        "settled": outside[-1] + 2 if outside else 1,
         "behind_percent": [100.0 * (ratio - 1.0) for ratio in ratios],
         "oracle": oracle,
         "disturbed": _disturbed(tried),
