@@ -294,8 +294,8 @@ ABOUT = """\
 Matrices of {n} rows, single precision, on {devices}; data are on the
 host before and after. *In order* is the engine with everything on the fastest device, transfers pinned and
 asynchronous; *by hand* is PyOpenCL on that device with copies from and to NumPy's memory. Speed-ups are
-over in order, medians of {repeats} turns in which all ways run one after another, after {warm} runs of each; all
-results are equal.
+over in order, medians of {repeats} turns in which all ways run one after another, after {warm} runs of each. Once a
+plan is kept its repetitions are not timed by the devices' clocks, also in order. All results are equal.
 """
 _OVERALL = {
     "geometric mean": "geomean_speedup_{}",
