@@ -264,7 +264,7 @@ def repetition(cut: int, first: float, second: float, beside: tuple[float, ...] 
     }
 
 
-def test_of_several_tries_the_one_that_was_disturbed_least_counts() -> None:
+def test_a_try_in_which_the_policy_adapts_is_not_disturbed() -> None:
     moving = [repetition(c, 0.1 * c, 0.1 * (100 - c)) for c in (20, 70, 55, 50, 50, 50, 50, 50)]
     assert real._disturbed(moving) == pytest.approx(0.0, abs=1e-9)  # it adapts: that is no disturbance
 

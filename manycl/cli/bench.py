@@ -140,7 +140,7 @@ def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experime
 
 _DIVIDED = [
     *("machine", "application", "alone_ms", "uniform_speedup", "profile_speedup", "adaptive_speedup"),
-    *("oracle_speedup", "within_oracle_percent", "profile_behind_percent", "iterations", "profile_iterations"),
+    *("oracle_speedup", "within_oracle_percent", "profile_behind_percent", "iterations", "settled", "profile_settled"),
 ]
 
 

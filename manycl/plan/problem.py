@@ -66,8 +66,8 @@ class Problem:
     (``run/windows.py``), if it may be split.
 
     ``repeated``: the graph will run again and again, and is planned for the n-th time (0: it will not). What is found
-    out once may cost more; and the plan that runs fastest will be kept. ``rival``: so the one is asked for that is not
-    taken for the fastest, if there is one that may be.
+    out once may cost more; and the plan that runs fastest will be kept. ``rival``: the plan is asked for that
+    comes next to what is taken for the fastest, if the policy has one.
 
     ``rehearse(plan)``: the seconds that a plan takes when the engine itself runs it on the simulated machine
     (``run/foresee.py``), which takes milliseconds; None where it is not worth that.

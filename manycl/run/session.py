@@ -58,8 +58,8 @@ class Session:
     """``devices``: what ``--devices`` takes (None: MANYCL_DEVICES, else all). Use as a context manager, or ``close``.
 
     ``profile=False`` leaves the devices' clocks off: traces then hold no kernels and estimates stay first guesses, but
-    NVIDIA's driver enqueues a kernel in 5.9 us instead of 11.3, a transfer in 12 instead of 21. ``"learning"``: they
-    are on but for the repetitions of a prepared graph whose plan is kept, of which nobody learns anything.
+    NVIDIA's driver enqueues a kernel in 9.6 us instead of 15.9 (benchmarks/drivers.py). ``"learning"``: they are on but
+    for the repetitions of a prepared graph whose plan is kept, of which nobody learns anything.
 
     ``remember``: begin with what earlier sessions measured, and keep what this one measures when it is closed (None:
     unless MANYCL_MODELS is 0).
@@ -74,6 +74,8 @@ class Session:
         profile: Profile = True,
         remember: bool | None = None,
     ) -> None:
+        if profile not in (True, False, "learning"):
+            raise DeviceError(f"profile={profile!r}", hint='it is True, False or "learning"')
         self._opened, opened = open_devices(devices if devices is not None else flags.devices())
         self.store = Store() if (flags.learning() if remember is None else remember) else None
         self._measurements = self.store.measurements() if self.store is not None else {}

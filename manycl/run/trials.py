@@ -17,7 +17,7 @@ SECOND_THOUGHTS = (4, 4, 16)
 """After so many runs of what is kept, the policy is asked once more: the first runs are slow (memory is new, code is
 cold), and so is what was learned from them."""
 RIVAL_THOUGHT = 2
-"""The second thought that asks for a rival: the first time, it had one run, as slow."""
+"""The second thought that asks for a rival once more: its one run among the first may have been slow as these are."""
 COMPARED = 3
 """So many runs of another plan are compared with those of what is kept: of each, the fastest."""
 MUCH = 0.05
@@ -34,9 +34,8 @@ class Trials:
         self._asked = 0
         self._thoughts = list(SECOND_THOUGHTS) if later and plan is None else []
         self._seconds: list[float] = []  # of the plan's runs
-        self._former: tuple[Plan, float] | None = (
-            None  # what was kept before the plan that is being tried, and its time
-        )
+        # what was kept before the policy was asked again, and its time
+        self._former: tuple[Plan, float] | None = None
 
     @property
     def planned(self) -> int:

@@ -84,13 +84,13 @@ def test_just_the_rows_are_copied(queue: Any, driver: Any, given: list[Rows]) ->
     assert (down == np.where(wanted, host, before)).all()
 
 
-def test_a_small_copy_takes_what_was_there_when_it_was_asked_for(queue: Any) -> None:
+def test_a_small_upload_takes_what_was_there_when_it_was_asked_for(queue: Any) -> None:
     data = np.arange(NBYTES, dtype=np.uint64).astype(np.uint8)
     expected = data.copy()
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, NBYTES)
     cl.enqueue_fill_buffer(queue, buffer, np.uint8(255), 0, NBYTES)
     begin = cl.UserEvent(queue.context)
-    (event,) = copies.copy_small(queue, buffer, data, Rows(100, 300), [begin])
+    (event,) = copies.copy_rows(queue, buffer, data, [Rows(100, 300)], [begin])
     data[:] = 0
     begin.set_status(cl.command_execution_status.COMPLETE)
     event.wait()

@@ -72,6 +72,20 @@ def test_what_counts_as_valid_is_valid_after_a_failure(
         assert held[0] in versions[key], f"buffer {key} holds what nobody ever wrote to it"
 
 
+def test_under_chaos_nothing_counts_on_a_queue_in_which_something_has_failed() -> None:
+    """What is enqueued there later, before anybody has heard of it, comes after commands that never run."""
+    builder = GraphBuilder()
+    a = builder.buffer(4)
+    for name in ("fails", "behind it", "later"):
+        builder.add(launch(name, (a,), (a,)))
+    backend = ChaosBackend(machine([1]), 0, fail=[0])
+    backend.begin(builder.build(), (2,))
+    backend.perform([Run(0, 0, 0, (), True), Run(1, 0, 0, (), False)])
+    assert isinstance(backend.wait()[0], Failed)
+    backend.perform([Run(2, 0, 0, (), False)])
+    assert not backend.finish().ran
+
+
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     """One device with memory of its own."""

@@ -6,10 +6,12 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from manycl.errors import DeviceError
 from manycl.front.program import Program
 from manycl.front.queue import Queue
 from manycl.plan.plan import Assignment, Plan
@@ -29,6 +31,8 @@ from manycl.run.trials import (
     Trials,
 )
 
+UP = "kernel void up(global int *x) { x[get_global_id(0)] += 1; }"
+
 
 class Later:
     """Says that it will know more from the n-th time on."""
@@ -47,7 +51,7 @@ class Later:
 def test_plans_that_are_postponed_are_not_kept(knows: int, asked: int) -> None:
     with Queue("cpu/2") as queue:
         x = queue.array(np.zeros(64, np.int32))
-        Program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }").up(queue, (64,), (8,), x)
+        Program(UP).up(queue, (64,), (8,), x)
         policy = Later(knows)
         prepared = PreparedGraph(queue.session, queue.take(), policy)
         for _ in range(40):
@@ -61,7 +65,7 @@ def test_the_plan_that_ran_fastest_is_kept() -> None:
     """Not the last one that was made."""
     with Queue("cpu/2") as queue:
         x = queue.array(np.zeros(64, np.int32))
-        Program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }").up(queue, (64,), (8,), x)
+        Program(UP).up(queue, (64,), (8,), x)
         queue.call(lambda a: time.sleep(next(pauses)), x)
         pauses = itertools.chain([0.2, 0.1, 0.0, 0.1], itertools.repeat(0.0))
         made: list[Plan] = []
@@ -141,7 +145,7 @@ def test_times_are_rehearsed_with_once_they_are_known(monkeypatch: pytest.Monkey
 
     with Queue("cpu/2#0") as queue:
         x = queue.array(np.zeros(1 << 16, np.int32))
-        Program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }").up(queue, (1 << 16,), (8,), x)
+        Program(UP).up(queue, (1 << 16,), (8,), x)
         graph = queue.take()
         queue.session.run(graph, Remembers())
         assert found.pop().rehearse is None
@@ -159,7 +163,7 @@ def test_times_are_rehearsed_with_once_they_are_known(monkeypatch: pytest.Monkey
     found.clear()
     with Queue("cpu/2") as queue:
         x = queue.array(np.zeros(64, np.int32))
-        Program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }").up(queue, (64,), (8,), x)
+        Program(UP).up(queue, (64,), (8,), x)
         prepared = PreparedGraph(queue.session, queue.take(), Remembers())
         for _ in range(2):
             prepared.run()
@@ -226,13 +230,29 @@ def test_what_takes_much_longer_is_not_compared_at_length(before: float, times: 
     assert ran == ["BB", *["bb"] * runs, *["a"] * (COMPARED - runs)]
 
 
+def test_the_policy_is_asked_for_the_rival(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    asked: list[bool] = []
+
+    class Remembers:
+        def plan(self, problem: Problem) -> Plan:
+            asked.append(problem.rival)
+            return InOrder().plan(problem)
+
+    with Queue("cpu/2") as queue:
+        x = queue.array(np.zeros(64, np.int32))
+        Program(UP).up(queue, (64,), (8,), x)
+        prepared = PreparedGraph(queue.session, queue.take(), Remembers())
+        for _ in range(PLANNED_RUNS + sum(SECOND_THOUGHTS) + len(SECOND_THOUGHTS)):
+            prepared.run()
+    rivals = (RIVAL, PLANNED_RUNS + RIVAL_THOUGHT)
+    assert asked == [n in rivals for n in range(1, 1 + PLANNED_RUNS + len(SECOND_THOUGHTS))]
+
+
 def test_what_was_given_or_has_nothing_to_learn_from_is_not_thought_over() -> None:
     assert "A" not in follow(Trials(plan_named("bb")), {"bb": 1.0}, iter([]), 50)
     ran = follow(Trials(later=False), {"a": 1.0}, iter("aaaa"), 50)
     assert ran == ["A"] * PLANNED_RUNS + ["a"] * (50 - PLANNED_RUNS)
-
-
-UP = "kernel void up(global int *x) { x[get_global_id(0)] += 1; }"
 
 
 @pytest.mark.parametrize("zero_copy", ["1", "0"])
@@ -266,6 +286,12 @@ def test_clocks_are_on_or_off_as_they_were_asked_for(profile: bool, timed: bool)
         Program(UP).up(queue, (1 << 12,), (8,), x)
         prepared = PreparedGraph(queue.session, queue.take(), "in_order")
         assert {bool(list(prepared.run().measured())) for _ in range(10)} == {timed}
+
+
+@pytest.mark.parametrize("profile", ["learn", None, 2])
+def test_what_profile_may_be_is_said(profile: Any) -> None:
+    with pytest.raises(DeviceError, match=r'profile=.*\n.*True, False or "learning"'):
+        Queue("cpu/2", profile=profile)
 
 
 def test_what_is_moved_is_found_once_for_graphs_that_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

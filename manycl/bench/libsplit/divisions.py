@@ -1,4 +1,5 @@
-"""Divisions that no policy finds: everything on one device, the same for all, and given parts."""
+"""Divisions that no policy finds: everything on one device, the same for all, and given parts; and when a policy has
+found its own."""
 
 from __future__ import annotations
 
@@ -9,6 +10,11 @@ from manycl.plan.families import Family, families
 from manycl.plan.plan import Plan
 from manycl.plan.policies.adaptive import Ranges, divided
 from manycl.plan.problem import Problem
+
+
+def settled(outside: Sequence[bool]) -> int:
+    """The first repetition (from 1 on) from which on none is outside; one more than there are, if the last one is."""
+    return max((i + 2 for i, out in enumerate(outside) if out), default=1)
 
 
 class Fixed:

@@ -69,11 +69,10 @@ def alone(case: Case, times: int) -> tuple[str, list[float]]:
     return name, seconds
 
 
-def reached(seconds: Sequence[float], best: Sequence[float]) -> int | None:
-    """The first repetition (from 1 on) from which on none takes longer than the oracle's by more than CLOSE; the first
-    of the oracle's own, which brings the data, is no measure."""
-    late = [i for i, (s, b) in enumerate(zip(seconds, best, strict=True)) if s > CLOSE * b]
-    after = late[-1] + 2 if late else 1
+def settled(seconds: Sequence[float], best: Sequence[float]) -> int | None:
+    """After how many repetitions none takes longer than the oracle's by more than CLOSE (None: not within these); the
+    first of the oracle's own, which brings the data, is no measure."""
+    after = divisions.settled([s > CLOSE * b for s, b in zip(seconds, best, strict=True)])
     return after if after <= len(seconds) else None
 
 
@@ -93,7 +92,7 @@ def overall(name: str, machine: Machine, settings: Settings) -> dict[str, Any]:
     for method in METHODS:
         tail = slice(max(0, times - 10), None)
         row[f"{method}_behind_percent"] = 100.0 * (sum(seconds[method][tail]) / sum(best[tail]) - 1.0)
-        row[f"{method}_iterations"] = reached(seconds[method], best)
+        row[f"{method}_settled"] = settled(seconds[method], best)
     row["steady_speedup"] = single[-1] / seconds[METHODS[0]][-1]
     row["bound_speedup"] = single[-1] / seconds["oracle"][-1]
     return row
@@ -175,7 +174,7 @@ def summary(rows: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
     for method in METHODS:
         out[f"{method}_behind_percent_worst"] = max(r[f"{method}_behind_percent"] for r in every)
         out[f"{method}_behind_percent_median"] = statistics.median(r[f"{method}_behind_percent"] for r in every)
-        found = [r[f"{method}_iterations"] for r in every]
-        out[f"{method}_iterations_median"] = statistics.median(f for f in found if f is not None)
-        out[f"{method}_not_reached"] = float(sum(f is None for f in found))
+        found = [r[f"{method}_settled"] for r in every]
+        out[f"{method}_settled_median"] = statistics.median(f for f in found if f is not None)
+        out[f"{method}_not_settled"] = float(sum(f is None for f in found))
     return out

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any
 
 from manycl.bench.libsplit.application import Application
+from manycl.bench.libsplit.divisions import settled
 from manycl.bench.libsplit.registry import APPLICATIONS
 from manycl.bench.libsplit.simulated import Case
 from manycl.machine import Device, Machine
@@ -156,12 +157,6 @@ def drift(slower: float, seed: int, noise: Noise, options: Mapping[str, str], ti
     return found
 
 
-def reached(percent: list[float]) -> int:
-    """The first repetition (from 1 on) from which on none is behind by more than 3 %."""
-    late = [i for i, p in enumerate(percent) if p > CLOSE_PERCENT]
-    return late[-1] + 2 if late else 1
-
-
 def rows(method: str, names: tuple[str, ...], seeds: int, noise: Noise, times: int = 12) -> Iterator[dict[str, Any]]:
     """For every benchmark and pair: how far behind the fourth repetition is (median and most over the seeds), how many
     of all later ones are by more than 3 %, and the repetitions it takes (the median)."""
@@ -178,7 +173,7 @@ def rows(method: str, names: tuple[str, ...], seeds: int, noise: Noise, times: i
                 "fourth_percent": statistics.median(fourth),
                 "fourth_percent_worst": max(fourth),
                 "outside_percent": 100.0 * sum(p > CLOSE_PERCENT for p in later) / len(later),
-                "iterations": statistics.median_high(reached(f) for f in found),
+                "settled": statistics.median_high(settled([p > CLOSE_PERCENT for p in f]) for f in found),
             }
 
 

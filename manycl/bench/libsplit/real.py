@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from manycl.bench.libsplit.divisions import settled
 from manycl.bench.libsplit.judging import Bench, Division, Table, Taken
 from manycl.bench.libsplit.registry import APPLICATIONS
 from manycl.front.queue import Queue
@@ -131,7 +132,7 @@ def _judged(bench: Bench, tried: Try, table: Table, compared: Table, single: Seq
     oracle = min(compared.runs, key=compared.seconds)
     best, by_all = compared.seconds(oracle), table.seconds(oracle)
     ratios = [compared.seconds(c) / best if c in compared.runs else table.seconds(c) / by_all for c in chosen]
-    outside = [i for i, ratio in enumerate(ratios) if ratio > CLOSE]
+    outside = [ratio > CLOSE for ratio in ratios]
     alone = min(map(table.seconds, single))
     even = bench.parts([1.0] * len(bench.devices))
     return {
@@ -140,8 +141,8 @@ def _judged(bench: Bench, tried: Try, table: Table, compared: Table, single: Seq
         "adaptive_speedup": alone / (ratios[-1] * best),
         "oracle_speedup": alone / best,
         "within_oracle_percent": 100.0 * (ratios[-1] - 1.0),
-        "iterations": next((i for i in range(len(chosen)) if i not in outside), len(chosen)) + 1,
-        "settled": outside[-1] + 2 if outside else 1,
+        "iterations": [*outside, False].index(False) + 1,
+        "settled": settled(outside),
         "behind_percent": [100.0 * (ratio - 1.0) for ratio in ratios],
         "oracle": oracle,
         "disturbed": _disturbed(tried),

@@ -121,7 +121,7 @@ quite as it can be known before: groups cost up to 12 % more or less than is cou
 and the second device is 10 % slower than the estimates say. What the policy is told is longer than true by 1 % on
 average (the size of a normal deviate of 1.2 %), and one time in ten by 60 % more on average, as where somebody else has
 had the core. *Behind*: how much longer than with the best split all kernels truly take with the split of the fourth
-repetition, the median over several seeds of the noise, and at most; *iterations*: after how many repetitions that
+repetition, the median over several seeds of the noise, and at most; *settled*: after how many repetitions that
 stayed within 3 %, the median. Where several kernels are cut together (FDTD-2D) more repetitions are disturbed than not,
 and one seed in some is further off. Below: how much longer than the mean the slowest device takes, from the third
 repetition on, while the load drifts: without noise, with the 1 % alone, and with one time in twenty disturbed.
@@ -145,7 +145,7 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     yield "\n![drift](libsplit_drift.png)\n"
     yield f"## All applications\n{OVERALL}\n![overall](libsplit_overall.png)\n"
     head = ["application", "fastest alone", "ms", *(label.replace("_", " ") for label in LABELS)]
-    head += ["behind the oracle", "iterations: profile", "fixed point", "broyden"]
+    head += ["behind the oracle", "settled: profile", "fixed point", "broyden"]
     for name, rows in figures["overall"].items():
         yield f"### {name}\n"
         yield from table(head, map(_row, rows))
@@ -153,7 +153,7 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     head = [
         "application",
         "devices",
-        *(f"{m.replace('_', ' ')}: {w}" for m in METHODS for w in ("behind", "iterations")),
+        *(f"{m.replace('_', ' ')}: {w}" for m in METHODS for w in ("behind", "settled")),
     ]
     yield from table(head, _pairs(figures["pairs"]))
     yield from table(["drifting N-body", "noise", "method", "most", "mean", "above 10 %"], _drifts(figures))
@@ -172,14 +172,14 @@ def _iterations(found: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
 
 
 def _row(r: dict[str, Any]) -> list[str]:
-    reached = [r[f"{m}_iterations"] for m in METHODS]
+    settled = [r[f"{m}_settled"] for m in METHODS]
     return [
         r["application"],
         r["best_device"],
         f"{r['alone_ms']:.2f}",
         *(f"{r[f'{label}_speedup']:.2f}" for label in LABELS),
         f"{r[f'{METHODS[0]}_behind_percent']:.1f} %",
-        *("-" if n is None else str(n) for n in reached),
+        *("-" if n is None else str(n) for n in settled),
     ]
 
 
@@ -187,9 +187,7 @@ def _pairs(found: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
     for r in found:
         if r["method"] == METHODS[0]:
             same = [o for o in found if (o["application"], o["pair"]) == (r["application"], r["pair"])]
-            cells = [
-                [f"{o['fourth_percent']:.1f}, {o['fourth_percent_worst']:.1f} %", str(o["iterations"])] for o in same
-            ]
+            cells = [[f"{o['fourth_percent']:.1f}, {o['fourth_percent_worst']:.1f} %", str(o["settled"])] for o in same]
             yield [r["application"], r["pair"], *(c for of in cells for c in of)]
 
 

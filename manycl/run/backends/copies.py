@@ -10,6 +10,11 @@ import pyopencl as cl
 from manycl.graph.graph import Rows
 from manycl.run.backends.memory import Bytes
 
+INLINE = 1 << 16
+"""Bytes that NVIDIA's driver sends with the command itself if they come from ordinary memory. From pinned memory it
+lets all such uploads but the first wait for large ones of whatever queue (benchmarks/drivers.py, with an H200: 4.8 ms
+behind 256 MiB instead of 67 us), so they come from a copy."""
+
 
 def _rectangles(rows: Rows, nbytes: int) -> Iterator[Rows]:
     """Rows as rectangles that lie within lines of their pitch: two where they go over a line's end. The last row is one
@@ -61,19 +66,9 @@ def _copy_run(
 ) -> cl.Event:
     part = slice(offset, offset + width)
     if isinstance(target, cl.Buffer):
-        return cl.enqueue_copy(queue, target, source[part], dst_offset=offset, is_blocking=False, wait_for=wait_for)
+        data = source[part].copy() if width <= INLINE else source[part]  # the event keeps it
+        return cl.enqueue_copy(queue, target, data, dst_offset=offset, is_blocking=False, wait_for=wait_for)
     return cl.enqueue_copy(queue, target[part], source, src_offset=offset, is_blocking=False, wait_for=wait_for)
-
-
-def copy_small(
-    queue: cl.CommandQueue, target: cl.Buffer, source: Bytes, rows: Rows, after: Sequence[cl.Event]
-) -> list[cl.Event]:
-    """Enqueue the transfer of a few bytes to a device; an event. NVIDIA's driver sends small transfers from ordinary
-    memory with the command itself; from pinned memory it lets them wait for large ones of whatever queue (measured with
-    an H200: up to 700 us behind 36 MiB, all but the first of several). So they come from a copy."""
-    part = source[rows.offset : rows.offset + rows.width].copy()  # the event keeps it
-    wait_for = list(after) or None
-    return [cl.enqueue_copy(queue, target, part, dst_offset=rows.offset, is_blocking=False, wait_for=wait_for)]
 
 
 def _copy_rectangle(

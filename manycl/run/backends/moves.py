@@ -10,12 +10,11 @@ import pyopencl as cl
 from manycl.graph.graph import Graph, Piece, Rows
 from manycl.graph.pieces import as_rows, of_rows
 from manycl.run.backend import EARLY_QUEUE, Copy, Download, Upload
-from manycl.run.backends.copies import copy_inside, copy_rows, copy_small
+from manycl.run.backends.copies import copy_inside, copy_rows
 from manycl.run.backends.memory import Bytes, Memory
 from manycl.run.backends.queues import Driver
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.staging import STAGE_FROM
-from manycl.run.transfers import SMALL
 from manycl.run.windows import Window
 
 
@@ -90,11 +89,7 @@ class Moves:
         after = [self._events[t] for t in first.after]
         part = _staged_part(source, rows) if not is_pinned and driver.stager is not None else None
         if part is None or driver.stager is None:
-            queue, wanted = driver.of_uploads(first.queue), rows or (Rows(0, len(source)),)
-            if is_pinned and len(wanted) == 1 and wanted[0].rows == 1 and wanted[0].width < SMALL:
-                events = copy_small(queue, buffer, source, wanted[0], after)
-            else:
-                events = copy_rows(queue, buffer, source, wanted, after)
+            events = copy_rows(driver.of_uploads(first.queue), buffer, source, rows or (Rows(0, len(source)),), after)
             event = driver.latest[first.queue] = events[-1]  # in order: all are complete when this is
             self._record.transfers.append((tuple([c.buffer for c in commands]), first.device, True, events))
             tokens = [c.token for c in commands]

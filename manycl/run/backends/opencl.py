@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -66,11 +67,10 @@ class OpenCLBackend:
         self._caller: int | None = None  # the thread that runs a host function instead of waiting
         self._awaited = 0  # reports that are to come
         # what was found of transfers, by graph: of several that run in turns
-        self._joined: deque[tuple[Graph, dict[tuple[int | None, ...], Moved]]] = deque(maxlen=KEPT_GRAPHS)
+        self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[int | None, ...], Moved]]] = deque(maxlen=KEPT_GRAPHS)
 
     def use(self, profile: bool) -> None:
-        """From the next run on: whether commands are timed by the devices' clocks. NVIDIA's driver enqueues them in
-        half of the time where they are not (a kernel in 5.9 us instead of 11.3, a transfer in 12 instead of 21)."""
+        """From the next run on: whether commands are timed by the devices' clocks."""
         if profile != self.profile:
             self.profile = profile
             for driver in self.drivers:
@@ -92,10 +92,10 @@ class OpenCLBackend:
         self._begin = time.perf_counter()
         self.record = OpenCLRecord(graph, self.machine, self._begin, profiled=self.profile)
         self.record.offsets = offsets
-        joined = next((found for known, found in self._joined if known is graph), None)
+        joined = next((found for known, found in self._joined if known() is graph), None)
         if joined is None:
             joined = {}
-            self._joined.append((graph, joined))
+            self._joined.append((weakref.ref(graph), joined))
         self._moves = Moves(self, graph, self.memory, self.drivers, self.record, self._events, joined)
 
     def now(self) -> float:

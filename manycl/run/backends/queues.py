@@ -106,8 +106,9 @@ class Driver:
             kernels = [self.new_queue(profile)]
             others = [self.new_queue(profile) if self._own else kernels[0] for _ in range(4)]
             self._by_profile[profile] = _Queues(kernels, *others)
-        self.profile = profile
-        self.queues, self.uploads, self.ahead, self.downloads, self.results = vars(self._by_profile[profile]).values()
+        self.profile, chosen = profile, self._by_profile[profile]
+        self.queues, self.uploads, self.ahead = chosen.kernels, chosen.uploads, chosen.ahead
+        self.downloads, self.results = chosen.downloads, chosen.results
 
     def need_queues(self, count: int) -> None:
         while len(self.queues) < count:
