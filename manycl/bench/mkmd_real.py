@@ -28,7 +28,7 @@ from manycl.run.session import Session
 
 KERNELS = Path(__file__).with_name("equations.cl")
 POLICIES = ("balance", "mkmd", "auto")
-LARGE, SMALL = 4096, 512
+LARGE, SMALL, QUICK = 4096, 512, 256
 TOLERANCE = 1e-3
 """Across kinds of devices: max|difference| / max|result|; sums of thousands of products in other orders."""
 

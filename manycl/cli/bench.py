@@ -186,8 +186,8 @@ def _mkmd_real(args: argparse.Namespace) -> Experiment:
     from manycl.run.backends.platforms import open_devices
 
     machine, _ = open_devices(args.devices)
-    large = any(d.kind == "gpu" for d in machine.devices) and not args.quick
-    settings = mkmd_real.Settings(n=mkmd_real.LARGE if large else mkmd_real.SMALL)
+    otherwise = mkmd_real.LARGE if any(d.kind == "gpu" for d in machine.devices) else mkmd_real.SMALL
+    settings = mkmd_real.Settings(n=mkmd_real.QUICK if args.quick else otherwise)
     if args.repeats is not None:
         settings = replace(settings, repeats=args.repeats)
 
