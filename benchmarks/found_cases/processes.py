@@ -1,0 +1,290 @@
+"""Lost processes, hangs and leaks: launches out of bounds, interrupts, lost devices, forks, dropped queues."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+import manycl as mc
+from found_cases.case import (
+    OWN_MEMORIES,
+    Wrong,
+    accepts,
+    case,
+    error_of,
+    expect,
+    files,
+    manycl,
+    python,
+    same,
+    specification,
+    told,
+)
+
+INC = "kernel void inc(global int *x) { x[get_global_id(0)] += 1; }"
+HEAVY = """kernel void heavy(global float *x, int n) {
+  int i = get_global_id(0);
+  float s = x[i];
+  for (int k = 0; k < n; k++) s = s * 0.5f + k;
+  x[i] = s;
+}"""
+SPIN = "kernel void spin(global volatile int *a) { while (a[0] == 0) ; a[1] = 5; }"
+
+
+def _run(queue: mc.Queue, kernel: Any, *words: Any) -> None:
+    """Enqueue and wait: either may refuse."""
+    kernel(queue, *words)
+    queue.finish()
+
+
+# --- launches out of bounds -------------------------------------------------------------------------------------------
+
+
+@case()
+def out_of_boundsspecification() -> None:
+    """2^30 work-items on 64 ints, from the command line."""
+    with files(specification(INC, "inc", 1 << 30, 64)) as folder:
+        told(manycl("run", "app.json", "--devices", "cpu/2", "--quiet", folder=folder), "inc", "256 bytes", "line 1")
+
+
+@case()
+def out_of_bounds_far() -> None:
+    """A subscript with 2^30 added to it."""
+    program = mc.Program("kernel void k(global int *a, int far) { a[get_global_id(0) + far] = 1; }")
+    with mc.Queue("cpu/2") as queue:
+        a = queue.zeros(64, np.int32)
+        message = error_of(lambda: _run(queue, program.k, (64,), (16,), a, 1 << 30))
+        expect("k" in message and "256 bytes" in message, message)
+
+
+@case()
+def out_of_bounds_by_one() -> None:
+    """One element past the end, and the same launch where there is room."""
+    program = mc.Program("kernel void k(global int *a) { a[get_global_id(0) + 1] = 1; }")
+    with mc.Queue("cpu/2") as queue:
+        message = error_of(lambda: _run(queue, program.k, (64,), (16,), queue.zeros(64, np.int32)))
+        expect("260" in message or "65" in message, f"the size that would do is not in: {message}")
+        a = queue.zeros(65, np.int32)
+        program.k(queue, (64,), (16,), a)
+        same(a.get(), [0] + [1] * 64, "with room")
+
+
+@case()
+def out_of_bounds_guard() -> None:
+    """A guard by an argument that is larger than the buffer."""
+    source = "kernel void f(global float *x, int n) { int i = get_global_id(0); if (i < n) x[i] = 7.0f; }"
+    program = mc.Program(source)
+    with mc.Queue("cpu/2") as queue:
+        x = queue.zeros(64, np.float32)
+        error_of(lambda: _run(queue, program.f, (4096,), (64,), x, 4096))
+        program.f(queue, (4096,), (64,), x, 64)
+        same(x.get(), np.full(64, 7, np.float32), "guarded rightly")
+
+
+# --- interrupts -------------------------------------------------------------------------------------------------------
+
+LAZY = """
+import importlib.abc, importlib.machinery, os, signal, sys
+import numpy as np, manycl as mc
+class Hook(importlib.abc.MetaPathFinder):
+    done = False
+    def find_spec(self, name, path, target=None):
+        if name != "islpy._isl" or Hook.done:
+            return None
+        Hook.done = True
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        real = spec.loader.exec_module
+        def exec_module(module):
+            real(module)
+            os.kill(os.getpid(), signal.SIGINT)
+        spec.loader.exec_module = exec_module
+        return spec
+sys.meta_path.insert(0, Hook())
+program = mc.Program("kernel void inc(global int *x) { x[get_global_id(0)] += 1; }")
+queue = mc.Queue("cpu/2", policy="mkmd")
+a = queue.zeros(1 << 16, np.int32)
+program.inc(queue, (1 << 16,), (64,), a)
+try:
+    a.get()
+except KeyboardInterrupt:
+    pass
+a = queue.zeros(1 << 16, np.int32)
+program.inc(queue, (1 << 16,), (64,), a)
+sys.exit(0 if (a.get() == 1).all() else 3)
+"""
+
+
+@case()
+def interrupted_import() -> None:
+    """Ctrl-C while islpy is imported; planning again."""
+    ended = python(LAZY)
+    expect(ended.returncode == 0, f"ended with {ended.returncode}: {ended.stderr[-300:]}")
+
+
+@case()
+def endless_kernel() -> None:
+    """An endless kernel: the first Ctrl-C says what is waited for, the second leaves."""
+    with files(specification(SPIN, "spin", 1, 1)) as folder:
+        command = [sys.executable, "-m", "manycl", "run", "app.json", "--devices", "cpu/2", "--quiet"]
+        running = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+        try:
+            time.sleep(8)
+            running.send_signal(signal.SIGINT)
+            time.sleep(2)
+            running.send_signal(signal.SIGINT)
+            try:
+                _, said = running.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                raise Wrong("it still runs 20 s after the second Ctrl-C") from None
+        finally:
+            running.kill()
+    expect("spin" in said, f"the kernel is not named: {said[-300:]}")
+
+
+@case()
+def long_finite_kernels() -> None:
+    """Ten seconds of kernels are enqueued; Ctrl-C returns when what was enqueued ahead has run, not all."""
+    program = mc.Program(HEAVY)
+    with mc.Queue("cpu/2#0") as queue:
+        a = queue.zeros(256, np.float32)
+        for n in (1000, 200_000):
+            start = time.perf_counter()
+            program.heavy(queue, (256,), (16,), a, n)
+            queue.finish()
+        half = int(200_000 * 0.5 / (time.perf_counter() - start))
+        for _ in range(40):
+            program.heavy(queue, (256,), (16,), a, half)
+        threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        start = time.perf_counter()
+        try:
+            queue.finish()
+        except KeyboardInterrupt:
+            taken = time.perf_counter() - start
+            expect(taken < 12, f"interrupted at 2 s, back after {taken:.1f} s of 20")
+        fresh = queue.zeros(64, np.int32)
+        other = mc.Program(INC)
+        other.inc(queue, (64,), (16,), fresh)
+        same(fresh.get(), np.ones(64, np.int32), "afterwards")
+
+
+# --- devices, processes, threads --------------------------------------------------------------------------------------
+
+
+@case(OWN_MEMORIES)
+def lost_device() -> None:
+    """From a moment on every command of one device fails; later runs use the other one."""
+    import pyopencl as cl
+
+    from manycl.run.backends import opencl, tape
+
+    dead, size = [False], 1 << 16
+    program = mc.Program(INC)
+    with mc.Queue("cpu/2", policy="eager") as queue:
+        second = queue.session.backend.drivers[1].context
+
+        def failing(call: Any) -> Any:
+            def called(*words: Any, **more: Any) -> Any:
+                if dead[0] and words[0].context == second:
+                    raise cl.RuntimeError("clEnqueue failed: DEVICE_NOT_AVAILABLE")
+                return call(*words, **more)
+
+            return called
+
+        opencl._enqueue, tape._enqueue = failing(opencl._enqueue), failing(tape._enqueue)
+        cl.enqueue_copy = failing(cl.enqueue_copy)
+        arrays = [queue.zeros(size, np.int32) for _ in range(4)]
+
+        def go() -> None:
+            for a in arrays:
+                for _ in range(3):
+                    program.inc(queue, (size,), (64,), a)
+            queue.finish()
+
+        go()
+        dead[0] = True
+        for _ in range(3):
+            try:
+                go()
+            except mc.ManyclError:
+                queue.take()
+        for a in arrays:
+            a.set(np.zeros(size, np.int32))
+        for _ in range(5):
+            go()
+        for a in arrays:
+            same(a.get(), np.full(size, 15, np.int32), "on the device that is left")
+
+
+def _in_child(_: int) -> str:
+    try:
+        with mc.Queue("cpu/2") as queue:
+            a = queue.zeros(64, np.int32)
+            mc.Program(INC).inc(queue, (64,), (16,), a)
+            return str(int(a.get().sum()))
+    except mc.ManyclError as error:
+        return str(error)
+
+
+@case(seconds=60)
+def forked_pool() -> None:
+    """A pool of forked processes after the parent used manycl: a clear error, or a result, never a hang."""
+    expect(_in_child(0) == "64", "the parent")
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        for said in pool.map(_in_child, range(2)):
+            expect(said == "64" or "spawn" in said, said)
+
+
+@case()
+def dropped_queues() -> None:
+    """Queues that are dropped without closing give their threads back."""
+    program = mc.Program(INC)
+
+    def once() -> None:
+        queue = mc.Queue("cpu/2")
+        a = queue.zeros(64, np.int32)
+        program.inc(queue, (64,), (16,), a)
+        a.get()
+
+    once()
+    before = threading.active_count()
+    for _ in range(40):
+        once()
+    time.sleep(1)
+    more = threading.active_count() - before
+    expect(more <= 4, f"{more} threads more after 40 queues")
+
+
+@case()
+def shared_session_closed() -> None:
+    """Leaving a queue of a shared session leaves the session open."""
+    program = mc.Program(INC)
+    with mc.Queue("cpu/2") as first:
+        a = first.zeros(64, np.int32)
+        with mc.Queue(session=first.session) as second:
+            program.inc(second, (64,), (16,), a)
+            second.finish()
+        program.inc(first, (64,), (16,), a)
+        same(a.get(), np.full(64, 2), "after the second queue was left")
+
+
+@case()
+def killed_helper() -> None:
+    """The analysis' process is killed while it reads: the source is read by the next one."""
+    from manycl.analysis import service
+
+    mc.Program(INC)
+    kernel = (
+        "kernel void k%d(global int *a, global float *b, int n) { for (int i = 0; i < n; ++i) a[i] += (int)b[i * %d]; }"
+    )
+    large = "\n".join(kernel % (i, i) for i in range(300))
+    worker = service._worker().process.pid
+    threading.Timer(0.05, os.kill, (worker, signal.SIGKILL)).start()
+    accepts(large)

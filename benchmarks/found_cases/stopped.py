@@ -1,0 +1,169 @@
+"""What must never stop a run that one device could do: the engine, the analysis, models and planners."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+import manycl as mc
+from found_cases.case import (
+    OWN_MEMORIES,
+    accepts,
+    case,
+    expect,
+    files,
+    manycl,
+    same,
+)
+
+HEAVY = """kernel void heavy(global float *x, int n) {
+  int i = get_global_id(0);
+  float s = x[i];
+  for (int k = 0; k < n; k++) s = s * 0.5f + k;
+  x[i] = s;
+}"""
+
+
+MANY = """
+kernel void mix(global const float *a, global const float *b, global float *c) {
+  int i = get_global_id(0);
+  c[i] = a[i] * 0.5f + b[i];
+}
+kernel void up(global float *a) { a[get_global_id(0)] += 1.0f; }
+"""
+
+
+@case(OWN_MEMORIES | {"MANYCL_DEVICE_MEMORY": "48000"}, seconds=300)
+def engine_waits() -> None:
+    """Dynamic policies, little memory, launches that do not all fit: runs end, right or with a reason."""
+
+    program, size = mc.Program(MANY), 3000  # 12,000 bytes a buffer: four fit
+    for seed in range(60):
+        chance = random.Random(seed)
+        policy = "eager" if seed % 2 else "heft"
+        with mc.Queue("cpu/3", policy=policy) as queue:
+            want = [np.full(size * (4 if i == 5 else 1), i, np.float32) for i in range(6)]
+            arrays = [queue.array(w.copy()) for w in want]
+            steps = []
+            for _ in range(chance.randint(5, 25)):
+                a, b, c = chance.sample(range(6), 3)
+                one = chance.random() < 0.3
+                steps.append((a,) if one else (a, b, c))
+                words = [arrays[i] for i in steps[-1]]
+                (program.up if one else program.mix)(queue, (size,), (60,), *words)
+            prepared = queue.prepare()
+            try:
+                for _ in range(2):
+                    prepared.run()
+                    for step in steps:
+                        if len(step) == 1:
+                            want[step[0]][:size] += 1
+                        else:
+                            first, second, third = (want[i][:size] for i in step)
+                            third[:] = first * np.float32(0.5) + second
+            except mc.ManyclError:
+                continue  # a reason was given
+            for array, right in zip(arrays, want, strict=True):
+                same(array.get(), right, f"seed {seed}, {policy}")
+
+
+LEHMER = """kernel void f(global const int *in, global int *out) {
+  int x = in[get_global_id(0)];
+  for (int j = 0; j < 12; j++) {
+    int k = x / 127773;
+    x = 16807 * (x - k * 127773) - 2836 * k;
+    if (x < 0) x += 2147483647;
+  }
+  out[get_global_id(0)] = x;
+}"""
+
+
+@case()
+def cost_too_large() -> None:
+    """Park and Miller's generator, whose cost is an expression without end, under every policy."""
+    program = mc.Program(LEHMER)
+    first = np.arange(1, 4097, dtype=np.int32)
+    want = first.astype(np.int64)
+    for _ in range(12):
+        want = want * 16807 % 2147483647
+    for policy in ("auto", "in_order", "balance", "heft", "adaptive", "mkmd", "eager"):
+        with mc.Queue("cpu/2", policy=policy) as queue:
+            x, y = queue.array(first), queue.zeros(4096, np.int32)
+            program.f(queue, (4096,), (64,), x, y)
+            same(y.get(), want, policy)
+    with files({"k.cl": LEHMER}) as folder:
+        manycl("analyze", "k.cl", "f", "--global", "64", "--local", "8", folder=folder)
+
+
+@case({"POCL_MAX_PTHREAD_COUNT": "4"})
+def few_groups() -> None:
+    """``adaptive`` where a launch has fewer work-groups than a device has cores."""
+    program = mc.Program(HEAVY)
+    for groups in (1, 2, 3, 4):
+        with mc.Queue("cpu/2", policy="adaptive") as queue:
+            x = queue.zeros(16 * groups, np.float32)
+            for _ in range(8):
+                program.heavy(queue, (16 * groups,), (16,), x, 300_000)
+                queue.finish()
+
+
+@case()
+def valid_sources() -> None:
+    """What drivers build."""
+    accepts(
+        "#define N 4\nkernel void f(global float *y) {\n#pragma unroll N\n  for (int k = 0; k < N; k++) y[k] = k;\n}"
+    )
+    accepts('# 1 "kernel.cl"\nkernel void f(global float *y, int n) { int i = get_global_id(0); if (i < n) y[i] = 1; }')
+    accepts("kernel void f(global uint2 *in, global uint *out) { global uint *p = in; out[get_global_id(0)] = p[0]; }")
+    accepts("kernel void f(global float *a, int n) { int i = get_global_id(0); if (0 < i < n) a[i] = 1; }")
+    accepts("kernel void f(global int *a, int n) { a[get_global_id(0)] = SQ(n); }", ["-DSQ(x)=((x)*(x))"])
+    accepts("kernel void f(global int *x, int a, int b, int c) { if (a > b >= c) x[0] = 1; }")
+    accepts("kernel void f(global int *x) { int p = x; x[0] = p & 0; }")
+
+
+@case()
+def function_like_option() -> None:
+    """A function-like macro in build options is used, not ignored."""
+    program = mc.Program("kernel void f(global int *a, int n) { a[get_global_id(0)] = SQ(n); }", ["-DSQ(x)=((x)*(x))"])
+    with mc.Queue("cpu/2") as queue:
+        a = queue.zeros(64, np.int32)
+        program.f(queue, (64,), (16,), a, 7)
+        same(a.get(), np.full(64, 49), "squares")
+
+
+COUNTS = """kernel void heavy(global int *y, global const int *x, int m) {
+  int s = x[get_global_id(0)];
+  for (int k = 0; k < 3000; k++) s = s * 1664525 + 1013904223;
+  atomic_add(&y[((uint)s) % (uint)m], 1);
+}"""
+
+
+@case(OWN_MEMORIES | {"MANYCL_DEVICE_MEMORY": "300000"})
+def memory_of_merging() -> None:
+    """Putting ranges' results together needs more memory than there is: the launch runs whole."""
+    program, size = mc.Program(COUNTS), 32_000
+    for policy in ("balance", "mkmd", "adaptive", "auto"):
+        with mc.Queue("cpu/2", policy=policy) as queue:
+            x, y = queue.array(np.arange(size, dtype=np.int32)), queue.zeros(size, np.int32)
+            for _ in range(6):
+                program.heavy(queue, (size,), (64,), y, x, size)
+                queue.finish()
+            expect(int(y.get().sum()) == 6 * size, policy)
+
+
+@case()
+def launches_without_local_size() -> None:
+    """Kernels without a local size are divided where they cannot tell, whatever their size, with includes too."""
+    body = "kernel void heavy(global float *x, int n) { int i = get_global_id(0); if (i < n) { float s = x[i]; "
+    body += "for (int k = 0; k < 3000; k++) s = s * 0.999f + 0.001f * k; x[i] = s; } }"
+    with files({"empty.h": ""}) as folder:
+        for source, size in ((body, 65536), (body, 65537), (body, 60_000), ('#include "empty.h"\n' + body, 65536)):
+            program = mc.Program(source, f"-I {folder}")
+            with mc.Queue("cpu/2", policy="balance") as queue:
+                x = queue.zeros(size, np.float32)
+                for _ in range(3):
+                    program.heavy(queue, (size,), None, x, np.int32(size))
+                    queue.finish()
+                ranges = [e for e in queue.trace.kernels() if e.role == "range"]
+                expect(len(ranges) > 1, f"{size} work-items are not divided")
