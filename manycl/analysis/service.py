@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from manycl.analysis import worker
 from manycl.analysis.facts import ProgramFacts
-from manycl.analysis.merge import MergeKernel
 from manycl.analysis.options import read_options
 from manycl.analysis.rewrite import SubKernel
 from manycl.errors import Diagnostic, SourceError
 
-if TYPE_CHECKING:  # they import islpy
+if TYPE_CHECKING:  # they import islpy, or the abstract run
     from manycl.analysis.interpret import Launch
     from manycl.analysis.launched import LaunchFacts
+    from manycl.analysis.merge import MergeKernel
     from manycl.analysis.summary import Summary
     from manycl.analysis.tree import Unit
 
@@ -86,6 +86,8 @@ def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:
 
     Raises as :func:`sub_kernel` does.
     """
+    from manycl.analysis.merge import MergeKernel
+
     result = _question(program, "merge_kernel", kernel)
     assert isinstance(result, MergeKernel)
     return result

@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from manycl.cli import options
 
 HELP = "run an application on every device, with the right answer and a picture of what ran where"
@@ -151,6 +149,8 @@ def _one(runner: Any, args: argparse.Namespace, policy: tuple[str, dict[str, str
 
 
 def _write(args: argparse.Namespace, application: Any, trace: Any, outputs: dict[str, Any]) -> None:
+    import numpy as np
+
     if args.trace:
         trace.save(args.trace)
     if args.gantt:

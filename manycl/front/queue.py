@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,13 @@ from manycl.graph.graph import Graph, HostTask, Node
 from manycl.graph.rename import renamed
 from manycl.plan.plan import Plan
 from manycl.plan.policy import LearningPolicy, Policy
-from manycl.run.engine import Result
 from manycl.run.learners import Learners, told
-from manycl.run.prepared import PreparedGraph
-from manycl.run.session import Profile, Session
 from manycl.trace import Trace
+
+if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+    from manycl.run.engine import Result
+    from manycl.run.prepared import PreparedGraph
+    from manycl.run.session import Profile, Session
 
 
 class RunTrace(Trace):
@@ -86,7 +88,11 @@ class Queue:
         self.learners = Learners()
         self.options = {k: str(v) for k, v in (options or {}).items()}
         self.learners.find(policy, self.options)  # what there is not is told here, before devices are opened
-        self.session = session or Session(devices, profile=profile)
+        if session is None:
+            from manycl.run.session import Session
+
+            session = Session(devices, profile=profile)
+        self.session = session
         self.policy = policy
         self.queues = dict(queues or {})
         self.hold: dict[int, Array] = {}  # arrays that enqueued nodes use
@@ -292,8 +298,10 @@ class Repetitions:
 
 
 class Prepared:
-    """A graph that runs again and again. The first two runs are planned (the second knows how long the kernels take);
-    the plan of the second, ``plan``, is then kept. A policy that learns (``adaptive``) plans again when it has."""
+    """A graph that runs again and again. Its first four runs are each planned (every one knows better how long kernels
+    take); the fastest of these plans, ``plan``, is then kept, and where devices have memories of their own it is
+    thought over three times more, ever later (:mod:`manycl.run.trials`). A policy that learns (``adaptive``) plans
+    again when it has."""
 
     def __init__(self, queue: Queue, graph: Graph, arrays: dict[int, Array]) -> None:
         self.queue = queue
@@ -310,6 +318,8 @@ class Prepared:
     @property
     def _prepared(self) -> PreparedGraph:
         """The graph on the buffers that the arrays have now: they may have exchanged them."""
+        from manycl.run.prepared import PreparedGraph
+
         now = tuple(array.buffer.key for array in self._arrays.values())
         if now not in self._arranged:
             moved = {old: new for old, new in zip(self._arrays, now, strict=True) if old != new}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from manycl import flags
 from manycl.plan.options import check_options
 from manycl.plan.plan import Plan
 from manycl.plan.policy import LearningPolicy, Policy, Timed, find
-from manycl.run.engine import Result
 from manycl.run.steps import RANGE
 from manycl.run.waiting import waiting
+
+if TYPE_CHECKING:
+    from manycl.run.engine import Result
 
 _plain: dict[str, Policy] = {}
 """By FILE.py:NAME, policies that do not learn: their files are not run again to find that out."""

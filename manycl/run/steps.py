@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from manycl.graph.graph import Buffer, Graph, Rows
 from manycl.plan.plan import WHOLE, Plan
 from manycl.run.coherence import HOST_BIT, Directory, Part
-from manycl.run.windows import Room
+
+if TYPE_CHECKING:
+    from manycl.run.windows import Room
 
 RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
 """The roles of steps that are no whole nodes."""

@@ -275,7 +275,7 @@ def test_a_policy_that_is_none_is_told_when_the_queue_is_made(monkeypatch: pytes
     def opened(*args: object, **named: object) -> None:
         raise AssertionError("devices were opened")
 
-    monkeypatch.setattr("manycl.front.queue.Session", opened)
+    monkeypatch.setattr("manycl.run.session.Session", opened)
     with pytest.raises(PolicyError, match=r"'balence' \(did you mean 'balance'\?\)") as caught:
         mc.Queue("cpu/2", policy="balence")
     assert "auto, balance, clustering" in str(caught.value)
