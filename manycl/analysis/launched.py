@@ -12,10 +12,11 @@ from manycl.analysis.features import Features, launch_features
 from manycl.analysis.hazards import Repeat, Split, repeat, split
 from manycl.analysis.interpret import Launch, interpret
 from manycl.analysis.look import MOST_POINTS, Looked
-from manycl.analysis.regions import Region, Regions
+from manycl.analysis.regions import RANGES_KEPT, Region, Regions
 from manycl.analysis.summary import Summary
 from manycl.analysis.tree import Unit
 from manycl.analysis.walk import Looking
+from manycl.kept import Kept
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +42,7 @@ class LaunchFacts:
         self.launch = launch
         self.summary: Summary = interpret(unit, facts, launch)
         self._splits: dict[int, Split] = {}
-        self._found: dict[tuple[int, str, int, int, int | None], Region] = {}
+        self._found: Kept[tuple[int, str, int, int, int | None], Region] = Kept(RANGES_KEPT)
 
     @cached_property
     def regions(self) -> Regions:
@@ -63,7 +64,7 @@ class LaunchFacts:
             found = self.regions.boxed(*key) or self._elsewhere("region", *key) or self.regions.region(*key)
             if not found.exact or not found.tight:
                 found = self._counted.counted(*key) or found
-            found = self._found.setdefault(key, found)
+            found = self._found.keep(key, found)
         return found
 
     @cached_property

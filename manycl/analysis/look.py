@@ -19,10 +19,11 @@ from manycl.analysis.boxed import Domain, boxes_of
 from manycl.analysis.hazards import Split
 from manycl.analysis.intervals import apart, as_boxes, merged
 from manycl.analysis.points import Array
-from manycl.analysis.regions import Region
+from manycl.analysis.regions import RANGES_KEPT, Region
 from manycl.analysis.shapes import Box, TooComplexError, boxes
 from manycl.analysis.summary import Access
 from manycl.analysis.walk import Looking, NotFoundError, Reach, Walk, parts_of
+from manycl.kept import Kept
 
 MOST_POINTS = 1 << 21  # evaluated for one access
 _KEPT = 32  # accesses of some range
@@ -50,7 +51,7 @@ class Looked:
         self.contents = {self.regions.memory(i): self._bytes(i, data) for i, data in contents.items()}
         self.contents |= {i: d for root, d in self.contents.items() for i in self.regions.sharers(root)}
         self._reaches: dict[tuple[object, ...], Reach | str] = {}
-        self._regions: dict[tuple[int, str, int, int, int], Region] = {}
+        self._regions: Kept[tuple[int, str, int, int, int], Region] = Kept(RANGES_KEPT)
         self._splits: dict[int, Split] = {}
         self._outside: dict[str, None] = {}
 
@@ -69,14 +70,15 @@ class Looked:
         """As :meth:`LaunchFacts.region`."""
         count = self.launch.groups(dimension) - first if count is None else count
         key = argument, kind, dimension, first, count
-        if key not in self._regions:
+        found = self._regions.get(key)
+        if found is None:
             steered = any(self.looking.steered(a) for a in self.looking.accesses(argument, kind))
             inside = 0 <= dimension < 3 and 0 <= first < first + count <= self.launch.groups(dimension)
             narrowed = None
             if steered and inside and not self.regions.widened(argument, kind):
                 narrowed = self._region(argument, kind, dimension, first, count)
-            self._regions[key] = narrowed or self.plain(*key)
-        return self._regions[key]
+            found = self._regions.keep(key, narrowed or self.plain(*key))
+        return found
 
     def split(self, dimension: int) -> Split:
         """As :meth:`LaunchFacts.split`."""

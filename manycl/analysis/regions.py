@@ -23,10 +23,12 @@ from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpret import Launch
 from manycl.analysis.shapes import Box, TooComplexError, boxes
 from manycl.analysis.summary import Access, Origin, Summary
+from manycl.kept import Kept
 
 MOST_OPERATIONS = 60_000  # of isl, for one step: up to about 0.3 s
 TIME_LIMIT = 1.0  # seconds in isl for all questions about a launch that were not brief
 BRIEF = 0.1  # seconds in isl for a question that counts nothing: divisions are learned, and each asks for other ranges
+RANGES_KEPT = 4096  # regions of a launch's ranges and arguments: some 2 MB
 _IN, _OUT, _SET = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
 _GROUPS = ("grp0", "grp1", "grp2")
 
@@ -129,7 +131,7 @@ class Regions:
         self.buffers = {a.index: a for a in facts.arguments if a.kind == "buffer"}
         self.units: dict[int, int] = {}
         self._relations: dict[tuple[int, str], tuple[Relation, ...]] = {}
-        self._regions: dict[tuple[int, str, int, int, int], Region] = {}
+        self._regions: Kept[tuple[int, str, int, int, int], Region] = Kept(RANGES_KEPT)
         self._unions: dict[tuple[int, str, int], Any] = {}
         self._by_argument: dict[int, list[Access]] = {index: [] for index in self.buffers}
         for access in summary.accesses:
@@ -302,9 +304,7 @@ class Regions:
             return quick
         count = self.launch.groups(dimension) - first if count is None else count
         key = argument, kind, dimension, first, count
-        if key not in self._regions:
-            self._regions[key] = self._region(*key)
-        return self._regions[key]
+        return self._regions.get(key) or self._regions.keep(key, self._region(*key))
 
     def _region(self, argument: int, kind: str, dimension: int, first: int, count: int) -> Region:
         unit = self.units[argument]

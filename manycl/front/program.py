@@ -24,6 +24,8 @@ Sizes = tuple[int, ...]
 NDRange = tuple[Sizes, Sizes | None]
 Bounds = tuple[str | int, str | int]
 
+_KEPT = 4096  # NDRanges and scalars of a kernel that were checked
+
 
 class LocalMemory:
     """A kernel argument in local memory of ``size`` bytes (PyOpenCL's class of that name is taken as well)."""
@@ -218,6 +220,8 @@ class Kernel:
             size = tuple(g * w for g, w in zip(global_size, local_size, strict=True))
         sizes = check_ndrange(self.facts, size, local_size)
         if type(global_size) is tuple and not g_times_l and (local_size is None or type(local_size) is tuple):
+            if len(self._ndranges) >= _KEPT:  # a plain dictionary: it is asked in every call
+                self._ndranges.clear()
             self._ndranges[global_size, local_size] = sizes
         return sizes
 
@@ -278,7 +282,7 @@ class Kernel:
         except LaunchError as error:
             raise LaunchError(f"kernel {self.name}: {error.message}", hint=error.hint) from None
         # 0.0 and -0.0 are equal but not the same bytes: zeros are not remembered
-        if isinstance(value, (int, float, np.number)) and value != 0 and len(self._scalars) < 4096:
+        if isinstance(value, (int, float, np.number)) and value != 0 and len(self._scalars) < _KEPT:
             self._scalars[fact.index, type(value), value] = data
         return data
 

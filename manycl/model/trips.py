@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.graph import Argument, Launch, Version
 from manycl.graph.launch import TYPES
+from manycl.kept import Kept
 
 if TYPE_CHECKING:
     from manycl.analysis.expr import Expr
 
-_KEPT = 4096  # kernels
-_known: dict[tuple[str, tuple[str, ...], str], TripCount] = {}
+_known: Kept[tuple[str, tuple[str, ...], str], TripCount] = Kept(4096)  # kernels
 
 
 class TripCount(NamedTuple):
@@ -55,12 +55,7 @@ ONCE = TripCount()
 def trip_count(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
     """f of a kernel; found once (a few milliseconds) and kept."""
     key = program.source, program.options, kernel.name
-    found = _known.get(key)
-    if found is None:
-        if len(_known) >= _KEPT:
-            _known.clear()
-        found = _known[key] = _find(program, kernel)
-    return found
+    return _known.get(key) or _known.keep(key, _find(program, kernel))
 
 
 def _find(program: ProgramFacts, kernel: KernelFacts) -> TripCount:

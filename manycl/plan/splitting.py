@@ -6,7 +6,6 @@ such. What a run really moves follows the regions themselves (``run/lower.py``).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from manycl.graph import pieces
 from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
+from manycl.kept import Kept
 from manycl.plan.split import Along, Slice, Split
 
 if TYPE_CHECKING:  # they import islpy
@@ -24,11 +24,9 @@ if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.regions import Region
 
 _NEARLY_ALL = 0.9  # of a buffer that one group touches: no slice is worth the name
-_KEPT = 4096  # launches
 _WEIGHTS = {"special": 8.0}  # what an operation of a kind costs beside an addition
 
-_lock = threading.Lock()
-_known: dict[object, Split | str] = {}
+_known: Kept[object, Split | str] = Kept(4096)  # launches
 
 
 class Splits(Mapping[int, Split]):
@@ -106,11 +104,7 @@ def split_of(launch: Launch, sizes: Mapping[int, int]) -> Split | str:
         found = _known.get(key)
         if found is None:
             facts = service.launched(launch.program, launch.kernel.name, known)
-            new = _best(launch, facts, sizes)
-            with _lock:
-                if len(_known) >= _KEPT:
-                    del _known[next(iter(_known))]
-                found = _known.setdefault(key, new)  # another thread may have been first
+            found = _known.keep(key, _best(launch, facts, sizes))
         return found
     except (LaunchError, SourceError) as error:
         return error.message

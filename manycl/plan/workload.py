@@ -32,7 +32,7 @@ import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -291,7 +291,7 @@ class _Seen:
         return found
 
 
-@cache
+@lru_cache(maxsize=64)
 def _stiffness(cells: int, doubt: float) -> Any:
     """Precision of the logarithms of the cells' densities."""
     import numpy as np
@@ -300,7 +300,7 @@ def _stiffness(cells: int, doubt: float) -> Any:
     return np.linalg.inv(doubt * doubt * np.exp(-np.abs(at[:, None] - at) / LENGTH))
 
 
-@cache
+@lru_cache(maxsize=64)
 def _precision(
     cells: int, doubt: float, rate_doubt: float, narrow: tuple[bool, ...], bend_doubt: float, drifting: bool
 ) -> Any:

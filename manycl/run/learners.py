@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from manycl import flags
+from manycl.kept import Kept
 from manycl.plan.options import check_options
 from manycl.plan.plan import Plan
 from manycl.plan.policy import LearningPolicy, Policy, Timed, find
@@ -16,7 +17,7 @@ from manycl.run.waiting import waiting
 if TYPE_CHECKING:
     from manycl.run.engine import Result
 
-_plain: dict[str, Policy] = {}
+_plain: Kept[str, Policy] = Kept(256)
 """By FILE.py:NAME, policies that do not learn: their files are not run again to find that out."""
 
 
@@ -40,7 +41,7 @@ class Learners:
             if isinstance(found, LearningPolicy):
                 self._known[name] = found
             elif ".py:" in name:
-                _plain[name] = found
+                found = _plain.keep(name, found)
         check_options(found, options or {})
         return found if isinstance(found, LearningPolicy) else policy
 

@@ -15,6 +15,7 @@ than the estimates are off (:func:`_gains`).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -149,25 +150,27 @@ class _Looks:
         self.kernels: set[object] = set()
         self.kinds: set[object] = set()
         self.saved = 0.0  # seconds that may be spent
+        self._lock = threading.Lock()
 
     def afford(self, nodes: Sequence[Node], saving: float, limit: float | None, least: float) -> bool:
         """Whether to look at these nodes now; ``saving`` is what this graph adds to what may be spent, ``limit`` what
         may be spent whatever was saved, ``least`` what may be spent although less was."""
-        kinds = {_kind(node) for node in nodes} - self.kinds
-        kernels = {kind[:-2] for kind in kinds} - self.kernels
-        cost = _AGAIN * len(nodes) + _LAUNCH * len(kinds) + _KERNEL * len(kernels) + (0.0 if self.kinds else _FIRST)
-        if limit is None:
-            self.saved += saving
-        if cost > (max(self.saved, least) if limit is None else limit):
-            return False
-        if kinds:
-            self.saved = 0.0
-        if len(self.kinds) > _KEPT:
-            self.kinds.clear()
-            self.kernels.clear()
-        self.kinds |= kinds
-        self.kernels |= kernels
-        return True
+        with self._lock:
+            kinds = {_kind(node) for node in nodes} - self.kinds
+            kernels = {kind[:-2] for kind in kinds} - self.kernels
+            cost = _AGAIN * len(nodes) + _LAUNCH * len(kinds) + _KERNEL * len(kernels) + (0.0 if self.kinds else _FIRST)
+            if limit is None:
+                self.saved += saving
+            if cost > (max(self.saved, least) if limit is None else limit):
+                return False
+            if kinds:
+                self.saved = 0.0
+            if len(self.kinds) + len(kinds) > _KEPT:
+                self.kinds.clear()
+                self.kernels.clear()
+            self.kinds |= kinds
+            self.kernels |= kernels
+            return True
 
 
 _looks = _Looks()

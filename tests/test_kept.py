@@ -1,0 +1,123 @@
+"""Caches stay within their bounds, whatever a program asks for, and threads get one answer."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import manycl as mc
+from manycl.analysis import parse_program
+from manycl.analysis.interpret import Launch as KnownLaunch
+from manycl.analysis.regions import RANGES_KEPT, Regions
+from manycl.analysis.service import launched
+from manycl.front import program as front
+from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
+from manycl.kept import Kept
+from manycl.model import trips
+from manycl.plan import splitting
+from manycl.plan.policies import auto
+from manycl.run import learners
+
+MANY = 10_000
+UP = parse_program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }")
+
+
+def up(items: int, name: str = "up") -> Launch:
+    kernel = replace(UP.kernels["up"], name=name)
+    return Launch(name, UP, kernel, (items,), (1,), (BufferArg(0),), (0,), (0,))
+
+
+@given(st.integers(1, 5), st.lists(st.tuples(st.booleans(), st.integers(0, 9))))
+def test_the_last_ones_asked_for_or_found_are_kept(most: int, asked: list[tuple[bool, int]]) -> None:
+    kept, model = Kept[int, str](most), OrderedDict[int, str]()
+    for turn, (keeps, key) in enumerate(asked):
+        if keeps:
+            found: str | None = kept.keep(key, f"answer {turn}")
+            assert found == model.setdefault(key, f"answer {turn}")
+        else:
+            found = kept.get(key)
+            assert found == model.get(key)
+        if found is not None:
+            model.move_to_end(key)
+        if len(model) > most:
+            model.popitem(last=False)
+        assert len(kept) == len(model)
+
+
+def test_threads_get_the_same_answer() -> None:
+    kept, gate = Kept[int, object](8), threading.Barrier(4)
+    found: list[list[object]] = [[] for _ in range(4)]
+
+    def ask(mine: list[object]) -> None:
+        gate.wait(timeout=60)
+        mine.extend(kept.keep(key, object()) for key in range(8))
+
+    threads = [threading.Thread(target=ask, args=(mine,)) for mine in found]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert all(mine == found[0] for mine in found)
+    kept.clear()
+    assert not len(kept)
+
+
+def test_many_ndranges_and_scalars_of_a_kernel() -> None:
+    program = mc.Program("kernel void add(global int *x, int by) { x[0] += by; }")
+    with mc.Queue("cpu/2") as queue:
+        x = queue.zeros(4, "i4")
+        for n in range(1, MANY):
+            program.add(queue, (n,), None, x, n)
+            if n % 1000 == 0:
+                queue.take()
+    assert 0 < len(program.add._ndranges) <= front._KEPT
+    assert 0 < len(program.add._scalars) <= front._KEPT
+
+
+def test_many_ranges_of_a_launch() -> None:
+    facts = launched(UP, "up", KnownLaunch((MANY,), (1,), sizes={0: 4 * MANY}))
+    for first in range(MANY):
+        assert facts.region(0, "read", 0, first, 1).nbytes == 4
+    assert len(facts._found) == RANGES_KEPT
+    here = Regions(facts.facts, facts.summary, facts.launch)
+    here.boxed = lambda *_: None  # type: ignore[method-assign]  # what isl is asked
+    here._region = lambda *key: facts.region(*key)  # type: ignore[method-assign]
+    for first in range(MANY):
+        assert here.region(0, "write", 0, first, 1).boxes[0].offset == 4 * first
+    assert len(here._regions) == RANGES_KEPT
+
+
+def test_many_kernels_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trips, "_known", Kept[Any, trips.TripCount](4096))
+    monkeypatch.setattr(splitting, "_known", Kept[Any, Any](4096))
+    monkeypatch.setattr(splitting, "_best", lambda *_: "not looked at")
+    monkeypatch.setattr("manycl.analysis.service.launched", lambda *_: None)
+    looks = auto._Looks()
+    by_hand = replace(UP, tree=b"")
+    for n in range(1, MANY):
+        launch = up(n, f"up{n}")
+        assert trips.trip_count(by_hand, launch.kernel) is trips.ONCE
+        graph = Graph((launch,), {0: Buffer(0, 4 * n, "x")}, ())
+        assert splitting.Splits(graph).why(0) == "not looked at"
+        assert looks.afford([launch], 0.0, 1e9, 0.0)
+    assert len(trips._known) == len(splitting._known) == 4096
+    assert 0 < len(looks.kinds) <= auto._KEPT
+    assert 0 < len(looks.kernels) <= auto._KEPT
+
+
+def test_many_policies_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Idle:
+        def plan(self, problem: object) -> None:
+            raise NotImplementedError
+
+    monkeypatch.setattr(learners, "_plain", Kept[str, Any](256))
+    monkeypatch.setattr(learners, "find", lambda name: Idle())
+    for n in range(MANY):
+        assert learners.Learners().find(f"mine.py:policy{n}") == f"mine.py:policy{n}"
+    assert len(learners._plain) == 256
