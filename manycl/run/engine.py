@@ -241,11 +241,13 @@ def again(
     lowered = recording.lowered
     lowered.open(directory)
     try:
+        if not recording.fits(directory):
+            return None
         state = Playback(recording, directory)
         if prepare is not None:
             prepare(lowered, state)
-        if not recording.fits(directory):
-            return None
+            if not recording.fits(directory):
+                return None
         given = recording.problem, recording.plan, lowered
         return _execute(*given, state, backend, directory, name, None, flags.debug())[0]
     finally:

@@ -10,15 +10,16 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from manycl.graph.graph import Piece
+from manycl.machine import HOST
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import HOST_DEVICE, Command, Evict, Failed, HostCall, Report
+from manycl.run.backend import HOST_DEVICE, Command, Done, Download, Evict, Failed, HostCall, Report
 from manycl.run.coherence import Directory
 from manycl.run.state import RunState, where
 from manycl.run.steps import Lowered
@@ -73,7 +74,8 @@ def beginning(state: RunState, directory: Directory) -> Beginning:
 
 class Playback:
     """The state of a run that follows a recording: reports in, commands out. The directory is brought up to date when
-    all is complete; of a run that fails, what it would have written is lost."""
+    all is complete; of a run that fails, what it would have written is lost, and copies that made way for others are
+    gone. What came to the host before they did is noted at once."""
 
     def __init__(self, recording: Recording, directory: Directory) -> None:
         self.graph = recording.lowered.graph
@@ -86,6 +88,14 @@ class Playback:
         self._waits = list(recording.waits)
         self._ready = [i for i, n in enumerate(recording.waits) if not n]  # a heap
         self._reports = len(recording.hears)  # that are to come
+        self._evicted: list[Evict] = []
+        written = {key for task in self.graph.nodes for key in task.writes} if recording.held else set()
+        # where copies make way: of transfers to the host, what they bring and the run does not change
+        self._comes_home = {
+            c.token: c.buffer
+            for c in (recording.commands if recording.held else ())
+            if isinstance(c, Download) and c.buffer not in written and c.buffer in recording.needs
+        }
 
     @property
     def finished(self) -> bool:
@@ -118,6 +128,8 @@ class Playback:
                 continue
             self._reports -= 1
             self.complete += report.token < len(self.graph.nodes)
+            if report.token in self._comes_home and isinstance(report, Done):
+                self._directory.copied(self._comes_home[report.token], HOST)
             for i in waiting:
                 waits[i] -= 1
                 if not waits[i]:
@@ -140,7 +152,10 @@ class Playback:
         out: list[Command] = []
         while ready and ready[0] < end:
             index = heappop(ready)
-            out.append(commands[index])
+            command = commands[index]
+            out.append(command)
+            if type(command) is Evict:
+                self._evicted.append(command)
             for i in frees[index]:
                 waits[i] -= 1
                 if not waits[i]:
@@ -158,12 +173,24 @@ class Playback:
         return where(self.graph, device, token, node)
 
     def unfinished_copies(self) -> list[tuple[int, int]]:
-        """None: the directory knows of no copies of this run."""
-        return []
+        """(buffer, memory) that the directory counts as valid though the copy has made way; there is another one."""
+        return [(key, memory) for key, memory, is_only in self._gone() if not is_only]
 
     def unfinished_writes(self) -> set[int]:
-        """Buffers whose contents a failure leaves unknown."""
-        return {key for task in self.graph.nodes for key in task.writes}
+        """Buffers whose contents a failure leaves unknown: what the run writes, and what was nowhere but in a copy that
+        has made way."""
+        written = {key for task in self.graph.nodes for key in task.writes}
+        return written | {key for key, _, is_only in self._gone() if is_only}
+
+    def _gone(self) -> Iterator[tuple[int, int, bool]]:
+        """(buffer, memory, whether it is valid nowhere else) of copies that have made way and were there before."""
+        devices, valid = self._recording.problem.machine.devices, self._directory.valid
+        for device, store in dict.fromkeys(self._evicted):
+            bit = 1 << devices[device].memory
+            for key, buffer in self.graph.buffers.items():
+                whole = buffer.whole if isinstance(buffer, Piece) else key
+                if whole == store and (mask := valid.get(key, 0)) & bit:
+                    yield key, devices[device].memory, mask == bit
 
     def validate(self) -> None:
         """Assert the invariants; used by tests and at debug level 4."""

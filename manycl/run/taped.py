@@ -20,7 +20,7 @@ def played(tape: Tape, backend: OpenCLBackend, directory: Directory) -> Result |
 
 def _played(tape: Tape, backend: OpenCLBackend, directory: Directory) -> Result | None:
     valid = directory.valid
-    if any(valid.get(k, bit) & bit == 0 for k, bit in tape.needs):
+    if any(k in directory.parts or valid.get(k, bit) & bit == 0 for k, bit in tape.needs):
         return None
     try:
         seconds, done = play(backend, tape)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import NBYTES, Values, check_valid, graphs, plans, small_chunks
+from test_divided_chaos import launch as kernel
 from test_state import Unit, launch, machine, machines
 from test_windows_chaos import TWO, begin, chains, note, patched, with_room
 
@@ -17,7 +18,7 @@ from manycl.errors import RunError
 from manycl.graph import pieces
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask
-from manycl.machine import Machine
+from manycl.machine import Device, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
@@ -167,6 +168,38 @@ def again_in_little_memory(
         assert (then.valid, then.parts) == (first.valid, first.parts)
         note(graph, where, lowered, chaos, held)
         check_valid(graph, where, then, held)
+    then, held = directory.copy(), copy.deepcopy(values)
+    chaos = backend(lowered, 4, then)
+    chaos._fail = {seed % len(lowered.graph)}  # any step
+    with pytest.raises(RunFailure, match="made to fail"):
+        again(recording, chaos, then)
+    then.validate(where.memories)
+    note(graph, where, lowered, chaos, held)
+    check_valid(graph, where, then, held)
+
+
+def test_what_made_way_in_a_repetition_that_fails_is_not_counted_on() -> None:
+    """Contents that only a device had have come to the host before their copy went."""
+    builder = GraphBuilder()
+    a, b, c, d = (builder.buffer(NBYTES) for _ in range(4))
+    builder.add(kernel("map", [a, b]))
+    builder.add(kernel("map", [c, d]))
+    graph = builder.build()
+    where = with_room(Machine((Device("d", "gpu", memory=1),)), 2 * NBYTES)
+    plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(2)), "given", ("d",), 0.0)
+    problem = Problem(graph, where, Unit(), (1,))
+    directory = defined(graph)
+    directory.define(a, 1)
+    lowered = lower(problem, plan, directory, limited(problem, plan))
+    first = directory.copy()
+    given = ChaosBackend(where, 0, room={0: 2 * NBYTES})
+    recording = execute(problem, plan, given, first, lowering=lambda *_: lowered, record=True).recording
+    assert recording is not None
+    with pytest.raises(RunFailure, match="made to fail"):
+        again(recording, ChaosBackend(where, 0, fail=[1], room={0: 2 * NBYTES}), directory)
+    directory.validate(2)
+    assert directory.valid[a] == 1 << 0
+    assert directory.memories(c) == {0}
 
 
 WHERE = machine([1, 2])
