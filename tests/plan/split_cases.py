@@ -80,3 +80,33 @@ def split_problems(
     estimates = Affine(seconds, draw(st.sampled_from([0.0, 0.5])), draw(st.sampled_from([0.0, 0.01])))
     estimates.once = draw(st.sampled_from([0.0, 0.2]))
     return replace(p, estimates=estimates, splits=splits)
+
+
+@st.composite
+def alike_chains(draw: Any) -> Problem:
+    """Several chains of the same kernels on one input, as the heads of a transformer, on devices of unlike speed; each
+    kernel may be divided, and reads all that the one before wrote, or the rows of its groups."""
+    builder = GraphBuilder()
+    length, count, devices = draw(st.integers(1, 4)), draw(st.integers(2, 6)), draw(st.integers(2, 3))
+    sliced = [draw(st.booleans()) for _ in range(length)]
+    base = [draw(st.floats(0.01, 1.0)) for _ in range(length)]
+    speeds = [draw(st.floats(0.3, 3.0)) for _ in range(devices)]
+    first = builder.buffer(GROUPS * ROW)
+    splits: dict[int, Split] = {}
+    for chain in range(count):
+        last = first
+        for level in range(length):
+            made = builder.buffer(GROUPS * ROW)
+            node = builder.add(rows(f"c{chain}.{level}", (last,), (made,)))
+            slices = {key: Slice(ROW) for key in ((last, made) if sliced[level] else (made,))}
+            splits[node], last = Split(0, GROUPS, slices), made
+    memories = [HOST if draw(st.booleans()) else d + 1 for d in range(devices)]
+    dense = sorted({*memories} - {HOST})
+    memories = [m and dense.index(m) + 1 for m in memories]
+    where = Machine(tuple(Device(f"d{i}", "gpu" if m else "cpu", memory=m) for i, m in enumerate(memories)))
+    seconds = [[b * s for s in speeds] for _ in range(count) for b in base]
+    valid = {first: frozenset({HOST})}
+    p = problem(builder.build(), seconds, where, handover=draw(st.sampled_from([0.0, 0.1])), valid=valid)
+    estimates = Affine(seconds, draw(st.sampled_from([0.0, 0.05])), draw(st.sampled_from([0.0, 0.001, 0.01])))
+    estimates.once = draw(st.sampled_from([0.0, 0.02, 0.2]))
+    return replace(p, estimates=estimates, splits=splits)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import begun, problem
-from split_cases import GROUPS, ROW, Affine, rows, split_problems
+from split_cases import GROUPS, ROW, Affine, alike_chains, rows, split_problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
+from manycl.plan.placement import Fit, Placement
 from manycl.plan.plan import Assignment, Plan
+from manycl.plan.policies import mkmd
 from manycl.plan.policies.balance import short_first, split_all
-from manycl.plan.policies.mkmd_coarse import coarse, look_up, priorities, weights
+from manycl.plan.policies.mkmd_coarse import Table, coarse, look_up, priorities, weights
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Part, Problem
 from manycl.plan.rank import priority_order
@@ -63,10 +66,63 @@ def test_whole_launches_stay_whole(p: Problem) -> None:
         assert not planned(name, p).is_split
 
 
-@settings(max_examples=100, deadline=None)
-@given(p=split_problems())
-def test_balance_is_never_predicted_to_be_slower_than_coarse(p: Problem) -> None:
-    assert planned("balance", p).makespan <= planned("mkmd_coarse", p).makespan
+@settings(max_examples=150, deadline=None)
+@given(p=st.one_of(split_problems(), alike_chains(), alike_chains()))
+def test_dividing_never_makes_a_plan_longer(p: Problem) -> None:
+    coarse_plan = planned("mkmd_coarse", p)
+    for name in ("mkmd", "balance"):
+        assert planned(name, p).makespan <= coarse_plan.makespan
+
+
+class Watched(Placement):
+    """A placement that is asked what its devices are busy with whenever a place is looked for: with what was placed,
+    all that it waits for before it, and with ``held``."""
+
+    held: Sequence[Assignment] = ()
+
+    def fit(self, node: int, device: int, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
+        placed = [a for a in self.what if isinstance(a, Assignment)]
+        assert all(self.of[p] for p in self.problem.graph.predecessors[node])
+        for d, slots in enumerate(self.kernels[:-1]):
+            busy = sorted((a.start, a.end) for a in (*placed, *self.held) if a.device == d)
+            assert list(zip(slots.starts, slots.ends, strict=True)) == busy
+        return super().fit(node, device, first, groups, not_before)
+
+
+@settings(max_examples=150, deadline=None)
+@given(p=st.one_of(split_problems(), alike_chains()))
+def test_no_kernel_is_put_behind_what_waits_for_it(p: Problem) -> None:
+    """In MKMD's fine phase, a kernel finds devices busy with what has had its turn, and with others that do not wait
+    for it: where these would run by then."""
+    table = look_up(p)
+    first = coarse(p, table, priority_order(p.graph, priorities(p, weights(table))))
+    placement = Watched(p, table.rows)
+    plain, had = mkmd._adjusted, set[int]()
+
+    def adjusted(given: Watched, table: Table, whole: Fit, rivals: Sequence[mkmd.Turn]) -> Sequence[Assignment]:
+        given.held = ()
+        given.held = plain(given, table, whole, rivals)
+        held = {a.node for a in given.held}
+        assert held.isdisjoint(had | {whole.node})
+        assert not waiting(p, whole.node) & held
+        return given.held
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mkmd, "_adjusted", adjusted)
+        for turn, rivals in mkmd.turns(p, first):
+            mkmd.reschedule(placement, table, turn, rivals)
+            placement.held = ()
+            had.add(turn.node)
+    assert had == set(range(len(p.graph)))
+
+
+def waiting(p: Problem, node: int) -> set[int]:
+    """The nodes that wait for one, directly or not."""
+    found: set[int] = set()
+    for n in range(node + 1, len(p.graph)):
+        if not found.union({node}).isdisjoint(p.graph.predecessors[n]):
+            found.add(n)
+    return found
 
 
 @settings(max_examples=80, deadline=None)

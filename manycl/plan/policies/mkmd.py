@@ -6,9 +6,13 @@ J. Lee, M. Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels o
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
 from manycl.plan.options import Options
 from manycl.plan.partition import Slot, place_ranges
-from manycl.plan.placement import Placement
+from manycl.plan.placement import Fit, Placement
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policies.mkmd_coarse import (
     Table,
@@ -26,56 +30,109 @@ from manycl.plan.rank import priority_order
 INFINITE = float("inf")
 STEPS = 100
 """A step offloads 1 % of the work-groups (Section 5.4)."""
+MOST_RIVALS = 64
+"""Kernels whose place is looked for before one is partitioned, at most."""
+
+
+class Turn(NamedTuple):
+    """A kernel as the coarse phase placed it: on which device, and from when to when (seconds)."""
+
+    node: int
+    home: int
+    start: float
+    end: float
 
 
 def partition(problem: Problem, table: Table, first: Placement) -> Placement:
-    """Algorithm 1. What the coarse placement ``first`` gave to kernels that have not had their turn stays theirs."""
+    """Algorithm 1 after the coarse placement ``first``."""
     placement = Placement(problem, table.rows)
-    fixed = {a.node for a in problem.fixed}
-    kept: dict[int, list[Assignment]] = {}
-    for what in first.what:
-        if isinstance(what, Assignment) and what.node not in fixed:
-            kept.setdefault(what.node, []).append(what)
-            if what.end > what.start:
-                placement.kernels[what.device].take(what.start, what.end)
-    # operations were placed in a topological order, in which sorting is stable
-    for node in sorted(kept, key=lambda n: kept[n][0].start):
-        for what in kept[node]:
-            if what.end > what.start:
-                placement.kernels[what.device].free(what.start, what.end)
-        _reschedule(placement, table, node, kept[node][0].device)
+    for turn, rivals in turns(problem, first):
+        reschedule(placement, table, turn, rivals)
     return placement
 
 
-def _reschedule(placement: Placement, table: Table, node: int, home: int) -> None:
-    """Lines 4 to 15: the kernel on its device as early as it can, then in ranges if that is earlier."""
-    most = dict(table.places[node]).get(home, 0)
-    if most:
-        in_ranges(placement, node, home, most)
+def turns(problem: Problem, first: Placement) -> Iterator[tuple[Turn, list[Turn]]]:
+    """Line 1: the kernels in the order in which a placement starts them; and the *rivals* of each, whose turn comes
+    later, but which the placement starts before that kernel ends. So none of them waits for it."""
+    fixed = {a.node for a in problem.fixed}
+    parts: dict[int, list[Assignment]] = {}
+    for what in first.what:
+        if isinstance(what, Assignment) and what.node not in fixed:
+            parts.setdefault(what.node, []).append(what)
+    found = [Turn(node, of[0].device, of[0].start, max(a.end for a in of)) for node, of in parts.items()]
+    # operations were placed in a topological order, in which sorting is stable
+    found.sort(key=lambda turn: turn.start)
+    for i, turn in enumerate(found):
+        later = islice(found, i + 1, i + 1 + MOST_RIVALS)
+        yield turn, [other for other in later if other.start < turn.end]
+
+
+def reschedule(placement: Placement, table: Table, turn: Turn, rivals: Sequence[Turn]) -> None:
+    """Lines 4 to 15: the kernel on its device as early as it can, then in ranges if that is earlier.
+
+    A slot is available where none of the rivals would run. These are where the adjusted schedule has them: on their
+    devices, as early as what has had its turn and this kernel allow. (Where the coarse placement has them is out of
+    date as soon as anything before them has ended earlier.)
+    """
+    node, home = turn.node, turn.home
+    whole = _whole(placement, table, turn)
+    if whole is None:
         return
-    whole = placement.fit(node, home)
     if node in placement.problem.splits and home != ON_HOST and len(table.places[node]) > 1:
-        slots = _slots(placement, table, node, home, whole.start, whole.end)
+        mark = placement.mark()
+        held = _adjusted(placement, table, whole, rivals)
+        for what in held:
+            placement.kernels[what.device].take(what.start, what.end)
+        slots = available(placement, table, whole)
         shares = climb(placement.problem, node, slots)
-        if sum(n > 0 for n in shares) > 1:
-            mark = placement.mark()
-            if place_ranges(placement, node, slots, shares, home) < whole.end:
-                return
-            placement.back(mark)
-            whole = placement.fit(node, home)
+        sooner = sum(n > 0 for n in shares) > 1 and place_ranges(placement, node, slots, shares, home) < whole.end
+        for what in held:
+            placement.kernels[what.device].free(what.start, what.end)
+        if sooner:
+            return
+        placement.back(mark)
     placement.complete(node, [placement.take(whole)])
 
 
-def _slots(placement: Placement, table: Table, node: int, home: int, start: float, end: float) -> list[Slot]:
-    """Lines 5 to 9: the time slots between the end of the last predecessor and that of the kernel; its own is last."""
+def _whole(placement: Placement, table: Table, turn: Turn) -> Fit | None:
+    """Where a kernel would run on its device; None: it fits there in ranges only, and these have been placed."""
+    most = dict(table.places[turn.node]).get(turn.home, 0)
+    if most:
+        in_ranges(placement, turn.node, turn.home, most)
+        return None
+    return placement.fit(turn.node, turn.home)
+
+
+def _adjusted(placement: Placement, table: Table, whole: Fit, rivals: Sequence[Turn]) -> list[Assignment]:
+    """When the rivals would run if the kernel ran whole."""
+    if not rivals:
+        return []
+    mark = placement.mark()
+    placement.complete(whole.node, [placement.take(whole)])
+    count = len(placement.what)
+    for rival in rivals:
+        fit = _whole(placement, table, rival)
+        if fit is not None:
+            placement.complete(rival.node, [placement.take(fit)])
+    held = [a for a in placement.what[count:] if isinstance(a, Assignment) and a.end > a.start]
+    placement.back(mark)
+    return held
+
+
+def available(placement: Placement, table: Table, whole: Fit) -> list[Slot]:
+    """Lines 5 to 9: the time slots between the end of the last predecessor and that of the kernel if it ran whole. Its
+    own is last, and begins where its device is free: fewer groups need wait for fewer bytes."""
     slots: list[Slot] = []
-    own = placement.reach(node, home)
+    node, home, start = whole.node, whole.device, whole.start
+    own, low_own = placement.reach(node, home), start
     for device, most in table.places[node]:
         reach = own if device == home else placement.reach(node, device, most)
-        for low, high in placement.kernels[device].idle(reach.ready, end):
+        for low, high in placement.kernels[device].idle(reach.ready, whole.end):
             if device != home or high <= start:
                 slots.append(Slot(low, high, reach))
-    slots.append(Slot(start, INFINITE, own))
+            else:
+                low_own = min(low_own, low)
+    slots.append(Slot(low_own, INFINITE, own))
     return slots
 
 
@@ -142,7 +199,8 @@ def _merged(
 
 @register("mkmd")
 class Mkmd:
-    """MKMD's coarse-grain scheduling and fine-grain partitioning."""
+    """MKMD's coarse-grain scheduling and fine-grain partitioning; the coarse plan where that is shorter: each kernel is
+    partitioned so that it ends earlier itself, and what others then wait for may end later."""
 
     options = Options("mkmd")
 
@@ -150,4 +208,8 @@ class Mkmd:
         table = look_up(problem)
         order = priority_order(problem.graph, priorities(problem, weights(table)))
         first = coarse(problem, table, order)
-        return as_plan(problem, partition(problem, table, first), "mkmd")
+        found = (
+            as_plan(problem, partition(problem, table, first), "mkmd", phase="fine"),
+            as_plan(problem, first, "mkmd", phase="coarse"),
+        )
+        return min(found, key=lambda plan: plan.makespan)
