@@ -68,7 +68,7 @@ def plan_of(trace: Trace) -> Plan:
     ):
         raise PolicyError("the trace is not of a complete run: there is no plan in it")
     # edges lead from low to high nodes, so this order is topological even where something takes no time
-    assignments.sort(key=lambda a: (a.start, a.node))
+    assignments.sort(key=lambda a: (a.start, a.end, a.node))
     return Plan(
         assignments=tuple(assignments),
         policy=trace.policy,

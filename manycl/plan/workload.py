@@ -193,14 +193,19 @@ class Workload:
         return out
 
     def _together(self, margins: Floats, ahead: float) -> list[float]:
-        """The work of every device with which all end together."""
+        """The work of every device with which all end together; some device has some."""
         total, devices = self._sums[-1], range(len(self.rates))
-        low, high = 0.0, min(self.seconds(d, 0, self.groups, ahead) * margins[d] for d in devices)
+        alone = [self.seconds(d, 0, self.groups, ahead) * margins[d] for d in devices]
+        low, high = 0.0, min(alone)
         while high - low > 1e-5 * high:
             middle = 0.5 * (low + high)
             enough = sum(self._done(d, middle / margins[d], ahead) for d in devices) >= total
             low, high = (low, middle) if enough else (middle, high)
-        return [self._done(d, high / margins[d], ahead) for d in devices]
+        found = [self._done(d, high / margins[d], ahead) for d in devices]
+        if any(found):
+            return found
+        # all of it in that time, which rounding has made a trifle too short for a device that takes as long for less
+        return [total if d == alone.index(min(alone)) else 0.0 for d in devices]
 
     def _done(self, device: int, seconds: float, ahead: float) -> float:
         """The work that a device has done after so many seconds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -109,4 +110,63 @@ def alike_chains(draw: Any) -> Problem:
     p = problem(builder.build(), seconds, where, handover=draw(st.sampled_from([0.0, 0.1])), valid=valid)
     estimates = Affine(seconds, draw(st.sampled_from([0.0, 0.05])), draw(st.sampled_from([0.0, 0.001, 0.01])))
     estimates.once = draw(st.sampled_from([0.0, 0.02, 0.2]))
+    return replace(p, estimates=estimates, splits=splits)
+
+
+class Shared(Table):
+    """As a table, and ranges take their part of the time."""
+
+    def groups(self, node: int, device: int, count: int, of: int) -> float:
+        return self.seconds[node][device] * (count / of)
+
+
+@st.composite
+def tiny_problems(draw: Any) -> Problem:
+    """Launches of one to three work-groups on buffers of few bytes, some of which take no time, on devices with many
+    compute units, some without a place for them, on links that may be infinitely fast."""
+    builder = GraphBuilder()
+    counts = [draw(st.integers(1, 3)) for _ in range(draw(st.integers(1, 4)))]
+    buffers = [builder.buffer(12) for _ in range(draw(st.integers(1, 4)))]
+    some = st.lists(st.sampled_from(buffers), max_size=2, unique=True).map(tuple)
+    splits: dict[int, Split] = {}
+    for i, count in enumerate(counts):
+        reads, writes = draw(some), draw(some)
+        if draw(st.integers(0, 5)) == 0:
+            builder.add(HostTask(f"h{i}", print, (), reads, writes))
+            continue
+        if merged := draw(st.booleans()):
+            writes = tuple(k for k in writes if k not in reads)
+        args = tuple(BufferArg(k) for k in dict.fromkeys((*reads, *writes)))
+        local = draw(st.sampled_from([1, 64]))
+        builder.add(Launch(f"n{i}", PROGRAM, FACTS, (local * count,), (local,), args, reads, writes))
+        if draw(st.integers(0, 3)):
+            slices = {} if merged else {k: Slice(draw(st.sampled_from([1, 4]))) for k in writes}
+            splits[i] = Split(0, count, slices, draw(st.sampled_from(["kernel", "difference"])) if merged else "none")
+    kinds = draw(st.lists(st.sampled_from(["cpu", "gpu"]), min_size=1, max_size=3))
+    memories = itertools.count(1)
+    where = Machine(
+        tuple(
+            Device(
+                f"{kind}{i}",
+                kind,
+                memory=HOST if kind == "cpu" else next(memories),
+                compute_units=draw(st.sampled_from([1, 2, 64])),
+                launch_overhead=draw(st.sampled_from([0.0, 1e-5])),
+                queues=draw(st.sampled_from([1, 4])),
+            )
+            for i, kind in enumerate(kinds)
+        )
+    )
+    times = st.sampled_from([0.0, 1e-9, 1e-3, 1e-3, 10.0])
+    seconds = [[draw(times) for _ in where.devices] for _ in counts]
+    places = st.frozensets(st.integers(0, where.memories - 1), max_size=2)
+    p = problem(
+        builder.build(),
+        seconds,
+        where,
+        queues=[d.queues for d in where.devices],
+        handover=draw(st.sampled_from([0.0, 1e-4])),
+        valid={key: draw(places) for key in buffers},
+    )
+    estimates = Shared(seconds, draw(st.sampled_from([0.0, 1e-5])), draw(st.sampled_from([0.0, 1e-6])))
     return replace(p, estimates=estimates, splits=splits)

@@ -341,3 +341,12 @@ def test_a_policy_object_can_plan_twice() -> None:
     policy = find("clustering")
     first = plan_with(policy, problem(chains(2, 2), [1.0, 1.0]))
     assert plan_with(policy, problem(chains(2, 2), [1.0, 1.0])) == first
+
+
+def test_what_took_no_time_stands_before_what_began_then() -> None:
+    builder = GraphBuilder()
+    for name, rank in (("later", 1.0), ("sooner", 2.0)):
+        builder.add(launch(name, (), (builder.buffer(64),), rank=rank))
+    where = machine((HOST,))
+    plan = plan_with("eager", problem(builder.build(), [[1.0], [0.0]], where))
+    assert [(a.node, a.start, a.end) for a in plan.assignments] == [(1, 0.0, 0.0), (0, 0.0, 1.0)]

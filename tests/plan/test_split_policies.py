@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import begun, problem
-from split_cases import GROUPS, ROW, Affine, alike_chains, rows, split_problems
+from split_cases import GROUPS, ROW, Affine, alike_chains, rows, split_problems, tiny_problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -284,3 +284,15 @@ def test_short_kernels_that_wait_for_no_long_one_come_first() -> None:
         builder.add(rows(f"n{n}", (buffers[n],), (buffers[n],)))
     apart = replace(p, graph=builder.build())
     assert short_first(apart, [1.0, 0.01, 0.5], [0, 2, 1]) == [1, 0, 2]
+
+
+@pytest.mark.parametrize(
+    "name", [*NAMES, "auto", "in_order", "heft", "eager", "clustering", "cpop", "peft", "portfolio", "repara"]
+)
+@settings(max_examples=60, deadline=None)
+@given(p=tiny_problems())
+def test_few_groups_no_time_and_many_compute_units(name: str, p: Problem) -> None:
+    given_to = replace(p, options={"effort": "500"}) if name == "portfolio" else p
+    plan = plan_with(name, given_to)  # which judges it
+    if plan.moves or plan.is_split:
+        assert replay(p, plan).makespan == plan.makespan

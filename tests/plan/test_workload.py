@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.plan.granularity import adapted, cuts, start
+from manycl.plan.granularity import METHODS, adapted, cuts, start
 from manycl.plan.workload import (
     ALIKE,
     CELLS,
@@ -224,3 +226,36 @@ def test_while_times_drift_there_are_no_margins() -> None:
     load = fitted(prior((1.0, 0.25)), executions(drifting, *[(0, n, 400) for n in (320, 310, 300, 290, 280, 270, 260)]))
     assert load.drifting
     assert load.margins == (1.0, 1.0)
+
+
+SECONDS = st.one_of(st.sampled_from([0.0, 1e-9, 1e-3, 1.0, 1e3]), st.floats(1e-9, 1e3))
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), groups=st.integers(1, 5), devices=st.integers(1, 4), method=st.sampled_from(METHODS))
+def test_few_groups_and_many_compute_units(data: st.DataObject, groups: int, devices: int, method: str) -> None:
+    """However few groups, whatever devices take and run at once: every group is somebody's."""
+
+    def each(of: st.SearchStrategy[Any]) -> list[Any]:
+        return data.draw(st.lists(of, min_size=devices, max_size=devices))
+
+    units = each(st.sampled_from([1.0, 1.0, 2.0, 3.0, 64.0]))
+    g = start(
+        groups,
+        each(SECONDS),
+        each(st.one_of(SECONDS, st.just(1.0))),
+        method=method,
+        uniform=data.draw(st.booleans()),
+        rate_doubt=data.draw(st.sampled_from([ALIKE, UNKNOWN])),
+        narrow=each(st.booleans()),
+        rounds=units,
+    )
+    for _ in range(data.draw(st.integers(0, 6))):
+        assert sum(g.shares) == groups
+        level = g.workload.level()
+        assert min(level) >= 0.0
+        assert sum(level) == pytest.approx(groups)
+        at = cuts(g) if data.draw(st.booleans()) else g.whole(data.draw(st.integers(0, devices - 1)))
+        times = each(st.one_of(st.floats(1e-9, 1e3), st.sampled_from([1e-3, 1.0])))
+        g = adapted(g, [t if b > a else 0.0 for t, (a, b) in zip(times, pairwise(at), strict=True)], at)
+    assert sum(g.shares) == groups
