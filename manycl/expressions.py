@@ -62,8 +62,36 @@ FUNCTIONS: dict[str, tuple[Callable[..., Number], int, int]] = {
 }
 """The functions of the language."""
 
-_PYSCHEDCL_FUNCTIONS = {**FUNCTIONS, "partition_round": (lambda size, *_: size, 1, 4)}
-"""PySchedCL's files also cut sizes into shares for devices; here a launch is always whole."""
+
+def _partition_round(elements: Number, percent: Number, exact: Number = -1, total: Number = 100) -> Number:
+    """PySchedCL's share of ``elements``: ``percent`` of them, in tenths or hundredths rounded down (half of them, at
+    50 %); the shares of ``percent`` and of the rest make ``total`` percent together, and an odd element goes to the
+    smaller one. ``exact`` 0: as what the rest leaves, 1: as itself, -1: by which is smaller.
+
+    0 % is nothing and 100 % is all; there, PySchedCL's own is off by one for odd sizes, and a launch loses its last
+    work-item.
+    """
+    if not all(isinstance(n, int) for n in (elements, percent, exact, total)) or elements < 0:
+        raise ExpressionError("partition_round takes whole numbers")
+    if percent in (0, 100):
+        return elements * percent // 100
+    if elements % 2:
+        less = _partition_round(elements - 1, percent, exact, total)
+        return less if percent > 50 else less + 1
+    if percent == 50:
+        return elements // 2
+    parts = 10 if elements < 100 else 100
+    if exact == -1:
+        exact = 0 if percent > 50 else 1
+    if exact not in (0, 1):
+        raise ExpressionError(f"partition_round's third argument is -1, 0 or 1, not {exact}")
+    if exact == 1:
+        return elements // parts * percent * parts // 100
+    return _partition_round(elements, total) - elements // parts * (total - percent) * parts // 100
+
+
+_PYSCHEDCL_FUNCTIONS = {**FUNCTIONS, "partition_round": (_partition_round, 2, 4)}
+"""PySchedCL's files also cut sizes into shares for devices (here a launch is whole: size_percent is 100)."""
 
 
 def _divide(a: Number, b: Number) -> Number:

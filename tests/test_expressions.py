@@ -203,3 +203,27 @@ def test_other_threads_may_warn_meanwhile(monkeypatch: pytest.MonkeyPatch) -> No
     before = list(warnings.filters)
     evaluate("3 * n + 1", {"n": 4})
     assert seen == [before]
+
+
+def _share(elements: int, percent: int, *rest: int) -> int:
+    words = ", ".join(map(str, (elements, percent, *rest)))
+    return evaluate_integer(f"partition_round({words})", {}, pyschedcl=True)
+
+
+@pytest.mark.parametrize(
+    ("elements", "percent", "share"),
+    # as PySchedCL cuts its datasets: tenths of sizes below 100, else hundredths
+    [
+        *((4096, 0, 0), (4096, 100, 4096), (4096, 30, 1200), (4096, 70, 2896), (4096, 50, 2048), (64, 30, 18)),
+        *((64, 70, 46), (33, 30, 10), (33, 70, 23), (33, 50, 17), (1001, 10, 101), (1001, 90, 900)),
+        *((5, 30, 1), (0, 100, 0), (7, 0, 0)),
+    ],
+)
+def test_shares_of_pyschedcl(elements: int, percent: int, share: int) -> None:
+    assert _share(elements, percent) == share
+
+
+@given(st.integers(0, 10**6), st.integers(0, 100))
+def test_shares_of_two_devices_are_all(elements: int, percent: int) -> None:
+    assert _share(elements, percent) + _share(elements, 100 - percent) == elements
+    assert abs(_share(elements, percent) - elements * percent / 100) <= 101

@@ -21,7 +21,9 @@ DEVICES = (
 
 
 def add_application(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("application", metavar="APP", help="specification (.json) or PySchedCL file (.json, dag.graph)")
+    parser.add_argument(
+        "application", metavar="APP", help="specification (.json) or PySchedCL file (.json, dag.graph, .task)"
+    )
     parser.add_argument(
         "-D",
         dest="define",
@@ -32,6 +34,18 @@ def add_application(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--kernels", metavar="DIR", action="append", default=[], help="more folders to find kernel sources in"
+    )
+    parser.add_argument(
+        "--info",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="more folders to find the information files of PySchedCL's dag.graph and .task files in",
+    )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="let the specification run Python files from, and write results to, any folder",
     )
 
 
@@ -94,11 +108,18 @@ def queue_counts(words: list[str]) -> dict[str, int]:
     return out
 
 
-def application(args: argparse.Namespace) -> Application:
-    """What :func:`add_application` asked for, loaded; its warnings are printed."""
+def load(args: argparse.Namespace, parameters: Mapping[str, str]) -> Application:
+    """What :func:`add_application` asked for, with these values of its symbols."""
     from manycl.front.load import load_application
 
-    found = load_application(args.application, pairs(args.define, "-D"), kernel_folders=args.kernels)
+    return load_application(
+        args.application, parameters, kernel_folders=args.kernels, info_folders=args.info, trust=args.trust
+    )
+
+
+def application(args: argparse.Namespace) -> Application:
+    """What :func:`add_application` asked for, loaded; its warnings are printed."""
+    found = load(args, pairs(args.define, "-D"))
     for warning in found.warnings:
         print(f"manycl: warning: {warning}", file=sys.stderr)
     return found

@@ -39,7 +39,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from manycl.front.load import load_application
     from manycl.front.profiling import profile, variations
     from manycl.report.progress import Progress
     from manycl.run.backends.platforms import open_devices
@@ -50,12 +49,12 @@ def run(args: argparse.Namespace) -> int:
         raise ManyclError("MANYCL_MODELS is 0, so nothing would be kept", hint="unset it to profile")
     begin = time.monotonic()
     given = options.pairs(args.define, "-D")
-    first = load_application(args.application, given, kernel_folders=args.kernels)
+    first = options.load(args, given)
     for warning in first.warnings:
         print(f"manycl: warning: {warning}", file=sys.stderr)
     found: list[tuple[Mapping[str, str], Application]] = [(given, first)]
     if not args.one_size:
-        found = variations(lambda p: load_application(args.application, p, kernel_folders=args.kernels), given)
+        found = variations(lambda p: options.load(args, p), given)
     machine, _ = open_devices(args.devices if args.devices is not None else flags.devices())
     with Progress(len(found) * len(machine.devices), delay=0.5) as progress:
         left = max(0.0, args.budget - (time.monotonic() - begin))

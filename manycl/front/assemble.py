@@ -53,6 +53,7 @@ class DraftKernel:
     component: str = ""
     annotations: tuple[Annotation, ...] = ()
     versions: tuple[Version, ...] = ()  # the alternatives to the kernel
+    partition: int | None = None  # tenths on GPUs, 1 to 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,11 @@ def assemble(draft: Draft) -> Assembled:
 def output(graph: Graph, contents: dict[int, Contents], key: int, name: str = "", path: str = "") -> Output:
     shape, dtype = contents[key].shape, contents[key].dtype
     return Output(name or graph.buffers[key].name, key, dtype, shape, path)
+
+
+def partitioned(tenths: int | None) -> tuple[str, int | None]:
+    """The preferred kind of device, or the tenths (1 to 9) that a kernel is divided in; of ``partition`` 0 to 10."""
+    return {None: ("", None), 0: ("cpu", None), 10: ("gpu", None)}.get(tenths, ("", tenths))
 
 
 def _order(draft: Draft) -> list[int]:
@@ -289,6 +295,7 @@ def _add_launches(draft: Draft, order: list[int], keys: dict[int, int], builder:
                 global_offset=k.offset,
                 annotations=k.annotations,
                 versions=k.versions,
+                partition=k.partition,
             )
         except LaunchError as error:
             raise k.place.error(error.message, error.hint) from None

@@ -10,7 +10,7 @@ from manycl.front.json_lines import Place
 from manycl.front.symbols import Scope, number, repetitions, text
 
 _OWN = ("id", "name", "args", "versions", "annotations")
-_HANDED_DOWN = ("source", "options", "macros", "global", "local", "offset", "device", "rank", "component")
+_HANDED_DOWN = ("source", "options", "macros", "global", "local", "offset", "device", "partition", "rank", "component")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from manycl.front.application import Application, Contents, Iterate, Output
 from manycl.front.arrays import AnyArray
 from manycl.front.json_lines import Place
 from manycl.front.symbols import Scope, integer, text
+from manycl.front.trust import confined
 from manycl.graph.graph import Graph
 from manycl.graph.rename import renamed
 from manycl.plan.plan import Plan
@@ -31,8 +32,10 @@ def read_iterate(
     keys: Mapping[str, int | None],
     contents: Mapping[int, Contents],
     outputs: Sequence[Output],
+    trust: bool = False,
 ) -> Iterate | None:
-    """The field ``iterate`` of a document that keeps to the schema. ``keys``: buffers by name (None: not used)."""
+    """The field ``iterate`` of a document that keeps to the schema. ``keys``: buffers by name (None: not used);
+    ``trust``: its Python file may lie anywhere."""
     node = document.get("iterate")
     if node is None:
         return None
@@ -64,6 +67,7 @@ def read_iterate(
     path = Path(place.path).parent / text(until["file"], scope, where.at("file"))
     if not path.is_file():
         raise where.at("file").error(f"there is no file {str(path)!r}")
+    confined(path, [Path(place.path).parent], "a Python file", where.at("file"), trust)
     asked = until.get("buffers")
     found = (
         tuple(o.buffer for o in outputs)

@@ -17,16 +17,20 @@ def load_application(
     parameters: Mapping[str, str] = NO_PARAMETERS,
     *,
     kernel_folders: Sequence[str | Path] = (),
+    info_folders: Sequence[str | Path] = (),
+    trust: bool = False,
 ) -> Application:
-    """The application in a file: manycl's own format, or PySchedCL's list of kernels or ``dag.graph`` (or its
-    folder).
+    """The application in a file: manycl's own format, or PySchedCL's list of kernels, ``dag.graph`` (or its folder) or
+    ``.task`` list.
 
-    ``parameters`` are the values of symbols given on the command line, as text; ``kernel_folders`` are
-    searched first for the kernel files of PySchedCL's formats. Raises SpecificationError, or SourceError for
-    a kernel file that does not compile.
+    ``parameters`` are the values of symbols given on the command line, as text; ``kernel_folders`` and
+    ``info_folders`` are searched first for the sources and information files of PySchedCL's formats. ``trust``: the
+    file may run Python from anywhere and write results anywhere. Raises SpecificationError, or SourceError for a
+    kernel file that does not compile.
     """
     file = Path(path)
     folders = [Path(folder) for folder in kernel_folders]
+    infos = [Path(folder) for folder in info_folders]
     try:
         if (file / "dag.graph").is_file():
             file = file / "dag.graph"
@@ -36,7 +40,11 @@ def load_application(
     if file.suffix == ".graph":
         from manycl.front.pyschedcl import read_graph
 
-        return read_graph(text, file, parameters, folders)
+        return read_graph(text, file, parameters, folders, infos)
+    if file.suffix == ".task":
+        from manycl.front.pyschedcl import read_tasks
+
+        return read_tasks(text, file, parameters, folders, infos)
     document = parse(text, str(file))
     place = Place(str(file), text)
     if isinstance(document, list) or (isinstance(document, dict) and "manycl" not in document and "src" in document):
@@ -45,4 +53,4 @@ def load_application(
         return read_list(document, place, parameters, folders)
     from manycl.front.specification import read_specification
 
-    return read_specification(document, place, parameters)
+    return read_specification(document, place, parameters, trust)

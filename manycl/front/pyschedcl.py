@@ -1,4 +1,5 @@
-"""Reads PySchedCL's published files as they are: a list of kernels, or ``dag.graph`` with a file per kernel.
+"""Reads PySchedCL's published files as they are: a list of kernels, ``dag.graph`` with a file per kernel, or a list of
+independent tasks.
 
 Fields and semantics: A. Ghose et al., "PySchedCL: Leveraging Concurrency in Heterogeneous Data-Parallel
 Systems", section 4, and the files of its public repositories.
@@ -6,12 +7,12 @@ Systems", section 4, and the files of its public repositories.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from manycl.errors import SpecificationError
 from manycl.expressions import Number
 from manycl.front.application import Application
 from manycl.front.json_lines import Place, parse, read_text
@@ -20,6 +21,12 @@ from manycl.front.schema import show
 
 _NODE = re.compile(r"(\S+)\s+(\S+)\s*(\{.*\})?\s*\Z", re.DOTALL)
 _EDGE = re.compile(r"(\S+)\s+(\d+)\s*->\s*(\S+)\s+(\d+)\s*\Z")
+_TASK = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s*\Z")
+_SOURCES = ("kernels", "src", "kernel_src", "database/kernels")
+_INFOS = ("info", "database/info")
+
+Infos = dict[Path, tuple[dict[str, Any], Place]]
+"""Information files that have been read."""
 
 
 def read_list(
@@ -27,7 +34,7 @@ def read_list(
 ) -> Application:
     """The array form: a list of kernel objects (or one alone)."""
     folder = Path(place.path).parent
-    reader = Reader(place, Path(place.path).stem, parameters, [*kernel_folders, *_around(folder, "kernels", "src")])
+    reader = Reader(place, Path(place.path).stem, parameters, [*kernel_folders, *_around(folder, *_SOURCES)])
     nodes = document if isinstance(document, list) else [document]
     for index, info in enumerate(nodes):
         here = place.at(index) if isinstance(document, list) else place
@@ -38,14 +45,18 @@ def read_list(
     return reader.read()
 
 
-def read_graph(text: str, path: Path, parameters: Mapping[str, str], kernel_folders: Sequence[Path]) -> Application:
-    """The graph form: ``dag.graph`` with a line per kernel and a line per edge, and information files in
-    ``info/``.
-    """
+def read_graph(
+    text: str,
+    path: Path,
+    parameters: Mapping[str, str],
+    kernel_folders: Sequence[Path],
+    info_folders: Sequence[Path] = (),
+) -> Application:
+    """The graph form: ``dag.graph`` with a line per kernel and a line per edge, and information files in folders."""
     folder = path.parent
-    name = folder.resolve().name or path.stem
-    reader = Reader(Place(str(path)), name, parameters, [*kernel_folders, *_around(folder, "kernels", "src", "info")])
-    infos: dict[Path, tuple[dict[str, Any], Place]] = {}
+    reader = _reader(path, folder.resolve().name or path.stem, parameters, kernel_folders)
+    folders = [*info_folders, *_around(folder, *_INFOS)]
+    infos: Infos = {}
     edges: list[Edge] = []
     section = 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -54,7 +65,7 @@ def read_graph(text: str, path: Path, parameters: Mapping[str, str], kernel_fold
         if stripped.startswith("---"):
             section += 1
         elif stripped and section == 0:
-            reader.kernels.append(_graph_kernel(stripped, here, folder, infos))
+            reader.kernels.append(_graph_kernel(stripped, here, folders, infos))
         elif stripped:
             match = _EDGE.match(stripped)
             if match is None:
@@ -63,22 +74,59 @@ def read_graph(text: str, path: Path, parameters: Mapping[str, str], kernel_fold
     return reader.read(edges)
 
 
-def _graph_kernel(line: str, place: Place, folder: Path, infos: dict[Path, tuple[dict[str, Any], Place]]) -> Kernel:
-    match = _NODE.match(line)
-    if match is None:
-        raise place.error(f"{line!r:.80} is not a kernel", hint="a kernel looks like '4 NAME.json {\"n\": 64}'")
-    identifier, name, symbols_text = match.groups()
-    file = _find(name, _around(folder, "info"), place)
+def read_tasks(
+    text: str,
+    path: Path,
+    parameters: Mapping[str, str],
+    kernel_folders: Sequence[Path],
+    info_folders: Sequence[Path] = (),
+) -> Application:
+    """The task form: a line per kernel, with its information file, its partition and its dataset; none needs another.
+    A kernel's id is the number of its line."""
+    reader = _reader(path, path.stem, parameters, kernel_folders)
+    folders = [*info_folders, *_around(path.parent, *_INFOS)]
+    infos: Infos = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        here = Place(str(path), fixed_line=number)
+        if not line.strip():
+            continue
+        match = _TASK.match(line.strip())
+        if match is None:
+            raise here.error(f"{line.strip()!r:.80} is not a task", hint="a task looks like 'NAME.json 5 1024'")
+        info, info_place = _info(match[1], folders, here, infos)
+        info = {k: v for k, v in info.items() if k not in ("depends", "task", "dataset")}
+        info["partition"] = int(match[2])
+        reader.kernels.append(Kernel(str(number), info, info_place, {"dataset": int(match[3])}, here))
+    return reader.read()
+
+
+def _reader(path: Path, name: str, parameters: Mapping[str, str], kernel_folders: Sequence[Path]) -> Reader:
+    folders = [*kernel_folders, *_around(path.parent, *_SOURCES, *_INFOS)]
+    return Reader(Place(str(path)), name, parameters, folders)
+
+
+def _info(name: str, folders: Sequence[Path], place: Place, infos: Infos) -> tuple[dict[str, Any], Place]:
+    file = _find(name, folders, place)
     if file not in infos:
         text = read_text(file)
         info_place = Place(str(file), text)
         infos[file] = (as_object(parse(text, str(file)), info_place), info_place)
-    info, info_place = infos[file]
+    return infos[file]
+
+
+def _graph_kernel(line: str, place: Place, folders: Sequence[Path], infos: Infos) -> Kernel:
+    match = _NODE.match(line)
+    if match is None:
+        raise place.error(f"{line!r:.80} is not a kernel", hint="a kernel looks like '4 NAME.json {\"n\": 64}'")
+    identifier, name, symbols_text = match.groups()
+    info, info_place = _info(name, folders, place, infos)
     scope: dict[str, Number] = {}
     try:
-        symbols = as_object(parse(symbols_text, place.path), place) if symbols_text else {}
-    except SpecificationError as error:
-        raise place.error(f"the symbols of kernel {identifier}: {error.problem}") from None
+        symbols = ast.literal_eval(symbols_text) if symbols_text else {}  # of equal keys, the last holds
+        if not isinstance(symbols, dict) or not all(isinstance(symbol, str) for symbol in symbols):
+            raise ValueError
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise place.error(f"the symbols of kernel {identifier} must be an object, not {symbols_text!r:.80}") from None
     info = dict(info)
     for symbol, value in symbols.items():
         if symbol == "localWorkSize":
@@ -105,4 +153,5 @@ def _find(name: str, folders: Sequence[Path], place: Place) -> Path:
                 return folder / name
         except (OSError, ValueError):
             break
-    raise place.error(f"there is no file {name!r:.80}", hint=f"looked in {', '.join(str(f) for f in folders)}")
+    looked = ", ".join(str(folder) for folder in folders)
+    raise place.error(f"there is no file {name!r:.80}", hint=f"looked in {looked}; --info DIR adds a folder")

@@ -7,6 +7,7 @@ Python 2's.
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,15 @@ from manycl.expressions import (
     suggest,
 )
 from manycl.front.application import Application, Contents
-from manycl.front.assemble import Draft, DraftArgument, DraftBuffer, DraftEdge, DraftKernel, assemble
+from manycl.front.assemble import (
+    Draft,
+    DraftArgument,
+    DraftBuffer,
+    DraftEdge,
+    DraftKernel,
+    assemble,
+    partitioned,
+)
 from manycl.front.contents import array_type
 from manycl.front.json_lines import Place
 from manycl.front.kernel_files import KernelFiles
@@ -340,14 +349,19 @@ class Reader:
         return self.ids[identifier]
 
     def prefer_devices(self) -> None:
-        """All on the GPU (10) or the CPU (0) is a preference, of a component by its first kernel."""
+        """Tenths on the GPU: all (10) or none (0) is a preference for a kind, of a component that of its first kernel;
+        what is between divides a kernel that is a component alone."""
         first: dict[str, str] = {}
+        sizes = Counter(draft.component for draft in self.draft.kernels)
         for kernel, draft in zip(self.kernels, self.draft.kernels, strict=True):
-            partition = kernel.info.get("partition")
+            partition, place = kernel.info.get("partition"), kernel.place.at("partition")
             if partition is not None:
-                partition = self.number(partition, self.scope(kernel), kernel.place.at("partition"))
-            device = "gpu" if partition == 10 else "cpu" if partition == 0 else ""
+                partition = self.integer(partition, self.scope(kernel), place)
+                if not 0 <= partition <= 10:
+                    raise place.error(f"must be tenths on the GPU, from 0 to 10, not {partition}")
+            device, tenths = partitioned(partition)
             draft.device = first.setdefault(draft.component, device) if draft.component else device
+            draft.partition = tenths if not draft.component or sizes[draft.component] == 1 else None
 
 
 def _initial(name: str, dtype: str, shape: tuple[int, ...]) -> Contents:

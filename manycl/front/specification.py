@@ -23,6 +23,7 @@ from manycl.front.assemble import (
     DraftKernel,
     assemble,
     output,
+    partitioned,
 )
 from manycl.front.contents import struct_bytes
 from manycl.front.fields import Fields, inherit, kernels
@@ -31,6 +32,7 @@ from manycl.front.json_lines import Place
 from manycl.front.kernel_files import KernelFiles
 from manycl.front.schema import check
 from manycl.front.symbols import Scope, integer, integers, limit, number, read_parameters, repetitions, text
+from manycl.front.trust import confined
 from manycl.graph.graph import BufferArg, LocalArg, Version
 from manycl.graph.launch import check_ndrange, scalar_bytes
 from manycl.graph.versions import check_same_arguments
@@ -38,15 +40,17 @@ from manycl.graph.versions import check_same_arguments
 _EDGE = re.compile(r"\s*(\S+)\.(\w+)\s*->\s*(\S+)\.(\w+)\s*\Z")
 
 
-def read_specification(document: Any, place: Place, parameters: Mapping[str, str]) -> Application:
-    """The application that a parsed JSON document describes; ``parameters`` are those of the command line."""
+def read_specification(document: Any, place: Place, parameters: Mapping[str, str], trust: bool = False) -> Application:
+    """The application that a parsed JSON document describes; ``parameters`` are those of the command line. ``trust``:
+    it may run Python files and write results anywhere."""
     check(document, place)
-    return _Reader(document, place, parameters).read()
+    return _Reader(document, place, parameters, trust).read()
 
 
 class _Reader:
-    def __init__(self, document: dict[str, Any], place: Place, parameters: Mapping[str, str]) -> None:
+    def __init__(self, document: dict[str, Any], place: Place, parameters: Mapping[str, str], trust: bool) -> None:
         self.document = document
+        self.trust = trust
         self.place = place
         self.folder = Path(place.path).parent
         self.programs = KernelFiles([self.folder])
@@ -78,7 +82,7 @@ class _Reader:
             reference=reference,
             tolerance=tolerance,
             parameters=self.scope,
-            iterate=read_iterate(self.document, self.place, self.scope, known, assembled.contents, outputs),
+            iterate=read_iterate(self.document, self.place, self.scope, known, assembled.contents, outputs, self.trust),
         )
 
     # Buffers
@@ -139,6 +143,7 @@ class _Reader:
         rank, rank_place = fields.get("rank")
         component, component_place = fields.get("component")
         global_size, local_size = self.read_ndrange(kernel, fields)
+        device, tenths = self.read_device(fields)
         self.draft.kernels.append(
             DraftKernel(
                 id=key,
@@ -150,7 +155,8 @@ class _Reader:
                 local_size=local_size,
                 args=self.read_args(kernel, key, fields),
                 offset=None if offset is None else self.read_offset(offset, scope, offset_place, len(global_size)),
-                device=self.read_device(fields),
+                device=device,
+                partition=tenths,
                 rank=None if rank is None else float(number(rank, scope, rank_place)),
                 component="" if component is None else text(component, scope, component_place),
                 annotations=self.read_annotations(kernel, scope, *fields.get("annotations")),
@@ -208,12 +214,21 @@ class _Reader:
             raise place.error(f"has {len(value)} dimensions, the global size {dimensions}")
         return integers(value, scope, place, least=0)
 
-    def read_device(self, fields: Fields) -> str:
+    def read_device(self, fields: Fields) -> tuple[str, int | None]:
+        """The device that a kernel prefers, and the tenths that it is divided in between two kinds."""
         value, place = fields.get("device")
+        tenths, tenths_place = fields.get("partition")
+        if tenths is not None:
+            if value is not None:
+                raise tenths_place.error("a kernel has a device or a partition, not both")
+            count = integer(tenths, fields.scope, tenths_place, 0)
+            if count > 10:
+                raise tenths_place.error(f"must be tenths for the GPUs, from 0 to 10, not {count}")
+            return partitioned(count)
         if isinstance(value, dict):
             key = "then" if number(value["if"], fields.scope, place.at("if")) else "else"
             value, place = value.get(key, ""), place.at(key)
-        return text(value or "", fields.scope, place)
+        return text(value or "", fields.scope, place), None
 
     def read_args(self, kernel: KernelFacts, key: str, fields: Fields) -> list[DraftArgument]:
         value, place = fields.get("args")
@@ -353,9 +368,16 @@ class _Reader:
                 name = text(node.get("name", buffer), scope, place)
                 if name in outputs:
                     raise place.error(f"there are two outputs called {name!r}")
-                path = text(node.get("save", ""), scope, place)
+                path = self.target(text(node.get("save", ""), scope, place), place.at("save"))
                 outputs[name] = output(assembled.graph, assembled.contents, key, name, path)
         return tuple(outputs.values())
+
+    def target(self, path: str, place: Place) -> str:
+        """The file that an output is saved to (none: empty); beneath the working folder or this file's."""
+        if not path:
+            return ""
+        path = path if path.endswith(".npy") else f"{path}.npy"  # as NumPy calls it
+        return str(confined(Path(path), [Path(), self.folder], "a result would be written", place, self.trust))
 
     def read_queues(self) -> dict[str, int]:
         place = self.place.at("queues")
@@ -370,6 +392,7 @@ class _Reader:
         path = self.folder / text(node["file"], self.scope, place)
         if not path.is_file():
             raise place.error(f"there is no file {str(path)!r}")
+        confined(path, [self.folder], "a Python file", place, self.trust)
         return (str(path), node.get("function", "reference")), float(node.get("tolerance", 1e-4))
 
 

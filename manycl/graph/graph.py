@@ -76,7 +76,8 @@ class Launch:
     before everything else (higher first). Sizes are in work-items, as for clEnqueueNDRangeKernel. ``annotations`` are
     the user's promises about the arguments. ``versions``, where there are several, are all implementations, the
     launch's own kernel first: any of them may run, with the same arguments (:mod:`manycl.graph.versions`).
-    ``overwrites`` are those of the ``writes`` of which it writes every byte, so what they held is not needed. Treat as
+    ``overwrites`` are those of the ``writes`` of which it writes every byte, so what they held is not needed.
+    ``partition``, 1 to 9, are the tenths of its work-groups that are meant for GPUs, the rest being for CPUs. Treat as
     frozen (plain slots because ten thousand of them are made per run).
     """
 
@@ -94,6 +95,7 @@ class Launch:
     annotations: tuple[Annotation, ...] = ()
     versions: tuple[Version, ...] = ()
     overwrites: tuple[int, ...] = ()
+    partition: int | None = None
 
     @property
     def work_items(self) -> int:

@@ -255,6 +255,7 @@ def make_launch(
     max_work_group: int | None = None,
     annotations: tuple[Annotation, ...] = (),
     versions: Sequence[Version] = (),
+    partition: int | None = None,
 ) -> Launch:
     """A checked launch. ``args`` are BufferArg, LocalArg or values for scalars, one per parameter of the
     kernel.
@@ -299,6 +300,7 @@ def make_launch(
         rank=rank,
         annotations=annotations,
         versions=all_versions(own, versions, global_offset) if versions else (),
+        partition=partition,
     )
 
 

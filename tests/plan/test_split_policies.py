@@ -27,7 +27,7 @@ from manycl.plan.verify import verify
 from manycl.run.replay import replay
 from manycl.run.simulate import plan_with
 
-NAMES = ("mkmd_coarse", "mkmd", "balance", "adaptive")
+NAMES = ("mkmd_coarse", "mkmd", "balance", "tenths", "adaptive")
 
 
 def planned(name: str, p: Problem) -> Plan:

@@ -23,4 +23,5 @@ def load() -> None:
             peft,
             portfolio,
             repara,
+            tenths,
         )
