@@ -27,6 +27,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import HOST, Device, Link, Machine
+from manycl.model.estimates import Estimates
 from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
@@ -41,7 +42,7 @@ ROW = 1 << 16  # bytes of a buffer that a work-group writes
 WIDTH = 16  # kernels that may run at the same time, about
 
 
-class Rates:
+class Rates(Estimates):
     """A kernel takes its work over the device's rate; a transfer 20 us and its bytes over 8 GB/s."""
 
     def __init__(self, work: list[float], machine: Machine) -> None:

@@ -33,6 +33,7 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import HOST, Device, Machine
+from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
@@ -185,7 +186,7 @@ def instances(
 # ours
 
 
-class Costs:
+class Costs(Estimates):
     """An instance's times; nothing goes by the host."""
 
     def __init__(self, of: Instance) -> None:

@@ -15,6 +15,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Machine
+from manycl.model.estimates import Estimates
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 
@@ -138,7 +139,7 @@ def _nothing(*arrays: object) -> None:
     """The sink only needs the results to be on the host."""
 
 
-class RooflineEstimates:
+class RooflineEstimates(Estimates):
     """A launch takes the launch overhead and the longer of its operations at the device's rate and its bytes at the
     bandwidth of the device's memory; a matrix product is bound by its operations (its tiles are read from caches and
     local memory). Transfers: latency and bandwidth of the link."""

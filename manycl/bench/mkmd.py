@@ -23,6 +23,7 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, HostTask, Launch
 from manycl.machine import HOST, Machine
 from manycl.machine_file import load_machine
+from manycl.model.estimates import Estimates
 from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
@@ -142,12 +143,15 @@ def measure(name: str, machine: Machine, settings: Settings) -> dict[str, Any]:
 # the proven optimum of whole kernels
 
 
-class _Given:
+class _Given(Estimates):
     """Estimates of random kernels: seconds by node and device; transfers as the machine's links."""
 
     def __init__(self, rows: list[list[float]], transfers: RooflineEstimates) -> None:
         self._rows = rows
-        self.transfer = transfers.transfer
+        self._transfers = transfers
+
+    def transfer(self, nbytes: int, source: int, target: int) -> float:
+        return self._transfers.transfer(nbytes, source, target)
 
     def launch(self, node: int, device: int) -> float:
         return self._rows[node][device]

@@ -14,6 +14,7 @@ from statistics import median
 
 from manycl.bench.repara_graphs import Benchmark
 from manycl.machine import HOST, Machine
+from manycl.model.estimates import Estimates
 from manycl.model.interpolation import interpolate
 
 CACHES = 30 << 20
@@ -41,7 +42,7 @@ NOISE = 0.03
 """Of a profile: the standard deviation of its logarithm."""
 
 
-class _Transfers:
+class _Transfers(Estimates):
     def __init__(self, machine: Machine) -> None:
         self._links = {(x.source, x.target): (x.latency, x.bandwidth) for x in machine.links}
 

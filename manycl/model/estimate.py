@@ -9,18 +9,19 @@ from functools import cached_property
 from manycl.graph.graph import Graph, Launch, Version
 from manycl.machine import Machine
 from manycl.model.counts import buffer_bytes
+from manycl.model.estimates import Ends, Estimates
 from manycl.model.history import History, identity
 from manycl.model.occupancy import share_of
 from manycl.model.predictor import Predictor, Row
-from manycl.model.transfer import Ends, Sharing, TransferModel
+from manycl.model.transfer import Sharing, TransferModel
 from manycl.model.trips import trip_count
 from manycl.model.work import NOTHING, Estimate, product
 
 __all__ = ["Estimate", "History", "ModelEstimates"]
 
 
-class ModelEstimates:
-    """Estimates for one graph on one machine; implements ``plan.problem.Estimates``.
+class ModelEstimates(Estimates):
+    """Estimates for one graph on one machine.
 
     The history is read once, when the first launch is asked for. ``sharing``: what is known of transfers at the same
     time. ``exact``: the estimates are what will happen, as on a machine that is only simulated.
@@ -39,6 +40,7 @@ class ModelEstimates:
         self._machine = machine
         self._history = history if history is not None else History()
         self._transfers = TransferModel(machine, sharing if sharing is not None else Sharing())
+        self.contended = self._transfers.contended(machine)
         self._exact = exact
         self._names = [identity(d) for d in machine.devices]
         self._once: dict[tuple[int, int], float] = {}
@@ -99,11 +101,6 @@ class ModelEstimates:
         """How many times longer than alone each of several transfers between a device's memory and the host's takes
         when all of them go on at the same time."""
         return self._transfers.slowdowns(ends)
-
-    @cached_property
-    def contended(self) -> bool:
-        """Whether transfers can disturb one another on this machine at all."""
-        return self._transfers.contended(self._machine)
 
     def _chosen(self, task: Launch, node: int, device: int) -> Launch | Version:
         return task.versions[self.version(node, device)] if task.versions else task

@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manycl.machine import HOST, Link, Machine
+from manycl.model.estimates import Ends
 
 DEFAULT_LINK = Link(HOST, HOST, bandwidth=10e9, latency=10e-6)
 """What a link is taken to be where the machine does not describe it: 10 GB/s, 10 us."""
-
-Ends = tuple[int, int]  # source and target memory
 
 
 @dataclass(frozen=True)

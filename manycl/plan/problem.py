@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, HostTask, Launch, Node
 from manycl.machine import Device, Machine
+from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.split import Split
 
@@ -21,25 +22,6 @@ class Part(NamedTuple):
     low: int
     high: int
     memories: frozenset[int]
-
-
-class Estimates(Protocol):
-    """Predicted times in seconds (``manycl.model`` provides them).
-
-    Three more methods may be there. ``groups(node, device, count, of) -> float``: seconds of a range of ``count`` of
-    the ``of`` work-groups along the dimension in which a node may be split; without it the time is affine in the number
-    of groups (:meth:`Problem.range_seconds`). ``version(node, device) -> int``: which of the launch's versions (index)
-    the time of :meth:`launch` is for, the fastest that the device can run; without it the launch's own.
-    ``doubt(node, devices) -> float``: how far off the ratios of a node's times on some devices are, as a part of them;
-    without it they are exact.
-    """
-
-    def launch(self, node: int, device: int) -> float:
-        """Seconds of node ``node`` of the graph on device ``device`` of the machine, without transfers: of its
-        fastest version; infinite where none can run."""
-
-    def transfer(self, nbytes: int, source: int, target: int) -> float:
-        """Seconds to move ``nbytes`` between two memories (0 when they are the same)."""
 
 
 HANDOVER = 50e-6
@@ -186,26 +168,25 @@ class Problem:
     def range_seconds(self, node: int, device: int, count: int) -> float:
         """Seconds of ``count`` of a node's work-groups on a device (0: of the whole launch).
 
-        Without the estimates' own ``groups``: affine, with the device's launch overhead as what does not shrink.
+        Where the estimates do not know: affine, with the device's launch overhead as what does not shrink.
         """
         whole = self.estimates.launch(node, device)
         if count == 0:
             return whole
-        own = getattr(self.estimates, "groups", None)
-        if own is not None:
-            return float(own(node, device, count, self.splits[node].groups))
+        groups = self.splits[node].groups
+        known = self.estimates.groups(node, device, count, groups)
+        if known is not None:
+            return known
         once = min(self.machine.devices[device].launch_overhead, whole)
-        return once + (whole - once) * (count / self.splits[node].groups)
+        return once + (whole - once) * (count / groups)
 
     def version(self, node: int, device: int) -> int:
         """The version (index) that a device runs of a node: the one that ``estimates.launch`` is about."""
-        own = getattr(self.estimates, "version", None)
-        return 0 if own is None else int(own(node, device))
+        return self.estimates.version(node, device)
 
     def doubt(self, node: int, devices: Sequence[int]) -> float:
         """How far off the ratios of a node's times on these devices are expected to be, as a part of them."""
-        own = getattr(self.estimates, "doubt", None)
-        return 0.0 if own is None else float(own(node, devices))
+        return self.estimates.doubt(node, devices)
 
     def merge_seconds(self, node: int, device: int, others: int) -> float:
         """Seconds on a device to merge the partial results of ``others`` other memories into its own.

@@ -54,7 +54,7 @@ def timed(
 
 def contended(problem: Problem) -> bool:
     """Whether the estimates say that transfers can slow each other down (``model/transfer.py``)."""
-    return bool(getattr(problem.estimates, "contended", False))
+    return problem.estimates.contended
 
 
 def meet(moves: Sequence[Move]) -> bool:
@@ -141,7 +141,7 @@ class _Clockwork:
         self._running: dict[int, dict[int, tuple[float, float]]] = {}
         self._load: dict[int, float] = {}
         self._ends = [(m.source, m.target) for m in moves] if contended(problem) else []
-        self._slowdowns = getattr(problem.estimates, "slowdowns", None)
+        self._slowdowns = problem.estimates.slowdowns
         self._base = base
         # transfers under way: token -> (seconds left when alone, since when, how many times slower than alone)
         self._moving: dict[int, tuple[float, float, float]] = {}
@@ -177,7 +177,6 @@ class _Clockwork:
 
     def _share_links(self, now: float, new: int = -1) -> None:
         """Transfers run faster or slower from now on."""
-        assert self._slowdowns is not None
         slowdowns = self._slowdowns([self._ends[t - self._base] for t in self._moving])
         for (token, (left, since, before)), slower in zip(list(self._moving.items()), slowdowns, strict=True):
             if slower == before and token != new:

@@ -6,12 +6,12 @@ of the launches say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from manycl.model.estimates import Ends, Estimates
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
-from manycl.plan.timing import contended
 from manycl.run.backends.sim import NO_TIME, SimBackend
 from manycl.run.chains import ENQUEUING
 from manycl.run.coherence import Directory
@@ -22,14 +22,13 @@ from manycl.run.windows import limited
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
 
-class StepEstimates:
+class StepEstimates(Estimates):
     """The estimates of a problem for the steps of one of its plans."""
 
     def __init__(self, problem: Problem, lowered: Lowered) -> None:
         self._problem = problem
         self._lowered = lowered
-        self.contended = contended(problem)
-        self.slowdowns = getattr(problem.estimates, "slowdowns", None)
+        self.contended = problem.estimates.contended
 
     def launch(self, token: int, device: int) -> float:
         """Seconds of a step; what is done beside the ranges takes the time of moving its bytes in the device's memory
@@ -46,6 +45,9 @@ class StepEstimates:
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         return self._problem.estimates.transfer(nbytes, source, target)
+
+    def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
+        return self._problem.estimates.slowdowns(ends)
 
 
 def foresee(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from manycl.model.estimates import Estimates, Wrapped
 from manycl.plan.contents import Contents
 from manycl.plan.plan import WHOLE, Plan
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.policy import StaticPolicy
-from manycl.plan.problem import Estimates, Problem
+from manycl.plan.problem import Problem
 from manycl.run.disturbance import Disturbance
 from manycl.run.replay import replay
 from manycl.run.waiting import waiting
@@ -28,11 +29,11 @@ class Repetition:
     trace: Trace
 
 
-class _Real:
+class _Real(Wrapped):
     """Estimates that say what a plan's ranges really take: every device has one range of a node at most."""
 
     def __init__(self, known: Estimates, plan: Plan, problem: Problem, truth: Truth, turn: int) -> None:
-        self.transfer = known.transfer
+        super().__init__(known)
         self._first = {(a.node, a.device): a.first for a in plan.assignments if a.dimension != WHOLE}
         self._problem, self._truth, self._turn = problem, truth, turn
 

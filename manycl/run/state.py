@@ -27,7 +27,7 @@ from manycl.run.backend import (
     Run,
 )
 from manycl.run.coherence import HOST_BIT, Directory
-from manycl.run.transfers import LARGE, LOOK_AHEAD, NOT_ISSUED, Transfers
+from manycl.run.transfers import LOOK_AHEAD, NOT_ISSUED, SMALL, Transfers
 from manycl.trace import DecisionEvent
 
 
@@ -100,15 +100,16 @@ class RunState(Transfers):
         return self.assigner.decisions
 
     def start(self, now: float) -> list[Command]:
-        """The first commands: where devices have memories of their own, the large transfers alone, so that links are
-        at work while all else is thought of (``handle()``)."""
+        """The first commands: where devices have memories of their own, the large transfers, and those that are due
+        before one of them, so that links are at work while all else is thought of (``handle()``)."""
         commands: list[Command] = []
         self._accept(self.assigner.start(now))
         if self._far:
-            lines = [line for place, line in self._waiting.items() if place[0] >= 0]
+            lines = [(line, self._until_large(line)) for place, line in self._waiting.items() if place[0] >= 0]
             for turn in range(LOOK_AHEAD):  # all links begin
-                for line in lines:
-                    self._look_ahead(islice(line, turn, turn + 1), commands, LARGE)
+                for line, until in lines:
+                    if turn < until:
+                        self._look_ahead(islice(line, turn, turn + 1), commands, SMALL)
         if not commands:
             self._issue_all(commands)
         return commands

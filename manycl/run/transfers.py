@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST, Machine
@@ -33,7 +34,8 @@ nothing has to wait for another queue, which takes a GPU's driver 40 us, and wha
 large uploads, behind which NVIDIA's driver puts it in any other queue (measured with an H200). But where a device has
 several queues for kernels, what the host has had from the start waits for none of them: the others may read it too."""
 LARGE = 1 << 20
-"""Bytes of a buffer, or a piece of one, that is brought before anything else of a run is enqueued."""
+"""Bytes of a buffer, or a piece of one, that is brought before anything else of a run is enqueued; what is due before
+it comes before it, as links carry first what was enqueued first."""
 
 
 class Transfers:
@@ -96,6 +98,15 @@ class Transfers:
                     continue
                 if self._arrived(key, HOST, HOST_DEVICE, []):
                     commands.append(self._upload_ahead(key, memory, device, queue))
+
+    def _until_large(self, line: Iterable[Assigned]) -> int:
+        """How many of the next nodes of a queue to look at for the last large buffer among what they touch."""
+        nodes, buffers, until = self.graph.nodes, self.graph.buffers, 0
+        for turn, assigned in enumerate(islice(line, LOOK_AHEAD)):
+            task = nodes[assigned.node]
+            if any(buffers[key].nbytes >= LARGE for key in (*task.reads, *task.writes)):
+                until = turn + 1
+        return until
 
     def _is_final(self, node: int, key: int) -> bool:
         """Whether all that writes a buffer before the node, which reads it, was issued."""

@@ -13,6 +13,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
+from manycl.model.estimates import Estimates
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 
@@ -35,7 +36,7 @@ def launch(
     return Launch(name, PROGRAM, FACTS, *where, args, reads, writes, None, device, rank, overwrites=overwrites)
 
 
-class Table:
+class Table(Estimates):
     """Estimates from a table: ``seconds[node][device]``; a byte takes ``per_byte`` seconds, any transfer
     ``latency``."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice, pairwise
 
@@ -15,6 +16,7 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
+from manycl.model.estimates import Ends
 from manycl.plan.families import families
 from manycl.plan.plan import Plan
 from manycl.plan.policies.adaptive import Adaptive, divided
@@ -62,6 +64,34 @@ def truth(turn: int, node: int, device: int, first: int, count: int) -> float:
 
 def ranges(plan: Plan, node: int) -> list[tuple[int, int, int]]:
     return sorted((a.device, a.first, a.groups) for a in plan.assignments if a.node == node)
+
+
+class OneLink(Affine):
+    """All transfers share one link."""
+
+    contended = True
+
+    def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
+        return [float(len(ends))] * len(ends)
+
+
+def test_what_is_true_of_kernels_leaves_links_as_they_are() -> None:
+    """Only the kernels' times are others than the planner knows: links are shared in repetitions as in its plans."""
+    p = jacobi()
+    rows = [[1.0 / s for s in SPEEDS]] * 2
+
+    class Thirds:
+        def plan(self, problem: Problem) -> Plan:
+            third = ROWS // 3
+            return divided(problem, dict.fromkeys((0, 1), [(d, d * third, third) for d in range(3)]), "thirds")
+
+    def until_first_run(estimates: Affine) -> float:
+        known = replace(p, estimates=estimates)
+        (first,) = islice(repetitions(known, Thirds(), truth), 1)
+        return min(e.start for e in first.trace.kernels() if e.device != "cpu0")
+
+    apart, shared = (until_first_run(kind(rows, 0.0, 1e-4)) for kind in (Affine, OneLink))
+    assert shared > 1.5 * apart  # both GPUs' rows come at once
 
 
 def run(p: Problem, policy: Adaptive, times: int) -> list[Repetition]:

@@ -161,8 +161,8 @@ class OneLink(Table):
 @settings(max_examples=40, deadline=None)
 @given(p=st.one_of(split_problems(), later(split_problems())))
 def test_ranges_whose_transfers_slow_each_other_down(name: str, p: Problem) -> None:
-    p.estimates.contended = True  # type: ignore[attr-defined]
-    p.estimates.slowdowns = lambda ends: [float(len(ends))] * len(ends)  # type: ignore[attr-defined]
+    p.estimates.contended = True
+    p.estimates.slowdowns = lambda ends: [float(len(ends))] * len(ends)  # type: ignore[method-assign]
     holds(name, p)
 
 

@@ -15,6 +15,7 @@ from test_exact import OPTIONS, holds
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import HostTask
+from manycl.model.estimates import Estimates, Wrapped
 from manycl.plan.plan import MERGE, WHOLE, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.verify import verify
@@ -25,16 +26,15 @@ IN_RANGES = ("mkmd_coarse", "mkmd", "balance", "auto")
 DYNAMIC = ("eager", "heft", "clustering")
 
 
-class Picky:
+class Picky(Wrapped):
     """Estimates of others, but some devices have no version of some nodes, and others another one than the first."""
 
-    def __init__(self, base: Any, versions: Mapping[tuple[int, int], int]) -> None:
-        self._base = base
+    def __init__(self, known: Estimates, versions: Mapping[tuple[int, int], int]) -> None:
+        super().__init__(known)
         self._versions = versions  # -1: none
-        self.transfer = base.transfer
 
     def launch(self, node: int, device: int) -> float:
-        return math.inf if self._versions[node, device] < 0 else float(self._base.launch(node, device))
+        return math.inf if self._versions[node, device] < 0 else self.known.launch(node, device)
 
     def groups(self, node: int, device: int, count: int, of: int) -> float:
         whole = self.launch(node, device)

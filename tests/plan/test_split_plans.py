@@ -14,6 +14,7 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST
+from manycl.model.estimates import Estimates
 from manycl.plan.contents import Contents
 from manycl.plan.events import with_events
 from manycl.plan.plan import MERGE, ON_HOST, Assignment, Move, Plan
@@ -40,7 +41,7 @@ def two_kernels() -> Graph:
     return builder.build()
 
 
-class Ranges:
+class Ranges(Estimates):
     """10 s a launch on the CPU, 5 on the GPU, in proportion to the groups; a byte takes 10 ms."""
 
     def launch(self, node: int, device: int) -> float:

@@ -98,6 +98,17 @@ def test_large_buffers_come_before_anything_is_enqueued() -> None:
     assert [type(c) for c in state.handle()] == [Upload, Run, Run]
 
 
+def test_what_is_due_before_a_large_buffer_comes_before_it() -> None:
+    """Links carry first what was enqueued first."""
+    builder = GraphBuilder()
+    first, large, last = builder.buffer(SMALL), builder.buffer(LARGE), builder.buffer(SMALL)
+    for key in (first, large, last):
+        builder.add(launch("reads", (key,), ()))
+    state = state_of(builder.build(), [0, 0, 0])
+    assert uploads(state.start(0.0), AHEAD_QUEUE) == [(first, 0), (large, 0)]
+    assert uploads(state.handle(), UPLOAD_QUEUE) == [(last, 0)]
+
+
 def test_what_a_host_function_reads_leaves_when_it_is_made() -> None:
     builder = GraphBuilder()
     a, b = builder.buffer(4), builder.buffer(4)
@@ -208,16 +219,25 @@ def test_what_is_made_in_the_host_s_memory_goes_on_when_it_is_there(by_host: boo
 @pytest.mark.parametrize(
     ("transfer", "ahead", "due"), [(Upload, AHEAD_QUEUE, UPLOAD_QUEUE), (Download, EARLY_QUEUE, DOWNLOAD_QUEUE)]
 )
-def test_a_simulated_link_performs_one_transfer_at_a_time_what_is_due_first(
+def test_a_simulated_link_performs_one_transfer_at_a_time_what_was_enqueued_first(
     transfer: type[Upload] | type[Download], ahead: int, due: int
 ) -> None:
+    """As NVIDIA's driver does, whatever queues they are in; what waits for a kernel lets others pass."""
     builder = GraphBuilder()
-    keys = [builder.buffer(4) for _ in range(4)]
+    keys = [builder.buffer(4) for _ in range(5)]
+    builder.add(launch("slow", (), (keys[4],)))
     backend = SimBackend(WHERE, Unit())
     backend.begin(builder.build(), (1, 1))
-    queues = (ahead, ahead, due, ahead)
-    backend.perform([transfer(i, k, 0, (), True, queue=q) for i, (k, q) in enumerate(zip(keys, queues, strict=True))])
-    assert [(r.token, r.time) for _ in queues for r in backend.wait()] == [(0, 1.0), (2, 2.0), (1, 3.0), (3, 4.0)]
+    backend.perform([Run(0, 0, 0, (), False)])
+    queues = (due, ahead, ahead, due)
+    backend.perform(
+        [
+            transfer(i, key, 0, (0,) if i == 1 else (), True, queue=queue)
+            for i, key, queue in zip((1, 2, 3, 4), keys, queues, strict=False)
+        ]
+    )
+    # the first waits until 1.0 s; what is behind it in its own queue waits as well
+    assert [(r.token, r.time) for _ in queues for r in backend.wait()] == [(2, 1.0), (1, 2.0), (3, 3.0), (4, 4.0)]
 
 
 def pieces(*rows: Rows) -> dict[int, Any]:

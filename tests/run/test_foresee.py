@@ -11,6 +11,7 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, Launch, Rows
 from manycl.machine import HOST, Device, Machine
+from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
@@ -22,7 +23,7 @@ MACHINE = Machine(tuple(Device(f"gpu{i}", "gpu", memory=i + 1, launch_overhead=0
 ROW = 4
 
 
-class Times:
+class Times(Estimates):
     """A launch takes eight seconds, a range its part of them; a transfer takes a tenth of a second."""
 
     def launch(self, node: int, device: int) -> float:

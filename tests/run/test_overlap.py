@@ -18,6 +18,7 @@ from manycl.analysis import parse_program
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
+from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
@@ -43,7 +44,7 @@ kernel void stencil(global const int *a, global int *b) {
 """)
 
 
-class Times:
+class Times(Estimates):
     """``table`` takes 16 seconds, everything else two; a link moves half of the items in a second."""
 
     def __init__(self, graph: Graph) -> None:

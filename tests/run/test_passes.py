@@ -16,6 +16,7 @@ import manycl as mc
 from manycl.graph import pieces
 from manycl.graph.graph import Graph, Launch, Piece, Rows
 from manycl.machine import HOST, Device, Link, Machine
+from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
@@ -220,7 +221,7 @@ kernel void jacobi(global const float *a, global float *b, int n) {
 """
 
 
-class Link16:
+class Link16(Estimates):
     """Kernels of no time to speak of, and a link that takes a while."""
 
     def launch(self, node: int, device: int) -> float:

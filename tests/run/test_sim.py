@@ -14,6 +14,7 @@ from manycl.errors import RunError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
+from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import AHEAD_QUEUE, Download, Failed, Report, Run, Upload
@@ -34,7 +35,7 @@ def launch(name: str, reads: tuple[int, ...], writes: tuple[int, ...], items: in
     return Launch(name, PROGRAM, FACTS, (items,), None, args, reads, writes)
 
 
-class Seconds:
+class Seconds(Estimates):
     """A kernel takes the seconds given for its node; a transfer 1 s per byte up and 2 s per byte down."""
 
     def __init__(self, seconds: Sequence[float]) -> None:

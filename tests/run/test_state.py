@@ -15,6 +15,7 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.graph.verify import verify as verify_graph
 from manycl.machine import HOST, Device, Machine
+from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice, KernelByKernel
 from manycl.plan.problem import Problem
@@ -26,7 +27,7 @@ FACTS = KernelFacts("k", 1, ())
 PROGRAM = ProgramFacts("", (), {"k": FACTS})
 
 
-class Unit:
+class Unit(Estimates):
     """Estimates: everything takes a second."""
 
     def launch(self, node: int, device: int) -> float:

@@ -4,11 +4,11 @@ one.
 A kernel takes its estimated seconds on its in-order queue. Kernels in different queues of a device run
 together: alone at full speed as long as their shares of the device (``model/occupancy.py``) add up to at most
 1, else all slowed down by the sum. A transfer takes its estimated seconds on its queue, and a device's link
-makes one at a time in each direction, whatever queues they are in; several on different links take so many
-times longer as the estimates say (``slowdowns``, if they have it: ``model/transfer.py``), and do not disturb
-one another otherwise. Reports reach the engine ``report_latency`` seconds after what they report. The same
-commands always give the same events, also where a disturbance (``run/disturbance.py``) makes them take other
-times than the estimates say.
+makes one at a time in each direction, whatever queues they are in: first what was enqueued first of all that
+waits for nothing else (as NVIDIA's driver does: docs/design.md, 8). Several on different links take so many
+times longer as the estimates say (``slowdowns``), and do not disturb one another otherwise. Reports reach the
+engine ``report_latency`` seconds after what they report. The same commands always give the same events, also
+where a disturbance (``run/disturbance.py``) makes them take other times than the estimates say.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from manycl.clock import VirtualClock
 from manycl.errors import RunError
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST, Machine
+from manycl.model.estimates import Estimates
 from manycl.model.occupancy import share
-from manycl.plan.problem import Estimates
 from manycl.run.backend import (
-    AHEAD_QUEUE,
-    EARLY_QUEUE,
     HOST_DEVICE,
     Command,
     Copy,
@@ -109,7 +107,7 @@ class SimBackend:
         self._latency = report_latency
         self._enqueuing = [enqueuing.get(d.kind, 0.0) for d in machine.devices]
         self._start = start
-        self._contended = bool(getattr(estimates, "contended", False))
+        self._contended = estimates.contended
 
     def begin(self, graph: Graph, queues: Sequence[int]) -> None:
         self._graph = graph
@@ -122,6 +120,7 @@ class SimBackend:
         self._doomed: set[int] = set()  # commands of a device that will be lost before they end
         self._reports: deque[Report] = deque()  # in order of their times
         self._started = 0
+        self._enqueued: dict[int, int] = {}  # by token: how many commands were enqueued before
         self._component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
         self._shares: dict[tuple[int, tuple[int, ...], tuple[int, ...] | None], float] = {}
         self.record = SimRecord()
@@ -143,6 +142,7 @@ class SimBackend:
             if line is None:
                 line = self._lines[place] = deque()
             line.append(command)
+            self._enqueued[command.token] = len(self._enqueued)
             if len(line) == 1:
                 self._try_start(place)
 
@@ -206,7 +206,7 @@ class SimBackend:
         """A transfer started or ended: the others may be slower or faster from now on."""
         moving = [a for a in self._active.values() if a.ends is not None]
         now = self._clock.now()
-        slowdowns = self._estimates.slowdowns([a.ends for a in moving])  # type: ignore[attr-defined]
+        slowdowns = self._estimates.slowdowns([a.ends for a in moving if a.ends is not None])
         for a, slower in zip(moving, slowdowns, strict=True):
             if slower != a.slower:
                 a.remaining = max(0.0, a.remaining - (now - a.since) / a.slower)
@@ -306,8 +306,12 @@ class SimBackend:
         self._done.add(command.token)
         if heard:
             self._reports.append(Done(command.token, end + self._latency))
-        for other in sorted((p for p in self._lines if p[0] == place[0]), key=_yields):
+        for other in sorted((p for p, line in self._lines.items() if line and p[0] == place[0]), key=self._turn):
             self._try_start(other)
+
+    def _turn(self, place: _Place) -> int:
+        """When the command at the head of a queue was enqueued, counted in commands."""
+        return self._enqueued[self._lines[place][0].token]
 
     def _note(self, command: Queued, start: float, end: float) -> None:
         events, devices = self.record.sorted_events, self.machine.devices
@@ -338,11 +342,6 @@ class SimBackend:
             target = "host" if isinstance(command, Download) else own
             name = buffer.name or f"buffer {buffer.key}"
             events.append(TransferEvent(buffer.key, name, source, target, buffer.nbytes, start, end))
-
-
-def _yields(place: _Place) -> bool:
-    """Whether the other queue's transfers come before those of this one."""
-    return place[1] in (AHEAD_QUEUE, EARLY_QUEUE)
 
 
 def _place(command: Queued) -> _Place:
