@@ -32,7 +32,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     }
 
 settings.register_profile("default", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+# fresh examples every time; what reproduces a failure is printed, and belongs into the test as an @example
+settings.register_profile("ci", deadline=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 

@@ -121,18 +121,20 @@ Command = Queued | Evict
 
 
 class Done(NamedTuple):
-    """Command ``token`` has completed; so has all that its queue held before it."""
+    """Command ``token`` of run ``run`` has completed; so has all that its queue held before it."""
 
     token: int
     time: float
+    run: int = 0
 
 
 class Failed(NamedTuple):
-    """Command ``token`` failed; ``message`` is the driver's or the function's own words."""
+    """Command ``token`` of run ``run`` failed; ``message`` is the driver's or the function's own words."""
 
     token: int
     time: float
     message: str
+    run: int = 0
 
 
 Report = Done | Failed
@@ -154,14 +156,16 @@ class Record(Protocol):
 class Backend(Protocol):
     machine: Machine
 
-    def begin(self, graph: Graph, queues: Sequence[int]) -> None:
-        """A run of ``graph`` starts; ``queues[d]`` kernel queues of device d will be used (0: the device is not)."""
+    def begin(self, graph: Graph, queues: Sequence[int]) -> int:
+        """A run of ``graph`` starts; ``queues[d]`` kernel queues of device d will be used (0: the device is not). What
+        an interrupted run has left is waited for. Returns the run's number, which its reports carry."""
 
     def perform(self, commands: Sequence[Command]) -> None:
         """Enqueue the commands, in order, and return without waiting for them."""
 
     def wait(self) -> list[Report]:
-        """Block until something with ``notify`` has completed or failed; return all that has."""
+        """Block until something with ``notify`` has completed or failed; return all that has. There may be late
+        reports of an earlier run, which was interrupted."""
 
     def now(self) -> float:
         """Seconds since ``begin``."""
@@ -170,4 +174,5 @@ class Backend(Protocol):
         """Wait until all that was enqueued has ended."""
 
     def abort(self) -> Record:
-        """As ``finish``, after a failure: stop what can be stopped and never raise."""
+        """As ``finish``, after a failure: stop what can be stopped and never raise. Only Ctrl-C ends the waiting: then
+        devices may still be busy, and the next run waits for them."""

@@ -20,6 +20,7 @@ from manycl.plan.rehearsal import expected
 from manycl.run.backend import Backend, Command, Failed, Record, Run
 from manycl.run.coherence import Directory
 from manycl.run.eviction import TightState
+from manycl.run.interrupts import interruptible
 from manycl.run.lower import lower
 from manycl.run.overwritten import WORTH, Overwritten
 from manycl.run.recorded import recorded
@@ -205,9 +206,10 @@ def execute(
     :class:`RunFailure` when a node fails; whatever happens, nothing is left running.
     """
     plan = policy if isinstance(policy, Plan) else None
-    if plan is None and hasattr(policy, "plan"):
-        plan = cast("StaticPolicy", policy).plan(problem)
-    lowered = lowering(problem, plan, directory)
+    with interruptible:
+        if plan is None and hasattr(policy, "plan"):
+            plan = cast("StaticPolicy", policy).plan(problem)
+        lowered = lowering(problem, plan, directory)
     steps = replace(problem, graph=lowered.graph) if lowered.graph is not problem.graph else problem
     lowered.open(directory)
     try:
@@ -278,7 +280,7 @@ def _execute(
     level: int,
 ) -> tuple[Result, list[list[Command]]]:
     """The result, and the commands that were given together."""
-    backend.begin(lowered.graph, state.queues)
+    run = backend.begin(lowered.graph, state.queues)
     if level:
         _say(backend, f"run of {len(lowered.graph)} steps by {name or 'a plan'}, queues {state.queues}")
     total, steps = len(problem.graph), len(lowered.graph)
@@ -292,7 +294,8 @@ def _execute(
             backend.perform(batches[1])
         at_once = len(batches)
         while not state.finished:
-            reports = backend.wait()
+            with interruptible:
+                reports = [report for report in backend.wait() if report.run == run]
             if level >= 4:
                 for report in reports:
                     _say(backend, str(report))
@@ -311,7 +314,7 @@ def _execute(
         if level:
             _say(backend, f"{'failed' if state.failed else 'complete'}: {state.complete} steps")
         record = backend.abort() if state.failed else backend.finish()
-        if record.failure is not None and (state.failed is None or state.failed.token >= steps):
+        if record.failure is not None and (state.failed is None or record.failure.token < state.failed.token):
             state.fail(record.failure)  # nobody waited for it, or what waited for it has failed, too
     except BaseException as error:
         _lose(state, directory, f"the run was stopped by {type(error).__name__}")

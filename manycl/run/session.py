@@ -38,6 +38,7 @@ from manycl.run.building import Builder
 from manycl.run.coherence import Directory, Part, places
 from manycl.run.engine import Decider, Result, again, execute
 from manycl.run.foresee import rehearsal
+from manycl.run.interrupts import Uninterrupted, interruptible
 from manycl.run.lower import lower
 from manycl.run.overwritten import unneeded
 from manycl.run.recording import Recording
@@ -145,7 +146,7 @@ class Session:
     def host(self, key: int) -> npt.NDArray[np.uint8]:
         """The host's copy, brought up to date: for reading. Undefined contents are whatever is there."""
         self._check_open()
-        with self._lock:
+        with self._lock, Uninterrupted():
             self.directory.check(key)
             mask = self.directory.valid.get(key, 0)
             if mask and not mask >> HOST & 1:
@@ -172,7 +173,8 @@ class Session:
     def overwrite(self, key: int) -> npt.NDArray[np.uint8]:
         """The host's copy, for writing all of it: every other copy becomes stale."""
         self._check_open()
-        with self._lock:
+        with self._lock, Uninterrupted():
+            self.backend.settle()
             data = self.memory.replace(key)
             self.directory.define(key, HOST)
             return data
@@ -180,8 +182,10 @@ class Session:
     def borrow(self, key: int, data: npt.NDArray[np.uint8]) -> None:
         """The contents are the caller's own bytes, read in place."""
         self._check_open()
-        self.memory.borrow(key, data)
-        self.directory.define(key, HOST)
+        with self._lock, Uninterrupted():
+            self.backend.settle()
+            self.memory.borrow(key, data)
+            self.directory.define(key, HOST)
 
     # runs
 
@@ -209,7 +213,7 @@ class Session:
         ``repeated``, ``rival``: as in :class:`manycl.plan.problem.Problem`; ``record``: as in ``execute``;
         ``learning``: whether somebody learns from what its kernels take."""
         self._check_open()
-        with self._lock:
+        with self._lock, Uninterrupted():
             self._collect()
             self._use_clocks(learning)
             chosen: Any = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
@@ -246,7 +250,7 @@ class Session:
         """Run what was recorded; None if buffers are not where it needs them (run the graph instead). ``learning``, and
         what it raises: as ``run``."""
         self._check_open()
-        with self._lock:
+        with self._lock, Uninterrupted():
             self._collect()
             self._use_clocks(learning)
             lowered, graph = recording.lowered, recording.problem.graph
@@ -281,7 +285,7 @@ class Session:
     def play(self, tape: Tape) -> Result | None:
         """Run a tape; None if buffers are not where it needs them (run the graph instead). Raises RunError."""
         self._check_open()
-        with self._lock:
+        with self._lock, Uninterrupted():
             self._collect()
             lowered = tape.lowered
             if tape.version != self.memory.version or lowered.state != self._state(lowered, tape.graph):
@@ -366,7 +370,8 @@ class Session:
     def _prepare(self, lowered: Lowered, state: Decider) -> None:
         """Before time starts: there is room for what the run needs, programs and kernels exist on the devices."""
         make_room(self, lowered, state)
-        self._builder.build(lowered, state.queues)
+        with interruptible:
+            self._builder.build(lowered, state.queues)
 
     def forget(self) -> None:
         """Plan from now on as if no kernel had been measured, in this session or before; the store keeps what it has.
@@ -388,6 +393,7 @@ class Session:
                 self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
 
     def _collect(self) -> None:
+        self.backend.settle()
         if self._garbage:
             self.backend.programs.unbind()
         while self._garbage:

@@ -5,16 +5,16 @@ Buffers hold values instead of bytes: a launch's result is a value that depends 
 touches, so one stale or early read changes the end of the run. A command that finds that what it read has changed
 before it ended was in a race. Ranges of one launch that write elements of the same piece at the same time (the graph's
 note ``together`` names these) leave a value that depends on what was there before, and on which of them have written.
-Windows hold values of their own, which are gone when they are evicted. Used by the tests of the engine; the clock
-counts steps.
+Windows hold values of their own, which are gone when they are evicted. What fails, and what is left of it, is said by
+``Faults``. Used by the tests of the engine; the clock counts steps.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from manycl.graph.graph import Graph, Launch, Piece
@@ -58,6 +58,26 @@ class ChaosRecord:
 
     def durations(self) -> Iterable[tuple[int, int, float]]:
         return []
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong. ``fail``: tokens of commands (nodes and transfers) that fail when they would end. ``dies``: by
+    device, the step from which on everything on it fails. ``goes_on``: a queue in which something has failed goes on
+    with what comes behind it, as some drivers do. ``paused``: a queue whose reports come after all others.
+    ``interrupt``: the step in which Ctrl-C is pressed, also while the run is being stopped (``again``: once more then).
+    ``late``: reports of interrupted runs come in later ones. ``drains``: what is under way when a run is stopped still
+    runs to its end; else it never happens.
+    """
+
+    fail: frozenset[int] = frozenset()
+    dies: Mapping[int, int] = field(default_factory=dict)
+    goes_on: bool = False
+    paused: tuple[int, int] | None = None
+    interrupt: int | None = None
+    again: bool = False
+    late: bool = False
+    drains: bool = False
 
 
 class Together(NamedTuple):
@@ -109,9 +129,18 @@ class ChaosBackend:
     that all stores of device d may have together."""
 
     def __init__(
-        self, machine: Machine, seed: int, fail: Iterable[int] = (), room: Mapping[int, int] | None = None
+        self,
+        machine: Machine,
+        seed: int,
+        fail: Iterable[int] = (),
+        room: Mapping[int, int] | None = None,
+        faults: Faults | None = None,
     ) -> None:
         self.machine = machine
+        self.faults = faults or Faults()
+        self._run = 0
+        self._older: list[Report] = []  # reports of interrupted runs
+        self._is_over = True
         self.most: dict[int, int] = {}  # bytes that the stores of a device had at most
         self._room = room or {}
         self.values: list[dict[int, Value]] = [{} for _ in range(machine.memories)]
@@ -119,12 +148,17 @@ class ChaosBackend:
         self._fail = set(fail)
         self._step = 0
 
-    def begin(self, graph: Graph, queues: Sequence[int]) -> None:
+    def begin(self, graph: Graph, queues: Sequence[int]) -> int:
+        self.settle()
+        self._run += 1
+        self._is_over = False
         self._graph = graph
         self._queues = queues
         self._lines: dict[tuple[int, int], deque[Queued]] = {}
         self._active: dict[tuple[int, int], _Active] = {}
         self._broken: set[tuple[int, int]] = set()  # queues in which something has failed
+        self._silent: set[tuple[int, int]] = set()  # of these, those that are not heard of any more
+        self._failed: set[int] = set()  # commands
         self._enqueued: set[int] = set()
         self._ended: set[int] = set()
         self._windows: Mapping[int, Window] = graph.notes.get("windows", {})
@@ -139,7 +173,9 @@ class ChaosBackend:
                 if key in self.values[memory]:
                     self._allocate(device, _whole(graph, key))
         self._held: list[Report] = []
+        self._paused: list[Report] = []
         self.record = ChaosRecord()
+        return self._run
 
     def perform(self, commands: Sequence[Command]) -> None:
         for command in commands:
@@ -160,7 +196,7 @@ class ChaosBackend:
                 place = (HOST_DEVICE, 0)
             assert self._enqueued.issuperset(getattr(command, "after", ())), f"{command} waits for what is to come"
             self._enqueued.add(command.token)
-            if place not in self._broken:
+            if place not in self._silent:
                 self._lines.setdefault(place, deque()).append(command)
 
     def _allocate(self, device: int, store: int) -> None:
@@ -203,7 +239,12 @@ class ChaosBackend:
 
     def wait(self) -> list[Report]:
         while True:
+            self._press()
             places = self._startable() + list(self._active)
+            if self._older and self._random.random() < 0.2:
+                return [self._older.pop()]
+            if not places and not self._held:
+                self._held, self._paused = self._paused, []
             if self._held and (not places or self._random.random() < 0.3):
                 self._random.shuffle(self._held)
                 count = self._random.randint(1, len(self._held))
@@ -215,16 +256,44 @@ class ChaosBackend:
     def now(self) -> float:
         return float(self._step)
 
+    def _press(self) -> None:
+        """Ctrl-C, once."""
+        if self.faults.interrupt is not None and self._step >= self.faults.interrupt:
+            step = self._step + 1 if self.faults.again else None
+            self.faults = replace(self.faults, interrupt=step, again=False)
+            raise KeyboardInterrupt
+
     def finish(self) -> ChaosRecord:
         while places := self._startable() + list(self._active):
+            self._press()
             self._advance(self._random.choice(places))
         assert not any(self._lines.values()), "commands that can never start"
+        self._is_over = True
         return self.record
 
     def abort(self) -> ChaosRecord:
-        self._lines.clear()
-        self._active.clear()
+        if self.faults.late:
+            self._older += [*self._held, *self._paused]
+        if not self.faults.drains and self.faults.interrupt is None:
+            self._lines.clear()
+            self._active.clear()
+        self._drain(self._press)
         return self.record
+
+    def settle(self) -> None:
+        """What an interrupted run has left runs to its end."""
+        if not self._is_over:
+            self._drain()
+
+    def _drain(self, between: Callable[[], None] = lambda: None) -> None:
+        """What was enqueued runs to its end; nobody hears of it in this run."""
+        while places := self._startable() + list(self._active):
+            between()
+            self._advance(self._random.choice(places))
+            if self.faults.late:
+                self._older += [*self._held, *self._paused]
+            self._held, self._paused = [], []
+        self._is_over = True
 
     def _startable(self) -> list[tuple[int, int]]:
         return [
@@ -241,21 +310,52 @@ class ChaosBackend:
             self._active[place] = _Active(command, self._read(command))
             return
         command = active.command
-        assert self._read(command) == active.seen, f"{command} was in a race: what it read changed before it ended"
         self._ended.add(command.token)
-        if command.token in self._fail:
-            failed = Failed(command.token, self.now(), "made to fail")
-            if isinstance(command, HostCall) or command.notify:
-                self._held.append(failed)
-                # a later command must not report that all before it is complete, nor count on those that never ran
-                self._lines[place].clear()
-                self._broken.add(place)
-            else:
+        if self._fails(command, place):
+            self._failed.add(command.token)
+            self._broken.add(place)
+            self._spoil(command)
+            failed = Failed(command.token, self.now(), "made to fail", self._run)
+            if isinstance(command, Run) and (self.record.failure is None or self.record.failure.token > failed.token):
                 self.record.failure = failed
+            if isinstance(command, HostCall) or command.notify:
+                self._report(place, failed)
+                if not self.faults.goes_on:
+                    # a later command must not report that all before it is complete, nor count on what never ran
+                    self._lines[place].clear()
+                    self._silent.add(place)
             return
+        if not self._failed:  # what ran on rubbish may be in a race with what failed
+            assert self._read(command) == active.seen, f"{command} was in a race: what it read changed before it ended"
         self._write(command, active.seen)
         if isinstance(command, HostCall) or command.notify:
-            self._held.append(Done(command.token, self.now()))
+            self._report(place, Done(command.token, self.now(), self._run))
+
+    def _report(self, place: tuple[int, int], report: Report) -> None:
+        (self._paused if place == self.faults.paused else self._held).append(report)
+
+    def _fails(self, command: Queued, place: tuple[int, int]) -> bool:
+        """By itself, with its device, or for what it waits for or comes behind."""
+        if command.token in self._fail or command.token in self.faults.fail:
+            return True
+        if place[0] in self.faults.dies and self._step >= self.faults.dies[place[0]]:
+            return True
+        if place in self._broken and not self.faults.goes_on:
+            return True
+        return not self._failed.isdisjoint(getattr(command, "after", ()))
+
+    def _spoil(self, command: Queued) -> None:
+        """What failed may have got anywhere."""
+        rubbish = f"rubbish of {command.token} in run {self._run}"
+        if isinstance(command, (Run, HostCall)):
+            held = self._memory_of(command)
+            for key in self._graph.nodes[command.token].writes:
+                held[key] = rubbish
+        elif isinstance(command, Copy):
+            self._at(command.device, command.target)[command.buffer] = rubbish
+        else:
+            held = self._at(command.device, command.store) if isinstance(command, Upload) else self.values[HOST]
+            held[command.buffer] = rubbish
 
     def _memory_of(self, command: Run | HostCall) -> MutableMapping[int, Value]:
         """What a node finds where it runs: pieces of buffers of which it has windows in these."""

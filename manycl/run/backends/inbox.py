@@ -29,10 +29,11 @@ _COMPLETE = cl.command_execution_status.COMPLETE
 
 
 class Inbox:
-    """``now``: seconds since the run began."""
+    """Of run ``run``; ``now``: seconds since it began."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], run: int = 0) -> None:
         self._now = now
+        self._run = run
         self._brought: SimpleQueue[Report] = SimpleQueue()
         # by queue, whose commands end in order
         self._watched: dict[tuple[int, int], deque[tuple[Sequence[int], cl.Event]]] = {}
@@ -70,12 +71,16 @@ class Inbox:
     def _look(self, watched: tuple[Sequence[int], cl.Event], reports: list[Report]) -> bool:
         """Whether commands have ended, and what to report of them."""
         tokens, event = watched
-        status = event.command_execution_status
+        try:
+            status = event.command_execution_status
+        except cl.Error as error:
+            reports.append(Failed(tokens[0], self._now(), str(error), self._run))
+            return True
         if status > _COMPLETE:
             return False
         now = self._now()
         if status < 0:
-            reports.append(Failed(tokens[0], now, f"the driver ended it with status {status}"))
+            reports.append(Failed(tokens[0], now, f"the driver ended it with status {status}", self._run))
         else:
-            reports.extend(Done(token, now) for token in tokens)
+            reports.extend(Done(token, now, self._run) for token in tokens)
         return True

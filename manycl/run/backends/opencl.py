@@ -12,12 +12,12 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyopencl as cl
 
-from manycl.errors import ManyclError
+from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Rows, Version
 from manycl.machine import Machine
 from manycl.run.backend import (
@@ -26,7 +26,6 @@ from manycl.run.backend import (
     Done,
     Download,
     Evict,
-    Failed,
     HostCall,
     Report,
     Run,
@@ -34,7 +33,6 @@ from manycl.run.backend import (
     continues,
 )
 from manycl.run.backends.copies import copy_rows
-from manycl.run.backends.inbox import Inbox
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.moves import Moved, Moves
 from manycl.run.backends.platforms import OpenDevice
@@ -43,6 +41,9 @@ from manycl.run.backends.queues import Driver, Worker
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.responsive import responsive
 from manycl.run.backends.staging import STAGE_FROM
+from manycl.run.backends.underway import Underway
+from manycl.run.backends.word import Word
+from manycl.run.interrupts import interruptible
 
 _START = cl.profiling_info.START
 _END = cl.profiling_info.END
@@ -52,7 +53,11 @@ KEPT_GRAPHS = 8  # whose transfers are known from the last time
 
 
 class OpenCLBackend:
-    """Runs commands on real devices. One run at a time; the session's memory and programs outlive it."""
+    """Runs commands on real devices. One run at a time; the session's memory and programs outlive it.
+
+    A run that is interrupted is waited for, and left only when Ctrl-C is pressed again: then the next one (or
+    ``settle``) waits for it before it touches anything.
+    """
 
     def __init__(self, machine: Machine, opened: Sequence[OpenDevice], profile: bool = True) -> None:
         self.machine = machine
@@ -62,64 +67,76 @@ class OpenCLBackend:
         self.memory = Memory(machine, contexts, [d.new_queue() if d.stager else d.queues[0] for d in self.drivers])
         self.programs = Programs(machine, contexts, [d.cl for d in self.drivers])
         self.memory.unbind = self.programs.unbind
-        self._inbox = Inbox(self.now)
+        self._runs = 0
+        self._run: Underway | None = None  # the last
+        self._is_over = True  # and nothing of it is left
         self._host: Worker | None = None
         self._caller: int | None = None  # the thread that runs a host function instead of waiting
-        self._awaited = 0  # reports that are to come
         # what was found of transfers, by graph: of several that run in turns
         self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[int | None, ...], Moved]]] = deque(maxlen=KEPT_GRAPHS)
 
     def use(self, profile: bool) -> None:
         """From the next run on: whether commands are timed by the devices' clocks."""
         if profile != self.profile:
+            self.settle()
             self.profile = profile
             for driver in self.drivers:
                 driver.use(profile)
 
     # the seam
 
-    def begin(self, graph: Graph, queues: Sequence[int]) -> None:
+    def begin(self, graph: Graph, queues: Sequence[int]) -> int:
         offsets = []
+        self.settle()
         for driver, count in zip(self.drivers, queues, strict=True):
             driver.need_queues(count)
-            offsets.append(driver.offset() if count or driver.stager else 0.0)
-        self._graph = graph
-        self._events: dict[int, cl.Event] = {}
-        self._inbox = Inbox(self.now)
-        self.stopping = False
-        self._awaited = 0
-        responsive.enter(self)
-        self._begin = time.perf_counter()
-        self.record = OpenCLRecord(graph, self.machine, self._begin, profiled=self.profile)
-        self.record.offsets = offsets
+            offsets.append(driver.offset() if count or driver.stager else None)
+        run = self.start(graph, offsets)
         joined = next((found for known, found in self._joined if known() is graph), None)
         if joined is None:
             joined = {}
             self._joined.append((weakref.ref(graph), joined))
-        self._moves = Moves(self, graph, self.memory, self.drivers, self.record, self._events, joined)
+        self._moves = Moves(run, graph, self.memory, self.drivers, run.record, run.events, joined)
+        return run.number
+
+    def start(self, graph: Graph, offsets: list[float | None]) -> Underway:
+        """A run begins; the one before is over. ``offsets``: of the devices' clocks, where they are known."""
+        self._runs += 1
+        run = self._run = Underway(self._runs, graph, self.machine, self.drivers, self.profile)
+        run.record.offsets = offsets
+        self._is_over = False
+        responsive.enter(self)
+        return run
 
     def now(self) -> float:
-        return time.perf_counter() - self._begin
+        return self.run.now()
+
+    @property
+    def run(self) -> Underway:
+        """The last run."""
+        assert self._run is not None, "nothing has begun"
+        return self._run
 
     def perform(self, commands: Sequence[Command]) -> None:
-        touched: set[tuple[int, int]] = set()
-        uploads: set[tuple[int, int]] = set()
+        run = self.run
+        touched: dict[tuple[int, int], int] = {}
+        uploads: dict[tuple[int, int], int] = {}
         joining: list[Any] = []  # they wait for the last of those that become one transfer
         for index, command in enumerate(commands):
-            if self.stopping:
+            if run.stopping:
                 break  # what later commands rely on may never have been enqueued; the failure is on its way
             if isinstance(command, Evict):
                 self.memory.set_aside(command.store, command.device)
                 continue
             if isinstance(command, HostCall) or command.notify:
-                self._awaited += 1
+                run.awaited += 1
             try:
                 if type(command) is Run:
-                    self._run(command)
-                    touched.add((command.device, command.queue))
+                    self._enter(run, command)
+                    touched[command.device, command.queue] = command.token
                 elif type(command) is Upload or type(command) is Download or type(command) is Copy:
                     joining.append(command)
-                    if index + 1 < len(commands) and continues(self._graph, command, commands[index + 1]):
+                    if index + 1 < len(commands) and continues(run.graph, command, commands[index + 1]):
                         continue
                     together, joining = joining, []
                     if type(command) is Upload:
@@ -129,47 +146,93 @@ class OpenCLBackend:
                     else:
                         self._moves.download(together)
                     if command.queue >= 0:
-                        touched.add((command.device, command.queue))
+                        touched[command.device, command.queue] = command.token
                     elif type(command) is Upload:
-                        uploads.add((command.device, command.queue))
+                        uploads[command.device, command.queue] = command.token
                 else:
                     assert isinstance(command, HostCall)
-                    self._call(command, alone=index + 1 == len(commands) and self._awaited == 1)
+                    self._call(run, command, alone=index + 1 == len(commands) and run.awaited == 1)
             except (cl.Error, ManyclError) as error:
-                self.fail(command.token, error)
-        for device, queue in uploads:  # before the queues that wait for them
-            self.drivers[device].of_uploads(queue).flush()
-        for device, queue in touched:
-            self.drivers[device].queues[queue].flush()
+                run.fail(command.token, error)
+        self._flush(run, uploads, touched)
+
+    def _flush(
+        self, run: Underway, uploads: Mapping[tuple[int, int], int], touched: Mapping[tuple[int, int], int]
+    ) -> None:
+        """Send queues' commands to their devices; a token of each."""
+        token = -1
+        try:
+            for (device, queue), token in uploads.items():  # before the queues that wait for them  # noqa: B007
+                self.drivers[device].of_uploads(queue).flush()
+            for (device, queue), token in touched.items():  # noqa: B007
+                self.drivers[device].queues[queue].flush()
+        except cl.Error as error:
+            run.fail(token, error)
 
     def wait(self) -> list[Report]:
-        reports = self._inbox.wait()
-        self._awaited -= len(reports)
+        run = self.run
+        reports = run.inbox.wait()
+        run.awaited -= len(reports)
         return reports
 
     def finish(self) -> OpenCLRecord:
-        self._drain()
-        try:
-            for driver in self.drivers:
-                driver.settle()
-        except cl.Error:
-            return self.abort()
-        responsive.leave(self)
-        self.record.find_failure(self.now())
-        return self.record
+        run = self.run
+        with interruptible:
+            self._settle_threads()
+            if not all(driver.is_settled() for driver in self.drivers):
+                self._settle_devices()
+        return self.ended(run)
 
     def abort(self) -> OpenCLRecord:
-        self.stopping = True
-        self._drain()
-        for driver in self.drivers:
-            driver.finish()
+        run = self.run
+        run.stopping = True
+        if run.is_left:
+            return run.record
+        with Word(lambda: f"stopping; waiting for {_listed(run)}; press Ctrl-C again to leave it running"):
+            self._wait_for(run)
+        return self.ended(run)
+
+    def settle(self) -> None:
+        """Wait for what an interrupted run has left; Ctrl-C ends the waiting."""
+        if self._is_over:
+            return
+        run = self.run
+        run.stopping = True
+        words = "still waiting for {}, which an interrupted run has left; press Ctrl-C to stop waiting"
+        with Word(lambda: words.format(_listed(run))):
+            self._wait_for(run)
+        self.ended(run)
+
+    def _wait_for(self, run: Underway) -> None:
+        """Until nothing that a run was given is under way."""
+        try:
+            with interruptible:
+                self._settle_threads()
+                self._settle_devices()
+        except BaseException:
+            run.is_left = True
+            responsive.leave(self)
+            raise
+
+    def ended(self, run: Underway) -> OpenCLRecord:
+        """Nothing of a run is left."""
         responsive.leave(self)
-        self.record.find_failure(self.now())
-        return self.record
+        self._is_over = True
+        run.record.find_failure(run.now())
+        return run.record
 
     def fetch(self, key: int, memory: int, rows: tuple[Rows, ...] = ()) -> None:
-        """Outside a run: copy a buffer, or rows of it, from a device's memory to the host's, and wait for it."""
+        """Outside a run: copy a buffer, or rows of it, from a device's memory to the host's, and wait for it. Raises
+        RunError."""
         device = next(i for i, d in enumerate(self.machine.devices) if d.memory == memory)
+        try:
+            self._fetch(key, device, rows)
+        except cl.Error as error:
+            name = self.machine.devices[device].name
+            raise RunError(f"{self.memory.name(key)} cannot be brought from {name}: {error}") from None
+
+    def _fetch(self, key: int, device: int, rows: tuple[Rows, ...]) -> None:
+        self.settle()
         driver = self.drivers[device]
         target, is_pinned = self.memory.download_target(key, bool(rows))
         buffer = self.memory.on_device(key, device)
@@ -186,30 +249,42 @@ class OpenCLBackend:
         return self._caller == threading.get_ident() or (self._host is not None and self._host.is_current())
 
     def close(self) -> None:
-        """Stop the threads and wait for the devices. The back end cannot be used afterwards."""
+        """Stop the threads and wait for the devices, but not for those that an interrupted run has left busy. The back
+        end cannot be used afterwards."""
+        if self._is_over:
+            if self._host is not None:
+                self._host.close()
+            for driver in self.drivers:
+                driver.close()
+            return
+        _left.append(self)
+        self.release()
+
+    def release(self) -> None:
+        """Let the threads end when they have nothing to do any more, without waiting for them."""
         if self._host is not None:
-            self._host.close()
+            self._host.release()
         for driver in self.drivers:
-            driver.close()
+            driver.release()
 
     # commands
 
-    def _run(self, command: Run) -> None:
+    def _enter(self, run: Underway, command: Run) -> None:
         driver = self.drivers[command.device]
         if driver.throttled:
-            driver.submit(0, lambda: self._run_slowly(driver, command))
+            driver.submit(0, lambda: self._run_slowly(run, driver, command))
             return
-        event = self._enqueue(driver, command)
+        event = self._enqueue(run, driver, command)
         if command.notify:
-            self.watch(command.device, command.queue, [command.token], event)
+            run.watch(command.device, command.queue, [command.token], event)
 
-    def _enqueue(self, driver: Driver, command: Run) -> cl.Event:
+    def _enqueue(self, run: Underway, driver: Driver, command: Run) -> cl.Event:
         node, device, queue, after, _ = command
-        launch = self._graph.nodes[node]
+        launch = run.graph.nodes[node]
         assert isinstance(launch, Launch)
         chosen: Launch | Version = launch
         if launch.versions:
-            chosen = self.record.versions[node] = self.programs.version(launch, device)
+            chosen = run.record.versions[node] = self.programs.version(launch, device)
         kernel = self.programs.kernel(chosen.program, chosen.kernel.name, device)
         buffers = self.memory.buffers(device)
         held = kernel.held
@@ -220,7 +295,7 @@ class OpenCLBackend:
                     kernel.set(index, buffer)
             elif held[index] != arg:
                 kernel.set(index, arg)
-        events = self._events
+        events = run.events
         # what became one transfer has one event
         before = {id(e): e for e in [events[t] for t in after]} if after else {}
         event = driver.latest[queue] = _enqueue(
@@ -232,84 +307,59 @@ class OpenCLBackend:
             list(before.values()) or None,
         )
         events[node] = event
-        self.record.kernels.append((node, device, queue, event))
+        run.record.kernels.append((node, device, queue, event))
         return event
 
-    def _run_slowly(self, driver: Driver, command: Run) -> None:
+    def _run_slowly(self, run: Underway, driver: Driver, command: Run) -> None:
         """On a slowed device's own thread: run, then sleep for the rest of the time a slow device would take."""
-        if self.stopping:
+        if run.stopping:
             return
         try:
-            event = self._enqueue(driver, command)
+            event = self._enqueue(run, driver, command)
             event.wait()
             seconds = (event.get_profiling_info(_END) - event.get_profiling_info(_START)) * 1e-9
             time.sleep(seconds * (driver.device.slowdown - 1.0))
         except Exception as error:
-            self.fail(command.token, error)
+            run.fail(command.token, error)
             return
         if command.notify:
-            self.complete(command.token)
+            run.complete(command.token)
 
-    def _call(self, command: HostCall, alone: bool) -> None:
+    def _call(self, run: Underway, command: HostCall, alone: bool) -> None:
         """``alone``: nothing else will be heard of before the function has returned, so nobody need stay to listen."""
         if alone:
             self._caller = threading.get_ident()
             try:
-                self._call_now(command.token)
+                with interruptible:
+                    self._call_now(run, command.token)
             finally:
                 self._caller = None
             return
         if self._host is None:
             self._host = Worker("manycl-host")
-        self._host.submit(lambda: self._call_now(command.token))
+        self._host.submit(lambda: self._call_now(run, command.token))
 
-    def _call_now(self, node: int) -> None:
-        if self.stopping:
+    def _call_now(self, run: Underway, node: int) -> None:
+        if run.stopping:
             return
-        task = self._graph.nodes[node]
+        task = run.graph.nodes[node]
         assert isinstance(task, HostTask)
-        start = self.now()
+        start = run.now()
+        run.host = node
         try:
             task.function(*(self.memory.host(a.key) if isinstance(a, BufferArg) else a for a in task.args))
         except BaseException as error:  # also SystemExit: a thread that ends without a word would be waited for forever
             if self._caller is not None and isinstance(error, KeyboardInterrupt):
                 raise  # the user stops the run, not the function
-            self.fail(node, f"{type(error).__name__}: {error}")
+            run.fail(node, f"{type(error).__name__}: {error}")
             return
-        end = self.now()
-        self.record.hosts.append((node, start, end))
-        self._inbox.put(Done(node, end))
+        finally:
+            run.host = None
+        end = run.now()
+        run.record.hosts.append((node, start, end))
+        run.inbox.put(Done(node, end, run.number))
 
-    def complete(self, token: int) -> None:
-        """A thread says that a command is."""
-        self._inbox.put(Done(token, self.now()))
-
-    def fail(self, token: int, error: object) -> None:
-        """A command failed: nothing more is enqueued, and no later command may report that all before it is
-        complete."""
-        self.stopping = True
-        self._inbox.put(Failed(token, self.now(), str(error)))
-
-    def watch(self, device: int, queue: int, tokens: Sequence[int], event: cl.Event) -> None:
-        """Report when an event is complete that stands for commands."""
-        driver = self.drivers[device]
-        if driver.watched:
-            self._inbox.watch(device, queue, tokens, event)
-        else:
-            driver.submit(queue, lambda: self._await(tokens, event))
-
-    def _await(self, tokens: Sequence[int], event: cl.Event) -> None:
-        """On a device's thread: block until what an event stands for is complete, then say so."""
-        try:
-            event.wait()
-        except cl.Error as error:
-            self._inbox.put(Failed(tokens[0], self.now(), str(error)))
-            return
-        now = self.now()
-        for token in tokens:
-            self._inbox.put(Done(token, now))
-
-    def _drain(self) -> None:
+    def _settle_threads(self) -> None:
         """Wait until no thread of ours works."""
         for driver in self.drivers:
             if driver.throttled and 0 in driver.workers:  # its own thread gives the others work
@@ -321,3 +371,17 @@ class OpenCLBackend:
         for driver in self.drivers:
             if driver.stager is not None:
                 driver.stager.settle()
+
+    def _settle_devices(self) -> None:
+        """Wait until no queue holds anything: by threads, since nothing interrupts a driver's own wait."""
+        for mark in [driver.finish() for driver in self.drivers]:
+            mark.wait()
+
+
+_left: list[OpenCLBackend] = []
+"""Closed while devices were busy: what these use is not freed."""
+
+
+def _listed(run: Underway) -> str:
+    found = run.unfinished() or ["the devices"]
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"

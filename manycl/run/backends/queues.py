@@ -11,12 +11,16 @@ from queue import SimpleQueue
 
 import pyopencl as cl
 
+from manycl.errors import DeviceError
 from manycl.machine import HOST
 from manycl.run.backend import AHEAD_QUEUE, EARLY_QUEUE
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.staging import Stager
 
 CALIBRATE_EVERY = 2.0  # seconds; device clocks drift against the host's
+LEAVE_OUT = "leave the device out: --devices, MANYCL_DEVICES"
+_FINISHING = -100
+"""The number of the thread that waits for the end of all of a device's queues."""
 
 
 class Worker:
@@ -45,8 +49,12 @@ class Worker:
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
-        self._jobs.put(None)
+        self.release()
         self._thread.join(timeout=10)
+
+    def release(self) -> None:
+        """Let the thread end behind what was submitted."""
+        self._jobs.put(None)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -75,7 +83,10 @@ class Driver:
     def __init__(self, opened: OpenDevice, profile: bool = True) -> None:
         self.device = opened.device
         self.cl = opened.cl
-        self.context = cl.Context([opened.cl])
+        try:
+            self.context = cl.Context([opened.cl])
+        except cl.Error as error:
+            raise DeviceError(f"{opened.device.name} cannot be opened: {error}", hint=LEAVE_OUT) from None
         self.throttled = opened.device.slowdown > 1.0
         # commands are looked after by the engine's thread; not where the device needs the host's cores to get on, or
         # where commands are enqueued by another thread
@@ -94,9 +105,12 @@ class Driver:
 
     def new_queue(self, profile: bool = False) -> cl.CommandQueue:
         """Always for this device by name: a context made of a sub-device may list its parent (seen with PoCL 3).
-        ``profile``: its commands are timed."""
+        ``profile``: its commands are timed. Raises DeviceError."""
         properties = cl.command_queue_properties.PROFILING_ENABLE if profile else 0
-        return cl.CommandQueue(self.context, self.cl, properties=properties)
+        try:
+            return cl.CommandQueue(self.context, self.cl, properties=properties)
+        except cl.Error as error:
+            raise DeviceError(f"{self.device.name} gives no more queues: {error}", hint=LEAVE_OUT) from None
 
     def use(self, profile: bool) -> None:
         """From now on use the queues whose commands are timed, or the others; between runs, when all are empty. A
@@ -114,20 +128,29 @@ class Driver:
         while len(self.queues) < count:
             self.queues.append(self.new_queue(self.profile))
 
-    def settle(self) -> None:
-        """Wait until the latest command of every queue is complete. GPUs' drivers take longer to finish an idle queue
-        than to say that."""
+    def is_settled(self) -> bool:
+        """Whether the latest command of every queue is complete. GPUs' drivers take longer to finish an idle queue than
+        to say that."""
         while self.latest:
             _, event = self.latest.popitem()
-            if event.command_execution_status != cl.command_execution_status.COMPLETE:
-                event.wait()
+            try:
+                if event.command_execution_status != cl.command_execution_status.COMPLETE:
+                    return False
+            except cl.Error:
+                return False
+        return True
 
-    def finish(self) -> None:
-        """Wait until no queue holds anything, whatever was enqueued before something failed."""
+    def finish(self) -> threading.Event:
+        """Is set when no queue holds anything, whatever was enqueued before something failed."""
+        self.submit(_FINISHING, self._finish)
+        return self.workers[_FINISHING].mark()
+
+    def _finish(self) -> None:
         self.latest.clear()
-        for queue in self._by_profile[self.profile]:
-            with suppress(cl.Error):  # the driver may refuse; the failure itself has been reported
-                queue.finish()
+        for queues in list(self._by_profile.values()):
+            for queue in queues:
+                with suppress(cl.Error):  # the driver may refuse; the failure itself has been reported
+                    queue.finish()
 
     def of_uploads(self, queue: int) -> cl.CommandQueue:
         """The queue of uploads of a number (UPLOAD_QUEUE, AHEAD_QUEUE, or a kernel queue's)."""
@@ -147,8 +170,9 @@ class Driver:
                     worker = self.workers[lane] = Worker(f"manycl-{self.device.name}")
         worker.submit(job)
 
-    def offset(self) -> float:
-        """Seconds to add to the device's profiling clock to get the host's ``perf_counter``.
+    def offset(self) -> float | None:
+        """Seconds to add to the device's profiling clock to get the host's ``perf_counter``; None where the driver
+        fails to say (what needs it is left out of the run's record).
 
         A marker's ``queued`` time lies between two readings of the host's clock (Intel's driver leaves it at 0: then
         its ``submit`` time, and the second reading comes after the marker is complete). The narrowest of a few is kept.
@@ -156,6 +180,14 @@ class Driver:
         now = time.perf_counter()
         if not self.profile or now - self._calibrated < CALIBRATE_EVERY:
             return self._offset
+        try:
+            self._calibrate()
+        except cl.Error:  # of the device, or of its clock: the run's own commands will tell
+            return None
+        self._calibrated = time.perf_counter()
+        return self._offset
+
+    def _calibrate(self) -> None:
         best = float("inf")
         for _ in range(5):
             before = time.perf_counter()
@@ -172,14 +204,17 @@ class Driver:
             if after - before < best:
                 best = after - before
                 self._offset = (before + after) / 2 - stamp * 1e-9
-        self._calibrated = time.perf_counter()
-        return self._offset
 
     def close(self) -> None:
         for worker in self.workers.values():
             worker.close()
         if self.stager is not None:
             self.stager.close()
-        for queues in self._by_profile.values():
-            for queue in queues:
-                queue.finish()
+        self._finish()
+
+    def release(self) -> None:
+        """Let the threads end when they have nothing to do any more."""
+        for worker in self.workers.values():
+            worker.release()
+        if self.stager is not None:
+            self.stager.close(wait=False)

@@ -16,8 +16,18 @@ _START = cl.profiling_info.START
 _END = cl.profiling_info.END
 _STATUS = cl.event_info.COMMAND_EXECUTION_STATUS
 
+UNKNOWN = -1
+"""The status of a command of which the driver does not tell how it ended."""
+
 _Move = tuple[tuple[int, ...], int, bool | None, float, float]
 """Buffers, device, whether to it (None: within it), start, end; seconds since the run began."""
+
+
+def _status(event: cl.Event) -> int:
+    try:
+        return int(event.get_info(_STATUS))
+    except cl.Error:
+        return UNKNOWN
 
 
 class OpenCLRecord:
@@ -34,7 +44,7 @@ class OpenCLRecord:
         """Buffers (or neighbouring pieces of one), device, whether to it (None: within it), events in order or (start,
         end)."""
         self.hosts: list[tuple[int, float, float]] = []
-        self.offsets: list[float] = []
+        self.offsets: list[float | None] = []  # of the devices' clocks, where they are known
         self.failure: Failed | None = None
         self._times: list[tuple[int, int, int, float, float]] | None = None
         self._moves: list[_Move] | None = None
@@ -43,7 +53,7 @@ class OpenCLRecord:
         """Look at every launch's final status: also at those that nobody waited for. Of several failures, the node that
         comes first in the graph counts: all that may depend on one of them comes after it."""
         if self.failure is None:
-            failed = [(n, s) for n, _, _, event in self.kernels if (s := event.get_info(_STATUS)) < 0]
+            failed = [(n, s) for n, _, _, event in self.kernels if (s := _status(event)) < 0]
             if failed:
                 node, status = min(failed)
                 self.failure = Failed(node, now, f"the driver ended it with status {status}")
@@ -51,7 +61,7 @@ class OpenCLRecord:
     def times(self) -> list[tuple[int, int, int, float, float]]:
         """(node, device, queue, start, end) of every launch that completed; seconds since the run began."""
         if self._times is None:
-            shift = [o - self.begin for o in self.offsets]
+            shift = [None if o is None else o - self.begin for o in self.offsets]
             slow = [d.slowdown for d in self.machine.devices]
             times = []
             for node, device, queue, event in self.kernels if self.profiled else ():
@@ -60,8 +70,10 @@ class OpenCLRecord:
                     end = event.get_profiling_info(_END) * 1e-9
                 except cl.Error:
                     continue  # it never completed
-                begin = max(0.0, start + shift[device])
-                times.append((node, device, queue, begin, begin + (end - start) * slow[device]))
+                offset = shift[device]
+                if offset is not None:
+                    begin = max(0.0, start + offset)
+                    times.append((node, device, queue, begin, begin + (end - start) * slow[device]))
             self._times = times
             self.kernels = []
         return self._times
@@ -121,7 +133,10 @@ class OpenCLRecord:
                 if isinstance(what, tuple):
                     start, end = what[0] - self.begin, what[1] - self.begin
                 else:
-                    shift = self.offsets[device] - self.begin
+                    offset = self.offsets[device]
+                    if offset is None:
+                        continue
+                    shift = offset - self.begin
                     start = max(0.0, what[0].get_profiling_info(_START) * 1e-9 + shift)
                     end = max(start, what[-1].get_profiling_info(_END) * 1e-9 + shift)
             except cl.Error:

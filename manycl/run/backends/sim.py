@@ -109,7 +109,7 @@ class SimBackend:
         self._start = start
         self._contended = estimates.contended
 
-    def begin(self, graph: Graph, queues: Sequence[int]) -> None:
+    def begin(self, graph: Graph, queues: Sequence[int]) -> int:
         self._graph = graph
         self._clock = VirtualClock(self._start)
         self._lines: dict[_Place, deque[Queued]] = {}
@@ -124,6 +124,7 @@ class SimBackend:
         self._component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
         self._shares: dict[tuple[int, tuple[int, ...], tuple[int, ...] | None], float] = {}
         self.record = SimRecord()
+        return 0  # nothing is ever left of a run
 
     def now(self) -> float:
         return self._clock.now()

@@ -72,12 +72,13 @@ class Stager:
 
     def settle(self) -> None:
         """Wait until no transfer is under way and the callbacks of all futures have been called."""
-        while self._used:
-            self._used.pop().submit(int).result()
+        for order in list(self._used):
+            order.submit(int).result()
+            self._used.discard(order)  # only now: whoever is interrupted waits again
 
-    def close(self) -> None:
+    def close(self, wait: bool = True) -> None:
         for threads in (self._uploads, self._downloads, self._early, self._copiers):
-            threads.shutdown()
+            threads.shutdown(wait)
 
     def _transfer(
         self, buffer: cl.Buffer, data: Bytes, after: list[cl.Event], move: Any, offset: int

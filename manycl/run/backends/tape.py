@@ -6,7 +6,6 @@ than the driver's own calls (NVIDIA 4.6 us, PoCL 2 us per launch).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,8 @@ from manycl.graph.graph import BufferArg, Graph, Launch, Version
 from manycl.run.backend import Command, Failed, Run
 from manycl.run.backends.programs import KernelObject
 from manycl.run.backends.record import OpenCLRecord
+from manycl.run.backends.underway import Underway
+from manycl.run.interrupts import interruptible
 from manycl.run.steps import Lowered
 
 if TYPE_CHECKING:
@@ -101,10 +102,10 @@ def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
     used = {(d, q): i for i, (_, d, q) in enumerate(tape.places)}
     devices = {d for d, _ in used}
     backend.use(tape.profile)
-    offsets = [driver.offset() if i in devices else 0.0 for i, driver in enumerate(backend.drivers)]
-    begin = time.perf_counter()
-    result = OpenCLRecord(tape.lowered.graph, backend.machine, begin, profiled=backend.profile)
-    result.offsets = offsets
+    backend.settle()
+    offsets = [driver.offset() if i in devices else None for i, driver in enumerate(backend.drivers)]
+    run = backend.start(tape.lowered.graph, offsets)
+    result = run.record
     result.versions = tape.versions
     events: list[cl.Event] = []
     append = events.append
@@ -124,16 +125,37 @@ def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
             )
         for device, number in used:
             backend.drivers[device].queues[number].flush()
-        for last in used.values():
-            events[last].wait()
+        for (device, number), last in used.items():
+            run.watch(device, number, [tape.places[last][0]], events[last])
+        result.kernels = _kernels(tape, events)
+        failure = _wait(run, len(used))
     except cl.Error as error:
         node = tape.places[min(len(events), len(tape.places) - 1)][0]
-        result.failure = Failed(node, time.perf_counter() - begin, str(error))
-    finally:
-        if len(events) < len(tape.entries) or result.failure is not None:
-            for device in devices:  # whatever stopped us, nothing is left running
-                backend.drivers[device].finish()
-    seconds = time.perf_counter() - begin
-    result.kernels = [(node, d, q, event) for (node, d, q), event in zip(tape.places, events, strict=False)]
-    result.find_failure(seconds)
+        failure = Failed(node, run.now(), str(error), run.number)
+    except BaseException:
+        result.kernels = _kernels(tape, events)
+        backend.abort()
+        raise
+    seconds = run.now()
+    if failure is None:
+        backend.ended(run)
+    else:  # nothing is left running
+        result.kernels, result.failure = _kernels(tape, events), failure
+        backend.abort()
     return seconds, result
+
+
+def _kernels(tape: Tape, events: Sequence[cl.Event]) -> list[tuple[int, int, int, cl.Event]]:
+    return [(node, d, q, event) for (node, d, q), event in zip(tape.places, events, strict=False)]
+
+
+def _wait(run: Underway, count: int) -> Failed | None:
+    """Until so many commands are known to be complete, or one has failed."""
+    while count > 0:
+        with interruptible:
+            reports = run.inbox.wait()
+        for report in reports:
+            if isinstance(report, Failed):
+                return report
+        count -= len(reports)
+    return None

@@ -1,0 +1,91 @@
+"""What belongs to one run alone. Threads that work for it hold this and not the back end: what they say or do when the
+run was left (Ctrl-C, twice) and another one has begun, concerns nobody else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pyopencl as cl
+
+from manycl.graph.graph import Graph
+from manycl.machine import Machine
+from manycl.run.backend import Done, Failed
+from manycl.run.backends.inbox import Inbox
+from manycl.run.backends.queues import Driver
+from manycl.run.backends.record import OpenCLRecord
+
+_STATUS = cl.event_info.COMMAND_EXECUTION_STATUS
+_COMPLETE = cl.command_execution_status.COMPLETE
+
+
+class Underway:
+    """The run ``number`` of a back end. ``stopping``: something has failed, or the run is given up: nothing more is
+    enqueued."""
+
+    def __init__(self, number: int, graph: Graph, machine: Machine, drivers: Sequence[Driver], profiled: bool) -> None:
+        self.number = number
+        self.graph = graph
+        self.stopping = False
+        self.events: dict[int, cl.Event] = {}
+        self.awaited = 0  # reports that are to come
+        self.is_left = False  # the user did not wait for its end
+        self.host: int | None = None  # the host function that runs
+        self._machine = machine
+        self._drivers = drivers
+        self.began = time.perf_counter()
+        self.inbox = Inbox(self.now, number)
+        self.record = OpenCLRecord(graph, machine, self.began, profiled=profiled)
+
+    def now(self) -> float:
+        return time.perf_counter() - self.began
+
+    def complete(self, token: int) -> None:
+        """A thread says that a command is."""
+        self.inbox.put(Done(token, self.now(), self.number))
+
+    def fail(self, token: int, error: object) -> None:
+        """A command failed: nothing more is enqueued, and no later command may report that all before it is
+        complete."""
+        self.stopping = True
+        self.inbox.put(Failed(token, self.now(), str(error), self.number))
+
+    def watch(self, device: int, queue: int, tokens: Sequence[int], event: cl.Event) -> None:
+        """Report when an event is complete that stands for commands."""
+        driver = self._drivers[device]
+        if driver.watched:
+            self.inbox.watch(device, queue, tokens, event)
+        else:
+            driver.submit(queue, lambda: self._await(tokens, event))
+
+    def _await(self, tokens: Sequence[int], event: cl.Event) -> None:
+        """On a device's thread: block until what an event stands for is complete, then say so."""
+        try:
+            event.wait()
+        except cl.Error as error:
+            self.inbox.put(Failed(tokens[0], self.now(), str(error), self.number))
+            return
+        now = self.now()
+        for token in tokens:
+            self.inbox.put(Done(token, now, self.number))
+
+    def unfinished(self) -> list[str]:
+        """In words, what the devices have been given and have not completed: the first of each queue."""
+        names = [d.name for d in self._machine.devices]
+        found: dict[tuple[int, int], str] = {}
+        for node, device, queue, event in list(self.record.kernels):
+            if (device, queue) not in found and _is_pending(event):
+                found[device, queue] = f"kernel {self.graph.nodes[node].name} on {names[device]}"
+        for _, device, _, what in list(self.record.transfers):
+            if (device, -1) not in found and not isinstance(what, tuple) and _is_pending(what[-1]):
+                found[device, -1] = f"a transfer of {names[device]}"
+        if self.host is not None:
+            found[-1, 0] = f"host function {self.graph.nodes[self.host].name}"
+        return sorted(set(found.values()), key=list(found.values()).index)
+
+
+def _is_pending(event: cl.Event) -> bool:
+    try:
+        return bool(event.get_info(_STATUS) > _COMPLETE)
+    except cl.Error:
+        return False

@@ -1,0 +1,80 @@
+"""Ctrl-C while a run is under way: held back, and let in where nothing is half done.
+
+Python calls a signal's handler between any two bytecodes of the main thread, and the usual handler raises: in the
+middle of the engine's bookkeeping, a buffer could then count as valid that nobody has written. So while a session works
+on a run, Ctrl-C is only noted (``Uninterrupted``), and it is let in where the main thread plans, waits for devices or
+calls the user's own functions (``interruptible``). Other threads never see it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+_innermost: Uninterrupted | None = None
+"""What the main thread has entered last."""
+_main = threading.main_thread().ident
+
+
+class Uninterrupted:
+    """Ctrl-C is noted while the ``with`` block runs, and delivered when it has ended."""
+
+    def __init__(self) -> None:
+        self._before: Callable[[int, FrameType | None], Any] | None = None
+        self._outer: Uninterrupted | None = None
+        self._noted = False
+        self._open = 0
+
+    def __enter__(self) -> None:
+        global _innermost
+        if threading.get_ident() == _main:
+            before = signal.getsignal(signal.SIGINT)
+            if callable(before):  # else it ends the process, or does nothing
+                self._before, self._outer = before, _innermost
+                _innermost = self
+                signal.signal(signal.SIGINT, self._note)
+
+    def __exit__(self, *error: object) -> None:
+        global _innermost
+        if self._before is not None:
+            _innermost = self._outer
+            signal.signal(signal.SIGINT, self._before)
+            if self._noted:
+                self._before(signal.SIGINT, None)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._open and self._before is not None:
+            self._before(number, frame)
+        else:
+            self._noted = True
+
+    def let_in(self) -> None:
+        self._open += 1
+        try:
+            if self._noted:
+                self._noted = False
+                self._note(signal.SIGINT, None)
+        except BaseException:
+            self._open -= 1
+            raise
+
+    def shut(self) -> None:
+        self._open -= 1
+
+
+class _Interruptible:
+    """Ctrl-C is delivered at once while the ``with`` block runs; what was noted before, at its beginning."""
+
+    def __enter__(self) -> None:
+        if _innermost is not None and threading.get_ident() == _main:
+            _innermost.let_in()
+
+    def __exit__(self, *error: object) -> None:
+        if _innermost is not None and threading.get_ident() == _main:
+            _innermost.shut()
+
+
+interruptible = _Interruptible()
