@@ -83,7 +83,7 @@ def test_what_is_true_of_kernels_leaves_links_as_they_are() -> None:
     class Thirds:
         def plan(self, problem: Problem) -> Plan:
             third = ROWS // 3
-            return divided(problem, dict.fromkeys((0, 1), [(d, d * third, third) for d in range(3)]), "thirds")
+            return divided(problem, {n: [(d, d * third, third) for d in range(3)] for n in (0, 1)}, "thirds")
 
     def until_first_run(estimates: Affine) -> float:
         known = replace(p, estimates=estimates)
