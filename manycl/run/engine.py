@@ -17,6 +17,7 @@ from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.plan.rehearsal import expected
+from manycl.run.awaited import Awaited
 from manycl.run.backend import Backend, Command, Failed, Record, Run
 from manycl.run.coherence import Directory
 from manycl.run.eviction import TightState
@@ -284,18 +285,23 @@ def _execute(
     if level:
         _say(backend, f"run of {len(lowered.graph)} steps by {name or 'a plan'}, queues {state.queues}")
     total, steps = len(problem.graph), len(lowered.graph)
+    awaited = Awaited()
     try:
         batches = [state.start(backend.now())]
         _tell(level, state, backend, batches[0])
         backend.perform(batches[0])
+        awaited.given(batches[0])
         if problem.machine.memories > 1 and not state.finished:
             batches.append(state.handle())
             _tell(level, state, backend, batches[1])
             backend.perform(batches[1])
+            awaited.given(batches[1])
         at_once = len(batches)
         while not state.finished:
+            awaited.check(state)
             with interruptible:
                 reports = [report for report in backend.wait() if report.run == run]
+            awaited.heard(reports)
             if level >= 4:
                 for report in reports:
                     _say(backend, str(report))
@@ -303,6 +309,7 @@ def _execute(
             if commands:
                 _tell(level, state, backend, commands)
                 backend.perform(commands)
+                awaited.given(commands)
                 batches.append(commands)
             if state.failed is not None:
                 break

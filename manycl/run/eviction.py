@@ -273,6 +273,7 @@ class TightState(PlacedState):
         needed = self._holdings.needs(node)
         missing = [store for store in needed if store not in held]
         if missing:
+            self._check_fits(node, device, needed)
             if self._admitting.setdefault(device, node) != node:
                 return False
             for store in needed:
@@ -283,9 +284,6 @@ class TightState(PlacedState):
                 if free[device] < wanted and not self._holdings.users((device, store)):
                     self._evict(device, store, commands)
             if free[device] < wanted:
-                if wanted > self._room.limits[device]:
-                    where = self._machine.devices[device]
-                    raise too_large(self.graph.nodes[node].name, self._lowered.step(node).node, wanted, where)
                 return False
             for store in missing:
                 self._holdings.hold(device, store)
@@ -295,6 +293,21 @@ class TightState(PlacedState):
             self._holdings.use(node, (device, store))
         self._admitted.setdefault(device, set()).add(node)
         return True
+
+    def held_up(self) -> str:
+        room = (
+            f"device {d} has {free} of {self._room.limits[d]} bytes free"
+            + (f" and waits for room for node {self._admitting[d]}" if d in self._admitting else "")
+            for d, free in self._holdings.free.items()
+        )
+        return "; ".join([super().held_up(), *room])
+
+    def _check_fits(self, node: int, device: int, needed: Set[int]) -> None:
+        """What of it is there already makes way for nobody, so all of it has to fit at once. That was seen to where
+        there is a plan (``room``)."""
+        where, sizes = self._machine.devices[device], [self._room.sizes[store] for store in needed]
+        if sum(sizes) > self._room.limits[device] or max(sizes) > where.max_allocation:
+            raise too_large(self.graph.nodes[node].name, self._lowered.step(node).node, sum(sizes), where)
 
     def _choose(self, device: int, needed: Set[int], wanted: int, commands: list[Command]) -> None:
         """Send away as many stores as ``wanted`` bytes take, beside those that are leaving already."""

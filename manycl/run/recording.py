@@ -172,6 +172,11 @@ class Playback:
         device = HOST_DEVICE if isinstance(command, HostCall) else command.device
         return where(self.graph, device, token, node)
 
+    def held_up(self) -> str:
+        """As :meth:`manycl.run.state.RunState.held_up`."""
+        held = [self._recording.commands[i] for i, n in enumerate(self._waits) if n]
+        return f"{len(held)} commands of a recording were not enqueued, first {held[:1]}"
+
     def unfinished_copies(self) -> list[tuple[int, int]]:
         """(buffer, memory) that the directory counts as valid though the copy has made way; there is another one."""
         return [(key, memory) for key, memory, is_only in self._gone() if not is_only]

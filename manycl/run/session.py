@@ -42,6 +42,7 @@ from manycl.run.interrupts import Uninterrupted, interruptible
 from manycl.run.lower import lower
 from manycl.run.overwritten import unneeded
 from manycl.run.recording import Recording
+from manycl.run.simulate import with_ranges
 from manycl.run.steps import Lowered, State, state_of
 from manycl.run.taped import played
 from manycl.run.windows import limited, same_graph, same_plan
@@ -227,6 +228,7 @@ class Session:
                     problem = replace(problem, rehearse=rehearsal(problem, self.directory))
                 name = policy if isinstance(policy, str) else type(chosen).__name__
                 name = name if policy is not None else flags.policy()
+                chosen = with_ranges(problem, chosen, name)
             for key in graph.buffers:
                 self.directory.check(key)
             try:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from manycl.errors import PolicyError
+from manycl.graph.graph import Launch
 from manycl.plan.events import plan_of, with_events
 from manycl.plan.plan import Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, find
@@ -85,3 +86,16 @@ def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> P
     plan = replace(plan_of(simulate(problem, chosen)), policy=name)
     verify(plan, problem.graph, problem.machine)
     return plan
+
+
+def with_ranges(
+    problem: Problem, policy: StaticPolicy | DynamicPolicy, name: str
+) -> StaticPolicy | DynamicPolicy | Plan:
+    """The policy; but where it decides while it runs, and a launch fits on no device as a whole, what it decides on the
+    simulated machine: only of plans are launches run in ranges. Raises PolicyError where a launch runs nowhere."""
+    if hasattr(policy, "plan") or problem.roomy:
+        return policy
+    launches = (n for n, task in enumerate(problem.graph.nodes) if isinstance(task, Launch))
+    if all(any(problem.fits(n, d) for d in problem.allowed(n)) for n in launches):
+        return policy
+    return replace(plan_with(policy, problem), policy=name)

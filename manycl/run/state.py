@@ -310,6 +310,18 @@ class RunState(Transfers):
         device = self._device[token] if token < len(self.graph.nodes) else self._transfer_device[token]
         return where(self.graph, device, token, node)
 
+    def held_up(self) -> str:
+        """For messages: what has not been enqueued, by the heads of queues, and what each of them comes after."""
+        said = [f"{self.complete} of {len(self.graph.nodes)} nodes are complete"]
+        for (device, queue), line in self._waiting.items():
+            if line:
+                node = line[0].node
+                before = [p for p in self._predecessors[node] if not self.done[p]]
+                after = f" comes after {before}" if before else ""
+                where = "the host" if device < 0 else f"device {device} queue {queue}"
+                said.append(f"on {where}, node {node} ({self.graph.nodes[node].name}){after} was not enqueued")
+        return "; ".join(said)
+
     def unfinished_writes(self) -> set[int]:
         """Buffers whose contents a failure leaves unknown: written by a node that was issued but is not complete, or
         that comes after the one that failed (a driver may run it all the same)."""

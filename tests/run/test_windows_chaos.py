@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import pytest
@@ -15,20 +16,22 @@ from hypothesis import strategies as st
 from test_divided_chaos import GROUP, ITEMS, NBYTES, PROGRAM, Values, check_valid, graphs, launch, plans
 from test_state import Anyhow, Unit, machines
 
-from manycl.errors import ResultError, RunError
+from manycl.errors import PolicyError, ResultError, RunError
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Graph, HostTask
+from manycl.graph.graph import Graph, HostTask, Launch
 from manycl.graph.pieces import Rows
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.policy import Choice, find
 from manycl.plan.problem import Problem
+from manycl.plan.splitting import Splits
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import HOST_BIT, Directory, Part
 from manycl.run.engine import RunFailure, execute
 from manycl.run.eviction import TightState
 from manycl.run.lower import lower
 from manycl.run.steps import Lowered
-from manycl.run.windows import limited
+from manycl.run.windows import limited, stores
 
 WHOLE = (Rows(0, NBYTES),)
 
@@ -93,12 +96,19 @@ def make_room(graph: Graph, where: Machine, directory: Directory, values: Values
 
 
 def one_run(
-    graph: Graph, where: Machine, plan: Any, directory: Directory, values: Values, seed: int, fail: Any = None
+    graph: Graph,
+    where: Machine,
+    plan: Any,
+    directory: Directory,
+    values: Values,
+    seed: int,
+    fail: Any = None,
+    spills: bool = False,
 ) -> Lowered:
     """Run under chaos and one step after another, and note what every byte holds afterwards: of a run that fails, what
     the steps leave that ran."""
     made: list[Lowered] = []
-    problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
+    problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices), splits=Splits(graph), spills=spills)
     limits = limited(problem, plan if isinstance(plan, Plan) else None)
     backend = ChaosBackend(where, seed, room=limits)
 
@@ -119,7 +129,7 @@ def one_run(
         execute(problem, plan, backend, directory, lowering=lowering)
     finally:
         directory.validate(where.memories)
-        if made:
+        if made and hasattr(backend, "record"):  # it has begun
             note(graph, where, made[0], backend, values)
     return made[0]
 
@@ -192,6 +202,45 @@ def test_policies_that_decide_while_it_runs_evict_whole_buffers(
     directory = begin(data, graph, where, values)
     make_room(graph, where, directory, values)
     one_run(graph, where, Anyhow(numbers), directory, values, seed)
+    check_valid(graph, where, directory, values)
+
+
+class Able(Anyhow):
+    """Decides by a list of numbers as well, but only for devices that can run the kernel."""
+
+    def select(self, frontier: Any, devices: Any, now: float) -> Choice | None:
+        chosen = super().select(frontier, devices, now)
+        if chosen is None:
+            return None
+        seconds = next(c.seconds for c in frontier if c.index == chosen.component)
+        able = [d.index for d in devices if d.free and isfinite(seconds[d.index])]
+        return Choice(chosen.component, chosen.device if chosen.device in able else able[0]) if able else None
+
+
+@settings(max_examples=120)
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32), st.lists(st.integers(0, 100), max_size=20))
+def test_policies_that_decide_while_it_runs_never_wait_for_room_that_cannot_come(
+    data: Any, graph: Graph, where: Machine, seed: int, numbers: list[int]
+) -> None:
+    """Every device has room for one to three buffers; launches have up to three, some of which may be there already.
+    Where each fits somewhere, all is right; else the run says so, and what counts as valid still is."""
+    least = [NBYTES if device.memory != HOST else 4 * NBYTES for device in where.devices]  # the host has room for all
+    rooms = [data.draw(st.integers(low, max(low, 3 * NBYTES))) for low in least]
+    spills = data.draw(st.booleans())
+    devices = (replace(d, global_memory=r, max_allocation=r) for d, r in zip(where.devices, rooms, strict=True))
+    where = replace(where, devices=tuple(devices))
+    values = Values(graph, where.memories)
+    directory = begin(data, graph, where, values)
+    make_room(graph, where, directory, values)
+    policy = data.draw(st.sampled_from([Able(numbers), find("eager"), find("heft")]))
+    needed = max((len(stores(task)) * NBYTES for task in graph.nodes if isinstance(task, Launch)), default=0)
+    said = ""
+    try:
+        one_run(graph, where, policy, directory, values, seed, spills=spills)
+    except (PolicyError, RunError) as error:
+        said = error.message
+    assert (needed > max(rooms)) == ("too little memory" in said or "bytes of buffers" in said), said
+    event("a launch fits nowhere" if said else "all is right")
     check_valid(graph, where, directory, values)
 
 

@@ -1,0 +1,120 @@
+"""The engine waits only for what will come: a run that has come to a stand ends, says so, and leaves data alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_state import Unit, launch, machine
+
+import manycl as mc
+from manycl.errors import RunError
+from manycl.graph.dependences import GraphBuilder
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.awaited import Awaited
+from manycl.run.backend import Done, Download, Evict, HostCall, Report, Run, Upload
+from manycl.run.backends.chaos import ChaosBackend
+from manycl.run.backends.sim import SimBackend
+from manycl.run.coherence import Directory
+from manycl.run.engine import execute
+from manycl.run.eviction import TightState
+from manycl.run.state import RunState
+
+COUNT = 1 << 15  # ints: a third of the device's memory
+PROGRAM = mc.Program("""
+kernel void three(global const int *a, global const int *b, global int *c) {
+    int i = get_global_id(0);
+    c[i] = a[i] - b[i];
+}
+kernel void four(global const int *a, global const int *b, global const int *c, global int *d, int n) {
+    int i = get_global_id(0);
+    d[i] = a[i] + b[i] - c[(i * 5) % n];
+}
+""")
+
+
+class _Held:
+    def held_up(self) -> str:
+        return "node 1 is held up"
+
+
+def test_only_what_is_reported_is_waited_for() -> None:
+    awaited = Awaited()
+    awaited.given([Run(0, 0, 0, (), False), Upload(3, 0, 0, (), False), Evict(0, 1)])
+    with pytest.raises(RunError, match=r"nothing is under way. node 1 is held up"):
+        awaited.check(_Held())
+    awaited.given([Run(1, 0, 0, (), True), HostCall(2), Download(4, 0, 0, (), True)])
+    for token in (1, 2, 4):
+        awaited.check(_Held())
+        awaited.heard([Done(token, 0.0)])
+    with pytest.raises(RunError):
+        awaited.check(_Held())
+
+
+class _Deaf(RunState):
+    """Forgets that queues wait."""
+
+    def handle(self, *reports: Report) -> Any:
+        commands = super().handle(*reports)
+        return [c for c in commands if not isinstance(c, Run)]
+
+
+@pytest.mark.parametrize("kind", [ChaosBackend, SimBackend])
+def test_a_stand_is_an_error_on_every_back_end(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manycl.run.engine.RunState", _Deaf)
+    builder = GraphBuilder()
+    a, b, c = (builder.buffer(4, name) for name in "abc")
+    builder.add(launch("first", (a,), (b,)))
+    builder.add(launch("second", (b,), (c,)))
+    where = machine([1, 2])
+    plan = Plan(tuple(Assignment(n, n, 0, 0.0, 0.0) for n in range(2)), "given", ("d0", "d1"), 0.0)
+    directory = Directory()
+    directory.define(a)
+    graph = builder.build()
+    backend = kind(where, 0) if kind is ChaosBackend else kind(where, Unit())
+    with pytest.raises(RunError, match="itself is at fault"):
+        execute(Problem(graph, where, Unit(), (1, 1)), plan, backend, directory)
+    directory.validate(3)
+    assert directory.valid[a] & 1
+    assert c not in directory.valid
+
+
+def little(monkeypatch: pytest.MonkeyPatch, policy: str) -> mc.Queue:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setenv("MANYCL_DEVICE_MEMORY", str(3 * 4 * COUNT + 4096))
+    return mc.Queue("cpu/2", policy=policy)
+
+
+@pytest.mark.parametrize("policy", ["eager", "heft", "clustering"])
+def test_what_fits_nowhere_whole_runs_in_ranges_also_where_a_policy_decides_while_it_runs(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with little(monkeypatch, policy) as queue:
+        want = [np.arange(COUNT, dtype=np.int32) * k for k in range(4)]
+        arrays = [queue.array(x) for x in want]
+        for _ in range(2):
+            PROGRAM.three(queue, (COUNT,), (64,), *arrays[1:])
+            PROGRAM.four(queue, (COUNT,), (64,), *arrays, COUNT)
+            want[3] = want[0] + want[1] - want[2][(np.arange(COUNT) * 5) % COUNT]
+            queue.finish()
+            assert len(queue.result.ranges(1)) > 1
+        assert (arrays[3].get() == want[3]).all()
+
+
+def test_a_run_that_comes_to_a_stand_on_devices_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if nobody looked whether a launch fits: two of its arrays are there, and there is no room for the others."""
+    monkeypatch.setattr(TightState, "_check_fits", lambda *given: None)
+    monkeypatch.setattr("manycl.run.session.with_ranges", lambda problem, policy, name: policy)
+    with little(monkeypatch, "eager") as queue:
+        want = [np.arange(COUNT, dtype=np.int32) * k for k in range(4)]
+        arrays = [queue.array(x) for x in want]
+        PROGRAM.three(queue, (COUNT,), (64,), *arrays[1:])
+        PROGRAM.four(queue, (COUNT,), (64,), *arrays, COUNT)
+        with pytest.raises(RunError, match=r"itself is at fault.*node 1 \(four\).*waits for room"):
+            queue.finish()
+        for array, contents in zip(arrays[:3], want, strict=False):
+            assert (array.get() == contents).all()
+        PROGRAM.three(queue, (COUNT,), (64,), *arrays[:3])
+        assert (arrays[2].get() == want[0] - want[1]).all()
