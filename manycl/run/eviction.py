@@ -372,3 +372,14 @@ class TightState(PlacedState):
     def validate(self) -> None:
         super().validate()
         self._holdings.validate()
+        for key in self.graph.buffers:
+            for place in self._places.of(self.directory.valid.get(key, 0)):
+                device, store = self._places.store(place, key)
+                if device in self._holdings.devices:
+                    assert store in self._holdings.held(device), f"buffer {key} is valid in {store}, which is gone"
+        for device, steps in self._admitted.items():
+            for step in steps:
+                for where, store in self._holdings.used(step):
+                    assert store in self._holdings.held(where), f"step {step} was admitted without {store}"
+                    assert store not in self._holdings.leaving[where], f"{store} leaves, but step {step} waits for it"
+            assert device in self._holdings.devices, f"a step was admitted to device {device}, which has room"

@@ -187,3 +187,9 @@ class Holdings:
         """Assert the invariant."""
         for device, held in self._held.items():
             assert self.free[device] == self._limits[device] - sum(held.values()), "the count of free bytes is wrong"
+            assert self.free[device] >= 0, f"device {device} holds more than it has room for"
+            assert self.leaving[device].keys() <= held.keys(), "what is not there is leaving"
+        for (device, store), tokens in self._users.items():
+            assert not tokens or store in self._held[device], (
+                f"{store} is gone from device {device}, but {tokens} use it"
+            )

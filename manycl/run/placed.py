@@ -46,6 +46,10 @@ class PlacedState(RunState):
         self._written_at: dict[int, int] = {}
         self._behind: dict[tuple[int, int], set[int]] = {}  # transfers that a queue has waited for, or has done
 
+    @property
+    def _valid_in(self) -> int:
+        return self._places.base + len(self._room.windows)
+
     def _was_issued(self, node: int) -> bool:
         return self._device[node] != NOT_ISSUED
 

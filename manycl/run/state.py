@@ -336,14 +336,35 @@ class RunState(Transfers):
         return keys
 
     def validate(self) -> None:
-        """Assert the invariants; used by tests and at debug level 4."""
-        for n in range(len(self.graph.nodes)):
-            issued = self._device[n] != NOT_ISSUED
+        """Assert the invariants; used by tests after every transition, and at debug level 4."""
+        nodes, device_of = range(len(self.graph.nodes)), self._device
+        for n in nodes:
+            issued = device_of[n] != NOT_ISSUED
             assert issued or not self.done[n], f"node {n} complete but never issued"
             if issued:
                 for p in self._predecessors[n]:
-                    assert self._device[p] != NOT_ISSUED, f"node {n} issued before its predecessor {p}"
-        for place, line in self._issued.items():
-            for node in line:
-                assert self._place[node] == place, f"node {node} is in two queues"
+                    assert device_of[p] != NOT_ISSUED, f"node {n} issued before its predecessor {p}"
+            assert (n in self._place) == (issued and not self.done[n]), f"node {n} is in a queue, or is not, wrongly"
+        in_queues = [(node, place) for place, line in self._issued.items() for node in line]
+        assert len(in_queues) == len(self._place), "a node is in two queues"
+        for node, place in in_queues:
+            assert self._place[node] == place, f"node {node} is in two queues"
+        assert len(self.issued) == len({a.node for a in self.issued}), "a node was issued twice"
+        assert {a.node for a in self.issued} == {n for n in nodes if device_of[n] != NOT_ISSUED}, "issued and not noted"
+        for line in self._waiting.values():
+            for assigned in line:
+                assert device_of[assigned.node] == NOT_ISSUED, f"node {assigned.node} was issued and waits"
         assert self.complete == sum(self.done), "the count of complete nodes is wrong"
+        self.directory.validate(self._valid_in)
+        for key, tokens in self._arriving.items():
+            for memory, token in tokens.items():
+                is_valid = self.directory.valid.get(key, 0) >> memory & 1
+                assert is_valid or key in self._together, f"buffer {key} arrives in {memory}, but is not valid there"
+                assert token < self._next_token, f"transfer {token} was never given"
+        for token in self._transfer_done:
+            assert token in self._transfer_device, f"transfer {token} complete but never given"
+
+    @property
+    def _valid_in(self) -> int:
+        """How many places there are in which a buffer may be valid."""
+        return 1 + max((HOST, *self._memory))

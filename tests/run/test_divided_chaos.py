@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_state import Unit, machines
+from transitions import validated
 
 from manycl.analysis import parse_program
 from manycl.analysis.annotations import annotation
@@ -26,6 +27,8 @@ from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, execute
 from manycl.run.lower import lower
 from manycl.run.steps import Lowered
+
+__all__ = ["validated"]  # a fixture of the module
 
 ITEMS, GROUP = 32, 4
 NBYTES = 4 * ITEMS

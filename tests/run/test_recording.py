@@ -13,6 +13,7 @@ from test_divided_chaos import NBYTES, Values, check_valid, graphs, plans, small
 from test_divided_chaos import launch as kernel
 from test_state import Unit, launch, machine, machines
 from test_windows_chaos import TWO, begin, chains, note, patched, with_room
+from transitions import validated
 
 from manycl.errors import RunError
 from manycl.graph import pieces
@@ -32,7 +33,7 @@ from manycl.run.steps import Lowered
 from manycl.run.trials import COMPARED, PLANNED_RUNS, SECOND_THOUGHTS
 from manycl.run.windows import limited
 
-__all__ = ["patched", "small_chunks"]  # fixtures of the module
+__all__ = ["patched", "small_chunks", "validated"]  # fixtures of the module
 
 
 def parts(graph: Graph, lowered: Lowered) -> Any:

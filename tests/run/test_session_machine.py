@@ -16,11 +16,14 @@ from between_runs import small_windows
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from transitions import validated
 
 import manycl as mc
 from manycl.errors import ManyclError, RunError
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.session import Session
+
+__all__ = ["validated"]  # a fixture of the module
 
 COUNT, GROUP = 256, 16
 GROUPS = COUNT // GROUP

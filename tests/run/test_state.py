@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transitions import validated
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import ResultError
@@ -22,6 +23,8 @@ from manycl.plan.problem import Problem
 from manycl.run.backends.chaos import ChaosBackend, left_by, touched
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, execute
+
+__all__ = ["validated"]  # a fixture of the module
 
 FACTS = KernelFacts("k", 1, ())
 PROGRAM = ProgramFacts("", (), {"k": FACTS})

@@ -15,6 +15,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import GROUP, ITEMS, NBYTES, PROGRAM, Values, check_valid, graphs, launch, plans
 from test_state import Anyhow, Unit, machines
+from transitions import validated
 
 from manycl.errors import PolicyError, ResultError, RunError
 from manycl.graph.dependences import GraphBuilder
@@ -32,6 +33,8 @@ from manycl.run.eviction import TightState
 from manycl.run.lower import lower
 from manycl.run.steps import Lowered
 from manycl.run.windows import limited, stores
+
+__all__ = ["validated"]  # a fixture of the module
 
 WHOLE = (Rows(0, NBYTES),)
 

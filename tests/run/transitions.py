@@ -1,0 +1,46 @@
+"""For tests of runs: every transition of a run's state is followed by its ``validate``, and what has led to one that
+breaks an invariant is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from manycl.run import engine
+from manycl.run.recording import Playback
+from manycl.run.state import RunState
+
+TOLD = 40  # transitions, the last ones
+
+
+def watched(state: Any) -> Any:
+    """The state, which judges itself after every transition."""
+    log: list[tuple[Any, Any]] = []
+
+    def judged(transition: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            commands = transition(*given)
+            log.append((given, commands))
+            try:
+                state.validate()
+            except AssertionError as error:
+                lines = (f"{heard} -> {commands}" for heard, commands in log[-TOLD:])
+                raise AssertionError("\n".join([str(error), f"after {len(log)} transitions:", *lines])) from error
+            return commands
+
+        return call
+
+    state.start, state.handle = judged(state.start), judged(state.handle)
+    return state
+
+
+@pytest.fixture(scope="module", autouse=True)
+def validated() -> Iterator[None]:
+    """Import it: for all tests of a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        make: Callable[..., RunState] = engine._state
+        patch.setattr(engine, "_state", lambda *given: watched(make(*given)))
+        patch.setattr(engine, "Playback", lambda *given: watched(Playback(*given)))
+        yield
