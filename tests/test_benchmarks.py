@@ -16,6 +16,7 @@ KEYS = {
     "dispatch": {"chain_us_per_kernel", "parallel_us_per_kernel", "prepared_extra_us_per_kernel"},
     "two_devices": {"speedup"},
     "split": {"equal_speedup", "pair_speedup", "halo_only", "decide_us", "spill_ratio"},
+    "regions": {"region_us", "first_region_us", "launches", "pieces", "touched"},
     "load": {"import_s", "spec_1000_s"},
     "overlap": {"overlapping_geomean", "whole_geomean", "unrehearsed_geomean", "least"},
     "transfers": {"skipped"},
@@ -32,7 +33,7 @@ KEYS = {
     "adaptive": {"within_oracle_percent", "iterations", "settled", "drift_imbalance_percent", "decide_us"},
 }
 # than the others' command lines
-MORE = {"adaptive": ["--applications", "Jacobi2D", "--devices", "cpu/2", "--seconds", "1"]}
+MORE = {"regions": ["--rows", "48"], "adaptive": ["--applications", "Jacobi2D", "--devices", "cpu/2", "--seconds", "1"]}
 
 
 @pytest.mark.parametrize("name", KEYS)

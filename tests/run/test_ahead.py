@@ -18,6 +18,7 @@ from manycl.run.backend import (
     APART,
     DOWNLOAD_QUEUE,
     EARLY_QUEUE,
+    TINY,
     UPLOAD_QUEUE,
     Command,
     Done,
@@ -257,8 +258,27 @@ def pieces(*rows: Rows) -> dict[int, Any]:
     ],
 )
 def test_uploads_of_neighbours_become_one(second: Command, joined: bool) -> None:
-    rows = (Rows(0, 16), Rows(16, 16), Rows(48, 16), Rows(16, 4, 16, 2))
+    n = TINY
+    rows = (Rows(0, 2 * n), Rows(2 * n, 2 * n), Rows(6 * n, 2 * n), Rows(2 * n, n, 2 * n, 2))
     graph = Graph((), pieces(*rows), ())
+    assert continues(graph, Upload(1, -1, 0, (), False), second) == joined
+
+
+@pytest.mark.parametrize(
+    ("second", "joined"),
+    [
+        (Upload(2, -2, 0, (), False), True),  # wherever it is
+        (Upload(2, -3, 0, (), False), True),  # several rows
+        (Upload(2, -4, 0, (), False), False),  # worth a transfer
+        (Upload(2, -2, 1, (), False), False),
+        (Upload(2, -2, 0, (5,), False), False),  # it waits for something
+        (Download(2, -2, 0, (), False), False),
+        (Upload(2, -5, 0, (), False), False),  # of another buffer
+    ],
+)
+def test_what_is_little_goes_with_what_else_is_brought_of_its_buffer(second: Command, joined: bool) -> None:
+    rows = (Rows(0, 16), Rows(48, TINY), Rows(16, 4, 16, 2), Rows(2 * TINY, TINY + 1))
+    graph = Graph((), {**pieces(*rows), -5: Piece(-5, 16, "y", 8, (Rows(0, 16),))}, ())
     assert continues(graph, Upload(1, -1, 0, (), False), second) == joined
 
 
