@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # The drivers read these when they are loaded, so they are set before any test module is imported. pytest-xdist's
 # workers inherit them from the controller, and share its folder.
@@ -34,7 +34,11 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 settings.register_profile("default", deadline=None)
 # fresh examples every time; what reproduces a failure is printed, and belongs into the test as an @example
 settings.register_profile("ci", deadline=None, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+# for scripts/mutate, which only asks whether something fails: the same examples every time, and none made smaller
+settings.register_profile(
+    "mutants", deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate), report_multiple_bugs=False
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

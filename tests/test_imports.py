@@ -25,7 +25,7 @@ except SystemExit:
 def loaded(code: str) -> set[str]:
     """The modules that a fresh process has after running ``code``, and the packages they are in."""
     tell = "\nimport json, sys; sys.stderr.write(json.dumps(sorted(sys.modules)))"
-    run = subprocess.run([sys.executable, "-I", "-c", code + tell], capture_output=True, text=True, check=True)
+    run = subprocess.run([sys.executable, "-c", code + tell], capture_output=True, text=True, check=True)
     names = json.loads(run.stderr)
     return {".".join(words[: n + 1]) for words in (name.split(".") for name in names) for n in range(len(words))}
 

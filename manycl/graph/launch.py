@@ -99,7 +99,7 @@ def scalar_bytes(argument: ArgumentFacts, value: Any) -> bytes:
     must lie in the range of the declared type, and a fractional number does not go into an integer. Raises
     LaunchError.
     """
-    if argument.lanes == 1 and argument.kind == "scalar" and not isinstance(value, np.ndarray):
+    if argument.lanes == 1 and argument.kind == "scalar" and not isinstance(value, (np.ndarray, np.bool_)):
         pack = _PACK.get(argument.base)
         if pack is not None:
             try:

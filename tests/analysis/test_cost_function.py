@@ -17,7 +17,7 @@ from manycl.analysis.cost_function import CostFunction, cost_function
 from manycl.analysis.interpret import interpret
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)
 def function_of(name: str, text: str, options: tuple[str, ...] = ()) -> CostFunction:
     unit, facts = _program(text, options)
     return cost_function(interpret(unit, facts[name]))

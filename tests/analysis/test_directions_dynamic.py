@@ -43,7 +43,7 @@ def launch(name: str, case: Case, facts: KernelFacts, contents: dict[int, np.nda
     return after
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)
 def built(name: str, case: Case) -> Any:
     found, context, _ = device(name)
     return cl.Program(context, case.source).build(["-w"], devices=[found])

@@ -17,7 +17,7 @@ from manycl.analysis.look import Looked
 from manycl.analysis.service import launched, parse_program
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)
 def known_of(case: Case, ndrange: CaseLaunch) -> LaunchFacts:
     program = parse_program(case.source, path=case.file or "<source>", options=case.options)
     return launched(program, case.name, launch_of(ndrange))

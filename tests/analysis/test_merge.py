@@ -24,12 +24,12 @@ ON_POCL = slice(None, None, 1 if os.environ.get("NIGHTLY") else 101)
 WRITTEN_BACK = {"bfs_expand", "closure_union", "exchanged_neighbours", "transposed_in_place"}
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)
 def unit(source: str, options: tuple[str, ...]) -> Any:
     return frontend.load(source, "<source>", None, read_options(options))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)
 def made(kernel: str, source: str, options: tuple[str, ...]) -> MergeKernel:
     return merge_kernel(unit(source, options), kernel, source, options)
 

@@ -28,7 +28,7 @@ JUDGED_BY_POCL = {"switch_in_loop"}
 IDS = [f"{case.name}-{case.launches.index(ndrange)}" for case, ndrange in LAUNCHES]
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)
 def _program(source: str, options: tuple[str, ...]):
     unit = frontend.load(source, "<source>", None, read_options(options))
     return unit, kernels.kernel_facts(unit)

@@ -27,18 +27,18 @@ LAUNCHES = {  # global size, local size, offset
 Ranges = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]  # (first group, groups)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)
 def built(name: str, source: str, options: tuple[str, ...]) -> Any:
     found, context, _ = device(name)
     return cl.Program(context, source).build(["-w", *options], devices=[found])
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)
 def function(name: str, source: str, options: tuple[str, ...], kernel: str) -> Any:
     return cl.Kernel(built(name, source, options), kernel)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)
 def edited(kernel: str) -> tuple[str, tuple[str, ...], SubKernel]:
     """The kernel's program, its build options and its sub-kernel."""
     source, options = (corpus.ASKING_NEW, ("-cl-std=CL3.0",)) if kernel in corpus.NEW else (corpus.ASKING, ())

@@ -26,6 +26,7 @@ OCLGRIND, POCL = "Oclgrind", "Portable"
 # optimised code uses integers of odd widths, such as 2 bits for a switch, which Oclgrind 21.10 does not truncate
 UNOPTIMISED = ("-cl-opt-disable",)
 SENTINELS = 3
+PROGRAMS_KEPT = 16  # a program that Oclgrind has built takes up to some megabytes; cases come one after another
 _QUERIES = re.compile(r"\bget_(group_id|num_groups|global_size|global_offset)\b")
 
 Contents = dict[int, np.ndarray]
@@ -65,14 +66,14 @@ def prelude(launch: Launch) -> str:
     return "\n".join([*lines, *(f"#define get_{n} truth_{n}" for n in functions), "#line 1", ""])
 
 
-@functools.cache
+@functools.lru_cache(maxsize=PROGRAMS_KEPT)
 def _program(name: str, text: str, options: tuple[str, ...]) -> Any:
     found, context, _ = device(name)
     plain = UNOPTIMISED if name == OCLGRIND else ()
     return cl.Program(context, text).build(["-w", *plain, *options], devices=[found])
 
 
-@functools.cache
+@functools.lru_cache(maxsize=PROGRAMS_KEPT)
 def _kernel(name: str, text: str, options: tuple[str, ...], function: str) -> Any:
     return cl.Kernel(_program(name, text, options), function)
 

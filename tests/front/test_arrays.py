@@ -211,7 +211,7 @@ def test_arrays_that_cannot_be(queue: mc.Queue) -> None:
     with pytest.raises(TypeError):
         queue.zeros((2.5,))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="copy"):
-        np.asarray(queue.zeros(3), copy=False)
+        queue.zeros(3).__array__(copy=False)
 
 
 def test_memory_is_freed_with_the_last_reference(queue: mc.Queue) -> None:
