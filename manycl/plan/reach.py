@@ -35,11 +35,14 @@ class Reach(NamedTuple):
         """How many groups can have ended by then in a slot from ``low`` on: the inverse of :meth:`end`."""
         left = end - self.once
         room = left - max(low, self.ready)
-        if room <= 0.0:
+        if room < 0.0:
             return 0.0
         count = room / self.each if self.each > 0.0 else float(self.most)
         if count > self.here:
             slope = self.per + self.each
-            moved = (left - self.base + self.per * self.here) / slope if slope > 0.0 else float(self.most)
+            if slope > 0.0:
+                moved = (left - self.base + self.per * self.here) / slope
+            else:
+                moved = self.most if left >= self.base else self.here
             count = min(count, max(self.here, moved))
         return min(count, float(self.most))

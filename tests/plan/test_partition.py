@@ -25,6 +25,7 @@ from manycl.plan.verify import verify
 
 FEW = 9
 times = st.floats(0.0, 5.0)
+each = st.one_of(st.floats(0.1, 3.0), st.just(0.0))  # seconds a group: all groups at once, too
 
 
 @st.composite
@@ -34,7 +35,7 @@ def slots(draw: st.DrawFn, last_is_open: bool = True) -> list[Slot]:
         low = draw(times)
         high = draw(st.one_of(st.just(float("inf")), st.floats(low + 0.1, low + 9.0)))
         here = float(draw(st.integers(0, FEW)))
-        reach = Reach(device, draw(times), draw(times), draw(times), here, draw(times), draw(st.floats(0.1, 3.0)), FEW)
+        reach = Reach(device, draw(times), draw(times), draw(times), here, draw(times), draw(each), FEW)
         found.append(Slot(low, high, reach))
     if last_is_open:
         found[-1] = found[-1]._replace(high=float("inf"))

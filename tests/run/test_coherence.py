@@ -18,6 +18,7 @@ from manycl.run.coherence import HOST_BIT, Directory, Part
 
 MEMORIES, NBYTES, BUFFERS = 4, 6, (0, 1)
 memories = st.integers(0, MEMORIES - 1)
+outcomes = st.sampled_from([*range(MEMORIES), "undefined", "lost"])
 cells = st.lists(st.integers(0, 2), min_size=NBYTES, max_size=NBYTES)
 
 Masks = list[int]
@@ -146,15 +147,21 @@ class Bytewise(RuleBasedStateMachine):
         self.directory.open({buffer: [(keys[place], place[0]) for place in found]})
         self.open[buffer] = {keys[place]: rows_of(bs) for place, bs in found.items()}
 
-    @rule(buffer=st.sampled_from(BUFFERS), labels=cells, homes=st.lists(memories, min_size=3, max_size=3))
-    def divided(self, buffer: int, labels: list[int], homes: list[int]) -> None:
-        """A whole run of ranges: each leaves its piece in a memory."""
+    @rule(buffer=st.sampled_from(BUFFERS), labels=cells, left=st.lists(outcomes, min_size=3, max_size=3))
+    def divided(self, buffer: int, labels: list[int], left: list[int | str]) -> None:
+        """A whole run of ranges: of its piece, each leaves contents in a memory, none, or unknown ones."""
         if buffer in self.open or buffer in self.lost:
             return
         self.cut_one(buffer, labels)
-        for piece, memory in zip(self.open[buffer], homes, strict=False):
-            self.directory.define(piece, memory)
-            self.put(piece, lambda _, memory=memory: 1 << memory)
+        for piece, outcome in zip(self.open[buffer], left, strict=False):
+            self.directory.forget(piece)
+            self.put(piece, lambda _: 0)
+            if outcome == "lost":
+                self.directory.lose(piece, "a range failed")
+                self.lost[piece] = "a range failed"
+            elif isinstance(outcome, int):
+                self.directory.define(piece, outcome)
+                self.put(piece, lambda _, memory=outcome: 1 << memory)
         self.join_one(buffer)
 
     @precondition(lambda self: self.open)

@@ -209,6 +209,60 @@ def test_the_first_of_several_silent_failures_decides_what_is_lost() -> None:
     assert record.failure.token == 3
 
 
+@given(st.data(), st.integers(1, 3))
+def test_what_comes_after_a_failed_node_is_unknown_though_it_was_reported(data: Any, queues: int) -> None:
+    """A driver may go on behind a command that failed, and report that first."""
+    builder = GraphBuilder()
+    buffers = [builder.buffer(4) for _ in range(data.draw(st.integers(1, 4)))]
+    some = st.sets(st.sampled_from(buffers), max_size=2)
+    for i in range(data.draw(st.integers(1, 8))):
+        builder.add(launch(f"n{i}", tuple(data.draw(some)), tuple(data.draw(some))))
+    graph, where = builder.build(), machine([1])
+    places = [data.draw(st.integers(0, queues - 1)) for _ in graph.nodes]
+    plan = Plan(tuple(Assignment(n, 0, q, 0.0, 0.0) for n, q in enumerate(places)), "", ("d0",), 0.0)
+    state = RunState(Problem(graph, where, Unit(), (queues,)), plan, Directory())
+    assert len([c for c in [*state.start(0.0), *state.handle()] if isinstance(c, Run)]) == len(graph)
+    reported = data.draw(st.sets(st.integers(0, len(graph) - 1)))
+    victim = data.draw(st.integers(0, len(graph) - 1))
+    # a report says so of all that its queue held before it
+    done = {n for n in range(len(graph)) if any(n <= r and places[n] == places[r] for r in reported - {victim})}
+    for node in sorted(reported - {victim}):
+        state.handle(Done(node, 1.0))
+    state.handle(Failed(victim, 2.0, "it failed"))
+    after = {victim}
+    for a, b in sorted(graph.edges, key=lambda edge: edge[1]):
+        after |= {b} if a in after else set()
+    unknown = {key for n, node in enumerate(graph.nodes) if n in after or n not in done for key in node.writes}
+    assert state.unfinished_writes() == unknown
+
+
+class TransferFails(ChaosBackend):
+    """The first transfer fails, and so has the launch whose result it moves, of which nobody was told."""
+
+    def wait(self) -> list[Any]:
+        moved = next(c for line in self._lines.values() for c in line if isinstance(c, Download))
+        return [Failed(moved.token, 1.0, "the transfer failed")]
+
+    def abort(self) -> Any:
+        super().abort()
+        self.record.failure = Failed(0, 1.0, "the kernel failed")
+        return self.record
+
+
+def test_a_silent_failure_is_told_rather_than_that_of_the_transfer_behind_it() -> None:
+    builder = GraphBuilder()
+    a, b = builder.buffer(4), builder.buffer(4)
+    builder.add(launch("makes", (), (a,)))
+    builder.add(launch("reads", (a,), (b,)))
+    plan = Plan((Assignment(0, 0, 0, 0.0, 0.0), Assignment(1, 1, 0, 0.0, 0.0)), "", ("d0", "d1"), 0.0)
+    where, directory = machine([1, 2]), Directory()
+    problem = Problem(builder.build(), where, Unit(), (1, 1))
+    with pytest.raises(RunFailure, match=r"makes.* failed on d0(.|\n)*the kernel failed"):
+        execute(problem, plan, TransferFails(where, 0), directory)
+    with pytest.raises(ResultError, match="makes"):
+        directory.check(a)
+
+
 # staged transfers: pageable memory of at least STAGE_FROM bytes
 
 

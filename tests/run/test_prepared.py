@@ -322,3 +322,40 @@ def test_what_is_moved_is_found_once_for_graphs_that_run_in_turns(monkeypatch: p
             found.append(len(asked))
     assert found[0] > 0
     assert found[-1] == found[0]
+
+
+class InTurns:
+    """Learns, and says after every repetition of a plan that it would now run elsewhere."""
+
+    def __init__(self) -> None:
+        self.repeated = self.planned = 0
+
+    def plan(self, problem: Problem) -> Plan:
+        self.repeated, self.planned = 0, self.planned + 1
+        names = tuple(d.name for d in problem.machine.devices)
+        return Plan((Assignment(0, self.planned % 2, 0, 0.0, 0.0),), f"plan {self.planned}", names, 0.0)
+
+    def observe(self, graph: object, durations: object, waits: object = None) -> None:
+        self.repeated += 1
+
+    def settled(self, graph: object) -> bool:
+        return self.repeated < 3
+
+
+@pytest.mark.parametrize("zero_copy", ["1", "0"])
+def test_what_was_kept_of_one_plan_is_not_played_for_another(zero_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a tape (nothing moves) nor a recording (data do)."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
+    data = np.zeros(1 << 12, np.int32)
+    with Queue("cpu/2") as queue:
+        x = queue.array(data)
+        Program(UP).up(queue, data.shape, (8,), x)
+        policy = InTurns()
+        prepared = PreparedGraph(queue.session, queue.take(), policy)
+        for turn in range(13):
+            x.set(data + turn)
+            result = prepared.run()
+            assert {k.device for k in result.trace.kernels()} == {queue.devices[policy.planned % 2]}
+            assert result.plan is prepared.plan
+            assert (x.get() == turn + 1).all()
+        assert policy.planned == 5

@@ -280,6 +280,32 @@ def test_a_recording_fits_only_where_buffers_are_as_they_were() -> None:
     assert elsewhere.valid[first] == 1 << 1
 
 
+def test_a_recording_that_found_nothing_does_not_fit_where_something_is() -> None:
+    """It would not bring what it has never seen: contents that came since, or a further copy of what it reads."""
+    graph, _ = handed_on()
+    first, *others = graph.buffers
+    nothing = Directory()
+    nothing.define(first)
+    recording = recording_of(graph, [0, 1, ON_HOST], nothing.copy())
+    assert [recording.needs[key] for key in graph.buffers] == [1] + [0] * len(others)
+    assert recording.fits(nothing)
+    for key in others:
+        for memory in range(WHERE.memories):
+            now = nothing.copy()
+            now.define(key, memory)
+            assert not recording.fits(now)
+    now = nothing.copy()
+    now.copied(first, 1)
+    assert not recording.fits(now)
+    halves = {-1: (pieces.Rows(0, 2),), -2: (pieces.Rows(2, 2),)}
+    for key in others:
+        now = nothing.copy()
+        now.define(-1, 1)  # a run of ranges has left one half of it
+        now.close({key: halves}, {})
+        assert key in now.parts
+        assert not recording.fits(now)
+
+
 def test_a_failure_leaves_what_was_to_be_written_unknown() -> None:
     graph, made = handed_on()
     recording = recording_of(graph, [0, 1, ON_HOST], defined(graph))

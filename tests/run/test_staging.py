@@ -57,3 +57,22 @@ def test_transfers_of_a_direction_keep_their_order(context: cl.Context, stager: 
     found = np.zeros(count, np.uint8)
     stager.download(buffer, found, []).result()
     assert (found == 2).all()
+
+
+def test_parts_of_buffers_keep_their_places(
+    context: cl.Context, stager: Stager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces move through several chunks from and to anywhere in a buffer; the bytes around them stay."""
+    monkeypatch.setattr("manycl.run.backends.staging.CHUNK", 1000)
+    count, at, size = 9000, 1234, 5678
+    there = np.random.default_rng(2).integers(0, 256, count, np.uint8)
+    piece = np.random.default_rng(3).integers(0, 256, size, np.uint8)
+    buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, count)
+    stager.upload(buffer, there, []).result(timeout=60)
+    stager.upload(buffer, piece, [], offset=at).result(timeout=60)
+    there[at : at + size] = piece
+    whole, part = np.zeros(count, np.uint8), np.zeros(size - 100, np.uint8)
+    stager.download(buffer, whole, []).result(timeout=60)
+    stager.download(buffer, part, [], offset=at + 50).result(timeout=60)
+    assert (whole == there).all()
+    assert (part == there[at + 50 : at + size - 50]).all()
