@@ -19,6 +19,7 @@ from manycl.analysis import cost, parse_program, service
 from manycl.analysis.interpret import Launch as AnalysedLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.graph.graph import BufferArg, Launch
+from manycl.kept import Kept
 from manycl.plan import splitting
 from manycl.run import divide as divide_module
 from manycl.run.backends.quiet import quiet
@@ -212,12 +213,14 @@ class Watched(OrderedDict[Any, Any]):
 def test_what_is_forgotten_meanwhile_is_found_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     known, other = launch("remembered"), launch("remembered_instead")
     facts = divide(known, 0, SIZES).facts
+    splits = Kept[Any, Any](1)
+    monkeypatch.setattr(splitting, "_known", splits)
     asked = [
         (divide_module, "_divided", lambda given: divide(given, 0, SIZES).groups, 64),
-        (splitting, "_known", lambda given: getattr(splitting.split_of(given, SIZES), "groups", None), 64),
+        (splits, "_values", lambda given: getattr(splitting.split_of(given, SIZES), "groups", None), 64),
         (facts.cost, "_works", lambda given: facts.work(0, 0, 1 if given is known else 2).work_groups, None),
     ]
-    for module in (divide_module, splitting, cost):
+    for module in (divide_module, cost):
         monkeypatch.setattr(module, "_KEPT", 1 if module is not cost else 0)
     for owner, name, ask, expected in asked:
         expected = expected or ask(known)
