@@ -67,15 +67,17 @@ class Array:
     def use(self, queue: Queue) -> None:
         """The array is about to be enqueued on a queue of the same session: what other queues have enqueued with it
         runs first, and from now on it is this queue's. Raises LaunchError while the array is mapped."""
-        before = self.queue
-        if self.buffer.key in before.mapped:
-            raise LaunchError("the array is mapped; leave its `with` block first")
-        if before is not queue:
+        while True:
+            before = self.queue
+            if self.buffer.key in before.mapped:
+                raise LaunchError("the array is mapped; leave its `with` block first")
+            if before is queue:
+                return
             if before.session is not queue.session:
                 raise LaunchError("the array belongs to another queue's devices")
-            if self.buffer.key in before.hold:
-                before.finish()
-            self.queue = queue
+            if before.give(self, queue):
+                return
+            before.finish()
 
     def get(self, out: AnyArray | None = None) -> AnyArray:
         """The contents as a NumPy array of this shape and type: a new one, or ``out`` (C-contiguous, same shape and

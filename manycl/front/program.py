@@ -182,12 +182,12 @@ class Kernel:
         bound: list[Argument] = []
         reads: list[int] = []
         writes: list[int] = []
-        hold = queue.hold
+        arrays: list[Array] = []
         for fact, value in zip(facts, args, strict=True):
             if type(value) is Array:
                 key = self._array(fact, value, queue)
                 bound.append(value.argument)
-                hold[key] = value
+                arrays.append(value)
                 if fact.reads and key not in reads:
                     reads.append(key)
                 if fact.writes and key not in writes:
@@ -212,6 +212,7 @@ class Kernel:
                 self._all_versions(sizes, offset) if self._versions else (),
             ),
             wait_for,
+            arrays,
         )
 
     def _check_sizes(self, global_size: Sequence[int], local_size: Sequence[int] | None, g_times_l: bool) -> NDRange:

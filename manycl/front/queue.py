@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -70,9 +71,13 @@ class Queue:
 
     ``devices``: the syntax of ``--devices`` (default: MANYCL_DEVICES, else all); ``policy``: a name, a policy object or
     a plan (default: MANYCL_POLICY, else ``auto``); ``queues``: command queues per device name or kind; ``options``: the
-    policy's. ``session`` shares the devices and arrays of another queue. ``profile=False`` gives up kernel times in
-    traces for less overhead per kernel and transfer (GPUs); ``"learning"`` does so only for the repetitions of prepared
-    graphs whose plan is kept.
+    policy's. ``session`` shares the devices and arrays of another queue, which closes them. ``profile=False`` gives up
+    kernel times in traces for less overhead per kernel and transfer (GPUs); ``"learning"`` does so only for the
+    repetitions of prepared graphs whose plan is kept.
+
+    Several threads may use one queue, as they may one of OpenCL's: each of their calls is one step, so a thread's own
+    launches stay in its order, and a thread that asks for a result waits for a run that another one has begun. What
+    lies between several calls (``component``, an array that another thread changes) is for the threads to agree upon.
     """
 
     def __init__(
@@ -88,10 +93,12 @@ class Queue:
         self.learners = Learners()
         self.options = {k: str(v) for k, v in (options or {}).items()}
         self.learners.find(policy, self.options)  # what there is not is told here, before devices are opened
+        own = session is None
         if session is None:
             from manycl.run.session import Session
 
             session = Session(devices, profile=profile)
+        self._owns_session = own
         self.session = session
         self.policy = policy
         self.queues = dict(queues or {})
@@ -100,9 +107,12 @@ class Queue:
         self.batch = 0
         self._builder = GraphBuilder()
         self._component: int | None = None
+        self._inside = 0  # the thread whose component it is
         self._components: list[list[int]] = []
         self._result: Result | None = None
         self._trace: RunTrace | None = None
+        self._lock = threading.RLock()  # of what is enqueued
+        self._running = threading.RLock()  # held by the thread whose run it is
 
     def __enter__(self) -> Queue:
         return self
@@ -112,6 +122,14 @@ class Queue:
             if kind is None:
                 self.finish()
         finally:
+            self.close()
+
+    def close(self) -> None:
+        """Give the devices back, unless they are another queue's (``session``); what is enqueued does not run."""
+        with self._lock:
+            self.take()
+            self.hold = {}
+        if self._owns_session:
             self.session.close()
 
     @property
@@ -149,16 +167,33 @@ class Queue:
 
     # enqueueing
 
-    def add(self, node: Node, wait_for: Sequence[Event] | None = None) -> Event:
-        """Append a node (kernels and ``call`` do this)."""
+    def add(self, node: Node, wait_for: Sequence[Event] | None = None, arrays: Sequence[Array] = ()) -> Event:
+        """Append a node that uses some arrays (kernels and ``call`` do this)."""
         for event in wait_for or ():
             if event.queue is not self:
                 event.wait()  # graphs of different queues know nothing of one another
-        after = [e.node for e in wait_for if e.queue is self and e.batch == self.batch] if wait_for else ()
-        index = self._builder.add(node, after)
-        if self._component is not None:
-            self._components[self._component].append(index)
-        return Event(self, self.batch, index)
+        while True:
+            with self._lock:
+                for array in arrays:
+                    if array.queue is not self:
+                        break
+                    self.hold[array.buffer.key] = array
+                else:
+                    after = [e.node for e in wait_for if e.queue is self and e.batch == self.batch] if wait_for else ()
+                    index = self._builder.add(node, after)
+                    if self._component is not None and self._inside == threading.get_ident():
+                        self._components[self._component].append(index)
+                    return Event(self, self.batch, index)
+            for array in arrays:  # another thread has used it elsewhere
+                array.use(self)
+
+    def give(self, array: Array, queue: Queue) -> bool:
+        """An array is another queue's from now on; not while what is enqueued here uses it."""
+        with self._lock:
+            free = array.buffer.key not in self.hold
+            if free and array.queue is self:
+                array.queue = queue
+        return free
 
     def call(
         self,
@@ -179,12 +214,11 @@ class Queue:
         written = set(arrays) if writes is None else {a.buffer.key for a in writes}
         if not written <= set(arrays):
             raise LaunchError(f"{task_name}: an array in writes is not among the arguments")
-        for key, array in arrays.items():
+        for array in arrays.values():
             try:
                 array.use(self)
             except LaunchError as error:
                 raise LaunchError(f"{task_name}: {error.message}") from None
-            self.hold[key] = array
         shapes = [(a.shape, a.dtype, a.buffer.key) if isinstance(a, Array) else None for a in args]
 
         def called(*values: Any) -> None:
@@ -198,16 +232,18 @@ class Queue:
             tuple(written),
             rank,
         )
-        return self.add(task, wait_for)
+        return self.add(task, wait_for, list(arrays.values()))
 
     @contextmanager
     def component(self) -> Iterator[None]:
         """What is enqueued inside belongs to one task component (PySchedCL): policies such as ``clustering`` keep it on
         one device."""
-        if self._component is not None:
-            raise LaunchError("task components do not nest")
-        self._component = len(self._components)
-        self._components.append([])
+        with self._lock:
+            if self._component is not None:
+                raise LaunchError("task components do not nest")
+            self._inside = threading.get_ident()
+            self._component = len(self._components)
+            self._components.append([])
         try:
             yield
         finally:
@@ -221,54 +257,60 @@ class Queue:
 
     def finish(self) -> None:
         """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
-        if not len(self._builder):
-            return
-        hold = self.hold  # arrays that only enqueued nodes still refer to must live until those have run
-        graph = self.take()
-        self.hold = {}
-        policy = self.learners.find(self.policy)
+        self.session.refuse_host_functions()  # the run that they are part of would be waited for
+        with self._running:
+            with self._lock:
+                if not len(self._builder):
+                    return
+                hold = self.hold  # arrays that only enqueued nodes still refer to must live until those have run
+                graph = self.take()
+                self.hold = {}
+            policy = self.learners.find(self.policy)
 
-        def run() -> Result:
-            result = self.session.run(graph, policy, queues=self.queues, options=self.options)
-            return told(policy, result) if isinstance(policy, LearningPolicy) else result
+            def run() -> Result:
+                result = self.session.run(graph, policy, queues=self.queues, options=self.options)
+                return told(policy, result) if isinstance(policy, LearningPolicy) else result
 
-        self.keep(run)
-        hold.clear()
+            self.keep(run)
+            hold.clear()
 
     def prepare(self) -> Prepared:
         """Take what is enqueued as a graph that can be run again and again, without planning it anew."""
-        hold = self.hold
-        graph = self.take()
-        self.hold = {}
+        with self._lock:
+            hold = self.hold
+            graph = self.take()
+            self.hold = {}
         return Prepared(self, graph, hold)
 
     def take(self) -> Graph:
         """The graph of what is enqueued; the queue is empty afterwards (``hold`` stays the caller's business)."""
-        builder, self._builder = self._builder, GraphBuilder()
-        for array in self.hold.values():
-            builder.adopt(array.buffer)
-        components: tuple[tuple[int, ...], ...] = ()
-        if self._components:
-            inside = {n for c in self._components for n in c}
-            rest = [(n,) for n in range(len(builder)) if n not in inside]
-            components = (*(tuple(c) for c in self._components if c), *rest) if inside else ()
-        # the rest of a component that a result was asked for in is a component of the next graph
-        self._components = [] if self._component is None else [[]]
-        self._component = None if self._component is None else 0
-        self.batch += 1
-        return builder.build(components)
+        with self._lock:
+            builder, self._builder = self._builder, GraphBuilder()
+            for array in self.hold.values():
+                builder.adopt(array.buffer)
+            components: tuple[tuple[int, ...], ...] = ()
+            if self._components:
+                inside = {n for c in self._components for n in c}
+                rest = [(n,) for n in range(len(builder)) if n not in inside]
+                components = (*(tuple(c) for c in self._components if c), *rest) if inside else ()
+            # the rest of a component that a result was asked for in is a component of the next graph
+            self._components = [] if self._component is None else [[]]
+            self._component = None if self._component is None else 0
+            self.batch += 1
+            return builder.build(components)
 
     def keep(self, run: Callable[[], Result]) -> Result:
         """Do a run and make it the last one, also when it fails (its trace shows how far it came)."""
-        self._result = self._trace = None
-        try:
-            self._result = run()
-        except ManyclError as error:
-            failed = getattr(error, "trace", None)
-            if failed is not None:
-                self._trace = _showable(failed)
-            raise
-        return self._result
+        with self._running:
+            self._result = self._trace = None
+            try:
+                self._result = run()
+            except ManyclError as error:
+                failed = getattr(error, "trace", None)
+                if failed is not None:
+                    self._trace = _showable(failed)
+                raise
+            return self._result
 
     @property
     def result(self) -> Result:
@@ -342,7 +384,7 @@ class Prepared:
         for array in self._arrays.values():
             if array.queue is not self.queue or array.buffer.key in self.queue.mapped:
                 array.use(self.queue)
-        return self.queue.keep(self._prepared.run)
+        return self.queue.keep(lambda: self._prepared.run())
 
     def repeat(
         self,

@@ -22,6 +22,7 @@ class GraphBuilder:
         self._predecessors: list[tuple[int, ...]] = []
         self._writer: dict[int, int] = {}
         self._readers: dict[int, list[int]] = {}
+        self._adding = False  # or interrupted in it
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -40,6 +41,9 @@ class GraphBuilder:
 
     def add(self, node: Node, after: Sequence[int] = ()) -> int:
         """Append a node; ``after`` adds edges beyond those that the buffers imply. Returns the node's index."""
+        if self._adding:
+            self._mend()
+        self._adding = True
         index = len(self._nodes)
         writer, readers = self._writer, self._readers
         before = set(after)
@@ -69,7 +73,20 @@ class GraphBuilder:
             )
         self._nodes.append(node)
         self._predecessors.append(tuple(sorted(before)) if len(before) > 1 else tuple(before))
+        self._adding = False
         return index
+
+    def _mend(self) -> None:
+        """The last node was not added (Ctrl-C in the midst of it, or a GraphError): nobody depends on it."""
+        del self._nodes[len(self._predecessors) :]
+        self._adding = False
+        self._writer, self._readers = {}, {}
+        for index, node in enumerate(self._nodes):
+            for key in node.reads:
+                self._readers.setdefault(key, []).append(index)
+            for key in node.writes:
+                self._writer[key] = index
+                self._readers[key] = []
 
     def build(
         self,
@@ -77,6 +94,8 @@ class GraphBuilder:
         name: str = "",
         notes: Mapping[str, Any] | None = None,
     ) -> Graph:
+        if self._adding:
+            self._mend()
         return Graph(
             nodes=tuple(self._nodes),
             buffers=dict(self._buffers),

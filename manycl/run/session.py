@@ -406,6 +406,10 @@ class Session:
     def _check_open(self) -> None:
         if self._closed:
             raise DeviceError("the session is closed", hint="make a new Queue")
+        self.refuse_host_functions()
+
+    def refuse_host_functions(self) -> None:
+        """Raise RunError if the caller is a host function of a run that is under way here."""
         if self.backend.in_host_function():
             raise RunError(
                 "a host function asked for an array, or for a run, of the devices whose run it is part of",
