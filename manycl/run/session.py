@@ -30,6 +30,7 @@ from manycl.plan.problem import HANDOVER, Problem, queue_counts
 from manycl.plan.problem import Part as Interval
 from manycl.plan.splitting import Splits
 from manycl.run.admission import make_room
+from manycl.run.backends.drivers import is_forked, refuse_forked
 from manycl.run.backends.opencl import OpenCLBackend
 from manycl.run.backends.platforms import open_devices
 from manycl.run.backends.record import OpenCLRecord
@@ -101,6 +102,8 @@ class Session:
         self._lock = threading.RLock()
         self._closed = False
         _open.add(self)
+        # whoever drops a session without closing it has its threads back
+        weakref.finalize(self, self.backend.release).atexit = False
 
     def __enter__(self) -> Session:
         return self
@@ -110,6 +113,8 @@ class Session:
 
     def close(self) -> None:
         """Release the devices. Arrays of the session cannot be used afterwards."""
+        if is_forked():
+            return  # they are another process's
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -409,7 +414,9 @@ class Session:
         self.refuse_host_functions()
 
     def refuse_host_functions(self) -> None:
-        """Raise RunError if the caller is a host function of a run that is under way here."""
+        """Raise RunError if the caller is a host function of a run that is under way here, and DeviceError in a forked
+        process."""
+        refuse_forked()
         if self.backend.in_host_function():
             raise RunError(
                 "a host function asked for an array, or for a run, of the devices whose run it is part of",

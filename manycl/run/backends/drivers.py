@@ -18,6 +18,8 @@ from ctypes.util import find_library
 from functools import cache
 from pathlib import Path
 
+from manycl.errors import DeviceError
+
 _SYSTEM_ICDS = "/etc/OpenCL/vendors"
 _INTEL = "libintelocl.so"
 _NVIDIA = "libnvidia-opencl.so.1"
@@ -32,9 +34,30 @@ _NVIDIA_FOLDERS = (
 )
 
 
+_process: int | None = None
+"""In which drivers were loaded."""
+
+
+def is_forked() -> bool:
+    """Whether this process was forked from one that has loaded drivers."""
+    return _process is not None and _process != os.getpid()
+
+
+def refuse_forked() -> None:
+    """Raise DeviceError in such a process: the drivers' threads are not here, and what waits for them waits for
+    ever."""
+    if is_forked():
+        raise DeviceError(
+            f"this process was forked from process {_process}, which uses OpenCL devices: drivers do not survive that",
+            hint="start it by multiprocessing.get_context('spawn') or 'forkserver', or fork before devices are used",
+        )
+
+
 @cache
 def prepare() -> None:
     """Point the loader at every driver that is here. Idempotent; too late after the first platform query."""
+    global _process
+    _process = os.getpid()
     # NVIDIA's driver has eight connections to a GPU unless it is asked for more when it starts; queues share them
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if "OCL_ICD_VENDORS" in os.environ:

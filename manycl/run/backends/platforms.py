@@ -13,7 +13,7 @@ from manycl import flags
 from manycl.device_syntax import EXAMPLES, Item, parse
 from manycl.errors import DeviceError
 from manycl.machine import HOST, Device, Link, Machine
-from manycl.run.backends.drivers import prepare
+from manycl.run.backends.drivers import prepare, refuse_forked
 from manycl.run.backends.survey import Root, discover, survey
 
 __all__ = ["OpenDevice", "discover", "open_devices", "prepare", "shares_host_memory", "survey"]
@@ -48,6 +48,7 @@ def open_devices(selection: str | Sequence[str] | None = None) -> tuple[Machine,
     that are not here, cannot be divided so, or are chosen twice.
     """
     items = parse(flags.devices() if selection is None else selection)
+    refuse_forked()
     if not survey().roots:
         raise DeviceError("\n  ".join(["there is no OpenCL device on this machine", *survey().notes]), hint=INSTALL)
     chosen = _choose(items)

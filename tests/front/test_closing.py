@@ -1,0 +1,102 @@
+"""What ends a queue: closing it, dropping it, and a fork."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import manycl as mc
+from manycl.errors import DeviceError
+
+N = 64
+SOURCE = "__kernel void inc(__global int *x) { x[get_global_id(0)] += 1; }"
+PROGRAM = mc.Program(SOURCE)
+
+
+def test_a_queue_that_shares_a_session_leaves_it_open() -> None:
+    with mc.Queue("cpu/2#0") as first:
+        a = first.zeros(N, np.int32)
+        with mc.Queue(session=first.session) as second:
+            PROGRAM.inc(second, (N,), (16,), a)
+        with mc.Queue(session=first.session) as third:
+            PROGRAM.inc(third, (N,), (16,), a)
+            third.close()
+        PROGRAM.inc(first, (N,), (16,), a)
+        assert (a.get() == 2).all()  # what was enqueued on a queue that is closed does not run
+
+
+def test_close_gives_the_devices_back() -> None:
+    queue = mc.Queue("cpu/2#0")
+    a = queue.zeros(N, np.int32)
+    PROGRAM.inc(queue, (N,), (16,), a)
+    queue.close()
+    queue.close()
+    with pytest.raises(DeviceError, match="closed"):
+        a.get()
+
+
+@pytest.mark.parametrize("zero_copy", ["1", "0"])
+def test_queues_that_are_dropped_give_their_threads_back(zero_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
+
+    def ours() -> int:
+        return sum(thread.name.startswith("manycl") for thread in threading.enumerate())
+
+    gc.collect()
+    before = ours()
+    for _ in range(5):
+        queue = mc.Queue("cpu/2", policy="eager")
+        a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+        for x in (a, b, a, b):
+            PROGRAM.inc(queue, (N,), (16,), x)
+            queue.call(lambda v: None, x)
+        a.get()
+        assert ours() > before
+        del queue, a, b, x
+        gc.collect()
+    for _ in range(1000):
+        if ours() <= before:
+            return
+        time.sleep(0.01)
+    pytest.fail(f"{ours() - before} threads are left")
+
+
+FORKED = f"""
+import os, sys
+import numpy as np
+import manycl as mc
+program = mc.Program({SOURCE!r})
+queue = mc.Queue("cpu/2#0")
+a = queue.zeros(64, np.int32)
+program.inc(queue, (64,), (16,), a)
+a.get()
+def old():
+    program.inc(queue, (64,), (16,), a)
+    queue.finish()
+for act in (a.get, old, lambda: mc.Queue("cpu/2")):
+    child = os.fork()
+    if not child:
+        try:
+            act()
+        except mc.ManyclError as error:
+            print("child:", error.message, flush=True)
+        sys.exit(0)
+    os.waitpid(child, 0)
+program.inc(queue, (64,), (16,), a)
+print("parent:", int(a.get()[0]), flush=True)
+"""
+
+
+def test_a_forked_process_is_told_at_once() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4, done.stderr
+    assert all("child: this process was forked from" in line for line in lines[:3])
+    assert lines[3] == "parent: 2"
+    assert done.returncode == 0
