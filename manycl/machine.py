@@ -6,7 +6,8 @@ is only described in a file (``machine_file``). Units: bytes, seconds, hertz, by
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
 HOST = 0
 """Index of the host's memory. A device that shares it has ``memory == HOST``; the others number from 1."""
@@ -68,3 +69,16 @@ class Machine:
 
     def link(self, source: int, target: int) -> Link | None:
         return next((x for x in self.links if x.source == source and x.target == target), None)
+
+    def only(self, names: Collection[str]) -> Machine:
+        """The machine that is left of some devices; its memories are numbered without gaps."""
+        devices = [d for d in self.devices if d.name in names]
+        memories = {HOST: HOST}
+        for d in devices:
+            memories.setdefault(d.memory, len(memories))
+        links = [x for x in self.links if x.source in memories and x.target in memories]
+        return replace(
+            self,
+            devices=tuple(replace(d, memory=memories[d.memory]) for d in devices),
+            links=tuple(replace(x, source=memories[x.source], target=memories[x.target]) for x in links),
+        )

@@ -137,6 +137,15 @@ class Queue:
         """The names of the devices."""
         return tuple(d.name for d in self.session.machine.devices)
 
+    @property
+    def excluded(self) -> dict[str, str]:
+        """Devices that have failed for good and are left out, and what was wrong with each."""
+        return dict(self.session.excluded)
+
+    def admit(self, name: str) -> None:
+        """Use a device again that was left out. Raises DeviceError if it still does not work."""
+        self.session.admit(name)
+
     # arrays
 
     def array(self, contents: npt.ArrayLike, *, copy: bool = True, name: str = "") -> Array:

@@ -84,6 +84,30 @@ class Directory:
         elif mask := self.valid.pop(key, 0) & keep:
             self.valid[key] = mask
 
+    def renumber(self, memories: Mapping[int, int]) -> set[int]:
+        """Memories have other numbers now, and those that are not among ``memories`` are gone: the buffers of which
+        contents were nowhere else. These count as undefined until they are lost, with a reason."""
+
+        def moved(mask: int) -> int:
+            return sum(1 << new for old, new in memories.items() if mask >> old & 1)
+
+        gone: set[int] = set()
+        for key, mask in list(self.valid.items()):
+            self.valid[key] = moved(mask)
+            if not self.valid[key]:
+                del self.valid[key]
+                gone.add(key)
+        for key, parts in list(self.parts.items()):
+            del self.parts[key]
+            if any(part.mask and not moved(part.mask) for part in parts):
+                gone.add(key)
+                continue
+            by_mask: dict[int, list[tuple[Rows, ...]]] = {}
+            for rows, mask in parts:
+                by_mask.setdefault(moved(mask), []).append(rows)
+            self._join(key, by_mask)
+        return gone
+
     def drop(self, key: int, memory: int) -> None:
         """A transfer that was counted upon may never have ended: the memory does not hold the contents."""
         self.valid[key] &= ~(1 << memory)

@@ -41,10 +41,10 @@ class PreparedGraph:
         self.session = session
         self.graph = graph
         given = policy if isinstance(policy, Plan) else None
-        self._trials = Trials(given, later=session.machine.memories > 1)
+        self._given = given
+        self._begin()
         policy = Learners().find(policy, options)
         self._learner = policy if isinstance(policy, LearningPolicy) else None
-        self._learned = given  # what the learner has planned
         self._run: Callable[[Any], Result] = lambda chosen: session.run(
             graph,
             chosen if chosen is not None else policy,
@@ -55,6 +55,12 @@ class PreparedGraph:
             record=isinstance(chosen, Plan),
             learning=not isinstance(chosen, Plan) or self._learner is not None,
         )
+
+    def _begin(self) -> None:
+        """Nothing is known of how the graph runs on the devices that there are."""
+        self._devices = tuple(d.name for d in self.session.machine.devices)
+        self._trials = Trials(self._given, later=self.session.machine.memories > 1)
+        self._learned = self._given  # what the learner has planned
         self._tape: tuple[Plan, Tape] | None = None
         self._recordings: list[Recording] = []
 
@@ -65,6 +71,8 @@ class PreparedGraph:
 
     def run(self) -> Result:
         """Run on the buffers' present contents; raises what a run raises."""
+        if self._devices != tuple(d.name for d in self.session.machine.devices):
+            self._begin()  # one was left out, or is there again
         if self._learner is not None:
             return self._learning(self._learner)
         plan = self._trials.plan

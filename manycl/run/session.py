@@ -6,7 +6,7 @@ import atexit
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl import flags
-from manycl.errors import DeviceError, GraphError, RunError
+from manycl.errors import DeviceError, GraphError, ManyclError, RunError
 from manycl.graph.graph import Buffer, Graph
-from manycl.machine import HOST
+from manycl.machine import HOST, Machine
 from manycl.model.estimate import History, ModelEstimates
 from manycl.model.learning import learn
 from manycl.model.measured import on_machine, sharing
@@ -39,6 +39,7 @@ from manycl.run.building import Builder
 from manycl.run.coherence import Directory, Part, places
 from manycl.run.engine import Decider, Result, again, execute
 from manycl.run.foresee import rehearsal
+from manycl.run.health import admit, examine
 from manycl.run.interrupts import Uninterrupted, interruptible
 from manycl.run.lower import lower
 from manycl.run.overwritten import unneeded
@@ -79,14 +80,17 @@ class Session:
     ) -> None:
         if profile not in (True, False, "learning"):
             raise DeviceError(f"profile={profile!r}", hint='it is True, False or "learning"')
-        self._opened, opened = open_devices(devices if devices is not None else flags.devices())
+        self._all, self.opened = open_devices(devices if devices is not None else flags.devices())
+        self._opened = self._all  # less what is left out
+        self.excluded: dict[str, str] = {}
+        """Devices that have failed for good, by name, and why they are left out."""
         self.store = Store() if (flags.learning() if remember is None else remember) else None
         self._measurements = self.store.measurements() if self.store is not None else {}
         self._links = ObservedLinks()
         self.machine = on_machine(self._opened, self._measurements)
         self.sharing = sharing(self.machine, self._measurements)
         self._profile = profile
-        self.backend = OpenCLBackend(self.machine, opened, profile is not False)
+        self.backend = OpenCLBackend(self.machine, self.opened, profile is not False)
         self.directory = Directory()
         self.history = self.store.history() if self.store is not None else History()
         self.memory = self.backend.memory
@@ -119,7 +123,7 @@ class Session:
             if not self._closed:
                 self._closed = True
                 with suppress(Exception):  # what cannot be learned from a failed run is not worth another error
-                    self._learn()
+                    self.learn()
                 self.backend.close()
                 if self.store is not None:
                     self.store.save(self.history)
@@ -127,6 +131,24 @@ class Session:
                         self.store.measured(subject, values)
                 for key in (*self.directory.valid, *self.directory.parts):
                     self.memory.release(key)
+
+    def admit(self, name: str) -> None:
+        """Use a device again that was left out. Raises DeviceError if it still does not work."""
+        self._check_open()
+        with self._lock, Uninterrupted():
+            self.backend.settle()
+            admit(self, name)
+
+    def restrict(self, names: Collection[str]) -> Machine:
+        """Only these of the devices that were opened are there from now on; the machine. Plans' steps are forgotten."""
+        self._opened = self._all.only(names)
+        self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
+        self.sharing = sharing(self.machine, self._measurements)
+        while self._lowered:
+            self._forget_lowered()
+        self._placed.clear()
+        self._builder = Builder(self.backend.programs)
+        return self.machine
 
     # buffers
 
@@ -154,16 +176,23 @@ class Session:
         self._check_open()
         with self._lock, Uninterrupted():
             self.directory.check(key)
-            mask = self.directory.valid.get(key, 0)
-            if mask and not mask >> HOST & 1:
-                self.backend.fetch(key, _source(mask))
-                self.directory.copied(key, HOST)
-            elif key in self.directory.parts:
-                for part in self.directory.parts[key]:
-                    if part.mask and not part.mask >> HOST & 1:
-                        self.backend.fetch(key, _source(part.mask), part.rows)
-                self.directory.gathered(key)
+            try:
+                self._bring(key)
+            except RunError:
+                examine(self)
+                raise
             return self.memory.host(key)
+
+    def _bring(self, key: int) -> None:
+        mask = self.directory.valid.get(key, 0)
+        if mask and not mask >> HOST & 1:
+            self.backend.fetch(key, _source(mask))
+            self.directory.copied(key, HOST)
+        elif key in self.directory.parts:
+            for part in self.directory.parts[key]:
+                if part.mask and not part.mask >> HOST & 1:
+                    self.backend.fetch(key, _source(part.mask), part.rows)
+            self.directory.gathered(key)
 
     def evict(self, key: int, memory: int) -> None:
         """Outside a run: free a buffer's copy in a memory that is not the host's; contents that are nowhere else go to
@@ -199,7 +228,7 @@ class Session:
         self, graph: Graph, queues: Mapping[str, int] | None = None, options: Mapping[str, str] | None = None
     ) -> Problem:
         """What a policy is asked for this graph in the session's present state. ``queues`` by device name or kind."""
-        self._learn()
+        self.learn()
         return self._problem(graph, queue_counts(self.machine, queues or {}), options or {})
 
     def run(
@@ -222,6 +251,9 @@ class Session:
         with self._lock, Uninterrupted():
             self._collect()
             self._use_clocks(learning)
+            if not self.machine.devices:
+                reasons = "; ".join(f"{name}: {reason}" for name, reason in self.excluded.items())
+                raise DeviceError(f"no device is left that works ({reasons})", hint="Queue.admit tries one again")
             chosen: Any = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
             if isinstance(chosen, Plan):
                 problem, name = replace(self._problem(graph, (), {}), repeated=repeated), chosen.policy
@@ -248,6 +280,9 @@ class Session:
                     lowering=self._lower,
                     record=record,
                 )
+            except ManyclError:
+                examine(self)
+                raise
             finally:
                 self.memory.tidy()
             self._unlearned.append(result)
@@ -261,7 +296,9 @@ class Session:
             self._collect()
             self._use_clocks(learning)
             lowered, graph = recording.lowered, recording.problem.graph
-            if lowered.state != self._state(lowered, graph):
+            if recording.plan.devices != tuple(d.name for d in self.machine.devices) or lowered.state != self._state(
+                lowered, graph
+            ):
                 return None
             own = lowered.temporaries or lowered.room is not None
             if own and not any(kept is lowered for _, _, _, kept in self._lowered):
@@ -274,6 +311,9 @@ class Session:
             prepare = None if ready else self._prepare
             try:
                 result = again(recording, self.backend, self.directory, name=recording.plan.policy, prepare=prepare)
+            except ManyclError:
+                examine(self)
+                raise
             finally:
                 self.memory.tidy()
             if result is not None:
@@ -299,7 +339,11 @@ class Session:
                 return None
             for key in tape.graph.buffers if lowered.steps else (k for k, _ in tape.needs):
                 self.directory.check(key)
-            result = played(tape, self.backend, self.directory)
+            try:
+                result = played(tape, self.backend, self.directory)
+            except ManyclError:
+                examine(self)
+                raise
             if result is not None:
                 self._unlearned.append(result)
             return result
@@ -361,9 +405,7 @@ class Session:
             if limits and same_graph(graph, problem.graph) and same_plan(known, plan):
                 return lowered  # cutting is not free: the steps of a graph like this one do
         if len(self._lowered) >= KEPT_LOWERED:
-            _, _, _, old = self._lowered.popleft()
-            self._garbage.extend(b.key for b in old.temporaries)
-            self._garbage.extend(old.room.windows if old.room is not None else ())
+            self._forget_lowered()
         lowered = lower(problem, plan, directory, limits)
         for buffer in lowered.temporaries:
             self.memory.create(buffer.key, buffer.nbytes, buffer.name)
@@ -373,6 +415,12 @@ class Session:
             return lowered
         self._lowered.append((problem.graph, plan, limits, lowered))
         return lowered
+
+    def _forget_lowered(self) -> None:
+        """The oldest."""
+        _, _, _, old = self._lowered.popleft()
+        self._garbage.extend(b.key for b in old.temporaries)
+        self._garbage.extend(old.room.windows if old.room is not None else ())
 
     def _prepare(self, lowered: Lowered, state: Decider) -> None:
         """Before time starts: there is room for what the run needs, programs and kernels exist on the devices."""
@@ -386,7 +434,7 @@ class Session:
         self._unlearned.clear()
         self.history = History()
 
-    def _learn(self) -> None:
+    def learn(self) -> None:
         """Feed what has been measured since to the history."""
         while self._unlearned:
             result = self._unlearned.popleft()

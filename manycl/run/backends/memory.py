@@ -75,8 +75,25 @@ class Memory:
         self._spare: list[dict[int, list[cl.Buffer]]] = [{} for _ in machine.devices]
         self._windows: set[int] = set()
         self.unbind: Callable[[], None] = lambda: None  # makes kernels let go of the buffers they are set to
-        own = [i for i, d in enumerate(machine.devices) if d.memory != HOST]
-        self._pinner = (contexts[own[0]], queues[own[0]]) if own else None
+        self._pin_by(queues)
+
+    def rearrange(
+        self,
+        machine: Machine,
+        contexts: Sequence[cl.Context],
+        queues: Sequence[cl.CommandQueue],
+        before: Sequence[int | None],
+    ) -> None:
+        """Other devices are there now; ``before``: the index that each had. Only when no run is under way."""
+        self.version += 1
+        self._machine, self._contexts = machine, contexts
+        self._buffers = [{} if i is None else self._buffers[i] for i in before]
+        self._spare = [{} if i is None else self._spare[i] for i in before]
+        self._pin_by(queues)
+
+    def _pin_by(self, queues: Sequence[cl.CommandQueue]) -> None:
+        own = [i for i, d in enumerate(self._machine.devices) if d.memory != HOST]
+        self._pinner = (self._contexts[own[0]], queues[own[0]]) if own else None
 
     def create(self, key: int, nbytes: int, name: str = "") -> None:
         """Make a buffer known; nothing is allocated yet."""

@@ -64,7 +64,7 @@ class OpenCLBackend:
         self.profile = profile
         self.drivers = [Driver(o, profile) for o in opened]
         contexts = [d.context for d in self.drivers]
-        self.memory = Memory(machine, contexts, [d.new_queue() if d.stager else d.queues[0] for d in self.drivers])
+        self.memory = Memory(machine, contexts, _own_queues(self.drivers))
         self.programs = Programs(machine, contexts, [d.cl for d in self.drivers])
         self.memory.unbind = self.programs.unbind
         self._runs = 0
@@ -82,6 +82,19 @@ class OpenCLBackend:
             self.profile = profile
             for driver in self.drivers:
                 driver.use(profile)
+
+    def rearrange(self, machine: Machine, drivers: Sequence[Driver]) -> None:
+        """Other devices are there now, some of them those that there were. Between runs."""
+        before = [next((i for i, d in enumerate(self.drivers) if d is driver), None) for driver in drivers]
+        for driver in self.drivers:
+            if driver not in drivers:
+                driver.release()
+        self.machine, self.drivers = machine, list(drivers)
+        for driver in self.drivers:
+            driver.use(self.profile)
+        contexts = [d.context for d in self.drivers]
+        self.memory.rearrange(machine, contexts, _own_queues(self.drivers), before)
+        self.programs.rearrange(machine, contexts, [d.cl for d in self.drivers], before)
 
     # the seam
 
@@ -376,6 +389,11 @@ class OpenCLBackend:
         """Wait until no queue holds anything: by threads, since nothing interrupts a driver's own wait."""
         for mark in [driver.finish() for driver in self.drivers]:
             mark.wait()
+
+
+def _own_queues(drivers: Sequence[Driver]) -> list[cl.CommandQueue]:
+    """A queue of each device, which nobody else enqueues on."""
+    return [d.new_queue() if d.stager else d.queues[0] for d in drivers]
 
 
 _left: list[OpenCLBackend] = []

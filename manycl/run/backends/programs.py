@@ -73,6 +73,25 @@ class Programs:
         self.prefer: Callable[[Launch, int], int] = lambda launch, device: -1
         """Which version (index) of a launch a device shall run if it can (-1: what it prefers itself)."""
 
+    def rearrange(
+        self,
+        machine: Machine,
+        contexts: Sequence[cl.Context],
+        devices: Sequence[cl.Device],
+        before: Sequence[int | None],
+    ) -> None:
+        """Other devices are there now; ``before``: the index that each had. Only when no run is under way."""
+        self._machine, self._contexts, self._devices = machine, contexts, devices
+        # where the number of a device is built in, programs are built anew
+        kept = [
+            i if not _mixes_up(d.platform.version) or i == n else None
+            for n, (i, d) in enumerate(zip(before, devices, strict=True))
+        ]
+        self._marked = [_mixes_up(d.platform.version) for d in devices]
+        self._built = [{} if i is None else self._built[i] for i in kept]
+        self._kernels = [{} if i is None else self._kernels[i] for i in kept]
+        self._chosen = [{} for _ in devices]
+
     def build(self, programs: Iterable[ProgramFacts], devices: Iterable[int]) -> None:
         """Build what is not built yet, several at once (building releases the GIL)."""
         wanted = {_key(p): p for p in programs}

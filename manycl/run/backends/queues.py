@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 
+import numpy as np
 import pyopencl as cl
 
 from manycl.errors import DeviceError
@@ -16,6 +17,7 @@ from manycl.machine import HOST
 from manycl.run.backend import AHEAD_QUEUE, EARLY_QUEUE
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.staging import Stager
+from manycl.run.interrupts import interruptible
 
 CALIBRATE_EVERY = 2.0  # seconds; device clocks drift against the host's
 LEAVE_OUT = "leave the device out: --devices, MANYCL_DEVICES"
@@ -127,6 +129,28 @@ class Driver:
     def need_queues(self, count: int) -> None:
         while len(self.queues) < count:
             self.queues.append(self.new_queue(self.profile))
+
+    def probe(self) -> str:
+        """Whether the device still works: what is wrong with it, or nothing. Ctrl-C ends the waiting."""
+        found: list[str] = []
+        self.submit(_FINISHING, lambda: found.append(self._probe()))
+        with interruptible:
+            self.workers[_FINISHING].settle()
+        return found[0]
+
+    def _probe(self) -> str:
+        sent, came = np.arange(16, dtype=np.uint32), np.zeros(16, np.uint32)
+        try:
+            queue = self.new_queue()
+            buffer = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, sent.nbytes)
+            cl.enqueue_copy(queue, buffer, sent)
+            cl.enqueue_copy(queue, came, buffer)
+            queue.finish()
+        except cl.Error as error:
+            return str(error)
+        except DeviceError as error:
+            return error.message
+        return "" if (sent == came).all() else "it does not keep what is written to it"
 
     def is_settled(self) -> bool:
         """Whether the latest command of every queue is complete. GPUs' drivers take longer to finish an idle queue than

@@ -1,0 +1,204 @@
+"""A device that fails for good, from a random call on: it is left out, and the others go on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from random import Random, SystemRandom
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import manycl as mc
+from manycl.errors import DeviceError, ManyclError, ResultError, RunError
+from manycl.machine import Device, Link, Machine
+from manycl.run.backends import opencl, tape
+from manycl.run.coherence import Directory
+
+N = 256
+PROGRAM = mc.Program(
+    "__kernel void inc(__global int *x) { x[get_global_id(0)] += 1; }\n"
+    "__kernel void add(__global const int *a, __global int *b) { b[get_global_id(0)] += a[get_global_id(0)]; }"
+)
+
+
+class Death:
+    """``of``: the context whose calls fail, once ``calls`` of them were made."""
+
+    def __init__(self) -> None:
+        self.of: cl.Context | None = None
+        self.calls = 0
+
+    def wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def mortal(first: Any, *args: Any, **options: Any) -> Any:
+            if self.of is not None and (first if isinstance(first, cl.Context) else first.context) == self.of:
+                self.calls -= 1
+                if self.calls < 0:
+                    raise cl.RuntimeError(f"{getattr(call, '__name__', call)} failed: DEVICE_NOT_AVAILABLE")
+            return call(first, *args, **options)
+
+        return mortal
+
+
+@pytest.fixture
+def death() -> Iterator[Death]:
+    it = Death()
+    patches = [
+        mock.patch.object(opencl, "_enqueue", it.wrapped(opencl._enqueue)),
+        mock.patch.object(tape, "_enqueue", it.wrapped(tape._enqueue)),
+        mock.patch.object(cl, "enqueue_copy", it.wrapped(cl.enqueue_copy)),
+        mock.patch.object(cl, "enqueue_marker", it.wrapped(cl.enqueue_marker)),
+        mock.patch.object(cl, "CommandQueue", it.wrapped(cl.CommandQueue)),
+    ]
+    for patch in patches:
+        patch.start()
+    yield it
+    for patch in patches:
+        patch.stop()
+
+
+def context(queue: mc.Queue, index: int) -> cl.Context:
+    return queue.session.backend.drivers[index].context
+
+
+@pytest.mark.parametrize("zero_copy", ["1", "0"])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_runs_go_on_without_a_device_that_has_died(
+    zero_copy: str, prepared: bool, death: Death, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever it dies: arrays are right or lost by name, and the runs that follow are right."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
+    seed = SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    r = Random(seed)
+    for _ in range(6):
+        policy = r.choice(["eager", "heft", "auto", "adaptive", "balance", "clustering"])
+        print(policy)
+        with mc.Queue("cpu/3", policy=policy) as queue:
+            arrays = [queue.array(np.full(N, k, np.int32), name=f"a{k}") for k in range(3)]
+            begun = list(range(3))
+
+            def enqueue(queue: mc.Queue = queue, arrays: list[mc.Array] = arrays) -> None:
+                for array in arrays:
+                    PROGRAM.inc(queue, (N,), (16,), array)
+                PROGRAM.add(queue, (N,), (16,), arrays[0], arrays[1])
+
+            def reckoned(values: list[int]) -> list[int]:
+                a, b, c = (v + 1 for v in values)
+                return [a, b + a, c]
+
+            if prepared:
+                enqueue()
+                graph = queue.prepare()
+            for turn in range(12):
+                if turn == 6:
+                    death.of, death.calls = context(queue, r.randrange(3)), r.randrange(12)
+                ended = True
+                with warnings.catch_warnings(record=True):
+                    warnings.simplefilter("always")
+                    try:
+                        if prepared:
+                            graph.run()
+                        else:
+                            enqueue()
+                            queue.finish()
+                    except ManyclError:
+                        ended = False
+                    assert ended or turn >= 6
+                    after = reckoned(begun)
+                    for k, array in enumerate(arrays):
+                        if r.random() < 0.5 and ended:
+                            begun[k] = after[k]
+                            continue  # it stays where it is
+                        try:
+                            got = array.get()
+                        except (ResultError, RunError):
+                            array.set(np.full(N, k, np.int32))
+                            begun[k] = k
+                            continue
+                        allowed = {after[k]} if ended else {begun[k], begun[k] + 1, after[k]}
+                        assert len(set(got.tolist())) == 1
+                        assert got[0] in allowed
+                        begun[k] = int(got[0])
+            death.of = None
+            assert len(queue.excluded) <= 1
+            assert len(queue.devices) == 3 - len(queue.excluded)
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with mc.Queue("cpu/2", policy="eager") as queue:
+        yield queue
+
+
+def test_what_is_lost_is_said_by_name_and_the_device_can_come_back(own: mc.Queue, death: Death) -> None:
+    kept, lost = own.zeros(N, np.int32, name="kept"), own.zeros(N, np.int32, name="lost")
+    PROGRAM.inc(own, (N,), (16,), kept)
+    PROGRAM.inc(own, (N,), (16,), lost)
+    own.finish()
+    holders = [own.session.directory.memories(a.buffer.key) for a in (kept, lost)]
+    assert holders == [frozenset({1}), frozenset({2})]
+    death.of = context(own, 1)
+    words = r"cpu0\.1 does not work any more.*are left: cpu0\.0; lost with it: lost"
+    with pytest.warns(RuntimeWarning, match=words), pytest.raises(RunError, match=r"lost cannot be brought from"):
+        lost.get()
+    assert own.devices == ("cpu0.0",)
+    assert "DEVICE_NOT_AVAILABLE" in own.excluded["cpu0.1"]
+    with pytest.raises(ResultError, match=r"only on a device that has failed for good \(cpu0\.1"):
+        lost.get()
+    PROGRAM.inc(own, (N,), (16,), kept)
+    assert (kept.get() == 2).all()
+    with pytest.raises(DeviceError, match="was not left out"):
+        own.admit("cpu0.0")
+    original, death.of = death.of, None
+    still = mock.patch("manycl.run.backends.queues.Driver._probe", return_value="still dead")
+    with still, pytest.raises(DeviceError, match=r"cpu0\.1 still does not work: still dead"):
+        own.admit("cpu0.1")
+    own.admit("cpu0.1")
+    assert own.devices == ("cpu0.0", "cpu0.1")
+    assert context(own, 1) != original
+    lost.set(np.zeros(N, np.int32))
+    for _ in range(3):
+        PROGRAM.inc(own, (N,), (16,), kept)
+        PROGRAM.inc(own, (N,), (16,), lost)
+        own.finish()
+    assert (kept.get() == 5).all()
+    assert (lost.get() == 3).all()
+
+
+def test_without_the_last_device_there_is_a_clear_error(death: Death) -> None:
+    with mc.Queue("cpu/2#0") as queue:
+        a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+        death.of = context(queue, 0)
+        PROGRAM.inc(queue, (N,), (16,), a)
+        with pytest.warns(RuntimeWarning, match="are left: none"), pytest.raises(RunError):
+            queue.finish()
+        PROGRAM.inc(queue, (N,), (16,), b)
+        with pytest.raises(DeviceError, match=r"no device is left that works \(cpu0\.0: .*DEVICE_NOT_AVAILABLE"):
+            queue.finish()
+        assert (b.get() == 0).all()
+        death.of = None
+        queue.admit("cpu0.0")
+        PROGRAM.inc(queue, (N,), (16,), b)
+        assert (b.get() == 1).all()
+
+
+def test_memories_that_are_left_are_numbered_without_gaps() -> None:
+    machine = Machine(
+        (Device("a", "gpu", memory=1), Device("b", "cpu"), Device("c", "gpu", memory=2)),
+        (Link(0, 1, 1.0, 0.0), Link(1, 0, 2.0, 0.0), Link(0, 2, 3.0, 0.0), Link(2, 0, 4.0, 0.0)),
+    )
+    left = machine.only(["b", "c"])
+    assert [(d.name, d.memory) for d in left.devices] == [("b", 0), ("c", 1)]
+    assert left.links == (Link(0, 1, 3.0, 0.0), Link(1, 0, 4.0, 0.0))
+    directory = Directory()
+    for key, memories in enumerate([(0, 1), (1,), (2,), (1, 2)]):
+        directory.define(key, memories[0])
+        for memory in memories[1:]:
+            directory.copied(key, memory)
+    assert directory.renumber({0: 0, 2: 1}) == {1}
+    assert directory.valid == {0: 0b1, 2: 0b10, 3: 0b10}
