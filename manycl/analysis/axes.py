@@ -87,7 +87,10 @@ def merged(
         name = f"gid{d}"
         ends = group.low * local, group.high * local + local - 1
         whole = x.subtract(x.var(name, *ends), x.scale(x.var(f"grp{d}", group.low, group.high), local))
-        found = [x.substitute(c, {f"lid{d}": whole}) if f"lid{d}" in c.variables() else c for c in conditions]
+        try:
+            found = [x.substitute(c, {f"lid{d}": whole}) if f"lid{d}" in c.variables() else c for c in conditions]
+        except (x.TooLargeError, x.UndefinedError):  # a divisor that is not zero for any lid, but may be for any gid
+            continue
         if not any(axes_in(c, (f"grp{d}", f"lid{d}"), origins) for c in found):
             conditions = found
             del axes[f"grp{d}"], axes[f"lid{d}"]

@@ -215,7 +215,7 @@ class ClosedForms(Statements):
                 return None
         try:
             there = x.substitute(part, values)
-        except ZeroDivisionError:
+        except x.UndefinedError:
             return None
         if not self.invariant(there, names, found):
             return None
@@ -268,7 +268,10 @@ def _parts_of(condition: Expr) -> list[Expr]:
 
 def _slope(gap: Expr, counter: Expr) -> tuple[Expr, Expr] | None:
     """(what a linear expression is at 0, by how much it changes per step); None if it is not linear."""
-    start = x.substitute(gap, {counter.key: x.ZERO})
+    try:
+        start = x.substitute(gap, {counter.key: x.ZERO})
+    except x.UndefinedError:
+        return None
     terms = zip(gap.args, gap.terms, strict=True) if gap.op == "sum" else [(gap, 1)]
     slope: Expr = x.ZERO
     for atom, factor in terms:

@@ -74,7 +74,7 @@ class Conditions(Initialisers):
         inner = before.where(wanted)
         if inner is None:  # the second is not evaluated
             return x.ZERO if node.op == "&&" else x.ONE
-        skipped = State(before, dict(self.env)) if inner is not before else None
+        skipped = State(before, self.copied(self.env)) if inner is not before else None
         self.path = inner
         right = self.condition(second)
         if skipped is not None and self.path is inner and self.env == skipped.env:
@@ -114,7 +114,7 @@ class Conditions(Initialisers):
             path = before.where(choice)
             if path is None:
                 continue
-            self.path, self.env = path, dict(env)
+            self.path, self.env = path, self.copied(env)
             value = self.place(branch).pointer if branch.type.kind == "array" else self.value(branch)
             if self.path is not None:
                 outcomes.append((State(self.path, self.env), value))

@@ -8,12 +8,14 @@ terms of a loop's condition that are not known are left out. The result then is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
 from manycl.analysis.summary import Origin, Place, Summary
+from manycl.unforeseen import told
 
 if TYPE_CHECKING:  # they import NumPy or islpy
     from manycl.analysis.axes import Array, Axis
@@ -93,7 +95,10 @@ class LaunchCost:
         items, groups = self.extent(dimension, first, count)
         if self.summary.failure:
             return Work(items, groups, reason=self.summary.failure)
-        totals, reason = self.totals(dimension, first, count)
+        try:
+            totals, reason = self.totals(dimension, first, count)
+        except Exception as error:
+            return Work(items, groups, reason=told(error, f"counting kernel {self.summary.kernel}"))
         steps = totals.pop(ITERATION, None)
         f = 1.0 if steps is None or not items else max(steps, 1) / items
         sizes = {kind: n for kind, n in totals.items() if kind.endswith(".bytes")}
@@ -214,7 +219,10 @@ class LaunchCost:
         """An expression with the values of arithmetic that may overflow as if it did not (that would be undefined)."""
         result = self._settled.get(e)
         if result is None:
-            result = self._settled[e] = _unwrapped(_settled(e, self.summary.origins))
+            result = _settled(e, self.summary.origins)
+            with suppress(x.TooLargeError):
+                result = _unwrapped(result)
+            self._settled[e] = result
         return result
 
     def why(self, part: Expr) -> str:
@@ -223,6 +231,7 @@ class LaunchCost:
 
 
 _KEPT = 512  # ranges whose work is remembered
+_LONG = 1 << 16  # characters of a condition or number of iterations
 
 
 def _parts(condition: Expr) -> Iterable[Expr]:
@@ -239,15 +248,22 @@ def _few(reasons: Mapping[str, None]) -> str:
 def _settled(e: Expr, origins: Mapping[str, Origin]) -> Expr:
     from manycl.analysis.interpret import Computed
 
+    """As far as it does not grow too long: the rest stays unknown."""
     for _ in range(len(origins) + 1):
         values: dict[str, Expr] = {}
         for name, variable in e.variables().items():
             origin = origins.get(name) if variable.unknown else None
             if isinstance(origin, Computed):
                 values[name] = origin.value
-        if not values:
+        if not values or sum(len(v.key) for v in values.values()) > x.LONGEST:
             return e
-        e = x.substitute(e, values)
+        try:
+            found = x.substitute(e, values)
+        except (x.TooLargeError, x.UndefinedError):
+            return e
+        if len(found.key) > _LONG:
+            return e
+        e = found
     return e
 
 

@@ -7,6 +7,7 @@ analysis cannot follow, of which only the interval holds. Two expressions are eq
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
@@ -59,10 +60,27 @@ class Expr:
 
 LONG = 4000  # characters of a value that is followed: hash functions double it with every step
 LONGEST = 1 << 20  # of any expression
+WIDEST = 14_000  # bits of a number in one: Python writes no more than 4,300 digits
 
 
 class TooLargeError(Exception):
     """An expression takes too long to write."""
+
+
+class UndefinedError(Exception):
+    """An expression divides by what may be zero."""
+
+
+class _Made(threading.local):
+    characters = 0
+
+
+_made = _Made()
+
+
+def characters() -> int:
+    """Characters of all expressions that the calling thread has made: the measure of the work that takes."""
+    return _made.characters
 
 
 def _limit(value: int) -> int:
@@ -74,12 +92,16 @@ def _make(
 ) -> Expr:
     if low == high:
         return const(low)
+    _made.characters += len(key)
     if len(key) > LONGEST:
         raise TooLargeError
     return Expr(op, args, value, terms, key, _limit(low), _limit(high), any(a.unknown for a in args))
 
 
 def const(value: int) -> Expr:
+    """Raises :class:`TooLargeError`, as everything here does that makes an expression."""
+    if value.bit_length() > WIDEST:
+        raise TooLargeError
     return Expr("const", (), value, (), str(value), value, value)
 
 
@@ -113,6 +135,8 @@ def _sum(terms: Mapping[Expr, int], constant: int) -> Expr:
     words = []
     unknown = False
     for atom, factor in kept:
+        if factor.bit_length() > WIDEST:
+            raise TooLargeError
         if factor > 0:
             low, high = low + atom.low * factor, high + atom.high * factor
         else:
@@ -121,11 +145,14 @@ def _sum(terms: Mapping[Expr, int], constant: int) -> Expr:
         words.append(atom.key if factor == 1 else f"{factor}*{atom.key}")
     if low == high:
         return const(low)
+    if constant.bit_length() > WIDEST:
+        raise TooLargeError
     if constant:
         words.append(str(constant))
     if sum(map(len, words)) > LONGEST:
         raise TooLargeError
     key = f"({' + '.join(words)})".replace("+ -", "- ")
+    _made.characters += len(key)
     atoms, factors = zip(*kept, strict=True)
     return Expr("sum", atoms, constant, factors, key, _limit(low), _limit(high), unknown)
 
@@ -408,7 +435,8 @@ def divisor(expr: Expr) -> int:
 
 
 def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
-    """The expression with variables replaced, simplified again."""
+    """The expression with variables replaced, simplified again. Raises :class:`TooLargeError`, and
+    :class:`UndefinedError` where a divisor may then be zero."""
     memo: dict[str, Expr] = {}
 
     def go(e: Expr) -> Expr:
@@ -443,7 +471,7 @@ def _rebuild(e: Expr, values: Mapping[str, Expr], go: Callable[[Expr], Expr]) ->
     else:
         found = _PLAIN[e.op](*args)
     if found is None:
-        raise ZeroDivisionError(e.key)
+        raise UndefinedError(e.key)
     return found
 
 

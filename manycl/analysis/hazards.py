@@ -154,8 +154,9 @@ def _conflict(regions: Regions, dimension: int, writes: Sequence[Relation], read
     try:
         if regions.limited(_independent, regions, dimension, writes, reads):
             return ""
-    except TooComplexError:
-        return f"{regions.buffers[writes[0].argument].name}: it takes too long to prove that groups write apart"
+    except TooComplexError as error:
+        name = regions.buffers[writes[0].argument].name
+        return f"{name}: it takes too long to prove that groups write apart{error}"
     return _culprits(regions, dimension, writes, reads)
 
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from manycl.analysis import expr as x
-from manycl.analysis.abstract import TIME_LIMIT, Frame, Unanalysable
+from manycl.analysis.abstract import Frame, Unanalysable
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.loops import Loops
 from manycl.analysis.summary import Access, Loop, Origin, Summary
 from manycl.analysis.tree import CType, Function, Unit
 from manycl.analysis.values import OPAQUE, Cell, Memory, Vector, at, integer, lane_type
+from manycl.unforeseen import told
 
 LARGEST = (1 << 31) - 1  # work-items per dimension that the symbolic form assumes at most
 
@@ -64,8 +65,8 @@ class Computed(Origin):
 
 
 class _Run(Loops):
-    def __init__(self, unit: Unit, facts: KernelFacts, launch: Launch | None, time_limit: float) -> None:
-        super().__init__(unit, concrete=launch is not None, time_limit=time_limit)
+    def __init__(self, unit: Unit, facts: KernelFacts, launch: Launch | None) -> None:
+        super().__init__(unit, concrete=launch is not None)
         self.facts = facts
         self.launch = launch
         self.tables: dict[int, Cell] = {}
@@ -235,13 +236,11 @@ class _Run(Loops):
         return x.const(value)
 
 
-def interpret(
-    unit: Unit, facts: KernelFacts, launch: Launch | None = None, *, time_limit: float = TIME_LIMIT
-) -> Summary:
+def interpret(unit: Unit, facts: KernelFacts, launch: Launch | None = None) -> Summary:
     """Run kernel ``facts.name`` of ``unit`` abstractly. Never raises: what cannot be followed is the summary's
     ``failure``."""
     function = next(f for f in unit.functions.values() if f.is_kernel and f.name == facts.name)
-    run = _Run(unit, facts, launch, time_limit)
+    run = _Run(unit, facts, launch)
     failure = ""
     try:
         run.run(function)
@@ -251,6 +250,8 @@ def interpret(
         failure = "it is nested too deeply"
     except x.TooLargeError:
         failure = f"it computes something that takes more than {x.LONGEST} characters to write"
+    except Exception as error:
+        failure = told(error, f"the analysis of kernel {facts.name}")
     if failure:
         return Summary(facts.name, failure=failure, steps=run.steps)
     accesses = run.accesses if launch is None else [_annotated(access, facts, launch) for access in run.accesses]

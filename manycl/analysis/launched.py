@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ from manycl.analysis.features import Features, launch_features
 from manycl.analysis.hazards import Repeat, Split, repeat, split
 from manycl.analysis.interpret import Launch, interpret
 from manycl.analysis.look import MOST_POINTS, Looked
-from manycl.analysis.regions import RANGES_KEPT, Region, Regions
+from manycl.analysis.regions import RANGES_KEPT, Region, Regions, check_range
+from manycl.analysis.shapes import Box
 from manycl.analysis.summary import Summary
 from manycl.analysis.tree import Unit
 from manycl.analysis.walk import Looking
 from manycl.kept import Kept
+from manycl.unforeseen import told
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,15 +28,27 @@ if TYPE_CHECKING:
 MOST_COUNTED = 1 << 18  # points evaluated for one access that isl is not given: a few milliseconds
 
 
-#: answers a question (a method or property of LaunchFacts) in another process; None where that was lost
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """The other process has no answer, for this ``reason``; ``again``: it may have one when it is asked again."""
+
+    reason: str
+    again: bool
+
+
+#: answers a question (a method or property of LaunchFacts) in another process
 Remote = Callable[[str, tuple[object, ...]], object]
+MOST_ASKED = 3
+"""Times that a question is asked which may have an answer the next time."""
 
 
 class LaunchFacts:
     """What the analysis says of a launch of a kernel (sizes, scalars and buffers known).
 
     With ``remote``, whatever needs isl is asked there: on rare inputs it crashes, or takes minutes. Several threads may
-    share one; the first answer to a question stays the answer (it may be less exact where time ran out).
+    share one; the first answer to a question stays the answer. Where there is none, or the analysis fails, all may be
+    read and written and nothing runs apart, for a reason; what may have an answer later (``unanswered`` counts these)
+    is asked again.
     """
 
     def __init__(self, unit: Unit, facts: KernelFacts, launch: Launch, remote: Remote | None = None) -> None:
@@ -41,30 +56,78 @@ class LaunchFacts:
         self.facts = facts
         self.launch = launch
         self.summary: Summary = interpret(unit, facts, launch)
-        self._splits: dict[int, Split] = {}
-        self._found: Kept[tuple[int, str, int, int, int | None], Region] = Kept(RANGES_KEPT)
+        self.unanswered = 0
+        self._found: Kept[tuple[object, ...], Any] = Kept(RANGES_KEPT)
+        self._asked: dict[tuple[object, ...], int] = {}  # what had no answer: few
 
     @cached_property
     def regions(self) -> Regions:
         return Regions(self.facts, self.summary, self.launch, self.remote is None)
 
-    def _elsewhere(self, question: str, *arguments: object) -> Any:
-        """The answer of the process that isl may bring down; None if it did, and where there is nothing to ask."""
+    def computed(self, question: str, *arguments: Any) -> Any:
+        """The answer to a question that needs isl, in this process. Raises whatever fails."""
+        if question == "region":
+            return self.regions.region(*arguments)
+        if question == "split":
+            return split(self.regions, arguments[0], lambda sharers: self._counted.counted_apart(sharers, *arguments))
+        return repeat(self.regions) if question == "repeat" else self.regions.out_of_bounds()
+
+    def _answer(self, question: str, *arguments: Any) -> Any:
+        """The answer, from the process that isl may bring down if there is one; kept, unless it may be better later."""
+        key = question, *arguments
+        known = self._found.get(key)
+        if known is not None:
+            return known
+        keep = True
+        try:
+            found, keep = self._answered(key, question, *arguments)
+            found = self._refined(question, found, *arguments)
+        except Exception as error:
+            found = self._unknown(question, told(error, f"the analysis of kernel {self.facts.name}"), *arguments)
+        return self._found.keep(key, found) if keep else found
+
+    def _answered(self, key: tuple[object, ...], question: str, *arguments: Any) -> tuple[Any, bool]:
+        quick = self.regions.boxed(*arguments) if question == "region" else None
+        if quick is not None:
+            return quick, True
         if self.remote is None or self.summary.failure:
-            return None
-        return self.remote(question, arguments)
+            return self.computed(question, *arguments), True
+        found = self.remote(question, arguments)
+        if not isinstance(found, Unanswered):
+            return found, True
+        self._asked[key] = asked = self._asked.get(key, 0) + 1
+        self.unanswered += found.again
+        self.regions.absent = f" ({found.reason})"
+        return self.computed(question, *arguments), not found.again or asked >= MOST_ASKED
+
+    def _refined(self, question: str, found: Any, *arguments: Any) -> Any:
+        """What evaluating all work-items tells besides, where subscripts are too difficult for isl."""
+        if question == "region" and not (found.exact and found.tight):
+            return self._counted.counted(*arguments) or found
+        return found
+
+    def _unknown(self, question: str, reason: str, *arguments: Any) -> Any:
+        """The answer of which nothing is certain but that it holds."""
+        if question == "split":
+            return Split(arguments[0], (reason,))
+        if question == "repeat":
+            return Repeat((reason,))
+        if question == "out_of_bounds":
+            return []
+        argument, kind = arguments[:2]
+        buffer = next(a for a in self.facts.arguments if a.index == argument)
+        size = self.launch.sizes.get(self.launch.same.get(argument, argument), 0)
+        touched = size > 0 and (buffer.reads if kind == "read" else buffer.writes)
+        return Region(argument, kind, 1, (Box(0, size),) if touched else (), True, False, reason)
 
     def region(self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None) -> Region:
         """The bytes of buffer argument ``argument`` that work-groups [first, first + count) along a dimension read or
         write (``kind``); everything without a count. Raises ValueError for a range outside of the launch, KeyError for
         an argument that is no buffer."""
-        key = argument, kind, dimension, first, count
-        found = self._found.get(key)
-        if found is None:
-            found = self.regions.boxed(*key) or self._elsewhere("region", *key) or self.regions.region(*key)
-            if not found.exact or not found.tight:
-                found = self._counted.counted(*key) or found
-            found = self._found.keep(key, found)
+        check_range(self.launch, kind, dimension, first, count)
+        if not any(a.index == argument and a.kind == "buffer" for a in self.facts.arguments):
+            raise KeyError(argument)
+        found: Region = self._answer("region", argument, kind, dimension, first, count)
         return found
 
     @cached_property
@@ -74,29 +137,24 @@ class LaunchFacts:
 
     def split(self, dimension: int) -> Split:
         """Whether work-groups may run apart along a dimension, or why not."""
-        found = self._splits.get(dimension)
-        if found is None:
-            found = self._elsewhere("split", dimension) or split(
-                self.regions, dimension, lambda sharers: self._counted.counted_apart(sharers, dimension)
-            )
-            found = self._splits.setdefault(dimension, found)
+        found: Split = self._answer("split", dimension)
         return found
 
-    @cached_property
+    @property
     def splits(self) -> Mapping[int, Split]:
         """The verdict on every dimension of the launch."""
         return {d: self.split(d) for d in range(len(self.launch.global_size))}
 
-    @cached_property
+    @property
     def repeat(self) -> Repeat:
         """Whether the launch may run twice, or why not."""
-        return self._elsewhere("repeat") or repeat(self.regions)
+        found: Repeat = self._answer("repeat")
+        return found
 
-    @cached_property
+    @property
     def out_of_bounds(self) -> tuple[str, ...]:
         """Accesses that certainly leave their memory."""
-        found = self._elsewhere("out_of_bounds")
-        return tuple(self.regions.out_of_bounds()) if found is None else tuple(found)
+        return tuple(self._answer("out_of_bounds"))
 
     # -- costs
 

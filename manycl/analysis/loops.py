@@ -325,7 +325,7 @@ class Loops(LoopParts):
             return
         over = self.path.where(x.negate(holds))
         if over is not None:
-            ends.append(State(over, dict(self.env)))
+            ends.append(State(over, self.copied(self.env)))
         self.path = self.path.where(holds)
 
 

@@ -270,16 +270,23 @@ class Operators(Conversions):
         width = integer(type_)
         if not isinstance(left, Expr) or not isinstance(right, Expr) or width is None:
             return self.fresh_of(type_)
-        result = arithmetic(op, left, right, type_, self.fresh)
+        try:
+            result = arithmetic(op, left, right, type_, self.fresh)
+        except x.TooLargeError:
+            return self.too_long(type_)
         if not left.unknown and not right.unknown and (result.unknown or (op == "*" and _not_linear(result))):
             self.lossy += 1
         if not self.concrete:
             while result.op == "wrap":
                 result = result.args[0]
-            return result
+            wide = result.op == "const" and abs(result.value) > x.INFINITE
+            return self.too_long(type_) if wide or len(result.key) > x.LONG else result
         if width[0] < 32:  # lanes of vectors of small types wrap; scalars are computed as int
             return x.wrap(result, *width)
         return self.fitted(result, *width)
+
+    def too_long(self, type_: CType) -> Value:
+        return self.fresh_of(type_, f"a value that takes too long to write, line {self.line()}")
 
     def compared(self, node: Node, left: Value, right: Value) -> Cell:
         operand = node.children[0].type

@@ -6,7 +6,6 @@ follow makes a relation larger, never smaller; it is then not *exact*, and says 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import gcd
@@ -25,9 +24,10 @@ from manycl.analysis.shapes import Box, TooComplexError, boxes
 from manycl.analysis.summary import Access, Origin, Summary
 from manycl.kept import Kept
 
-MOST_OPERATIONS = 60_000  # of isl, for one step: up to about 0.3 s
-TIME_LIMIT = 1.0  # seconds in isl for all questions about a launch that were not brief
-BRIEF = 0.1  # seconds in isl for a question that counts nothing: divisions are learned, and each asks for other ranges
+MOST_OPERATIONS = 60_000  # of isl, for one step: 0.2 to 0.7 us each, seldom 5
+MOST_SPENT = 2_000_000  # operations of isl for all questions about a launch that were not brief
+BRIEF = 200_000  # operations for a question that counts nothing: divisions are learned, and each asks for other ranges
+_SPENT = (100, 300, 1_000, 3_000, 10_000, 30_000)  # a step counts as the first of these that it stayed below
 RANGES_KEPT = 4096  # regions of a launch's ranges and arguments: some 2 MB
 _IN, _OUT, _SET = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
 _GROUPS = ("grp0", "grp1", "grp2")
@@ -101,6 +101,22 @@ class Relation:
     outside: Any = None  # elements beyond the memory that it certainly touches
 
 
+_PROBE = isl.BasicSet("{ [a, b] : 0 <= a <= 10 and 2a + 3b >= 5 and b <= 7 - a }")
+
+
+def _operations(context: Any) -> int:
+    """About how many operations a context has done since they were last counted from 0. It does not tell; but it does
+    no more of them beyond a limit."""
+    for limit in _SPENT:
+        context.set_max_operations(limit)
+        try:
+            _PROBE.sample()  # 7 operations, 5 us
+            return limit
+        except isl.Error:
+            pass
+    return MOST_OPERATIONS
+
+
 _MOST_TIDIED = 16  # basic sets
 
 
@@ -123,9 +139,10 @@ class Regions:
 
     def __init__(self, facts: KernelFacts, summary: Summary, launch: Launch, isl_here: bool = True) -> None:
         self.isl_here = isl_here
+        self.absent = ""  # why the process that has isl did not answer, if it was asked
         self.facts = facts
         self.summary = summary
-        self.spent = 0.0  # seconds in isl
+        self.spent = 0  # operations of isl
         self.launch = launch
         self.dimensions = len(launch.global_size)
         self.buffers = {a.index: a for a in facts.arguments if a.kind == "buffer"}
@@ -144,23 +161,22 @@ class Regions:
     def limited(self, function: Any, *arguments: Any) -> Any:
         """Call something that works with isl, with bounded effort. Raises :class:`TooComplexError`."""
         if not self.isl_here:
-            raise TooComplexError
-        if self.spent > TIME_LIMIT:
-            raise TooComplexError(f" (more than {TIME_LIMIT:g} s)")
+            raise TooComplexError(self.absent)
+        if self.spent > MOST_SPENT:
+            raise TooComplexError(f" (more than {MOST_SPENT} operations)")
         context = isl.DEFAULT_CONTEXT
         context.reset_operations()
         context.set_max_operations(MOST_OPERATIONS)
-        start = time.perf_counter()
         try:
             return function(*arguments)
         except (isl.Error, TypeError) as error:  # TypeError: a function of isl's that gave up has no result
             words = "" if "operations" in str(error) else f" (isl: {str(error)[:80]})"
             raise TooComplexError(words) from None
         finally:
+            self.spent += _operations(context)
             context.set_max_operations(0)
-            self.spent += time.perf_counter() - start
 
-    def answered(self, before: float) -> None:
+    def answered(self, before: int) -> None:
         """A question has been answered that was asked when ``before`` was spent."""
         if self.spent - before < BRIEF:
             self.spent = before
@@ -323,12 +339,7 @@ class Regions:
         self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None
     ) -> Region | None:
         """The region without isl, if every access to it is a box. Raises as :meth:`region`."""
-        groups = self.launch.groups(dimension)
-        count = groups - first if count is None else count
-        if kind not in ("read", "write"):
-            raise ValueError(f"a region is read or written, not {kind}")
-        if first < 0 or count < 1 or first + count > groups or not 0 <= dimension < 3:
-            raise ValueError(f"groups {first} to {first + count - 1} are no range of {groups} groups")
+        count = check_range(self.launch, kind, dimension, first, count)
         unit, size = self.units[argument], self.launch.sizes.get(self.memory(argument), 0)
         if reason := self.widened(argument, kind):
             return Region(argument, kind, unit, (Box(0, size),) if size else (), True, False, reason)
@@ -384,6 +395,18 @@ class Regions:
                         f" (at bytes {ends[0]} to {ends[1]})"
                     ] = None
         return list(found)
+
+
+def check_range(launch: Launch, kind: str, dimension: int, first: int, count: int | None) -> int:
+    """The number of groups (all from ``first`` on without ``count``). Raises ValueError for what is no range of the
+    launch's, or no kind of region."""
+    groups = launch.groups(dimension)
+    count = groups - first if count is None else count
+    if kind not in ("read", "write"):
+        raise ValueError(f"a region is read or written, not {kind}")
+    if first < 0 or count < 1 or first + count > groups or not 0 <= dimension < 3:
+        raise ValueError(f"groups {first} to {first + count - 1} are no range of {groups} groups")
+    return count
 
 
 def _units(low: int, high: int) -> Any:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from manycl import flags
 from manycl.analysis import worker
 from manycl.analysis.facts import ProgramFacts
 from manycl.analysis.options import read_options
@@ -29,9 +31,11 @@ if TYPE_CHECKING:  # they import islpy, or the abstract run
 
 Value = TypeVar("Value")
 
-TIME_LIMIT = 20.0  # seconds for one source
-LAUNCH_LIMIT = 2.0  # seconds for one question about a launch; isl itself is stopped after 1
-START_LIMIT = 5.0  # seconds more for the first question to a process
+SOURCE_LIMIT = 20.0  # seconds of computing for one source
+LAUNCH_LIMIT = 6.0  # seconds of computing for a question about a launch: what counts its steps ends long before
+PATIENCE = 120.0  # seconds until a process is given up that does not even compute
+ENDING = 5.0  # seconds that a process may take to end once it has stopped to answer
+TRIES = 2  # a question is asked again if the process was ended from outside
 _CACHED = 256  # programs
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.analysis import worker; worker.main()"
 
@@ -115,15 +119,14 @@ def launched(program: ProgramFacts, kernel: str, launch: Launch) -> LaunchFacts:
     with _lock:
         found = _launches.get(key)
     if found is None:
-        from manycl.analysis.launched import LaunchFacts
+        from manycl.analysis.launched import LaunchFacts, Unanswered
 
         def remote(what: str, arguments: tuple[object, ...]) -> object:
-            question = worker.LaunchQuestion(program.tree, facts, launch, what, arguments)
             try:
-                with _asking:
-                    return _worker().ask(question, LAUNCH_LIMIT).result
-            except _LostError:
-                return None
+                answer = _answer(worker.LaunchQuestion(program.tree, facts, launch, what, arguments), LAUNCH_LIMIT)
+            except _LostError as lost:
+                return Unanswered(f"{lost}", again=lost.outside)
+            return Unanswered(_failed(answer, "the analysis"), again=False) if answer.failure else answer.result
 
         found = _keep(_launches, key, LaunchFacts(_unit(program), facts, launch, remote))
     return found
@@ -167,7 +170,7 @@ def _request(source: str, path: str, options: tuple[str, ...]) -> worker.Request
     """What the worker is asked; raises :class:`SourceError` for options and text that are none."""
     settings = read_options(options)
     _check_text(source, path)
-    folder = os.path.dirname(os.path.abspath(path)) if not path.startswith("<") else None
+    folder = os.getcwd() if path.startswith("<") else os.path.dirname(os.path.abspath(path))
     return source, path, folder, (*options, *(f"-I{include}" for include in settings.folders))
 
 
@@ -184,18 +187,67 @@ def _check_text(source: str, path: str) -> None:
 
 def _ask(request: worker.Request | worker.Question) -> worker.Answer:
     path = request.request[1] if isinstance(request, worker.Question) else request[1]
-    with _asking:
-        try:
-            reply = _worker().ask(request)
-        except _LostError as lost:
-            raise SourceError(f"{path}: {lost}", hint="is it deeply nested, or do its macros explode?") from None
+    try:
+        reply = _answer(request, SOURCE_LIMIT)
+    except _LostError as lost:
+        raise SourceError(f"{path}: {lost}", hint=lost.hint) from None
+    if reply.failure:
+        raise SourceError(f"{path}: {_failed(reply, 'the analysis of this source')}")
     if reply.message:
         raise SourceError(reply.message, reply.diagnostics, hint=reply.hint)
     return reply
 
 
+def _failed(answer: worker.Answer, what: str) -> str:
+    """What failed in the other process, where nothing should, in words."""
+    if flags.debug():
+        print(answer.failure, file=sys.stderr)
+    return f"{what} failed ({answer.failure.strip().splitlines()[-1][:200]})"
+
+
+def _answer(question: worker.Request | worker.Question | worker.LaunchQuestion, seconds: float) -> worker.Answer:
+    """The answer of the other process, which is started again if need be. Raises :class:`_LostError`."""
+    for again in range(TRIES - 1, -1, -1):
+        with _asking:
+            try:
+                return _worker().ask(worker.Limited(seconds, question))
+            except _LostError as lost:
+                if not (lost.outside and again):
+                    raise
+    raise AssertionError("the last try returns or raises")
+
+
 class _LostError(Exception):
-    """The worker died or had to be killed."""
+    """The worker died or had to be killed; ``outside``: not because of the question."""
+
+    def __init__(self, words: str, *, outside: bool = False, hint: str = "") -> None:
+        super().__init__(words)
+        self.outside = outside
+        self.hint = hint
+
+
+def _lost(code: int, question: worker.Limited, stopped: bool) -> _LostError:
+    """Why there is no answer, by how the process ended."""
+    if stopped:
+        return _LostError(f"no answer within {PATIENCE:g} s, the process of the analysis stands still", outside=True)
+    about = "launch" if isinstance(question.question, worker.LaunchQuestion) else "source"
+    if code == -getattr(signal, "SIGXCPU", 0):
+        return _LostError(
+            f"the analysis of this {about} took more than {question.seconds:g} s",
+            hint="is it deeply nested, or do its macros explode?",
+        )
+    if -code in _CRASHES or code >= 0:
+        words = "the compiler crashed on this source" if about == "source" else "the analysis of this launch crashed"
+        return _LostError(words, hint="is it deeply nested?")
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return _LostError(
+        f"the process of the analysis was ended from outside ({name})",
+        outside=True,
+        hint="is there enough memory? The kernel's log says so if it was ended for want of it",
+    )
+
+
+_CRASHES = {getattr(signal, name, 0) for name in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGFPE", "SIGTRAP")}
 
 
 class _Worker:
@@ -203,7 +255,6 @@ class _Worker:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self.asked = False
         self.process = subprocess.Popen(
             [sys.executable, "-c", _START, json.dumps([entry or os.getcwd() for entry in sys.path])],
             stdin=subprocess.PIPE,
@@ -211,11 +262,7 @@ class _Worker:
             stderr=subprocess.DEVNULL,
         )
 
-    def ask(
-        self, request: worker.Request | worker.Question | worker.LaunchQuestion, limit: float | None = None
-    ) -> worker.Answer:
-        limit = (TIME_LIMIT if limit is None else limit) + (0 if self.asked else START_LIMIT)
-        self.asked = True
+    def ask(self, question: worker.Limited) -> worker.Answer:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         late = threading.Event()
@@ -224,18 +271,20 @@ class _Worker:
             late.set()
             self.process.kill()
 
-        timer = threading.Timer(limit, kill)
+        timer = threading.Timer(PATIENCE, kill)
         timer.start()
         try:
-            worker.send(self.process.stdin, request)
+            worker.send(self.process.stdin, question)
             reply = worker.receive(self.process.stdout)
             assert isinstance(reply, worker.Answer)
             return reply
         except (EOFError, OSError):
+            try:
+                code = self.process.wait(ENDING)
+            except subprocess.TimeoutExpired:
+                code = 0
             self.close()
-            if late.is_set():
-                raise _LostError(f"the analysis of this source took more than {limit:g} s") from None
-            raise _LostError("the compiler crashed on this source") from None
+            raise _lost(code, question, late.is_set()) from None
         except BaseException:  # an interrupt: the answer would be taken for that of the next question
             self.close()
             raise

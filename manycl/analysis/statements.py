@@ -85,7 +85,7 @@ class Statements(Calls):
             path = before.where(choice)
             if path is None:
                 continue
-            self.path, self.env = path, dict(env)
+            self.path, self.env = path, self.copied(env)
             self.lone += lone
             self.execute(branch)
             self.lone -= lone
@@ -107,7 +107,7 @@ class Statements(Calls):
     def leave(self, kind: str) -> None:
         if self.path is None:
             return
-        state = State(self.path, dict(self.env))
+        state = State(self.path, self.copied(self.env))
         for exits in reversed(self.exits):
             if kind == "break":
                 exits.breaks.append(state)
@@ -125,7 +125,7 @@ class Statements(Calls):
             if not isinstance(value, Memory) and type_.kind in ("int", "float", "bool", "vector"):
                 value = self.convert(value, type_)
         if self.path is not None:
-            self.frames[-1].returns.append((State(self.path, dict(self.env)), value))
+            self.frames[-1].returns.append((State(self.path, self.copied(self.env)), value))
         self.path = None
 
     # -- switch

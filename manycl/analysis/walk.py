@@ -336,7 +336,10 @@ class Walk:
             found = self.limit(part, name) if name in part.variables() else None
             if found is None:
                 continue
-            gap, factor = x.substitute(found[0], {name: x.ZERO}), found[1]
+            try:
+                gap, factor = x.substitute(found[0], {name: x.ZERO}), found[1]
+            except x.UndefinedError:
+                continue
             if not self.looking.needs(gap).variables <= points.variables.keys():
                 continue
             start = self.sure(points, gap)

@@ -4,17 +4,20 @@ libclang cannot be trusted with its own process. Measured with libclang-ng 22.1.
 operators, 100,000 nested ``if`` or a sum of 100,000 terms kill the process (stack overflow, SIGSEGV), also on a
 thread with a 512 MiB stack; 100,000 array brackets keep it busy for more than a minute, and 30 macros that double
 each other keep pcpp busy for more than 20 s. So :mod:`manycl.analysis.service` keeps one such worker per process,
-starts a new one when it dies, and kills it when it takes too long. Messages are pickles, preceded by their length
-in 8 bytes.
+starts a new one when it dies. A question that computes for too long ends its process (the limit is on the process'
+own seconds: those of a busy machine do not count). Messages are pickles, preceded by their length in 8 bytes.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import struct
 import sys
 import threading
+import time
+import traceback
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
@@ -45,6 +48,7 @@ class Answer:
     hint: str = ""
     result: object = None  # of a :class:`Question`
     tree: bytes = b""
+    failure: str = ""  # what failed, where it should not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,14 @@ _launches: dict[tuple[object, ...], LaunchFacts] = {}
 _KEPT = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """A question that may compute for so many seconds."""
+
+    seconds: float
+    question: Request | Question | LaunchQuestion
+
+
 def about_launch(question: LaunchQuestion) -> Answer:
     """Answer a question about a launch."""
     from manycl.analysis.launched import LaunchFacts
@@ -108,8 +120,7 @@ def about_launch(question: LaunchQuestion) -> Answer:
         facts = LaunchFacts(unit, question.kernel, question.launch)
         _limit(_launches)[key] = facts
     spent = facts.regions.spent
-    found = getattr(facts, question.what)
-    found = found(*question.arguments) if callable(found) else found
+    found = facts.computed(question.what, *question.arguments)
     facts.regions.answered(spent)
     return Answer(result=found)
 
@@ -134,9 +145,14 @@ def _limit(kept: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def answer(request: Request | Question | LaunchQuestion) -> Answer:
-    """Analyse one source; every failure becomes an answer."""
-    if isinstance(request, LaunchQuestion):
-        return about_launch(request)
+    """Analyse one source, or a launch; every failure becomes an answer."""
+    try:
+        return about_launch(request) if isinstance(request, LaunchQuestion) else _about_source(request)
+    except Exception as error:
+        return Answer(failure="".join(traceback.format_exception(error)))
+
+
+def _about_source(request: Request | Question) -> Answer:
     from manycl.analysis import frontend, kernels, transport
     from manycl.analysis.options import read_options
 
@@ -179,7 +195,19 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
             request: Any = receive(requests)
         except EOFError:
             return
-        send(answers, answer(request))
+        _allow(request.seconds)
+        send(answers, answer(request.question))
+
+
+def _allow(seconds: float) -> None:
+    """The process may compute for so long from now on; then the system ends it."""
+    try:
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), most))
+    except (ImportError, ValueError, OSError):  # not on this system: the limit on waiting remains
+        pass
 
 
 def main() -> None:

@@ -103,7 +103,7 @@ def test_a_file_that_includes_itself(tmp_path: Path) -> None:
 
 def test_a_source_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     answered("")  # the worker is there
-    monkeypatch.setattr(service, "TIME_LIMIT", 1.0)
+    monkeypatch.setattr(service, "SOURCE_LIMIT", 1.0)
     doubling = "".join(f"#define A{i} A{i + 1} A{i + 1}\n" for i in range(40)) + "A0"
     with pytest.raises(SourceError, match="took more than 1 s"):
         parse_program(doubling)
