@@ -20,26 +20,50 @@ class ManyclError(Exception):
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
 
+_SHOWN = 20  # diagnostics of one source
+_WIDTH = 100  # characters of a line of it
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One message of a compiler or reader: 1-based line and column (0 where unknown), in the user's own file."""
+    """One message of a compiler or reader: 1-based line and column (0 where unknown), in the user's own file.
+    ``source``: the text of that line, or nothing where it is not known."""
 
     path: str
     line: int
     column: int
     severity: str
     text: str
+    source: str = ""
+
+    @property
+    def is_error(self) -> bool:
+        return self.severity.endswith("error")
 
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}:{self.column}" if self.line else self.path
         return f"{where}: {self.severity}: {self.text}"
+
+    def lines(self) -> list[str]:
+        """The message, its line of source, and a caret below the column."""
+        if not self.source.strip():
+            return [str(self)]
+        if not 0 < self.column <= len(self.source) + 1:
+            return [str(self), f"  {self.source.strip()[:_WIDTH]}"]
+        place = self.column - 1
+        first = max(0, min(place - _WIDTH // 2, len(self.source) - _WIDTH))
+        shown = self.source[first : first + _WIDTH].rstrip()
+        before = "".join("\t" if c == "\t" else " " for c in shown[: place - first].ljust(place - first))
+        return [str(self), f"  {shown}", f"  {before}^"]
 
 
 class SourceError(ManyclError):
     """OpenCL C that does not parse or compile. ``diagnostics`` holds the compiler's own words with their places."""
 
     def __init__(self, message: str, diagnostics: tuple[Diagnostic, ...] = (), *, hint: str = "") -> None:
-        text = "\n".join([message, *(f"  {d}" for d in diagnostics)])
+        told = [f"  {line}" for d in diagnostics[:_SHOWN] for line in d.lines()]
+        more = [f"  and {len(diagnostics) - _SHOWN} more"] if len(diagnostics) > _SHOWN else []
+        text = "\n".join([message, *told, *more])
         super().__init__(text, hint=hint)
         self.diagnostics = diagnostics
 

@@ -17,13 +17,12 @@ from typing import Any
 from clang import cindex
 
 from manycl.analysis.clang_types import NO_TYPE, Types, pointer
+from manycl.analysis.diagnostics import ERROR, FILE, all_errors, diagnostics
 from manycl.analysis.options import Options
 from manycl.analysis.preprocess import Expanded, Expander
 from manycl.analysis.tree import CType, Function, Node, Unit
-from manycl.errors import Diagnostic, SourceError
+from manycl.errors import SourceError
 
-_FILE = "/manycl/program.cl"  # a name in memory only
-_ERROR = 3  # libclang's severities: 2 warning, 3 error, 4 fatal
 _UNARY = {1: "x++", 2: "x--", 3: "++x", 4: "--x", 5: "&", 6: "*", 7: "+", 8: "-", 9: "~", 10: "!"}
 
 
@@ -45,15 +44,22 @@ def _library() -> Any:
     return library
 
 
+_TOLERATED = ("incompatible-pointer-types", "int-conversion", "parentheses", "implicit-int")
+"""What newer compilers made errors of: drivers' own are older, and warn."""
+_MOST_ERRORS = 100
+
+
 def _arguments(version: str) -> list[str]:
     include = os.path.join(cindex.Config.resource_dir or "", "include")
-    return ["-x", "cl", f"-cl-std={version}", "-target", "spir64", f"-I{include}"]
+    tolerant = [f"-Wno-error={name}" for name in _TOLERATED]
+    limit = f"-ferror-limit={_MOST_ERRORS}"
+    return ["-x", "cl", f"-cl-std={version}", "-target", "spir64", f"-I{include}", limit, *tolerant]
 
 
 def _parse(text: str, version: str, options: int = 0) -> cindex.TranslationUnit:
     try:
         return cindex.Index.create().parse(
-            _FILE, args=_arguments(version), unsaved_files=[(_FILE, text)], options=options
+            FILE, args=_arguments(version), unsaved_files=[(FILE, text)], options=options
         )
     except cindex.TranslationUnitLoadError as error:
         raise SourceError("the compiler gave up on this source", hint="is it deeply nested?") from error
@@ -73,7 +79,7 @@ def _expander(version: str) -> Expander:
             predefined[cursor.spelling] = " ".join(words)
         else:
             header[cursor.spelling] = " ".join(words)
-    for name in ("__FILE__", "__LINE__", "__DATE__", "__TIME__"):
+    for name in ("_FILE__", "__LINE__", "__DATE__", "__TIME__"):
         predefined.pop(name, None)
     return Expander(predefined, header)
 
@@ -99,27 +105,13 @@ def load(source: str, path: str, folder: str | None, options: Options, *, everyt
 def _load(source: str, path: str, folder: str | None, options: Options, version: str, everything: bool) -> Unit:
     expanded = _expander(version).expand(source, path, folder, options)
     unit = _parse(expanded.text, version)
-    found = _diagnostics(unit, expanded)
-    errors = tuple(d for d in found if d.severity in ("error", "fatal error"))
-    if errors:  # must come before any question about types: libclang may crash on those of a broken program
+    found = diagnostics(unit, expanded)
+    if any(d.is_error for d in found):
+        # must come before any question about types: libclang may crash on those of a broken program
+        errors = all_errors(unit, expanded, lambda text: _parse(text, version))
         raise SourceError(f"{path}: the source does not compile as OpenCL C {version[2:]}", errors)
     warnings = () if options.quiet else tuple(str(d) for d in (*expanded.warnings, *found))
     return _Lowering(unit, expanded, version).unit(warnings, everything)
-
-
-def _diagnostics(unit: cindex.TranslationUnit, expanded: Expanded) -> list[Diagnostic]:
-    severities = {2: "warning", 3: "error", 4: "fatal error"}
-    result = []
-    for diagnostic in unit.diagnostics:
-        if diagnostic.severity not in severities:
-            continue
-        place = ("<built in>", 0, 0)
-        location = diagnostic.location
-        if location.file is not None and location.file.name == _FILE:
-            index = min(max(location.line - 1, 0), len(expanded.lines) - 1)
-            place = (*expanded.lines[index], location.column)
-        result.append(Diagnostic(*place, severities[diagnostic.severity], diagnostic.spelling))
-    return result
 
 
 _MAY_BE_ARRAYS = {
@@ -140,7 +132,7 @@ class _Lowering:
         self.text = expanded.text.encode()
         self.types = Types()
         self.refs: dict[int, int] = {}
-        file = cindex.File.from_name(unit, _FILE)
+        file = cindex.File.from_name(unit, FILE)
         # a location in a file is one number, its offset after that of the file's start; macro expansions have
         # bit 31 set
         self.origin = cindex.SourceLocation.from_offset(unit, file, 0).int_data
@@ -172,7 +164,7 @@ class _Lowering:
         prototypes: list[Node] = []
         for cursor in self.children(self.tu.cursor):
             location = cursor.location
-            if location.file is None or location.file.name != _FILE:
+            if location.file is None or location.file.name != FILE:
                 continue
             kind = self.kinds[cursor._kind_id]
             if kind == "FUNCTION_DECL":
@@ -322,7 +314,7 @@ class _Lowering:
         """Constant expressions, evaluated by the compiler as the arguments of a call behind the program."""
         probe = f"void manycl_probe(int, int, int); void manycl_call(void) {{ manycl_probe({arguments}); }}"
         unit = _parse(f"{self.expanded.text}\n{probe}", self.version)
-        if any(diagnostic.severity >= _ERROR for diagnostic in unit.diagnostics):
+        if any(diagnostic.severity >= ERROR for diagnostic in unit.diagnostics):
             return []
         last = list(unit.cursor.get_children())[-1]
         calls = [c for c in last.walk_preorder() if c.kind == cindex.CursorKind.CALL_EXPR]

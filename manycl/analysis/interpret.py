@@ -239,11 +239,8 @@ class _Run(Loops):
 def interpret(unit: Unit, facts: KernelFacts, launch: Launch | None = None) -> Summary:
     """Run kernel ``facts.name`` of ``unit`` abstractly. Never raises: what cannot be followed is the summary's
     ``failure``."""
-    function = next(f for f in unit.functions.values() if f.is_kernel and f.name == facts.name)
-    run = _Run(unit, facts, launch)
-    failure = ""
     try:
-        run.run(function)
+        return _followed(unit, facts, launch)
     except Unanalysable as found:
         failure = str(found)
     except RecursionError:
@@ -252,8 +249,13 @@ def interpret(unit: Unit, facts: KernelFacts, launch: Launch | None = None) -> S
         failure = f"it computes something that takes more than {x.LONGEST} characters to write"
     except Exception as error:
         failure = told(error, f"the analysis of kernel {facts.name}")
-    if failure:
-        return Summary(facts.name, failure=failure, steps=run.steps)
+    return Summary(facts.name, failure=failure)
+
+
+def _followed(unit: Unit, facts: KernelFacts, launch: Launch | None) -> Summary:
+    function = next(f for f in unit.functions.values() if f.is_kernel and f.name == facts.name)
+    run = _Run(unit, facts, launch)
+    run.run(function)
     accesses = run.accesses if launch is None else [_annotated(access, facts, launch) for access in run.accesses]
     return Summary(
         facts.name,

@@ -11,6 +11,7 @@ import re
 import stat
 import types
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
@@ -126,15 +127,25 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
     def on_directive_unknown(self, directive: Any, tokens: Any, passing: bool, before: Any) -> bool | None:
         text = "".join(token.value for token in tokens).strip()
         if directive.value == "pragma":
+            self.expand_pragma(tokens)
             return None  # passes through
         if directive.value == "warning":
             place = (self.shown(directive.source), directive.lineno, 0)
             self.warnings.append(Diagnostic(*place, "warning", f"#warning {text}"))
         elif directive.value == "error":
             self.on_error(directive.source, directive.lineno, f"#error {text}".strip())
-        elif directive.value not in ("line", "ident", "sccs"):
+        elif directive.value not in ("line", "ident", "sccs") and not directive.value.isdecimal():  # # 1 "file.cl" 2
             self.on_error(directive.source, directive.lineno, f"invalid directive #{directive.value}")
         return True
+
+    def expand_pragma(self, tokens: list[Any]) -> None:
+        """Expand the macros of a pragma in place, as compilers do but for those whose words are their own."""
+        if not tokens or tokens[0].value in ("OPENCL", "STDC"):
+            return
+        expanded = "".join(token.value for token in self.expand_macros([copy(token) for token in tokens]))
+        tokens[0].value = expanded
+        for token in tokens[1:]:
+            token.value = ""
 
     def on_comment(self, token: Any) -> bool:
         token.value = re.sub(r"[^\n]", " ", token.value)
@@ -161,7 +172,7 @@ class Expander:
 
         Raises :class:`SourceError` with every problem found.
         """
-        macros = self._macros.keys() | {name for name, _ in options.macros}
+        macros = self._macros.keys() | {name.partition("(")[0] for name, _ in options.macros}
         shortened = shorten(source, macros)
         if shortened is None:
             return self._expand(source, path, folder, options)
@@ -201,10 +212,16 @@ class Expander:
             if not isinstance(error, IndexError):
                 words = f"the preprocessor cannot read this ({type(error).__name__}: {error})"
             problem = Diagnostic(path, here, 0, "error", words)
-            raise SourceError("the source cannot be preprocessed", (*preprocessor.errors, problem)) from error
+            raise _refused([*preprocessor.errors, problem], source, path) from error
         if preprocessor.errors:
-            raise SourceError("the source cannot be preprocessed", tuple(preprocessor.errors))
+            raise _refused(preprocessor.errors, source, path)
         return expanded
+
+
+def _refused(problems: list[Diagnostic], source: str, path: str) -> SourceError:
+    rows = source.split("\n")
+    own = (replace(p, source=rows[p.line - 1]) if p.path == path and p.line <= len(rows) else p for p in problems)
+    return SourceError("the source cannot be preprocessed", tuple(own))
 
 
 def _write(preprocessor: _Preprocessor, path: str, folder: str | None) -> Expanded:

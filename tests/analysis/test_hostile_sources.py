@@ -111,6 +111,27 @@ def test_a_source_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatc
     assert answered("kernel void k() {}") is not None
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "long x = 3; " + "x = x * x; " * 40 + "d[0] = (int)x;",
+        "ulong x = 3; " + "x = x * x; " * 40 + "d[0] = (int)x;",
+        "long x = n; " + "x = x * 2147483647; " * 600 + "d[0] = (int)x;",
+        "d[0] = n" + " * 2147483647" * 600 + ";",
+        "int x = 3; for (int i = 0; i < 40; ++i) x = x * x; d[0] = x;",
+        "long x = n + 5; " + "x = x * x + x; " * 12 + "if (x > 3) d[0] = 1;",
+    ],
+    ids=["signed", "unsigned", "factor", "constant", "loop", "polynomial"],
+)
+def test_numbers_of_any_length_are_answered_for(statement: str) -> None:
+    """Python writes numbers of 4,300 digits at most."""
+    program = parse_program(f"kernel void grows(global int *d, int n) {{ {statement} }}")
+    symbolic(program, "grows")
+    facts = launched(program, "grows", Launch((64,), (8,), (), {1: b"\7\0\0\0"}, {0: 256}))
+    assert facts.region(0, "write").boxes
+    assert facts.work().operations
+
+
 def test_a_worker_that_dies_between_questions_is_replaced() -> None:
     answered("")
     process = service._worker().process

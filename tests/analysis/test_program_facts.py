@@ -245,6 +245,88 @@ def test_errors_have_their_place(source: str, line: int, column: int, words: str
     assert words in str(caught.value)
 
 
+def test_all_errors_of_a_source_are_told_with_a_caret() -> None:
+    """Also those behind a missing semicolon, which compilers skip; columns are of the text as it was given."""
+    source = (
+        "kernel void h(global int *a) { a[0] = b }\n"
+        "kernel void g(global int *a) {\n\ta[0] = 1\n\ta[1] = y; a[2] = 3 a[3] = z; }"
+    )
+    with pytest.raises(SourceError) as caught:
+        parse_program(source, path="k.cl")
+    rows = source.split("\n")
+    told = [(d.line, d.column, d.text.split("'")[1]) for d in caught.value.diagnostics]
+    assert told == [(1, 39, "b"), (3, 10, ";"), (4, 9, "y"), (4, 20, ";"), (4, 28, "z")]
+    for problem in caught.value.diagnostics:
+        _, row, caret = problem.lines()
+        assert row.strip() == rows[problem.line - 1].strip()
+        assert len(caret) - len("  ^") == problem.column - 1
+        assert f"\n  {row}\n  {caret}" in str(caught.value)
+
+
+def test_of_many_errors_the_first_are_told() -> None:
+    source = "".join(f"kernel void k{n}(global int *a) {{ a[0] = unknown_{n}; }}\n" for n in range(30))
+    with pytest.raises(SourceError) as caught:
+        parse_program(source)
+    assert len(caught.value.diagnostics) == 30
+    assert str(caught.value).count("undeclared identifier") == 20
+    assert "and 10 more" in str(caught.value)
+
+
+TOLERATED = """
+kernel void chained(global int *x, int n) { if (0 < n < 5) x[0] = 1; }
+kernel void pointers(global uint2 *x, global uint *y) { global uint *p = x; y[0] = p[0]; }
+kernel void from_pointer(global int *x, global int *y) { long p = x; y[0] = p & 0; }
+kernel void to_pointer(global int *x, global int *y) { long p = x; global int *q = p; q[0] = y[0]; }
+static twice(int x) { return 2 * x; }
+kernel void no_type(global int *x) { x[0] = twice(x[0]); }
+"""
+
+
+def test_what_drivers_warn_about_is_no_error() -> None:
+    kernels = parse_program(TOLERATED).kernels
+    directions = {name: [a.direction for a in k.arguments if a.kind == "buffer"] for name, k in kernels.items()}
+    assert directions == {
+        "chained": ["written"],
+        "pointers": ["read", "written"],
+        "from_pointer": ["both", "written"],  # whoever has the number may have the address
+        "to_pointer": ["both", "both"],
+        "no_type": ["both"],
+    }
+
+
+@pytest.mark.parametrize(
+    "pragma", ["unroll UNROLL", "unroll(UNROLL)", "unroll TIMES(2)", "clang loop unroll_count(UNROLL)"]
+)
+def test_macros_in_pragmas_are_expanded(pragma: str) -> None:
+    loop = f"#pragma {pragma}\n  for (int k = 0; k < UNROLL; k++) a[k] = 1;"
+    source = f"#define UNROLL 4\n#define TIMES(n) n * 2\nkernel void k(global int *a) {{\n{loop}\n}}"
+    assert only(source).arguments[0].direction == "written"
+    extension = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\nkernel void k(global double *a) { a[0] = 1; }"
+    assert only(extension).uses_double
+
+
+def test_line_markers_are_no_errors() -> None:
+    source = '# 1 "k.cl"\nkernel void k(global int *a) { a[0] = N; }\n# 7 "part.h" 1 3 4\n#line 3 "k.cl"\n'
+    assert only(source, options=["-DN=1"]).arguments[0].direction == "written"
+
+
+@pytest.mark.parametrize("options", [["-DSQ(x)=((x)*(x))"], ["-D", "SQ(x)=((x)*(x))"], ["-DSQ(x)=0", "-DSQ(x)=x"]])
+def test_function_like_macros_in_build_options(options: list[str]) -> None:
+    assert only("kernel void k(global int *a, int n) { a[0] = SQ(n); }", options=options).arguments[0].writes
+
+
+def test_quoted_includes_are_found_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With other include folders or without, and wherever the process was when the first source was read."""
+    source = '#include "here.h"\nkernel void k(global int *a) { a[0] = N; }'
+    (tmp_path / "other").mkdir()
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "here.h").write_text("#define N 1\n")
+        monkeypatch.chdir(tmp_path / folder)
+        assert only(source).arguments[0].writes
+        assert only(source, options=["-I", str(tmp_path / "other")]).arguments[0].writes
+
+
 def test_warnings_are_kept() -> None:
     source = "#warning careful\nkernel void k(global int *a) { a[0] == 1; }"
     first, second = parse_program(source, path="k.cl").warnings
