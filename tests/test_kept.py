@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
 from manycl.kept import Kept
 from manycl.model import trips
 from manycl.plan import splitting
-from manycl.plan.policies import auto
+from manycl.plan.looks import KEPT, Looks
 from manycl.run import learners
 
 MANY = 10_000
@@ -97,8 +98,8 @@ def test_many_kernels_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trips, "_known", Kept[Any, trips.TripCount](4096))
     monkeypatch.setattr(splitting, "_known", Kept[Any, Any](4096))
     monkeypatch.setattr(splitting, "_best", lambda *_: "not looked at")
-    monkeypatch.setattr("manycl.analysis.service.launched", lambda *_: None)
-    looks = auto._Looks()
+    monkeypatch.setattr("manycl.analysis.service.launched", lambda *_: SimpleNamespace(unanswered=0))
+    looks = Looks()
     by_hand = replace(UP, tree=b"")
     for n in range(1, MANY):
         launch = up(n, f"up{n}")
@@ -107,8 +108,8 @@ def test_many_kernels_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
         assert splitting.Splits(graph).why(0) == "not looked at"
         assert looks.afford([launch], 0.0, 1e9, 0.0)
     assert len(trips._known) == len(splitting._known) == 4096
-    assert 0 < len(looks.kinds) <= auto._KEPT
-    assert 0 < len(looks.kernels) <= auto._KEPT
+    assert 0 < len(looks.kinds) <= KEPT
+    assert 0 < len(looks.kernels) <= KEPT
 
 
 def test_many_policies_in_files(monkeypatch: pytest.MonkeyPatch) -> None:

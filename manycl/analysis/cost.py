@@ -97,6 +97,8 @@ class LaunchCost:
             return Work(items, groups, reason=self.summary.failure)
         try:
             totals, reason = self.totals(dimension, first, count)
+        except RecursionError:
+            return Work(items, groups, reason="what it computes is nested too deeply")
         except Exception as error:
             return Work(items, groups, reason=told(error, f"counting kernel {self.summary.kernel}"))
         steps = totals.pop(ITERATION, None)

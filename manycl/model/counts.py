@@ -17,6 +17,7 @@ from manycl.errors import ManyclError
 from manycl.graph.graph import Buffer, BufferArg, Launch, Version
 from manycl.model.history import KernelKey, kernel_key
 from manycl.model.work import work_of
+from manycl.unforeseen import told
 
 MOST = 64  # launches that are counted
 EACH = 8  # of one kernel
@@ -80,6 +81,9 @@ def _counted(launch: Launch, chosen: Launch | Version, plain: Work, buffers: Map
         found = launched(chosen.program, chosen.kernel.name, known_launch(launch, sizes, version)).work()
     except ManyclError as error:
         return replace(plain, global_bytes=nbytes, reason=error.message)
+    except Exception as error:
+        reason = told(error, f"counting kernel {chosen.kernel.name}")
+        return replace(plain, global_bytes=nbytes, reason=reason)
     if not found.operations:
         return replace(plain, global_bytes=nbytes, reason=found.reason or "it does nothing")
     return replace(

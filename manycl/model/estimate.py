@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from manycl.graph.graph import Graph, Launch, Version
-from manycl.machine import Machine
+from manycl.graph.versions import preferred
+from manycl.machine import Device, Machine
 from manycl.model.counts import buffer_bytes
 from manycl.model.estimates import Ends, Estimates
 from manycl.model.history import History, identity
 from manycl.model.occupancy import share_of
 from manycl.model.predictor import Predictor, Row
+from manycl.model.prior import prior
 from manycl.model.transfer import Sharing, TransferModel
 from manycl.model.trips import trip_count
-from manycl.model.work import NOTHING, Estimate, product
+from manycl.model.work import IMPOSSIBLE, NOTHING, Estimate, product, work_of
+from manycl.unforeseen import told
 
 __all__ = ["Estimate", "History", "ModelEstimates"]
 
@@ -53,13 +56,20 @@ class ModelEstimates(Estimates):
         """The same with its error bar, and where it comes from."""
         return self._rows[node].estimates[device]
 
-    def groups(self, node: int, device: int, count: int, of: int) -> float:
+    def groups(self, node: int, device: int, count: int, of: int) -> float | None:
         """Seconds of a range of ``count`` of a node's ``of`` work-groups along a dimension: what the launch takes
         however many there are, and of the rest in proportion, but no less than so few take that leave some of the
         device idle.
 
         What every launch takes is the regression's e where there is one (MKMD, Eq. 3), else the launch overhead.
         """
+        try:
+            return self._of_range(node, device, count, of)
+        except Exception as error:
+            told(error, f"predicting a range of {self._graph.nodes[node].name}")
+            return None  # affine
+
+    def _of_range(self, node: int, device: int, count: int, of: int) -> float:
         whole = self._seconds[node][device]
         task = self._graph.nodes[node]
         if not isinstance(task, Launch) or whole == math.inf or count >= of:
@@ -86,21 +96,36 @@ class ModelEstimates(Estimates):
 
     def fastest(self, launch: Launch, device: int) -> int:
         """The same for a launch like one of the graph's; -1 where there is none."""
-        row = self._kinds.get(launch_kind(launch))
+        try:
+            row = self._kinds.get(launch_kind(launch))
+        except Exception as error:
+            told(error, f"choosing a version of {launch.name}")
+            return -1
         return -1 if row is None else row.versions[device]
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         """Seconds to move ``nbytes`` from a memory to another when nothing else moves."""
-        return self._transfers.seconds(nbytes, source, target)
+        return self._seconds_of(nbytes, source, target, ())
 
     def transfer_among(self, nbytes: int, source: int, target: int, others: Sequence[Ends]) -> float:
         """The same while transfers between the memories ``others`` go on (MKMD, Eq. 6)."""
-        return self._transfers.seconds(nbytes, source, target, others)
+        return self._seconds_of(nbytes, source, target, others)
+
+    def _seconds_of(self, nbytes: int, source: int, target: int, others: Sequence[Ends]) -> float:
+        try:
+            return self._transfers.seconds(nbytes, source, target, others)
+        except Exception as error:
+            told(error, "predicting a transfer")
+            return nbytes / _GUESSED_BANDWIDTH if source != target else 0.0
 
     def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
         """How many times longer than alone each of several transfers between a device's memory and the host's takes
         when all of them go on at the same time."""
-        return self._transfers.slowdowns(ends)
+        try:
+            return self._transfers.slowdowns(ends)
+        except Exception as error:
+            told(error, "predicting transfers at the same time")
+            return super().slowdowns(ends)
 
     def _chosen(self, task: Launch, node: int, device: int) -> Launch | Version:
         return task.versions[self.version(node, device)] if task.versions else task
@@ -118,7 +143,20 @@ class ModelEstimates(Estimates):
 
     @cached_property
     def _predictor(self) -> Predictor:
-        return Predictor(self._machine, self._history, self._graph.buffers)
+        try:
+            return Predictor(self._machine, self._history, self._graph.buffers)
+        except Exception as error:
+            told(error, "reading what was measured")
+            return Predictor(self._machine, History(), self._graph.buffers)
+
+    def _row(self, task: Launch) -> Row:
+        """What is predicted of a launch; where that fails, the first guess."""
+        try:
+            return self._predictor.row(task)
+        except Exception as error:
+            told(error, f"predicting {task.name}")
+        rows = [_guessed(task, device) for device in self._machine.devices]
+        return Row(tuple(estimate for estimate, _ in rows), tuple(version for _, version in rows))
 
     @cached_property
     def _seconds(self) -> list[tuple[float, ...]]:
@@ -144,7 +182,7 @@ class ModelEstimates(Estimates):
     @cached_property
     def _table(self) -> tuple[list[Row], dict[object, Row]]:
         """Both; found out once per kind of launch and bytes."""
-        buffers, predictor = self._graph.buffers, self._predictor
+        buffers = self._graph.buffers
         found: dict[object, Row] = {}
         kinds: dict[object, Row] = {}
         devices = len(self._machine.devices)
@@ -158,9 +196,26 @@ class ModelEstimates(Estimates):
             size = (kind, buffer_bytes(buffers, task))
             row = found.get(size)
             if row is None:
-                row = found[size] = kinds[kind] = predictor.row(task)
+                row = found[size] = kinds[kind] = self._row(task)
             rows.append(row)
         return rows, kinds
+
+
+def _guessed(task: Launch, device: Device) -> tuple[Estimate, int]:
+    """The first guess for a launch on a device, without counts or measurements, and the version that it is for."""
+    order = preferred(task.versions, device.kind) if task.versions else ()
+    if task.versions and not order:
+        return IMPOSSIBLE, 0
+    version = order[0] if order else 0
+    try:
+        return prior(work_of(task, task.versions[version] if task.versions else task), device), version
+    except Exception as error:
+        told(error, f"guessing {task.name}")
+        return Estimate(_GUESSED, _GUESSED / _REACH, _GUESSED * _REACH, "a guess"), version
+
+
+_GUESSED, _REACH = 1e-3, 100.0  # seconds, and how many times longer or shorter it may be
+_GUESSED_BANDWIDTH = 10e9  # bytes per second
 
 
 def launch_kind(launch: Launch) -> tuple[object, ...]:

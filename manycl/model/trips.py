@@ -16,6 +16,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.graph import Argument, Launch, Version
 from manycl.graph.launch import TYPES
 from manycl.kept import Kept
+from manycl.unforeseen import told
 
 if TYPE_CHECKING:
     from manycl.analysis.expr import Expr
@@ -44,7 +45,10 @@ class TripCount(NamedTuple):
                 at[name] = float(struct.unpack(code, data)[0])
         try:
             value = _value(self.f, at)
-        except OverflowError:
+        except (OverflowError, RecursionError):
+            return 1.0
+        except Exception as error:
+            told(error, f"evaluating f of {launch.name}")
             return 1.0
         return float(f"{value:.9g}") if 1.0 < value < math.inf else 1.0
 
@@ -55,7 +59,17 @@ ONCE = TripCount()
 def trip_count(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
     """f of a kernel; found once (a few milliseconds) and kept."""
     key = program.source, program.options, kernel.name
-    return _known.get(key) or _known.keep(key, _find(program, kernel))
+    found = _known.get(key)
+    if found is None:
+        try:
+            found = _find(program, kernel)
+        except RecursionError:
+            found = ONCE
+        except Exception as error:
+            told(error, f"finding f of kernel {kernel.name}")
+            found = ONCE
+        found = _known.keep(key, found)
+    return found
 
 
 def _find(program: ProgramFacts, kernel: KernelFacts) -> TripCount:

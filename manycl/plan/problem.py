@@ -12,6 +12,7 @@ from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, HostTask, Launch, Node
 from manycl.machine import Device, Machine
 from manycl.model.estimates import Estimates
+from manycl.plan.looks import Looks
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.split import Split
 
@@ -53,6 +54,8 @@ class Problem:
 
     ``rehearse(plan)``: the seconds that a plan takes when the engine itself runs it on the simulated machine
     (``run/foresee.py``), which takes milliseconds; None where it is not worth that.
+
+    ``looks``: what a session has found out of how launches may be split; None: nothing.
     """
 
     graph: Graph
@@ -70,6 +73,7 @@ class Problem:
     repeated: int = 0
     rival: bool = False
     rehearse: Callable[[Plan], float] | None = None
+    looks: Looks | None = None
 
     def initial(self, key: int) -> tuple[Part, ...]:
         """Where the contents of a buffer are at the start, part by part (none: they are undefined)."""

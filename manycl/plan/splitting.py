@@ -18,12 +18,14 @@ from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
 from manycl.kept import Kept
 from manycl.plan.split import Along, Slice, Split
+from manycl.unforeseen import told
 
 if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.launched import LaunchFacts
     from manycl.analysis.regions import Region
 
 _NEARLY_ALL = 0.9  # of a buffer that one group touches: no slice is worth the name
+ONE_WORK_GROUP = "it has one work-group"
 _WEIGHTS = {"special": 8.0}  # what an operation of a kind costs beside an addition
 
 _known: Kept[object, Split | str] = Kept(4096)  # launches
@@ -57,6 +59,18 @@ class Splits(Mapping[int, Split]):
         found = self._look(node)
         return found if isinstance(found, str) else ""
 
+    def undivided(self) -> list[dict[str, str | int]]:
+        """Which kernels cannot be divided, of those that somebody asked about, and why: ``kernel``, ``path`` and
+        ``line`` of its definition, ``reason``, and how many ``launches``. One work-group is no reason."""
+        found: dict[tuple[str, str, int, str], int] = {}
+        for node, reason in self._found.items():
+            task = self._graph.nodes[node]
+            if isinstance(reason, str) and isinstance(task, Launch) and reason != ONE_WORK_GROUP:
+                key = task.kernel.name, task.program.path, task.kernel.line, reason
+                found[key] = found.get(key, 0) + 1
+        names = ("kernel", "path", "line", "reason")
+        return [{**dict(zip(names, key, strict=True)), "launches": launches} for key, launches in found.items()]
+
     def work(self, node: int, parts: int) -> Along | None:
         """The counted work in equal parts of the groups of a node that may be split; None where nothing is counted."""
         task, split = self._graph.nodes[node], self[node]
@@ -74,6 +88,9 @@ class Splits(Mapping[int, Split]):
             facts = service.launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
             found = _Along(launch, facts, sizes, split.dimension).regions(key, ("read",), first, count)
         except (LaunchError, SourceError):
+            return 1.0
+        except Exception as error:
+            told(error, f"finding out what ranges of {task.name} read")
             return 1.0
         return min(sum(region.nbytes for region in found) / size, 1.0)
 
@@ -104,10 +121,15 @@ def split_of(launch: Launch, sizes: Mapping[int, int]) -> Split | str:
         found = _known.get(key)
         if found is None:
             facts = service.launched(launch.program, launch.kernel.name, known)
-            found = _known.keep(key, _best(launch, facts, sizes))
+            before = facts.unanswered
+            found = _best(launch, facts, sizes)
+            if facts.unanswered == before:  # else there may be a better answer the next time
+                found = _known.keep(key, found)
         return found
     except (LaunchError, SourceError) as error:
         return error.message
+    except Exception as error:
+        return told(error, f"finding out how {launch.name} may be split")
 
 
 def work_along(launch: Launch, sizes: Mapping[int, int], split: Split, parts: int) -> Along | None:
@@ -119,6 +141,9 @@ def work_along(launch: Launch, sizes: Mapping[int, int], split: Split, parts: in
         ends = [split.groups * i // parts for i in range(parts + 1)]
         found = [facts.work(split.dimension, a, b - a) for a, b in pairwise(ends)]
     except (LaunchError, SourceError):
+        return None
+    except Exception as error:
+        told(error, f"counting ranges of {launch.name}")
         return None
     # by group, since parts have not all the same number of groups
     work = [
@@ -133,7 +158,7 @@ def work_along(launch: Launch, sizes: Mapping[int, int], split: Split, parts: in
 def _best(launch: Launch, facts: LaunchFacts, sizes: Mapping[int, int]) -> Split | str:
     """Of the dimensions that may be split: one along which nothing has to be merged, and bytes lie side by side; of
     several such, the last, along which neighbouring groups are furthest apart."""
-    reason = "it has one work-group"
+    reason = ONE_WORK_GROUP
     found: list[tuple[int, Split]] = []
     for dimension in reversed(range(len(launch.global_size))):
         if facts.launch.groups(dimension) < 2:

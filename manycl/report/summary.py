@@ -13,6 +13,7 @@ from manycl.report.divided import spans as node_spans
 from manycl.report.intervals import quotient, union_length
 from manycl.report.memory import LimitedDevice, limited, limited_rows
 from manycl.report.path import longest_path
+from manycl.report.undivided import UndividedKernel, undivided, undivided_lines, unforeseen
 from manycl.report.words import between, count, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
@@ -71,7 +72,9 @@ class PathSummary:
 class Summary:
     """Times in seconds. ``devices`` in the trace's order, idle ones too; ``links`` by bytes, most first. ``divided``:
     kernels that ran in ranges of work-groups; ``planned``: what the plan of a run had foreseen of each kernel, and of
-    the run; ``memory``: devices that did not hold all that they needed."""
+    the run; ``memory``: devices that did not hold all that they needed; ``undivided``: kernels that could not run in
+    ranges; ``unforeseen``: what failed that the run went on without; ``postponed``: whether kernels may be divided was
+    not looked at."""
 
     application: str
     policy: str
@@ -88,6 +91,9 @@ class Summary:
     planned: tuple[PlannedKernel, ...] = ()
     planned_makespan: float | None = None
     memory: tuple[LimitedDevice, ...] = ()
+    undivided: tuple[UndividedKernel, ...] = ()
+    unforeseen: tuple[str, ...] = ()
+    postponed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the keys are the fields' names."""
@@ -137,6 +143,9 @@ def summarise(trace: Trace) -> Summary:
         planned=planned(trace),
         planned_makespan=trace.details.get("planned", {}).get("makespan"),
         memory=limited(trace),
+        undivided=undivided(trace),
+        unforeseen=unforeseen(trace),
+        postponed=trace.details.get("postponed") is True,
     )
 
 
@@ -170,6 +179,8 @@ def _lines(summary: Summary) -> Iterator[str]:
     yield f"makespan {seconds(summary.makespan)}{foreseen}, {counts}"
     for failure in summary.failures[:_MOST_FAILURES]:
         yield _cut(printable(f"FAILED: {' '.join(failure.split())}"), 3 * _WIDTH)
+    for failed in summary.unforeseen[:_MOST_FAILURES]:
+        yield _cut(printable(f"went on without: {' '.join(failed.split())}"), 3 * _WIDTH)
     if summary.devices:
         yield ""
         yield from table(("device", "kernels", "queues", "busy", "share", ""), map(_device_row, _shown(summary)))
@@ -189,6 +200,14 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield ""
         head = ("divided", "launches", "merging", "", "")
         yield from table(head, divided_rows(summary.divided[:_MOST_KERNELS]))
+    if summary.postponed:
+        yield ""
+        yield "not divided: a run this short does not pay for finding out how kernels may be (--policy balance does)"
+    if summary.undivided:
+        yield ""
+        yield from (_cut(line, 3 * _WIDTH) for line in undivided_lines(summary.undivided[:_MOST_KERNELS]))
+        if len(summary.undivided) > _MOST_KERNELS:
+            yield f"... and {len(summary.undivided) - _MOST_KERNELS} more kernels that cannot be divided"
     if summary.planned:
         yield ""
         yield from table(

@@ -16,6 +16,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.queues import setup_cq
 from manycl.plan.rank import bottom_levels
 from manycl.trace import DecisionEvent
+from manycl.unforeseen import told
 
 
 class Assigned(NamedTuple):
@@ -112,7 +113,11 @@ class Ask:
         self._slots: list[list[int]] = [list(range(p)) for p in self._places]
         self._running: dict[int, _Running] = {}
         self._frontier: list[Component] = []
-        levels = bottom_levels(problem)
+        try:
+            levels = bottom_levels(problem)
+        except Exception as error:  # any order of the frontier is right
+            told(error, "ranking the kernels")
+            levels = [0.0] * len(graph.nodes)
         self._missing = [0] * len(self._members)
         self._rank = [0.0] * len(self._members)
         of = self._component_of

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from manycl import flags
 from manycl.errors import ManyclError, RunError
@@ -24,6 +24,7 @@ from manycl.run.eviction import TightState
 from manycl.run.interrupts import interruptible
 from manycl.run.lower import lower
 from manycl.run.overwritten import WORTH, Overwritten
+from manycl.run.planning import POSTPONED, UNDIVIDED, UNFORESEEN, careful, decided
 from manycl.run.recorded import recorded
 from manycl.run.recording import Playback, Recording, beginning
 from manycl.run.state import RunState
@@ -111,6 +112,11 @@ class Result:
         said = ("limit", "needed", "again", "leave", "seconds")
         return {"memory": [{"name": names[s.device], **dict(zip(said, s[1:], strict=True))} for s in room.spills]}
 
+    def _told(self) -> dict[str, Any]:
+        """What the plan says of itself: what failed, and what could not be divided."""
+        known = self.plan.details if self.plan is not None else {}
+        return {name: known[name] for name in (UNFORESEEN, UNDIVIDED, POSTPONED) if name in known}
+
     @cached_property
     def trace(self) -> Trace:
         """Built when first asked for."""
@@ -127,6 +133,7 @@ class Result:
                 "models": {d.name: d.model for d in self.machine.devices},
                 **self._planned(),
                 **self._limited(),
+                **self._told(),
                 **self.details,
             },
         )
@@ -206,11 +213,9 @@ def execute(
     what MANYCL_DEBUG asks for. ``record``: so that a plan can be followed again by ``again``. Raises
     :class:`RunFailure` when a node fails; whatever happens, nothing is left running.
     """
-    plan = policy if isinstance(policy, Plan) else None
+    policy = careful(policy)
     with interruptible:
-        if plan is None and hasattr(policy, "plan"):
-            plan = cast("StaticPolicy", policy).plan(problem)
-        lowered = lowering(problem, plan, directory)
+        plan, lowered = decided(problem, policy, directory, lowering)
     steps = replace(problem, graph=lowered.graph) if lowered.graph is not problem.graph else problem
     lowered.open(directory)
     try:

@@ -8,6 +8,7 @@ from manycl.errors import LaunchError, SourceError
 from manycl.graph.graph import BufferArg, Graph, Launch, Piece
 from manycl.graph.known import known_launch
 from manycl.run.steps import Lowered
+from manycl.unforeseen import told
 
 WORTH = 1 << 16
 """Bytes; fewer are brought sooner than a launch is analysed, which pays for a graph that runs again and again."""
@@ -34,6 +35,9 @@ class Overwritten:
             known = known_launch(task, {k: self._buffers[k].nbytes for k in keys.values()})
             facts = service.launched(task.program, task.kernel.name, known)
         except (LaunchError, SourceError):
+            return False
+        except Exception as error:
+            told(error, f"finding out what {task.name} overwrites")
             return False
         regions = (facts.region(i, "write") for i, k in keys.items() if k == key)
         everything = (0, self._buffers[key].nbytes, 1)

@@ -12,6 +12,7 @@ from manycl.plan.policy import LearningPolicy, Policy
 from manycl.run.backends.tape import Tape
 from manycl.run.engine import Result
 from manycl.run.learners import Learners, told
+from manycl.run.planning import asked
 from manycl.run.recording import Recording
 from manycl.run.session import Session
 from manycl.run.trials import Trials
@@ -85,7 +86,7 @@ class PreparedGraph:
         return result
 
     def _learning(self, policy: LearningPolicy) -> Result:
-        if not policy.settled(self.graph):
+        if not asked(policy, "learning", lambda: policy.settled(self.graph), lambda: True):
             self._learned = None
         if self._learned is None:
             result = self._run(None)

@@ -24,6 +24,7 @@ from manycl.model.learning import learn
 from manycl.model.measured import on_machine, sharing
 from manycl.model.observed import ObservedLinks
 from manycl.model.store import Store
+from manycl.plan.looks import Looks
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, find
 from manycl.plan.problem import HANDOVER, Problem, queue_counts
@@ -48,6 +49,7 @@ from manycl.run.simulate import with_ranges
 from manycl.run.steps import Lowered, State, state_of
 from manycl.run.taped import played
 from manycl.run.windows import limited, same_graph, same_plan
+from manycl.unforeseen import told
 
 KEPT_LOWERED = 8  # plans with ranges whose steps are kept for when they run again
 UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
@@ -102,6 +104,7 @@ class Session:
         self._unlearned: deque[Result] = deque(maxlen=UNLEARNED)
         self._lowered: deque[tuple[Graph, Plan | None, dict[int, int], Lowered]] = deque()
         self._unneeded: deque[tuple[Graph, frozenset[int]]] = deque(maxlen=KEPT_LOWERED)
+        self._looks = Looks()
         self._builder = Builder(self.backend.programs)
         self._lock = threading.RLock()
         self._closed = False
@@ -364,6 +367,7 @@ class Session:
             valid=valid,
             options=options,
             splits=Splits(graph),
+            looks=self._looks,
             parts=self._parts(graph),
             spills=True,
         )
@@ -437,15 +441,20 @@ class Session:
     def learn(self) -> None:
         """Feed what has been measured since to the history."""
         while self._unlearned:
-            result = self._unlearned.popleft()
-            versions = getattr(result.record, "versions", {})
-            graph, durations = result.samples()
-            learn(self.history, graph, self.machine, durations, versions)
-            if isinstance(result.record, OpenCLRecord) and self.machine.memories > 1:
-                for device, to_device, nbytes, seconds in result.record.moved():
-                    self._links.observe(self.machine.devices[device], to_device, nbytes, seconds)
-                self._links.handed_over(result.record.handovers())
-                self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
+            try:
+                self._learn_from(self._unlearned.popleft())
+            except Exception as error:  # models do without
+                told(error, "learning from a run")
+
+    def _learn_from(self, result: Result) -> None:
+        versions = getattr(result.record, "versions", {})
+        graph, durations = result.samples()
+        learn(self.history, graph, self.machine, durations, versions)
+        if isinstance(result.record, OpenCLRecord) and self.machine.memories > 1:
+            for device, to_device, nbytes, seconds in result.record.moved():
+                self._links.observe(self.machine.devices[device], to_device, nbytes, seconds)
+            self._links.handed_over(result.record.handovers())
+            self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
 
     def _collect(self) -> None:
         self.backend.settle()

@@ -17,6 +17,7 @@ from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.disturbance import Disturbance
 from manycl.run.engine import execute
+from manycl.run.planning import planned
 from manycl.run.replay import replay
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
@@ -42,8 +43,9 @@ def simulate(
     chosen = find(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else getattr(policy, "policy", type(policy).__name__)
     plan = chosen if isinstance(chosen, Plan) else None
-    if plan is None and hasattr(chosen, "plan"):
-        chosen = plan = cast("StaticPolicy", chosen).plan(problem)
+    if plan is None and isinstance(chosen, StaticPolicy):
+        plan = planned(problem, chosen)
+        chosen = plan if plan is not None else chosen
     if plan is not None:
         faults = bool(fail or (disturbance is not None and disturbance.faults))
         versions = any(a.version for a in plan.assignments)
@@ -79,7 +81,7 @@ def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> P
     chosen = find(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else type(policy).__name__
     if hasattr(chosen, "plan"):
-        plan = with_events(cast("StaticPolicy", chosen).plan(problem), problem.graph)
+        plan = with_events(cast("Plan", planned(problem, chosen)), problem.graph)
         # ranges and moves can only be followed with the problem at hand
         verify(plan, problem.graph, problem.machine, problem if plan.is_split or plan.moves else None)
         return plan

@@ -307,12 +307,12 @@ def test_macros_in_pragmas_are_expanded(pragma: str) -> None:
 
 def test_line_markers_are_no_errors() -> None:
     source = '# 1 "k.cl"\nkernel void k(global int *a) { a[0] = N; }\n# 7 "part.h" 1 3 4\n#line 3 "k.cl"\n'
-    assert only(source, options=["-DN=1"]).arguments[0].direction == "written"
+    assert only(source, "-DN=1").arguments[0].direction == "written"
 
 
 @pytest.mark.parametrize("options", [["-DSQ(x)=((x)*(x))"], ["-D", "SQ(x)=((x)*(x))"], ["-DSQ(x)=0", "-DSQ(x)=x"]])
 def test_function_like_macros_in_build_options(options: list[str]) -> None:
-    assert only("kernel void k(global int *a, int n) { a[0] = SQ(n); }", options=options).arguments[0].writes
+    assert only("kernel void k(global int *a, int n) { a[0] = SQ(n); }", *options).arguments[0].writes
 
 
 def test_quoted_includes_are_found_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +324,7 @@ def test_quoted_includes_are_found_in_the_working_directory(tmp_path: Path, monk
         (tmp_path / folder / "here.h").write_text("#define N 1\n")
         monkeypatch.chdir(tmp_path / folder)
         assert only(source).arguments[0].writes
-        assert only(source, options=["-I", str(tmp_path / "other")]).arguments[0].writes
+        assert only(source, "-I", str(tmp_path / "other")).arguments[0].writes
 
 
 def test_warnings_are_kept() -> None:

@@ -14,6 +14,7 @@ from split_cases import GROUPS, ROW, Affine, rows, split_problems
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
+from manycl.plan.looks import AGAIN, FIRST, KERNEL, LAUNCH, Looks
 from manycl.plan.plan import Plan
 from manycl.plan.policies import auto
 from manycl.plan.policy import find
@@ -107,7 +108,7 @@ def test_a_gain_below_the_models_error_is_none(doubt: float, slower: float) -> N
         assert plan.makespan == 1.0
 
 
-def test_how_kernels_may_be_split_is_found_out_when_that_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_kernels_may_be_split_is_found_out_when_that_is_worth_it() -> None:
     looks: list[int] = []
 
     class Splits(dict[int, Split]):
@@ -115,9 +116,8 @@ def test_how_kernels_may_be_split_is_found_out_when_that_is_worth_it(monkeypatch
             looks.append(node)
             return super().get(node, default)
 
-    monkeypatch.setattr(auto, "_looks", auto._Looks())
     p = one(0.0, (0.3, 0.3))
-    p = replace(p, splits=Splits(p.splits))
+    p = replace(p, splits=Splits(p.splits), looks=Looks())
     turns = 0
     while not looks:  # what it costs must be a quarter of what such graphs were predicted to take together
         plan = planned(p)
@@ -125,13 +125,15 @@ def test_how_kernels_may_be_split_is_found_out_when_that_is_worth_it(monkeypatch
         assert plan.details["postponed"]
         turns += 1
         assert turns < 50
-        if auto.LOOKING * 0.3 * (turns + 1) > auto._FIRST + auto._KERNEL + auto._LAUNCH + auto._AGAIN:
+        if auto.LOOKING * 0.3 * (turns + 1) > FIRST + KERNEL + LAUNCH + AGAIN:
             break
     assert turns > 5
     assert planned(p).is_split
     assert set(looks) == {0}
     assert planned(p).is_split  # and again: it is known now
     assert "postponed" not in planned(p).details
+    alone = replace(p, looks=None)  # whatever else the process has planned
+    assert all(planned(alone).details["postponed"] for _ in range(20))
     tiny = replace(p, handover=0.2)  # a kernel of less than two handovers is not looked at
     looks.clear()
     assert not planned(tiny).is_split

@@ -6,8 +6,9 @@ low-complexity task scheduling for heterogeneous computing", IEEE TPDS 13(3), 20
 
 What takes longer to plan is only asked as long as its planning fits into the budget: by default a part of the makespan
 that was predicted so far, so that a small graph does not wait for its plan. How long planning takes is foreseen by the
-graph's size, not measured, so the same problem gets the same plan, but for one thing: how launches may be split is
-found out once in a process, when the graphs that would gain have been predicted to take long enough to be worth it.
+graph's size, never measured, so the same problem gets the same plan however busy the machine is. How launches may be
+split is found out when the graphs of the session that would gain have been predicted to take long enough to be worth it
+(:mod:`manycl.plan.looks`).
 
 Predictions are not exact to a handover, so nobody is taken for less; and kernels are divided only if that gains more
 than the estimates are off (:func:`_gains`).
@@ -15,18 +16,18 @@ than the estimates are off (:func:`_gains`).
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from manycl.errors import PolicyError
-from manycl.graph.graph import Launch, Node
+from manycl.errors import ManyclError, PolicyError
+from manycl.graph.graph import Launch
 from manycl.machine import HOST
 from manycl.plan.costs import Costs, costs
 from manycl.plan.events import move_event
 from manycl.plan.insertion import setting
+from manycl.plan.looks import Looks
 from manycl.plan.options import Option, Options, real
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policies import balance, mkmd, mkmd_coarse, portfolio, tenths
@@ -38,6 +39,7 @@ from manycl.plan.rehearsal import expected, rehearsed
 from manycl.plan.split import Split
 from manycl.plan.timeline import list_schedule
 from manycl.plan.timing import contended, timed
+from manycl.unforeseen import told
 
 SHARE = 0.05  # of the predicted makespan that planning may take beside list scheduling
 MOST = 1.0  # seconds that it may take by default
@@ -47,10 +49,6 @@ _COARSE, _MKMD, _BALANCE, _MEMBERS = 15e-6, 150e-6, 200e-6, 50e-6  # seconds of 
 _PLACED = 7e-6  # seconds that the portfolio's search takes for a node that it places
 _SEARCH = 4  # nodes that are placed for each of the graph's by a search that is worth it, at least
 _WORTH = 2.0  # a kernel that takes less than so many handovers is not worth splitting
-_FIRST, _KERNEL, _LAUNCH, _AGAIN = 0.5, 0.1, 15e-3, 50e-6
-"""Seconds to find out how launches may be split: the first time, of a new kernel, of a kind of launch, and to look it
-up for a node."""
-_KEPT = 4096  # kinds of launches
 _BUDGET: Option[float | None] = Option("budget", None, real(), "seconds")
 
 
@@ -105,9 +103,15 @@ class Auto:
             if best is not None and seconds > left:
                 continue
             left -= seconds
-            found = ask()
-            if found.is_split:
-                found = rehearsed(problem, found)
+            try:
+                found = ask()
+                if found.is_split:
+                    found = rehearsed(problem, found)
+            except ManyclError:
+                raise
+            except Exception as error:
+                told(error, f"planning with {name}")
+                continue
             known = {"rehearsed": found.details["rehearsed"]} if "rehearsed" in found.details else {}
             found = replace(found, policy="auto", details={"chosen": name, **known})
             if best is not None and found.is_split:
@@ -145,45 +149,6 @@ def _simple(problem: Problem, table: Costs) -> Plan:
     return best.plan(problem, "auto", chosen=chosen)
 
 
-class _Looks:
-    """Which launches have been looked at. The analysis is kept, so what it costs is paid once: it is begun when the
-    graphs that would have been split are predicted to have taken so long that it is a small part of that."""
-
-    def __init__(self) -> None:
-        self.kernels: set[object] = set()
-        self.kinds: set[object] = set()
-        self.saved = 0.0  # seconds that may be spent
-        self._lock = threading.Lock()
-
-    def afford(self, nodes: Sequence[Node], saving: float, limit: float | None, least: float) -> bool:
-        """Whether to look at these nodes now; ``saving`` is what this graph adds to what may be spent, ``limit`` what
-        may be spent whatever was saved, ``least`` what may be spent although less was."""
-        with self._lock:
-            kinds = {_kind(node) for node in nodes} - self.kinds
-            kernels = {kind[:-2] for kind in kinds} - self.kernels
-            cost = _AGAIN * len(nodes) + _LAUNCH * len(kinds) + _KERNEL * len(kernels) + (0.0 if self.kinds else _FIRST)
-            if limit is None:
-                self.saved += saving
-            if cost > (max(self.saved, least) if limit is None else limit):
-                return False
-            if kinds:
-                self.saved = 0.0
-            if len(self.kinds) + len(kinds) > _KEPT:
-                self.kinds.clear()
-                self.kernels.clear()
-            self.kinds |= kinds
-            self.kernels |= kernels
-            return True
-
-
-_looks = _Looks()
-
-
-def _kind(node: Node) -> tuple[object, ...]:
-    assert isinstance(node, Launch)
-    return node.program.source, node.program.options, node.kernel.name, node.global_size, node.local_size
-
-
 def _splits(problem: Problem, table: Costs, makespan: float, budget: float | None) -> Mapping[int, Split] | None:
     """How the nodes may be split that are worth it, None where finding that out is not affordable yet; none where there
     is one device only, and no link that could be at work meanwhile."""
@@ -197,7 +162,8 @@ def _splits(problem: Problem, table: Costs, makespan: float, budget: float | Non
     nodes = problem.graph.nodes
     if not worth:
         return {}
-    if not _looks.afford([nodes[n] for n in worth], LOOKING * makespan, budget, REPEATED if problem.repeated else 0.0):
+    looks = problem.looks if problem.looks is not None else Looks()
+    if not looks.afford([nodes[n] for n in worth], LOOKING * makespan, budget, REPEATED if problem.repeated else 0.0):
         return None
     return {n: split for n in worth if (split := problem.splits.get(n)) is not None}
 

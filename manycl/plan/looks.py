@@ -1,0 +1,50 @@
+"""When it is worth finding out how launches may be split: what that costs is foreseen by the number of kernels and of
+their launches, never measured."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from manycl.graph.graph import Launch, Node
+
+FIRST, KERNEL, LAUNCH, AGAIN = 0.5, 0.1, 15e-3, 50e-6
+"""Seconds to find out how launches may be split: the first time, of a new kernel, of a kind of launch, and to look it
+up for a node."""
+KEPT = 4096  # kinds of launches
+
+
+class Looks:
+    """Which launches have been looked at. The analysis is kept, so what it costs is paid once: it is begun when the
+    graphs that would have been split are predicted to have taken so long that it is a small part of that."""
+
+    def __init__(self) -> None:
+        self.kernels: set[object] = set()
+        self.kinds: set[object] = set()
+        self.saved = 0.0  # seconds that may be spent
+        self._lock = threading.Lock()
+
+    def afford(self, nodes: Sequence[Node], saving: float, limit: float | None, least: float) -> bool:
+        """Whether to look at these nodes now; ``saving`` is what this graph adds to what may be spent, ``limit`` what
+        may be spent whatever was saved, ``least`` what may be spent although less was."""
+        with self._lock:
+            kinds = {_kind(node) for node in nodes} - self.kinds
+            kernels = {kind[:-2] for kind in kinds} - self.kernels
+            cost = AGAIN * len(nodes) + LAUNCH * len(kinds) + KERNEL * len(kernels) + (0.0 if self.kinds else FIRST)
+            if limit is None:
+                self.saved += saving
+            if cost > (max(self.saved, least) if limit is None else limit):
+                return False
+            if kinds:
+                self.saved = 0.0
+            if len(self.kinds) + len(kinds) > KEPT:
+                self.kinds.clear()
+                self.kernels.clear()
+            self.kinds |= kinds
+            self.kernels |= kernels
+            return True
+
+
+def _kind(node: Node) -> tuple[object, ...]:
+    assert isinstance(node, Launch)
+    return node.program.source, node.program.options, node.kernel.name, node.global_size, node.local_size
