@@ -58,6 +58,7 @@ _ID_QUERY = re.compile(
     r"get_(global|local|group|enqueued_local)_(id|size|offset)|get_num_groups|get_(global|enqueued_local)_size"
 )
 _BARRIER = re.compile(r"barrier|(work|sub)_group_barrier|(work|sub)_group_(all|any|broadcast|reduce|scan)\w*")
+_GROUPS = re.compile(r"local|group|barrier|enqueue|_block|async_|wait_")
 
 #: Pointer casts between address spaces: the result points where the argument does.
 POINTER_CASTS = ("to_global", "to_local", "to_private", "__to_global", "__to_local", "__to_private")
@@ -73,6 +74,11 @@ def effects(name: str, count: int) -> dict[int, str] | None:
                 return table | {count - 1: "w" if name == "read_pipe" else "r"}
             return table
     return None
+
+
+def sees_groups(name: str) -> bool:
+    """Whether what the function does may depend on which work-items form a group, or on how large groups are."""
+    return _GROUPS.search(name) is not None
 
 
 def asks_dimension(name: str) -> bool:

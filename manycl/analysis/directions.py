@@ -44,7 +44,7 @@ _INERT = {
 }
 _ATOMIC = re.compile(r"__opencl_atomic_(load|store|init)?")
 _TYPEOF = re.compile(rb"typeof|__auto_type")
-_ASSEMBLY = re.compile(rb"\b(__asm__|__asm|asm)\b")
+ASSEMBLY = re.compile(rb"\b(__asm__|__asm|asm)\b")
 
 
 def summaries(unit: Unit) -> dict[int, Summary]:
@@ -105,7 +105,7 @@ class _Body(PointsTo):
         self.has_typeof = bool(_TYPEOF.search(unit.text, function.start, function.end))
 
     def analyse(self) -> None:
-        if _ASSEMBLY.search(self.unit.text, self.function.start, self.function.end):
+        if ASSEMBLY.search(self.unit.text, self.function.start, self.function.end):
             for index in range(len(self.function.parameters)):
                 self.escape({("param", index)}, "inline assembly")
         size = -1

@@ -42,7 +42,9 @@ class ArgumentFacts:
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """One kernel: 1-based ``line`` in the user's file; ``dimensions`` the highest NDRange dimension it asks ids of."""
+    """One kernel: 1-based ``line`` in the user's file; ``dimensions`` the highest NDRange dimension it asks ids of.
+
+    ``sees_groups``: by what it may tell how its work-items are grouped; empty: it does the same however they are."""
 
     name: str
     line: int
@@ -52,6 +54,7 @@ class KernelFacts:
     uses_barrier: bool = False
     uses_double: bool = False
     local_bytes: int = 0  # of __local variables declared in the kernel and what it calls
+    sees_groups: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@ uses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
 
 from manycl.analysis import builtins
-from manycl.analysis.directions import summaries
+from manycl.analysis.directions import ASSEMBLY, summaries
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.analysis.points_to import Location, Summary
 from manycl.analysis.tree import CType, Function, Node, Unit
@@ -54,7 +55,33 @@ def _kernel(unit: Unit, kernel: Function, summary: Summary) -> KernelFacts:
         uses_barrier=any(builtins.synchronises(name) for f in functions for name, _ in _calls(unit, f)),
         uses_double=any(_uses_double(unit, function) for function in functions),
         local_bytes=sum(_local_bytes(function) for function in functions),
+        sees_groups=_sees_groups(unit, kernel, arguments, functions),
     )
+
+
+def _sees_groups(
+    unit: Unit, kernel: Function, arguments: Sequence[ArgumentFacts], functions: Sequence[Function]
+) -> str:
+    """By what a kernel may tell how its work-items are grouped; empty: by nothing."""
+    home = unit.place(kernel.start)[0]
+
+    def line(offset: int) -> str:
+        path, number = unit.place(offset)
+        return f"line {number}" if path == home else f"line {number} of {os.path.basename(path)}"
+
+    for argument in arguments:
+        if argument.kind == "local":
+            return f"argument {argument.name or argument.index} is local memory"
+    for function in functions:
+        if ASSEMBLY.search(unit.text, function.start, function.end):
+            return f"{line(function.start)} has assembly"
+        for node in function.nodes:
+            if node.kind == "VAR_DECL" and node.type.address_space == "local":
+                return f"{line(node.start)} has local memory"
+            target = _callee(node) if node.kind == "CALL_EXPR" else None
+            if target is not None and target.ref not in unit.declared and builtins.sees_groups(target.name):
+                return f"{line(node.start)} calls {target.name}"
+    return ""
 
 
 def _lost(locations: Iterable[Location]) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from manycl.analysis import windows
 from manycl.analysis.builtins import effects
+from manycl.analysis.directions import ASSEMBLY
 from manycl.analysis.tree import Function, Node, Unit
 
 #: hidden parameters in their order, each an ulong4 whose components are dimensions 0 to 2 (the last is unused)
@@ -29,7 +30,6 @@ _QUERIES: dict[str, tuple[str, ...]] = {
     "get_global_offset": ("global_offset",),
     "get_global_linear_id": ("global_size", "global_offset"),
 }
-_ASSEMBLY = re.compile(rb"\b(__asm__|__asm|asm)\b")
 _PICK = "ulong @pick(uint d, ulong4 v) { return d == 0 ? v.s0 : d == 1 ? v.s1 : v.s2; }"
 # beyond three dimensions devices answer differently (1 in the standard, 0 in some): theirs is kept
 _HELPERS = {
@@ -216,7 +216,7 @@ class _Plan:
     def _find_problems(self) -> None:
         outside = ""
         for ref, function in self.unit.functions.items():
-            if _ASSEMBLY.search(without_strings(self.unit.text[function.start : function.end])):
+            if ASSEMBLY.search(without_strings(self.unit.text[function.start : function.end])):
                 reason = f"{function.name} in {self.where(function.start)} has inline assembly"
                 self.problems[ref] = f"{reason}, which may ask for the ids of groups"
         for use in self.uses:

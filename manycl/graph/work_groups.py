@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 
 from manycl.graph.graph import Launch
 
 _MOST = {1: (256,), 2: (16, 16), 3: (8, 8, 4)}
-_LEAST = 16  # work-items in a group; smaller ones would leave most of a device idle
-_ASKS = re.compile(r"\bget_(local|group|num_groups|num_sub|sub_group|enqueued)|\bbarrier\b|work_group|#\s*include")
+LEAST = 16
+"""Work-items in a group; smaller ones would leave most of a device idle."""
 
 
 def with_work_groups(launch: Launch) -> Launch:
     """The launch with a local size, where the driver was to choose one and the kernel cannot tell which it is: any will
-    do, so that parts of the launch can be named by their work-groups. Else the launch as it is."""
-    if launch.local_size is not None or _ASKS.search(launch.program.source):
+    do, so that parts of the launch can be named by their work-groups. Else the launch as it is.
+
+    Where no size of LEAST work-items divides the NDRange, they are smaller: parts are named by them, but run with
+    whatever the driver chooses (:func:`chosen_by_driver`).
+    """
+    if launch.local_size is not None or launch.kernel.sees_groups:
         return launch
-    sizes = zip(launch.global_size, _MOST[len(launch.global_size)], strict=True)
+    sizes = list(zip(launch.global_size, _MOST[len(launch.global_size)], strict=True))
     local = tuple(math.gcd(size, most) for size, most in sizes)
-    return replace(launch, local_size=local) if math.prod(local) >= min(_LEAST, launch.work_items) else launch
+    if math.prod(local) < min(LEAST, launch.work_items):
+        local = tuple(_divisor(size, most) for size, most in sizes)
+    return replace(launch, local_size=local)
+
+
+def chosen_by_driver(launch: Launch) -> bool:
+    """Whether the driver is to choose the work-groups of the parts of a launch: it was to choose those of the launch,
+    and the ones by which the parts are named are too small to be run."""
+    local = with_work_groups(launch).local_size
+    return launch.local_size is None and (local is None or math.prod(local) < min(LEAST, launch.work_items))
+
+
+def why_none(launch: Launch) -> str:
+    """Why work-groups are left to the driver, of a launch that has none."""
+    return f"its local size is left to the driver, and the kernel may tell which it is: {launch.kernel.sees_groups}"
+
+
+def _divisor(size: int, most: int) -> int:
+    """The largest divisor of a size up to the most."""
+    return next(d for d in range(min(size, most), 0, -1) if size % d == 0)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, Launch
+from manycl.graph.work_groups import with_work_groups
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Move, Plan
 from manycl.plan.problem import Problem
 from manycl.trace import Event, HostEvent, KernelEvent, Trace, TransferEvent
@@ -32,8 +33,9 @@ def kernel_event(a: Assignment, task: Launch, device: str, component: int = -1) 
         name, role = f"merge {name}", "merge"
     elif a.dimension != WHOLE:
         name, role = f"{name} [{a.first}:{a.first + a.groups}]", "range"
-        if task.local_size is not None:
-            items = a.groups * task.local_size[a.dimension]
+        local = with_work_groups(task).local_size
+        if local is not None:
+            items = a.groups * local[a.dimension]
             size = (*size[: a.dimension], items, *size[a.dimension + 1 :])
     part = (role, a.dimension, a.first, a.groups) if role == "range" else (role,)
     return KernelEvent(

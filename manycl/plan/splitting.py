@@ -15,7 +15,7 @@ from manycl.errors import LaunchError, SourceError
 from manycl.graph import pieces
 from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.graph.known import known_launch
-from manycl.graph.work_groups import with_work_groups
+from manycl.graph.work_groups import why_none, with_work_groups
 from manycl.kept import Kept
 from manycl.plan.split import Along, Slice, Split
 from manycl.unforeseen import told
@@ -113,7 +113,7 @@ def split_of(launch: Launch, sizes: Mapping[int, int]) -> Split | str:
         return "it has several versions"
     launch = with_work_groups(launch)
     if launch.local_size is None:
-        return "its work-groups are chosen by the driver"
+        return why_none(launch)
     try:
         known = known_launch(launch, sizes)
         shared = tuple(a.key if isinstance(a, BufferArg) else -1 for a in launch.args)

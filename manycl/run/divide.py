@@ -32,7 +32,7 @@ from manycl.graph import pieces
 from manycl.graph.graph import Argument, BufferArg, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.pieces import Bytes
-from manycl.graph.work_groups import with_work_groups
+from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_groups
 
 if TYPE_CHECKING:  # it imports islpy
     from manycl.analysis.launched import LaunchFacts
@@ -118,11 +118,14 @@ class Divided:
     """See :func:`divide`. Several threads may share one."""
 
     def __init__(self, launch: Launch, dimension: int, sizes: Mapping[int, int]) -> None:
+        self._own_groups = not chosen_by_driver(launch)
         self.launch = launch = with_work_groups(launch)
         self.dimension = dimension
         self.sizes = sizes
         if launch.versions:
             raise self._refused("it has several versions, with work-groups of their own")
+        if launch.local_size is None:
+            raise self._refused(why_none(launch))
         try:
             self.facts: LaunchFacts = service.launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
             if not 0 <= dimension < len(launch.global_size):
@@ -262,6 +265,7 @@ class Divided:
             program=program,
             kernel=program.kernels[self.launch.kernel.name],
             global_size=size,
+            local_size=self._local_size,
             args=(*_renamed(self.launch.args, renamed), *hidden, *lows),
             global_offset=offset if any(offset) else None,
         )
@@ -287,9 +291,15 @@ class Divided:
             program=self._program,
             kernel=self._program.kernels[self.launch.kernel.name],
             global_size=size,
+            local_size=self._local_size,
             args=(*_renamed(self.launch.args, instead), *hidden),
             global_offset=offset if any(offset) else None,
         )
+
+    @property
+    def _local_size(self) -> tuple[int, ...] | None:
+        """Of ranges."""
+        return self.launch.local_size if self._own_groups else None
 
     def name(self, first: int, count: int) -> str:
         return f"{self.launch.name} [{first}:{first + count}]"
@@ -339,6 +349,7 @@ class Divided:
             program=program,
             kernel=program.kernels[made.kernel],
             global_size=size,
+            local_size=self._local_size,
             args=(*self.launch.args, *hidden, *ids),
             global_offset=offset if any(offset) else None,
         )

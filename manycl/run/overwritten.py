@@ -7,6 +7,7 @@ from manycl.analysis import service
 from manycl.errors import LaunchError, SourceError
 from manycl.graph.graph import BufferArg, Graph, Launch, Piece
 from manycl.graph.known import known_launch
+from manycl.graph.work_groups import with_work_groups
 from manycl.run.steps import Lowered
 from manycl.unforeseen import told
 
@@ -28,7 +29,10 @@ class Overwritten:
         key = buffer.whole if isinstance(buffer, Piece) else key
         if self._lowered.step(node).role or self._buffers[key].nbytes < self._worth:
             return False
-        if not isinstance(task, Launch) or task.versions or task.local_size is None:
+        if not isinstance(task, Launch) or task.versions:
+            return False
+        task = with_work_groups(task)
+        if task.local_size is None:
             return False
         keys = {i: a.key for i, a in enumerate(task.args) if isinstance(a, BufferArg)}
         try:

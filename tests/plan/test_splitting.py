@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, HostTask, Launch
 from manycl.graph.known import known_launch
+from manycl.graph.work_groups import with_work_groups
 from manycl.plan.split import Slice, Split
 from manycl.plan.splitting import Splits, split_of
 
@@ -43,6 +45,7 @@ kernel void scatter_all(global const int *to, global float *x, global float *y) 
 kernel void shift(global float *x) { x[get_global_id(0)] = x[get_global_id(0) + 1]; }
 """
 PROGRAM = parse_program(SOURCE)
+ONE_GROUP = "it has one work-group"
 GROUPED = parse_program("kernel void grouped(global float *x) { x[get_global_id(0)] = get_local_size(0); }")
 ROW, AREA = 4 * N, 4 * N * N
 
@@ -89,7 +92,10 @@ def test_what_is_read_and_written_moves_with_its_groups() -> None:
     assert split_of(TWICE, {0: AREA}) == Split(0, 256, {0: Slice(64)})
 
 
-@pytest.mark.parametrize(("items", "groups"), [(4096, 16), (48, 3), (8, "it has one work-group")])
+@pytest.mark.parametrize(
+    ("items", "groups"),
+    [(4096, 16), (48, 3), (8, ONE_GROUP), (1000, 4), (257, 257), (63, ONE_GROUP)],
+)
 def test_work_groups_that_the_kernel_cannot_tell_are_chosen(items: int, groups: int | str) -> None:
     found = split_of(launch("twice", (items,), None, 0), {0: 4 * items})
     assert (found.groups if isinstance(found, Split) else found) == groups
@@ -110,8 +116,10 @@ def test_atomics_and_what_nobody_knows_are_merged() -> None:
         (launch("shift", (64,), (16,), 0), "x: line 23 reads elements that line 23 writes of other groups"),
         (launch("scatter", (64,), (16,), 0, 1), "x: line 17 writes elements that other groups write too"),
         (launch("twice", (64,), (64,), 0), "it has one work-group"),
-        (launch("twice", (63,), None, 0), "its work-groups are chosen by the driver"),
-        (launch("grouped", (64,), None, 0), "its work-groups are chosen by the driver"),
+        (
+            launch("grouped", (64,), None, 0),
+            "its local size is left to the driver, and the kernel may tell which it is: line 1 calls get_local_size",
+        ),
     ],
 )
 def test_why_not(given: Launch, why: str) -> None:
@@ -170,3 +178,36 @@ def test_a_merge_that_reads_is_by_difference() -> None:
     Split(0, 4, {}, "difference").check((1,), (1,))
     with pytest.raises(PolicyError, match="merged by difference"):
         Split(0, 4, {}, "kernel").check((1,), (1,))
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("x[get_global_id(0)] = get_group_id(0);", "line 2 calls get_group_id"),
+        ("barrier(CLK_GLOBAL_MEM_FENCE); x[get_global_id(0)] = 1;", "line 2 calls barrier"),
+        ("local float t; t = 1; x[get_global_id(0)] = t;", "line 2 has local memory"),
+        ("x[get_global_id(0)] = helper();", "line 3 of helper.h calls get_num_groups"),
+        ("x[get_global_id(0)] = work_group_reduce_add(1);", "line 2 calls work_group_reduce_add"),
+        ("x[get_global_id(0)] = get_global_size(0) + get_global_offset(0);", ""),
+        ("int barrier_id = get_global_id(0); x[barrier_id] = local_group(2);", ""),
+        ("/* barrier(), get_local_id(0) */ x[get_global_id(0)] = 1;", ""),
+    ],
+)
+def test_by_what_a_kernel_tells_its_groups(body: str, why: str, tmp_path: Path) -> None:
+    """What is said in comments, by names of the program's own, or by other kernels, says nothing; what a function
+    says that is included does."""
+    (tmp_path / "helper.h").write_text(
+        "int local_group(int a) { return a; }\n\nint helper() { return get_num_groups(0); }\n"
+    )
+    other = "kernel void other(global float *x) { x[get_local_id(0)] = 0; }"
+    source = f"kernel void k(global float *x) {{ {body} }}\n{other}\n"
+    program = parse_program(f'#include "helper.h"\n{source}', options=("-cl-std=CL2.0", f"-I{tmp_path}"))
+    facts = program.kernels["k"]
+    assert facts.sees_groups == why
+    given = Launch("k", program, facts, (1000,), None, (BufferArg(0),), (), (0,))
+    assert (with_work_groups(given).local_size is None) == bool(why)
+
+
+def test_local_memory_tells_groups() -> None:
+    facts = parse_program("kernel void k(global float *x, local float *t) { x[get_global_id(0)] = 0; }").kernels["k"]
+    assert facts.sees_groups == "argument t is local memory"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, Launch
+from manycl.graph.work_groups import with_work_groups
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.run.engine import Result
 from manycl.run.prepared import PreparedGraph
@@ -71,6 +72,14 @@ kernel void product(global const float *a, global float *c, int n) {
     float s = 0;
     for (int k = 0; k < n; k++) s += a[j * n + k] * a[k * n + i];
     c[j * n + i] = s;
+}
+kernel void functions(global const float *a, global float *b) {
+    float x = a[get_global_id(0)];
+    b[get_global_id(0)] = sin(x) * exp(x) + pow(x, 1.7f) / (x + 0.3f) - sqrt(x) * native_log(x + 1);
+}
+kernel void area(global const float *a, global float *b) {
+    size_t at = get_global_id(1) * get_global_size(0) + get_global_id(0);
+    b[at] = a[at] * 0.37f + get_global_linear_id() * 0.11f;
 }
 kernel void prefix(global int *x) { x[get_global_id(0) + 1] = x[get_global_id(0)]; }
 """
@@ -141,10 +150,30 @@ def atomics(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
     return [bins, least, most], [0, 0, 0]
 
 
+def left_to_the_driver(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
+    """No local sizes; sizes that are prime, that 256 does not divide, and that it does."""
+    a, b, c = queue.array(rng.random(1009, np.float32)), queue.empty(1009), queue.zeros(1009)
+    PROGRAM.functions(queue, (1009,), None, a, b)
+    PROGRAM.functions(queue, (1000,), None, b, c)
+    PROGRAM.functions(queue, (512,), None, c, a)
+    d, e = queue.array(rng.random((37, 34), np.float32)), queue.empty((37, 34))
+    PROGRAM.area(queue, (34, 37), None, d, e)
+    PROGRAM.area(queue, (17, 74), None, e, d)
+    f, g = queue.array(rng.integers(0, 1000, 1009, np.int32)), queue.empty(1009, np.int32)
+    PROGRAM.scatter(queue, (1009,), None, queue.array(rng.permutation(1009).astype(np.int32)), f, g)
+    PROGRAM.all_scattered(queue, (1009,), None, queue.array(rng.permutation(1009).astype(np.int32)), g, f)
+    return [a, b, c, d, e, f, g], [0, 0, 0, 1, 0, 0, 0]
+
+
+def work_groups(launch: Launch, dimension: int) -> int:
+    local = with_work_groups(launch).local_size
+    assert local is not None
+    return launch.global_size[dimension] // local[dimension]
+
+
 def random_cuts(launch: Launch, dimension: int, chance: random.Random, devices: int) -> list[tuple[int, int, int]]:
     """(device, first, groups) of one to five ranges."""
-    assert launch.local_size is not None
-    groups = -(-launch.global_size[dimension] // launch.local_size[dimension])
+    groups = work_groups(launch, dimension)
     inner = chance.sample(range(1, groups), min(groups - 1, chance.randint(0, 4)))
     return [(chance.randrange(devices), a, b - a) for a, b in itertools.pairwise([0, *sorted(inner), groups])]
 
@@ -180,7 +209,7 @@ def queue(request: pytest.FixtureRequest) -> Iterator[mc.Queue]:
             yield found
 
 
-APPLICATIONS = [linear, stencil, columns, interleaved, unknown_places, atomics]
+APPLICATIONS = [linear, stencil, columns, interleaved, unknown_places, atomics, left_to_the_driver]
 METHODS = {
     linear: {"in place"},
     stencil: {"in place"},
@@ -188,6 +217,7 @@ METHODS = {
     interleaved: {"in place", "merge kernel", "difference"},
     unknown_places: {"in place", "difference"},
     atomics: {"difference add", "difference min, difference max"},
+    left_to_the_driver: {"in place", "merge kernel", "difference"},
 }
 
 
@@ -218,8 +248,7 @@ def even(queue: mc.Queue, graph: Graph, dimensions: Sequence[int]) -> Plan:
     assignments = []
     for node, (task, d) in enumerate(zip(graph.nodes, dimensions, strict=True)):
         assert isinstance(task, Launch)
-        assert task.local_size is not None
-        groups = task.global_size[d] // task.local_size[d]
+        groups = work_groups(task, d)
         half = groups // 2
         assignments.append(Assignment(node, 0, 0, 0.0, 0.0, d, 0, half))
         assignments.append(Assignment(node, 1, 0, 0.0, 0.0, d, half, groups - half))
