@@ -39,7 +39,7 @@ is one whose loops run as often as data decide."""
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What is known of a family: its members, the devices that may run it (indices; none: it fits into no memory), how
+    """What is known of a family: its members, the devices that may run it (indices; none: it is not divided), how
     its groups are dealt out to them, the seconds that each waits for data beside its kernels, if it has any groups and
     for each of the leader's (``plan/flows.py``), what dividing costs once, and the seconds that it takes to bring all
     slices to each (``moving``). ``believed``: what foreseen waits are multiplied by, as measured ones were, by device.

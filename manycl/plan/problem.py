@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, HostTask, Launch, Node
-from manycl.machine import Device, Machine
+from manycl.machine import HOST, Device, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.looks import Looks
 from manycl.plan.plan import Assignment, Plan
@@ -206,6 +206,28 @@ class Problem:
         passes = 2 if split.merge == "kernel" else 3
         nbytes = sum(self.graph.buffers[key].nbytes for key in self.graph.nodes[node].writes)
         return others * (where.launch_overhead + passes * nbytes / where.bandwidth)
+
+    def partners(self, node: int, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Of the places of a node (device, and most groups at once), those among which it may be divided; none where
+        it may not, or there is one only.
+
+        What ranges in several memories have written may have to be put together: every device of which results may be
+        brought there, or that may do it, then has room for the copies that this needs. Who does it, and by which of
+        two methods, is decided later, so it is the most that either needs: all of the launch's buffers and a copy of
+        those that it writes (``kernel``); of each that it writes the old contents, and two results (``difference``).
+        """
+        split = self.splits.get(node)
+        if split is None:
+            return []
+        found = list(places)
+        if split.merge != "none":
+            task, buffers = self.graph.nodes[node], self.graph.buffers
+            written = [buffers[key].nbytes for key in task.writes]
+            touched = sum(buffers[key].nbytes for key in {*task.reads, *task.writes})
+            needed = max(touched + sum(written), 3 * max(written, default=0))
+            devices = self.machine.devices
+            found = [p for p in places if devices[p[0]].memory == HOST or needed <= devices[p[0]].global_memory]
+        return found if len(found) > 1 else []
 
     def check_fixed(self) -> None:
         """Raise PolicyError where a node is fixed, but not all that it depends on."""

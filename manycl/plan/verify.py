@@ -210,10 +210,19 @@ def check_feasible(plan: Plan, problem: Problem) -> Iterator[str]:
     do not fit run in ranges."""
     fixed = set(problem.fixed)
     for a in plan.assignments:
-        if a.device == ON_HOST or a.dimension == MERGE or a in fixed:
+        if a.device == ON_HOST or a in fixed:
             continue
         where = plan.devices[a.device]
-        if not isfinite(problem.estimates.launch(a.node, a.device)):
+        if a.dimension == MERGE:
+            device, task = problem.machine.devices[a.device], problem.graph.nodes[a.node]
+            # the old contents and two results of each, one after another
+            least = 3 * max((problem.graph.buffers[key].nbytes for key in task.writes), default=0)
+            if problem.splits[a.node].merge == "kernel":  # what it reads as well, and one more result of all
+                touched = {*task.reads, *task.writes}
+                least = sum((1 + (key in task.writes)) * problem.graph.buffers[key].nbytes for key in touched)
+            if device.memory != HOST and least > device.global_memory:
+                yield f"what merging the results of node {a.node} needs does not fit into the memory of {where}"
+        elif not isfinite(problem.estimates.launch(a.node, a.device)):
             yield f"node {a.node} cannot run on {where}, to which it is assigned"
         elif a.dimension == WHOLE and problem.in_ranges(a.node, a.device):
             continue

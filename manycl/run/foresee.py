@@ -6,9 +6,11 @@ of the launches say.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from manycl.errors import PolicyError, RunError
 from manycl.model.estimates import Ends, Estimates
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
@@ -75,5 +77,12 @@ def foresee(
 
 
 def rehearsal(problem: Problem, directory: Directory) -> Callable[[Plan], float]:
-    """``Problem.rehearse``, from the directory's present state on."""
-    return lambda plan: foresee(problem, plan, directory.copy(), ENQUEUING).makespan
+    """``Problem.rehearse``, from the directory's present state on: infinite for a plan that the engine refuses."""
+
+    def rehearse(plan: Plan) -> float:
+        try:
+            return foresee(problem, plan, directory.copy(), ENQUEUING).makespan
+        except (PolicyError, RunError):
+            return math.inf
+
+    return rehearse

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_divided_chaos import PROGRAM, launch
 from test_overlap import halves as halved
 from test_overlap import problem as of_kernels
@@ -17,10 +22,12 @@ from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.coherence import Directory, Part
 from manycl.run.foresee import ENQUEUING, foresee, rehearsal
+from manycl.run.simulate import plan_with
 from manycl.trace import KernelEvent
 
 MACHINE = Machine(tuple(Device(f"gpu{i}", "gpu", memory=i + 1, launch_overhead=0.0, bandwidth=1e3) for i in range(2)))
 ROW = 4
+TWO_BUFFERS = ("map", "stencil", "reversed", "columns", "maybe", "scatter", "count")
 
 
 class Times(Estimates):
@@ -62,6 +69,33 @@ def test_a_stencil_waits_for_its_halos_only() -> None:
     assert [e.nbytes for e in between] == 4 * [ROW]
     # three kernels of four seconds; before each, at most a few transfers of a tenth
     assert 12.0 < trace.makespan < 13.5
+
+
+@pytest.mark.parametrize("name", ["mkmd", "balance", "adaptive", "auto"])
+@settings(max_examples=60, deadline=None)
+@given(
+    names=st.lists(st.sampled_from(TWO_BUFFERS), min_size=1, max_size=3),
+    memory=st.integers(256, 700),
+    other=st.sampled_from([256, 384, 512, 1 << 20]),
+)
+def test_putting_results_together_has_room(name: str, names: list[str], memory: int, other: int) -> None:
+    """Any one device has room for a launch's two buffers of 128 bytes, so every plan runs; where there is room for the
+    copies that are merged, launches are divided."""
+    p = problem(*names)
+    sizes = [memory, other]
+    devices = tuple(replace(d, global_memory=s, max_allocation=s) for d, s in zip(MACHINE.devices, sizes, strict=True))
+    p = replace(p, machine=replace(p.machine, devices=devices), spills=True)
+    plan = plan_with(name, p)
+    foresee(p, plan)
+    if name != "auto" and min(sizes) >= 512:
+        assert plan.is_split
+
+
+def test_a_plan_that_the_engine_refuses_is_rehearsed_as_the_worst() -> None:
+    p = problem("count")
+    devices = tuple(replace(d, global_memory=300) for d in MACHINE.devices)
+    p = replace(p, machine=replace(p.machine, devices=devices), spills=True)
+    assert rehearsal(p, Directory())(halves(p.graph)) == math.inf
 
 
 def test_atomics_are_merged_where_the_first_range_ran() -> None:

@@ -284,7 +284,10 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options, fl
     """The first division: by the estimates, which may be far from true; so only brief kernels stay whole untried."""
     places = [dict(table.places[m.node]) for m in family.members]
     devices = tuple(d for d in sorted(places[0]) if all(p.get(d) == 0 for p in places))
-    if not devices:  # it fits into no device's memory as a whole: in ranges, one after another
+    apart = len(devices) > 1 and any(
+        len(problem.partners(m.node, [(d, 0) for d in devices])) < len(devices) for m in family.members
+    )
+    if not devices or apart:  # it, or what putting its parts together needs, does not fit into some memory
         return Course(family, (), start(family.leader.groups, [0.0], [1.0]), ((0.0, 0.0),), whole=0)
     once, each = [], []
     groups = family.leader.groups

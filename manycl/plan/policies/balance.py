@@ -68,9 +68,8 @@ def short_first(problem: Problem, weight: Sequence[float], order: Sequence[int])
 
 
 def _place(placement: Placement, table: Table, node: int, gain: float) -> None:
-    found = table.places[node]
-    split = placement.problem.splits.get(node)
-    if split is None or len(found) < 2:
+    split, found = placement.problem.splits.get(node), placement.problem.partners(node, table.places[node])
+    if split is None or not found:
         place(placement, table, node)
         return
     slots: list[Slot] = []

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from manycl.plan.options import Options
 from manycl.plan.partition import Slot, place_ranges
 from manycl.plan.placement import Fit, Placement
-from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.mkmd_coarse import (
     Table,
     as_plan,
@@ -78,12 +78,13 @@ def reschedule(placement: Placement, table: Table, turn: Turn, rivals: Sequence[
     whole = _whole(placement, table, turn)
     if whole is None:
         return
-    if node in placement.problem.splits and home != ON_HOST and len(table.places[node]) > 1:
+    places = placement.problem.partners(node, table.places[node])
+    if any(device == home for device, _ in places):
         mark = placement.mark()
         held = _adjusted(placement, table, whole, rivals)
         for what in held:
             placement.kernels[what.device].take(what.start, what.end)
-        slots = available(placement, table, whole)
+        slots = available(placement, places, whole)
         shares = climb(placement.problem, node, slots)
         sooner = sum(n > 0 for n in shares) > 1 and place_ranges(placement, node, slots, shares, home) < whole.end
         for what in held:
@@ -119,13 +120,14 @@ def _adjusted(placement: Placement, table: Table, whole: Fit, rivals: Sequence[T
     return held
 
 
-def available(placement: Placement, table: Table, whole: Fit) -> list[Slot]:
-    """Lines 5 to 9: the time slots between the end of the last predecessor and that of the kernel if it ran whole. Its
-    own is last, and begins where its device is free: fewer groups need wait for fewer bytes."""
+def available(placement: Placement, places: Sequence[tuple[int, int]], whole: Fit) -> list[Slot]:
+    """Lines 5 to 9: the time slots between the end of the last predecessor and that of the kernel if it ran whole, in
+    these places (device, and most groups at once). Its own is last, and begins where its device is free: fewer groups
+    need wait for fewer bytes."""
     slots: list[Slot] = []
     node, home, start = whole.node, whole.device, whole.start
     own, low_own = placement.reach(node, home), start
-    for device, most in table.places[node]:
+    for device, most in places:
         reach = own if device == home else placement.reach(node, device, most)
         for low, high in placement.kernels[device].idle(reach.ready, whole.end):
             if device != home or high <= start:
