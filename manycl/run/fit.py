@@ -20,7 +20,7 @@ from manycl.plan.problem import Problem
 from manycl.run.chains import ENQUEUING, find_passes
 from manycl.run.divide import Divided, divide, identity
 from manycl.run.passes import Pass
-from manycl.run.windows import intervals, size_of, stores, too_large
+from manycl.run.windows import intervals, kept_whole, size_of, stores, too_large
 
 AT_ONCE, MOST_AT_ONCE = 3, 16
 """Ranges that a device's memory is to hold; more where several launches use the same data."""
@@ -142,7 +142,7 @@ class _Cutter:
             if ranges.at_once:
                 found.append((ranges, dimension))
             else:
-                why = divided.windowed.reason or "its ranges do not touch less"
+                why = divided.windowed.reason or kept_whole(divided) or "its ranges do not touch less"
                 reason = f"{task.name} in ranges along dimension {dimension} needs {ranges.nbytes:,} bytes: {why}"
         best = min(found, key=lambda f: (-f[0].at_once, f[0].number), default=None)
         if fits and a.dimension == WHOLE and (best is None or best[0].nbytes > 0.5 * whole):

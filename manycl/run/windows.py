@@ -113,6 +113,12 @@ def is_window(low: int, high: int, size: int) -> bool:
     return size >= SMALL and size_of(low, high) < _NEARLY_ALL * size
 
 
+def kept_whole(divided: Divided) -> str:
+    """Why buffers that might be windows are none, whatever ranges touch; empty: there are no such."""
+    small = any(divided.sizes[key] < SMALL for key in divided.movable)
+    return f"buffers of less than {SMALL:,} bytes are kept whole" if small else ""
+
+
 def intervals(divided: Divided, first: int, count: int) -> dict[int, tuple[int, int]]:
     """The buffers of which a range touches little, and which may be windows: first byte and one past the last."""
     found = {key: interval_of(*hull) for key, hull in divided.hulls(first, count).items()}

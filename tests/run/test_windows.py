@@ -184,6 +184,16 @@ def test_what_cannot_run_in_ranges_is_said(queue: mc.Queue) -> None:
     limit(queue, EVERYTHING)
 
 
+def test_small_buffers_are_said_to_be_kept_whole(queue: mc.Queue) -> None:
+    x, y = queue.zeros(192), queue.zeros(192)  # 768 bytes each
+    limit(queue, 1000)
+    PROGRAM.scale(queue, (192,), (16,), x, y, 192)
+    graph = queue.take()
+    with pytest.raises(RunError, match=r"needs 1,536 bytes: buffers of less than 1,024 bytes are kept whole"):
+        queue.session.run(graph, on_one_device(graph, queue.devices))
+    limit(queue, EVERYTHING)
+
+
 def test_pointers_that_are_looked_at_are_no_windows(queue: mc.Queue) -> None:
     program = mc.Program("""
     kernel void same(global const int *a, global int *b) {
