@@ -14,6 +14,7 @@ examples:
   manycl plan examples/transformer.json -D H=8 --devices cpu/2 --policy heft
   manycl plan app.json --machine paper.toml --policy clustering --option resident=1 --gantt plan.html
   manycl plan app.json --policy my_policies.py:mine --save plan.json
+  manycl plan app.json --graph graph.svg      # kernels, host functions, and the buffers that pass between them
 the table says which times are measured, and which are predicted by what (docs/models.md); manycl profile measures
 exit status: 0 done, 2 bad input or an impossible plan
 """
@@ -29,6 +30,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the summary and the plan as JSON")
     parser.add_argument("--save", metavar="FILE.json", help="save the plan")
     options.add_gantt(parser)
+    parser.add_argument(
+        "--graph",
+        metavar="FILE",
+        help="the graph drawn: kernels and the devices that run them, host functions, what passes between them;"
+        " .svg, .png, .pdf, or .dot for Graphviz",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from manycl.report.summary import summarise
     from manycl.run.simulate import plan_with
 
-    options.writable({"--save": args.save, "--gantt": args.gantt})
+    options.writable({"--save": args.save, "--gantt": args.gantt, "--graph": args.graph})
     policy, given = options.policy(args)
     application = options.application(args)
     place = described_machine(args.machine) if args.machine else this_machine(args.devices)
@@ -53,6 +60,11 @@ def run(args: argparse.Namespace) -> int:
         from manycl.report.gantt import write_gantt
 
         write_gantt(trace, args.gantt)
+    if args.graph:
+        from manycl.report.graph_chart import chart, write_graph
+
+        inputs = [key for key, places in problem.valid.items() if places]
+        write_graph(chart(graph, plan, inputs, [output.buffer for output in application.outputs]), args.graph)
     summary, rests_on = summarise(trace), sources(trace, graph, place.machine, estimates)
     if args.json:
         record = {

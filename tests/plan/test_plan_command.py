@@ -40,6 +40,17 @@ def test_text_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "cpu0.1" in chart.read_text()
 
 
+@pytest.mark.parametrize("suffix", ["dot", "svg"])
+def test_the_graph_is_drawn(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"graph.{suffix}"
+    assert command("--machine", PAIR, "--policy", "in_order", "--graph", str(file)) == 0
+    text = file.read_text()
+    assert text.startswith("digraph" if suffix == "dot" else "<?xml")
+    if suffix == "dot":
+        assert text.count("shape=ellipse") == 32
+        assert text.count("cpu0.") == 32
+
+
 def test_options_and_queues_reach_the_policy(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--machine", PAIR, "--policy", "clustering", "--json")
     assert command(*words, "--queues", "cpu0.1=3", "--option", "resident=1") == 0
@@ -76,6 +87,7 @@ def test_on_the_devices_that_are_here(capsys: pytest.CaptureFixture[str]) -> Non
         (["--machine", PAIR, "--queues", "cpu=0"], "--queues cpu=0"),
         (["--machine", PAIR, "--save", "/no/such/folder/p.json"], "there is no folder"),
         (["--machine", PAIR, "--gantt", "chart.gif"], "chart.gif"),
+        (["--machine", PAIR, "--graph", "graph.html"], "graph.html: not a known kind of drawing"),
         (["--devices", "no_such_device"], "no_such_device"),
     ],
 )
