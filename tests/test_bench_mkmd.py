@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from manycl.bench import mkmd, mkmd_report
+from manycl.bench import mkmd, mkmd_example, mkmd_report
 from manycl.bench.equations import EQUATIONS, MEMORY_BOUND, problem
 from manycl.cli import main
 from manycl.graph.graph import Launch
 from manycl.graph.verify import verify as verify_graph
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
+from manycl.plan.verify import verify
+from manycl.run.replay import replay
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +109,13 @@ def test_a_page_and_pictures_are_written(figures: dict[str, Any], tmp_path: Path
     page = (tmp_path / "mkmd.md").read_text()
     for name in EQUATIONS:
         assert f"| {name} |" in page
-    for picture in ("mkmd.png", *(f"mkmd_commutator_{p}.png" for p in ("in_order", *mkmd.POLICIES.values()))):
+    example = (f"mkmd_example_{p}.png" for p in ("graph", "coarse", "slots", "mkmd"))
+    for picture in (
+        "mkmd.png",
+        "mkmd_commutator_graph.png",
+        *example,
+        *(f"mkmd_commutator_{p}.png" for p in ("in_order", *mkmd.POLICIES.values())),
+    ):
         assert picture in page
         assert (tmp_path / picture).stat().st_size > 1000
     assert "| 52 / 48 |" in page
@@ -141,3 +149,61 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     assert "geomean_speedup_balance" in capsys.readouterr().out
     assert main(["bench", "mkmd", "--devices", "cpu"]) == 2
     assert "simulated machine" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def example(machine: Machine) -> mkmd_example.Worked:
+    return mkmd_example.worked(machine)
+
+
+CPU, FAST, SLOW = 0, 1, 2
+
+
+def test_the_worked_examples_graph(example: mkmd_example.Worked) -> None:
+    """Figure 1: kernels 1, 2 and 5 wait for nothing, 6 for all; 1 and 5 are the same code with other work."""
+    graph = example.problem.graph
+    verify_graph(graph)
+    assert graph.predecessors == ((), (), (1,), (0, 2), (), (3, 4), (5,))
+    work = example.problem.estimates.launch
+    assert work(4, FAST) > 4 * work(0, FAST)
+
+
+def test_the_worked_examples_coarse_schedule(example: mkmd_example.Worked) -> None:
+    """Figure 6: kernel 1 on the processor, 5 on the GTX 750, all others on the GTX 760; both others are then idle."""
+    plan = example.coarse
+    where = {a.node: a.device for a in plan.assignments}
+    assert [where[node] for node in range(6)] == [CPU, FAST, FAST, FAST, SLOW, FAST]
+    last = {d: max(a.end for a in plan.assignments if a.device == d) for d in (CPU, FAST, SLOW)}
+    assert last[CPU] < 0.5 * plan.makespan
+    assert last[SLOW] < 0.75 * plan.makespan
+
+
+def test_the_worked_examples_slots(example: mkmd_example.Worked) -> None:
+    """Figure 7: slots of kernel 3 between the end of kernel 2 and its own, none where kernels run or kernel 5 would."""
+    part = example.partitioning
+    assert part.whole.node == 2
+    least = max(a.end for a in part.before if a.node == 1)
+    assert {a.node for a in part.before} == {0, 1}
+    assert {a.node for a in part.held} == {4}
+    for slot in part.slots:
+        device, low, high = slot.reach.device, slot.low, min(slot.high, part.whole.end)
+        assert least <= low < high <= part.whole.end
+        busy = [a for a in (*part.before, *part.held) if a.device == device]
+        assert all(a.end <= low or a.start >= high for a in busy)
+    assert part.slots[-1].reach.device == part.whole.device
+    assert {s.reach.device for s in part.slots} == {CPU, FAST}
+
+
+def test_the_worked_examples_partition(example: mkmd_example.Worked) -> None:
+    """Figure 8: kernel 3 ends earlier by what the processor takes; in the end kernel 6 runs on all devices, and these
+    are hardly ever idle."""
+    part, plan = example.partitioning, example.fine
+    assert sum(part.shares) == sum(a.groups for a in part.after) == part.groups
+    assert max(a.end for a in part.after) < 0.95 * part.whole.end
+    assert {a.device for a in plan.assignments if a.node == 5} == {CPU, FAST, SLOW}
+    assert plan.makespan < 0.75 * example.coarse.makespan
+    busy = [sum(a.end - a.start for a in plan.assignments if a.device == d) for d in (CPU, FAST, SLOW)]
+    assert min(busy) > 0.9 * plan.makespan
+    for made in (example.coarse, plan):
+        verify(made, example.problem.graph, example.problem.machine, example.problem)
+        assert replay(example.problem, made).makespan == made.makespan

@@ -170,7 +170,11 @@ def problem(name: str, machine: Machine, device: str = "", handover: float = 50e
     """One of the equations on a machine: its inputs on the host, its result wanted there. ``device``: all kernels
     prefer it. ``handover`` in seconds: see :class:`Problem`."""
     of = Equation(device)
-    graph = of.graph(name, *EQUATIONS[name](of))
+    return asked(of, of.graph(name, *EQUATIONS[name](of)), machine, handover)
+
+
+def asked(of: Equation, graph: Graph, machine: Machine, handover: float = 50e-6) -> Problem:
+    """What a policy is asked of an equation's graph."""
     return Problem(
         graph=graph,
         machine=machine,

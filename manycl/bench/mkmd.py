@@ -1,4 +1,4 @@
-"""MKMD's experiments (Section 6, Figures 9, 10 and 12) on its machine, simulated.
+"""MKMD's experiments (Section 6, Figures 9, 10 and 12) and its worked example on its machine, simulated.
 
 Eleven equations (``bench/equations.py``) in order on the GTX 760, and planned by ``mkmd_coarse``, ``mkmd`` and
 ``balance`` on all three devices. The machine file beside this module says where each rate is from. In order is what the
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.bench import mkmd_example
 from manycl.bench.equations import EQUATIONS, MEMORY_BOUND, Equation, RooflineEstimates, problem
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -238,6 +239,7 @@ def run(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
         "throughput_bound": bound,
         "equations": rows,
         "optimum": optimum,
+        "example": mkmd_example.figures(mkmd_example.worked(machine)),
         "paper": PAPER,
         "summary": summary(rows, bound, optimum),
     }

@@ -1,4 +1,4 @@
-"""What ``manycl bench mkmd`` writes: pictures after MKMD's Figures 9, 10 and 12, and a page of results."""
+"""What ``manycl bench mkmd`` writes: pictures after MKMD's Figures 1 and 6 to 12, and a page of results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from manycl.bench import pages
-from manycl.bench.mkmd import PAPER, POLICIES, timelines
+from manycl.bench import mkmd_example_report, pages
+from manycl.bench.mkmd import MACHINE, PAPER, POLICIES, timelines
 from manycl.bench.pages import table
+from manycl.machine_file import load_machine
 
 _COLOURS = {"in_order": "0.6", "coarse": "tab:blue", "mkmd": "tab:orange", "balance": "tab:green"}
 
@@ -19,6 +20,7 @@ def write(figures: dict[str, Any], folder: Path) -> None:
 
     pages.write(folder, "mkmd", figures, page(figures))
     draw(figures, folder / "mkmd.png")
+    mkmd_example_report.draw(load_machine(MACHINE), folder)
     for name, trace in timelines().items():
         write_gantt(trace, folder / f"mkmd_commutator_{name}.png")
 
@@ -105,7 +107,8 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
         yield f"## Beside the optimum\n{OPTIMUM}"
         found = [[r["graph"], "yes" if r["proven"] else "no", f"{r['gap_percent']:.2f} %"] for r in figures["optimum"]]
         yield from table(["graph", "proven", "balance is longer by"], found)
-    yield "## Triple commutator (Figure 12)"
+    yield from mkmd_example_report.page(figures["example"])
+    yield "## Triple commutator (Figures 11 and 12)\n![graph](mkmd_commutator_graph.png)\n"
     yield "\n\n".join(f"{n}:\n\n![{n}](mkmd_commutator_{n}.png)" for n in ("in_order", *POLICIES.values()))
 
 

@@ -52,9 +52,16 @@ class Chart(NamedTuple):
     arrows: tuple[Arrow, ...]
 
 
-def chart(graph: Graph, plan: Plan | None = None, inputs: Collection[int] = (), outputs: Collection[int] = ()) -> Chart:
+def chart(
+    graph: Graph,
+    plan: Plan | None = None,
+    inputs: Collection[int] = (),
+    outputs: Collection[int] = (),
+    *,
+    numbered: bool = False,
+) -> Chart:
     """``inputs``: buffers with contents at the start; ``outputs``: those that somebody wants at the end. They come from
-    and go to a box each, MKMD's source and sink."""
+    and go to a box each, MKMD's source and sink. ``numbered``: names begin with the kernels' numbers, from 1 on."""
     nodes = range(len(graph))
     source, sink = -1, len(graph)
     look = styles(n.kernel.name for n in graph.nodes if isinstance(n, Launch))
@@ -74,7 +81,13 @@ def chart(graph: Graph, plan: Plan | None = None, inputs: Collection[int] = (), 
             passing.setdefault((writer[key], sink), []).append(key)
     arrows = tuple(Arrow(a, b, _label(graph, keys)) for (a, b), keys in sorted(passing.items()))
     boxes = [
-        Box(n, _name(task), "kernel", where.get(n, ""), look[task.kernel.name].colour)
+        Box(
+            n,
+            f"{n + 1} {_name(task)}" if numbered else _name(task),
+            "kernel",
+            where.get(n, ""),
+            look[task.kernel.name].colour,
+        )
         if isinstance(task, Launch)
         else Box(n, task.name, "host", "host" if plan is not None else "", HOST_COLOUR)
         for n, task in enumerate(graph.nodes)

@@ -7,6 +7,7 @@ J. Lee, M. Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
 
@@ -81,14 +82,10 @@ def reschedule(placement: Placement, table: Table, turn: Turn, rivals: Sequence[
     places = placement.problem.partners(node, table.places[node])
     if any(device == home for device, _ in places):
         mark = placement.mark()
-        held = _adjusted(placement, table, whole, rivals)
-        for what in held:
-            placement.kernels[what.device].take(what.start, what.end)
-        slots = available(placement, places, whole)
-        shares = climb(placement.problem, node, slots)
-        sooner = sum(n > 0 for n in shares) > 1 and place_ranges(placement, node, slots, shares, home) < whole.end
-        for what in held:
-            placement.kernels[what.device].free(what.start, what.end)
+        with holding(placement, table, whole, rivals):
+            slots = available(placement, places, whole)
+            shares = climb(placement.problem, node, slots)
+            sooner = sum(n > 0 for n in shares) > 1 and place_ranges(placement, node, slots, shares, home) < whole.end
         if sooner:
             return
         placement.back(mark)
@@ -102,6 +99,19 @@ def _whole(placement: Placement, table: Table, turn: Turn) -> Fit | None:
         in_ranges(placement, turn.node, turn.home, most)
         return None
     return placement.fit(turn.node, turn.home)
+
+
+@contextmanager
+def holding(placement: Placement, table: Table, whole: Fit, rivals: Sequence[Turn]) -> Iterator[list[Assignment]]:
+    """While the rivals hold the time in which they would run."""
+    held = _adjusted(placement, table, whole, rivals)
+    for what in held:
+        placement.kernels[what.device].take(what.start, what.end)
+    try:
+        yield held
+    finally:
+        for what in held:
+            placement.kernels[what.device].free(what.start, what.end)
 
 
 def _adjusted(placement: Placement, table: Table, whole: Fit, rivals: Sequence[Turn]) -> list[Assignment]:
