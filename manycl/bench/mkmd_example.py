@@ -75,8 +75,8 @@ def example(machine: Machine) -> Problem:
 class Partitioning(NamedTuple):
     """A kernel at its turn. ``before``: what had been placed; ``held``: where its rivals would run. ``whole``: where it
     would run as a whole. ``slots``: the time that is available between the end of its last predecessor and
-    ``whole.end``, its own last; ``shares``: the work-groups that each gets, ``groups`` in all. ``after``: its ranges, as
-    they were placed."""
+    ``whole.end``, its own last; ``shares``: the work-groups that each gets, ``groups`` in all. ``after``: its ranges,
+    as they were placed."""
 
     before: tuple[Assignment, ...]
     held: tuple[Assignment, ...]
