@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -404,3 +405,33 @@ def test_thousands_of_different_launches_are_bounded_and_still_predicted(tmp_pat
         assert len(store.rows()) == SHAPES
         history = store.history()
         learn(history, graph(*nodes[:8]), MACHINE, [(i, 0, 1.0) for i in range(8)])
+
+
+TIMES = st.lists(st.sampled_from([0.0, 1e-12, 1e-9, 1e-6, 1e-6, 1.0]), max_size=6)
+
+
+@given(data=st.data())
+def test_few_groups_no_time_and_many_compute_units(data: st.DataObject) -> None:
+    """However small launches are, whatever devices take and however large these are: times are numbers, and a range
+    takes no longer than the launch."""
+    sizes = [data.draw(st.sampled_from([1, 2, 3, 64])) for _ in range(3)]
+    nodes = [launch(size, data.draw(st.sampled_from([None, 1, size]))) for size in sizes]
+    several = st.sampled_from([1, 2, 1024])
+    overhead = st.sampled_from([0.0, 1e-5])
+    devices = tuple(
+        replace(d, compute_units=data.draw(several), launch_overhead=data.draw(overhead)) for d in (SLOW, FAST)
+    )
+    history = History()
+    for node in nodes:
+        for device in devices:
+            observe(history, node, device, *data.draw(TIMES))
+    estimates = found(history, *nodes, machine=Machine(devices))
+    for index, size in enumerate(sizes):
+        for device in range(2):
+            whole = estimates.launch(index, device)
+            assert 0.0 <= whole < math.inf
+            assert 0.0 <= estimates.doubt(index, (0, 1)) < math.inf
+            for count in range(1, size + 1):
+                part = estimates.groups(index, device, count, size)
+                assert part is not None
+                assert 0.0 <= part <= whole
