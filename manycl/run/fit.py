@@ -142,8 +142,7 @@ class _Cutter:
             if ranges.at_once:
                 found.append((ranges, dimension))
             else:
-                why = divided.windowed.reason or kept_whole(divided) or "its ranges do not touch less"
-                reason = f"{task.name} in ranges along dimension {dimension} needs {ranges.nbytes:,} bytes: {why}"
+                reason = f"{task.name} in ranges along dimension {dimension} needs {_said(divided, a, ranges, device)}"
         best = min(found, key=lambda f: (-f[0].at_once, f[0].number), default=None)
         if fits and a.dimension == WHOLE and (best is None or best[0].nbytes > 0.5 * whole):
             return WHOLE, 0
@@ -214,11 +213,26 @@ def _samples(first: int, count: int, number: int) -> Iterable[tuple[int, int]]:
     return {(first + min(count * i // number, count - most), most) for i in (0, number // 2, number - 1)}
 
 
+def _sizes(divided: Divided, first: int, count: int) -> tuple[list[int], list[int]]:
+    """Bytes of the whole buffers, and of the windows, that a range needs."""
+    windows = intervals(divided, first, count)
+    parts = [size_of(*interval) for interval in windows.values()]
+    return [n for key, n in divided.sizes.items() if key not in windows], parts
+
+
+def _said(divided: Divided, a: Assignment, ranges: _Ranges, device: Device) -> str:
+    """How many bytes a range needs at least, and why not less."""
+    first, count = (0, divided.groups) if a.dimension == WHOLE else (a.first, a.groups)
+    found = [[*rest, *parts] for rest, parts in (_sizes(divided, *s) for s in _samples(first, count, ranges.number))]
+    most = max(found, key=sum)
+    one = f", {max(most):,} of them for one buffer" if max(most, default=0) > device.max_allocation else ""
+    why = divided.windowed.reason or kept_whole(divided) or "its ranges do not touch less"
+    return f"{sum(most):,} bytes{one}: {why}"
+
+
 def _needed(divided: Divided, first: int, count: int, device: Device) -> tuple[int, int]:
     """Bytes that a range needs on a device: of whole buffers, and of windows; more than there can be where one of them
     is too large for it."""
-    windows = intervals(divided, first, count)
-    parts = [size_of(*interval) for interval in windows.values()]
-    rest = [n for key, n in divided.sizes.items() if key not in windows]
+    rest, parts = _sizes(divided, first, count)
     beyond = device.global_memory if max((*parts, *rest), default=0) > device.max_allocation else 0
     return sum(rest) + beyond, sum(parts)
