@@ -31,6 +31,19 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "OCLGRIND_NUM_THREADS": "1",  # work-groups one after another: the same run every time
     }
 
+LONGEST = (
+    "test_benchmarks.py",
+    "analysis/test_generated.py",
+    "front/test_queue.py",
+    "run/test_recording.py",
+    "plan/test_optimal.py",
+    "test_bench_models.py",
+    "test_bench_libsplit_figures.py",
+    "analysis/test_truth.py",
+    "analysis/test_divided_corpus.py",
+)
+"""Files whose tests take more than six seconds together on a quiet core, longest first."""
+
 settings.register_profile("default", deadline=None)
 # fresh examples every time; what reproduces a failure is printed, and belongs into the test as an @example
 settings.register_profile("ci", deadline=None, print_blob=True)
@@ -44,6 +57,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 def pytest_configure(config: pytest.Config) -> None:
     # in pyproject.toml, this line would import pyopencl before the environment above is set
     config.addinivalue_line("filterwarnings", "ignore::pyopencl.CompilerWarning")
+
+    if hasattr(config.option, "loadscopereorder"):  # pytest-xdist would begin with the files that have most tests
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first: a worker that took one of them up last would end long after all others."""
+    place = {Path(__file__).parent / name: i for i, name in enumerate(LONGEST)}
+    for path in place:
+        assert path.exists(), f"{path} is among the longest files of tests, but is not there"
+    items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 def pytest_unconfigure() -> None:
