@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from functools import cache
+from functools import lru_cache
 
 import pytest
 
@@ -15,7 +15,7 @@ from manycl.plan.granularity import METHODS
 TIMES = 9
 
 
-@cache
+@lru_cache(maxsize=2)  # of one benchmark: their arrays take up to 250 MB
 def case(name: str, slower: float) -> Pair:
     return pairs.pair(name, slower)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +49,32 @@ def test_pieces_are_disjoint_and_make_up_every_set(sets: list[pieces.Bytes]) -> 
         assert (together == mask(given_set)).all()
     signatures = {tuple(i in h for h in held) for i in range(len(found))}
     assert len(signatures) == len(found), "two pieces that nothing tells apart"
+
+
+@given(some_bytes())
+def test_rows_are_the_same_bytes_and_a_single_one_has_no_pitch(given_set: pieces.Bytes) -> None:
+    found = pieces.as_rows(given_set)
+    assert (mask(pieces.of_rows(found)) == mask(given_set)).all()
+    assert sum(row.width * row.rows for row in found) == mask(given_set).sum()
+    assert all((row.pitch == 0) == (row.rows == 1) for row in found)
+
+
+@given(st.lists(boxes, min_size=2, max_size=3), st.integers(1, 9))
+def test_too_many_rows_are_taken_for_all_between_them(of: list[Box], most: int) -> None:
+    """Then the set is larger than it is, and says so."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "MOST_ROWS", most)
+        found, exact = pieces.of_boxes(of)
+    true = mask(pieces.of_boxes(of)[0], 2 * N)
+    taken = mask(found, 2 * N)
+    assert exact == (sum(box.rows * box.slices for box in of) <= most)
+    if exact:
+        assert (taken == true).all()
+    else:
+        low, high = min(box.offset for box in of), max(box.end for box in of)
+        assert taken.sum() == high - low
+        assert taken[low:high].all()
+        assert not (true & ~taken).any()
 
 
 def test_more_sets_than_a_word_has_bits() -> None:
