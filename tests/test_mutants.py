@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib.machinery
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -31,15 +33,43 @@ def validate(x: int) -> None:
 '''
 
 
+def script(name: str, file: str) -> ModuleType:
+    loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "scripts" / file))
+    spec = importlib.util.spec_from_loader(name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="module")
 def mutants() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mutants", ROOT / "scripts" / "mutants.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script("mutants", "mutants.py")
+
+
+@pytest.fixture(scope="module")
+def mutate(mutants: ModuleType) -> ModuleType:
+    script("environment", "environment.py")
+    return script("mutate", "mutate")
+
+
+def test_the_nearest_tests_are_there(mutate: ModuleType) -> None:
+    for folder in mutate.JUDGES:
+        modules = sorted((ROOT / "manycl" / folder).glob("*.py"))
+        assert modules
+        for module in modules:
+            found = mutate.nearest(module)
+            assert all((ROOT / name).is_file() for name in found)
+    assert mutate.nearest(ROOT / "manycl" / "run" / "coherence.py")[0] == "tests/run/test_coherence.py"
+
+
+def test_what_is_not_counted_is_still_a_mutant(mutants: ModuleType) -> None:
+    for kept in json.loads((ROOT / "scripts" / "mutants_kept.json").read_text(encoding="utf-8")):
+        source = (ROOT / kept["file"]).read_text(encoding="utf-8")
+        found = {m.diff(source) for m in mutants.mutants(source)}
+        assert f"{kept['before']}\n{kept['after']}" in found
+        assert kept["why"]
 
 
 def test_every_operator_at_its_place(mutants: ModuleType) -> None:
