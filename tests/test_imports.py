@@ -12,7 +12,13 @@ RUNS = {"pyopencl", "pytools", "sqlite3", "islpy", "clang", "pcpp", "ortools", "
 """What planning, compiling and running need."""
 SHOWS = {"matplotlib", "rich", "PIL"}
 TESTS = {"pytest", "hypothesis", "jsonschema"}
-ENGINE = {"manycl.run.engine", "manycl.run.session", "manycl.run.lower", "manycl.model", "manycl.analysis.interpret"}
+ENGINE = {
+    "manycl.run.engine",
+    "manycl.run.session",
+    "manycl.run.lower",
+    "manycl.model.history",
+    "manycl.analysis.interpret",
+}
 HELP = """
 from manycl import cli
 try:

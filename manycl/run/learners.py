@@ -11,7 +11,6 @@ from manycl.kept import Kept
 from manycl.plan.options import check_options
 from manycl.plan.plan import Plan
 from manycl.plan.policy import LearningPolicy, Policy, Timed, find
-from manycl.run.planning import asked
 from manycl.run.steps import RANGE
 from manycl.run.waiting import waiting
 
@@ -49,6 +48,8 @@ class Learners:
 
 def told(policy: LearningPolicy, result: Result) -> Result:
     """Tell a policy what a run of a plan of its took; the run, under the plan's name."""
+    from manycl.run.planning import asked  # it imports what plans
+
     waits = _waits(result) if result.machine.memories > 1 else None
     measured = ((m.step.node, m.device, m.seconds) for m in result.measured() if m.step.role in ("", RANGE))
     asked(policy, "learning", lambda: policy.observe(result.graph, measured, waits), lambda: None)

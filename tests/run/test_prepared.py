@@ -356,6 +356,5 @@ def test_what_was_kept_of_one_plan_is_not_played_for_another(zero_copy: str, mon
             x.set(data + turn)
             result = prepared.run()
             assert {k.device for k in result.trace.kernels()} == {queue.devices[policy.planned % 2]}
-            assert result.plan is prepared.plan
             assert (x.get() == turn + 1).all()
         assert policy.planned == 5
