@@ -20,12 +20,14 @@ from manycl.unforeseen import told
 
 
 class Assigned(NamedTuple):
-    """A node may be enqueued. ``watched``: the assigner must hear when it is complete."""
+    """A node may be enqueued. ``watched``: the assigner must hear when it is complete. ``seconds``: what it is foreseen
+    to take (0: nothing is)."""
 
     node: int
     device: int
     queue: int
     watched: bool
+    seconds: float = 0.0
 
 
 class Assigner(Protocol):
@@ -73,7 +75,7 @@ class Follow:
         self.queues = tuple(used)
 
     def start(self, now: float) -> list[Assigned]:
-        return [Assigned(a.node, a.device, a.queue, False) for a in self.plan.assignments]
+        return [Assigned(a.node, a.device, a.queue, False, a.end - a.start) for a in self.plan.assignments]
 
     def completed(self, nodes: list[int], now: float, valid: Mapping[int, int]) -> list[Assigned]:
         return []
@@ -273,6 +275,7 @@ class Ask:
         placed = setup_cq(graph, component.nodes, share, first).order
         # queues run in order: hearing of the last kernel of a queue is hearing of all before it
         last = {queue: n for n, queue in placed}
+        seconds = component.seconds[device] / len(component.nodes) if component.seconds[device] < inf else 0.0
         return [
             Assigned(n, ON_HOST, 0, True)
             if isinstance(graph.nodes[n], HostTask)
@@ -281,6 +284,7 @@ class Ask:
                 device,
                 queue,
                 last[queue] == n or any(of[s] != component.index for s in graph.successors[n]),
+                seconds,
             )
             for n, queue in placed
         ]

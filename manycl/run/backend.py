@@ -149,6 +149,8 @@ class Record(Protocol):
 
     failure: Failed | None
     """A launch that failed although nobody waited for it; found when the run is finished."""
+    failed_transfer: Failed | None
+    """A transfer of which that is true."""
 
     def events(self) -> Sequence[Event]:
         """Kernel, transfer and host events of everything that completed, sorted by start."""

@@ -326,6 +326,8 @@ def _execute(
         if level:
             _say(backend, f"{'failed' if state.failed else 'complete'}: {state.complete} steps")
         record = backend.abort() if state.failed else backend.finish()
+        if record.failed_transfer is not None:
+            state.fail(record.failed_transfer)
         if record.failure is not None and (state.failed is None or record.failure.token < state.failed.token):
             state.fail(record.failure)  # nobody waited for it, or what waited for it has failed, too
     except BaseException as error:

@@ -138,7 +138,9 @@ class TightState(PlacedState):
     # steps
 
     def _issue(self, assigned: Assigned, commands: list[Command]) -> bool:
-        node, device, queue, watched = assigned
+        node, device, queue, watched, seconds = assigned
+        if seconds and self._pace.is_full(device, queue):
+            return False
         after: list[int] = []
         for p in self._predecessors[node]:
             if not self.done[p]:
@@ -166,6 +168,8 @@ class TightState(PlacedState):
         if after:
             after = self._wait_for(after, device, queue)
         heard = watched or node in self._crossing or (tight and self._makes_wait(device, queue, needs))
+        if seconds:
+            heard = self._pace.give(node, device, queue, seconds, heard)
         commands.append(Run(node, device, queue, after, heard))
         self._send_results(node, homes, commands)
         return True
@@ -179,7 +183,7 @@ class TightState(PlacedState):
         commands: list[Command],
     ) -> bool:
         """See to it that a step has room and finds all that it needs; False: not yet."""
-        node, device, _, _ = assigned
+        node, device, _, *_ = assigned
         tight = device in self._holdings.devices
         # what leaves has no reader that a writer would wait for
         arriving = self._arriving

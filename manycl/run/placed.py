@@ -88,7 +88,7 @@ class PlacedState(RunState):
 
     def _fetch(self, key: int, place: int, assigned: Assigned, after: list[int], commands: list[Command]) -> bool:
         """Make a piece valid at a place. True when it is, or will be once the tokens added to ``after`` are done."""
-        _, device, queue, _ = assigned
+        _, device, queue, *_ = assigned
         mask = self.directory.valid.get(key, 0)
         if not mask:
             return True  # undefined contents: nothing to bring

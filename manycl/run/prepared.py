@@ -12,6 +12,7 @@ from manycl.plan.policy import LearningPolicy, Policy
 from manycl.run.backends.tape import Tape
 from manycl.run.engine import Result
 from manycl.run.learners import Learners, told
+from manycl.run.pace import AHEAD
 from manycl.run.planning import asked
 from manycl.run.recording import Recording
 from manycl.run.session import Session
@@ -53,7 +54,7 @@ class PreparedGraph:
             options=options,
             repeated=self._trials.planned + 1,
             rival=self._trials.rival,
-            record=isinstance(chosen, Plan),
+            record=isinstance(chosen, Plan) and self._is_short,
             learning=not isinstance(chosen, Plan) or self._learner is not None,
         )
 
@@ -64,6 +65,7 @@ class PreparedGraph:
         self._learned = self._given  # what the learner has planned
         self._tape: tuple[Plan, Tape] | None = None
         self._recordings: list[Recording] = []
+        self._is_short = True
 
     @property
     def plan(self) -> Plan | None:
@@ -108,6 +110,10 @@ class PreparedGraph:
                 if result is not None:
                     return result
         result = self._run(plan)
+        # what is done again is enqueued at once: of long runs that would be more than Ctrl-C may have to wait for
+        self._is_short = result.seconds <= AHEAD
+        if not self._is_short:
+            return result
         tape = self.session.tape(result, learning=learning)
         self._tape = None if tape is None else (plan, tape)
         if tape is None and result.recording is not None:

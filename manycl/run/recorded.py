@@ -38,7 +38,10 @@ def recorded(
     order = _Order(lowered, problem.machine, begun, overwritten)
     if not all(order.add(command) for batch in batches for command in batch):
         return None
-    found = order.recording(problem, plan, tuple(queues), len(batches[0]))
+    # only memories of their own make a beginning of large transfers, on which all else follows at once; what was held
+    # back for other reasons need not be
+    ahead = len(batches[0]) if problem.machine.memories > 1 else sum(len(batch) for batch in batches)
+    found = order.recording(problem, plan, tuple(queues), ahead)
     if lowered.room is None:
         return found
     # what makes way depends on all that is there

@@ -27,6 +27,7 @@ from manycl.run.backend import (
     Run,
 )
 from manycl.run.coherence import HOST_BIT, Directory
+from manycl.run.pace import Pace
 from manycl.run.transfers import LOOK_AHEAD, NOT_ISSUED, SMALL, Transfers
 from manycl.trace import DecisionEvent
 
@@ -75,6 +76,8 @@ class RunState(Transfers):
         self._looked: dict[tuple[int, int], int] = {}  # nodes of a queue that are still to come and were looked at
         self._issued: dict[tuple[int, int], deque[int]] = {}
         self._place: dict[int, tuple[int, int]] = {}
+        self._pace = Pace()
+        self._spoilt: set[int] = set()  # nodes that may have run without what they read
 
     @property
     def finished(self) -> bool:
@@ -142,7 +145,7 @@ class RunState(Transfers):
         for a in assigned:
             last[a.device, a.queue] = a.node
         for a in assigned:
-            node, device, queue, watched = a
+            node, device, queue, watched, seconds = a
             place = (device, queue)
             if not watched and last[place] == node:
                 watched = True
@@ -154,7 +157,7 @@ class RunState(Transfers):
             line = waiting.get(place)
             if line is None:
                 line = waiting[place] = deque()
-            line.append(Assigned(node, device, queue, True) if watched else a)
+            line.append(Assigned(node, device, queue, True, seconds) if watched else a)
 
     def _issue_all(self, commands: list[Command]) -> None:
         """Enqueue whatever can be, in turns, so that all devices begin; a queue's head may free another queue's, so
@@ -184,7 +187,9 @@ class RunState(Transfers):
 
     def _issue(self, assigned: Assigned, commands: list[Command]) -> bool:
         """Enqueue a launch and the transfers it needs, or say that it must wait."""
-        node, device, queue, watched = assigned
+        node, device, queue, watched, seconds = assigned
+        if seconds and self._pace.is_full(device, queue):
+            return False
         done, device_of, queue_of = self.done, self._device, self._queue
         after: list[int] = []
         early = -1
@@ -235,6 +240,8 @@ class RunState(Transfers):
             watched = watched or (node in self._crossing and not heard)
         else:
             watched = watched or node in self._crossing
+        if seconds:
+            watched = self._pace.give(node, device, queue, seconds, watched)
         commands.append(Run(node, device, queue, after, watched))
         commands += leaving
         return True
@@ -285,7 +292,9 @@ class RunState(Transfers):
             return [] if maker is None else self._mark_done(maker)
         if token not in self._place:
             return []  # complete already, through a later command of its queue
-        line = self._issued[self._place[token]]
+        place = self._place[token]
+        line = self._issued[place]
+        self._pace.end(token, place)
         nodes: list[int] = []
         while not nodes or nodes[-1] != token:
             first = line.popleft()
@@ -299,10 +308,19 @@ class RunState(Transfers):
         """The run has ended, well or not."""
 
     def fail(self, failure: Failed) -> None:
-        """A launch turned out to have failed after all was over: nothing that was reported since can be trusted."""
+        """A launch or transfer turned out to have failed after all was over: nothing that was reported since can be
+        trusted."""
+        if failure.token >= len(self.done):
+            self._spoilt.update(self._enqueued_after(failure.token))
+            self.failed = self.failed or failure
+            return
         self.failed = failure
         self.done[failure.token :] = bytes(len(self.done) - failure.token)
         self.complete = sum(self.done)
+
+    def _enqueued_after(self, transfer: int) -> set[int]:
+        """The nodes that were enqueued after a transfer: a driver that goes on has run them without what it brings."""
+        return {a.node for a in self.issued[self._issued_before[transfer] :]}
 
     def where(self, token: int, node: int) -> tuple[int, int | None, str]:
         """For messages: the device of a command, its token if it is a step (of node ``node``), and what it is in
@@ -326,7 +344,9 @@ class RunState(Transfers):
         """Buffers whose contents a failure leaves unknown: written by a node that was issued but is not complete, or
         that comes after the one that failed (a driver may run it all the same)."""
         failed = self.failed.token if self.failed is not None else len(self.graph.nodes)
-        after = {failed}
+        after = {failed, *self._spoilt}
+        if self.failed is not None and failed >= len(self.graph.nodes):
+            after |= self._enqueued_after(failed)
         keys: set[int] = set()
         for n, task in enumerate(self.graph.nodes):
             if n > failed and not after.isdisjoint(self._predecessors[n]):

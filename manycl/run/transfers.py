@@ -12,6 +12,7 @@ from itertools import islice
 
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST, Machine
+from manycl.plan.plan import Assignment
 from manycl.run.assign import Assigned
 from manycl.run.backend import (
     AHEAD_QUEUE,
@@ -44,6 +45,8 @@ class Transfers:
 
     queues: tuple[int, ...]
     """How many queues for kernels each device has."""
+    issued: list[Assignment]
+    """In the order of enqueueing."""
 
     def __init__(
         self, graph: Graph, machine: Machine, directory: Directory, overwritten: Callable[[int, int], bool]
@@ -73,6 +76,7 @@ class Transfers:
         self._transfer_done: set[int] = set()
         self._transfer_device: dict[int, int] = {}
         self._next_token = count
+        self._issued_before: dict[int, int] = {}  # by transfer: how many nodes were
         # by what makes a buffer valid on the host, a node or a transfer: the buffer, and who waits for it elsewhere
         self._follow: dict[int, list[tuple[int, int]]] = {}
         self._makers: dict[int, int] = {}  # by transfer: the node that makes what it moves, whose end it tells
@@ -84,7 +88,7 @@ class Transfers:
         """Bring what the next nodes of a queue need and the host has already, of buffers of ``least`` bytes. No later
         version of it exists before they have run."""
         valid, buffers = self.directory.valid, self.graph.buffers
-        for node, device, queue, _ in following:
+        for node, device, queue, *_ in following:
             memory, task = self._memory[device], self.graph.nodes[node]
             # who comes first finds final contents also in what it changes
             keys = task.reads if self._predecessors[node] else dict.fromkeys((*task.reads, *task.writes))
@@ -268,6 +272,7 @@ class Transfers:
         self.directory.copied(key, memory)
         self._arriving.setdefault(key, {})[memory] = token
         self._transfer_device[token] = device
+        self._issued_before[token] = len(self.issued)
         return token
 
     def unfinished_copies(self) -> list[tuple[int, int]]:

@@ -60,7 +60,8 @@ def a_policy(r: Random, graph: Graph, where: Machine, alive: list[int]) -> Any:
     if len(alive) == len(where.devices) and r.random() < 0.3:
         return Anyhow([r.randrange(100) for _ in range(r.randrange(20))])
     places = [(ON_HOST, 0) if isinstance(task, HostTask) else (r.choice(alive), r.randrange(2)) for task in graph.nodes]
-    ranges = tuple(Assignment(n, device, queue, 0.0, 0.0) for n, (device, queue) in enumerate(places))
+    longest = r.choice([0.0, 0.0, 0.3, 3.0])  # of the seconds that are foreseen: how far ahead things are enqueued
+    ranges = tuple(Assignment(n, device, queue, 0.0, r.random() * longest) for n, (device, queue) in enumerate(places))
     return Plan(ranges, "random", tuple(d.name for d in where.devices), 0.0)
 
 

@@ -307,10 +307,10 @@ def test_handovers_are_read_from_transfers() -> None:
     record = OpenCLRecord(builder.build(), WHERE, 10.0)
     record.offsets = [0.0, 0.0]
     record.transfers = [
-        ((a,), 1, True, (12.5, 13.0)),  # it had come from the other device at 12
-        ((a,), 0, False, (11.0, 12.0)),
-        ((b,), 1, True, (11.5, 11.6)),  # it was on the host before
-        ((b,), 1, None, (11.6, 11.7)),  # within the device
+        ((a,), 1, True, (12.5, 13.0), 0),  # it had come from the other device at 12
+        ((a,), 0, False, (11.0, 12.0), 0),
+        ((b,), 1, True, (11.5, 11.6), 0),  # it was on the host before
+        ((b,), 1, None, (11.6, 11.7), 0),  # within the device
     ]
     assert list(record.handovers()) == [pytest.approx(0.5)]
     assert sorted(record.moved()) == [

@@ -52,6 +52,7 @@ class ChaosRecord:
     ran: list[tuple[int, int]] = field(default_factory=list)
     moved: list[tuple[int, int, int]] = field(default_factory=list)  # buffer, source, target
     failure: Failed | None = None
+    failed_transfer: Failed | None = None
 
     def events(self) -> Sequence[Event]:
         return []
@@ -318,6 +319,9 @@ class ChaosBackend:
             failed = Failed(command.token, self.now(), "made to fail", self._run)
             if isinstance(command, Run) and (self.record.failure is None or self.record.failure.token > failed.token):
                 self.record.failure = failed
+            first = self.record.failed_transfer
+            if isinstance(command, (Upload, Download, Copy)) and (first is None or first.token > failed.token):
+                self.record.failed_transfer = failed
             if isinstance(command, HostCall) or command.notify:
                 self._report(place, failed)
                 if not self.faults.goes_on:

@@ -91,7 +91,9 @@ class Moves:
         if part is None or driver.stager is None:
             events = copy_rows(driver.of_uploads(first.queue), buffer, source, rows or (Rows(0, len(source)),), after)
             event = driver.latest[first.queue] = events[-1]  # in order: all are complete when this is
-            self._record.transfers.append((tuple([c.buffer for c in commands]), first.device, True, events))
+            self._record.transfers.append(
+                (tuple([c.buffer for c in commands]), first.device, True, events, first.token)
+            )
             tokens = [c.token for c in commands]
             for token in tokens:
                 self._events[token] = event
@@ -133,7 +135,9 @@ class Moves:
             if first.queue < 0 or driver.throttled:  # else it is when all that comes with it is enqueued
                 queue.flush()
             event = driver.latest[first.queue] = events[-1]
-            self._record.transfers.append((tuple([c.buffer for c in commands]), first.device, False, events))
+            self._record.transfers.append(
+                (tuple([c.buffer for c in commands]), first.device, False, events, first.token)
+            )
             tokens = [c.token for c in commands]
             for token in tokens:
                 self._events[token] = event
@@ -167,7 +171,7 @@ class Moves:
         tokens = [command.token for command in commands]
         for token in tokens:
             self._events[token] = event
-        self._record.transfers.append((keys, first.device, None, events))
+        self._record.transfers.append((keys, first.device, None, events, first.token))
         if first.notify:
             self._run.watch(first.device, first.queue, tokens, event)
 
@@ -210,8 +214,8 @@ class Moves:
         """A staged transfer has ended (on the staging thread)."""
         error = future.exception()
         if error is None:
-            keys = tuple(command.buffer for command in commands)
-            self._record.transfers.append((keys, commands[0].device, is_upload, future.result()))
+            keys, first = tuple(command.buffer for command in commands), commands[0]
+            self._record.transfers.append((keys, first.device, is_upload, future.result(), first.token))
         if arrived is not None:
             arrived.set_status(cl.command_execution_status.COMPLETE if error is None else -1)
         for command in commands:

@@ -40,12 +40,13 @@ class OpenCLRecord:
         self.begin = begin
         self.kernels: list[tuple[int, int, int, cl.Event]] = []  # node, device, queue, event
         self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
-        self.transfers: list[tuple[tuple[int, ...], int, bool | None, Any]] = []
+        self.transfers: list[tuple[tuple[int, ...], int, bool | None, Any, int]] = []
         """Buffers (or neighbouring pieces of one), device, whether to it (None: within it), events in order or (start,
-        end)."""
+        end), and the first of the commands that it does."""
         self.hosts: list[tuple[int, float, float]] = []
         self.offsets: list[float | None] = []  # of the devices' clocks, where they are known
         self.failure: Failed | None = None
+        self.failed_transfer: Failed | None = None
         self._times: list[tuple[int, int, int, float, float]] | None = None
         self._moves: list[_Move] | None = None
 
@@ -57,6 +58,11 @@ class OpenCLRecord:
             if failed:
                 node, status = min(failed)
                 self.failure = Failed(node, now, f"the driver ended it with status {status}")
+        if self.failed_transfer is None:
+            for _, _, _, what, token in self.transfers:
+                found = [s for event in what if (s := _status(event)) < 0] if isinstance(what, list) else []
+                if found and (self.failed_transfer is None or token < self.failed_transfer.token):
+                    self.failed_transfer = Failed(token, now, f"the driver ended it with status {found[0]}")
 
     def times(self) -> list[tuple[int, int, int, float, float]]:
         """(node, device, queue, start, end) of every launch that completed; seconds since the run began."""
@@ -128,7 +134,7 @@ class OpenCLRecord:
         return self._moves
 
     def _read_transfers(self) -> Iterable[_Move]:
-        for keys, device, is_upload, what in self.transfers:
+        for keys, device, is_upload, what, _ in self.transfers:
             try:
                 if isinstance(what, tuple):
                     start, end = what[0] - self.begin, what[1] - self.begin

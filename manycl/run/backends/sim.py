@@ -70,6 +70,7 @@ class SimRecord:
     sorted_events: list[Event] = field(default_factory=list)
     launches: list[tuple[int, int, float]] = field(default_factory=list)
     failure: Failed | None = None
+    failed_transfer: Failed | None = None
 
     def events(self) -> Sequence[Event]:
         return self.sorted_events

@@ -76,7 +76,7 @@ class Underway:
         for node, device, queue, event in list(self.record.kernels):
             if (device, queue) not in found and _is_pending(event):
                 found[device, queue] = f"kernel {self.graph.nodes[node].name} on {names[device]}"
-        for _, device, _, what in list(self.record.transfers):
+        for _, device, _, what, _ in list(self.record.transfers):
             if (device, -1) not in found and not isinstance(what, tuple) and _is_pending(what[-1]):
                 found[device, -1] = f"a transfer of {names[device]}"
         if self.host is not None:

@@ -1,0 +1,158 @@
+"""Ctrl-C: at random moments, of runs that do not end, and of work that was enqueued far ahead."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from random import SystemRandom
+
+import numpy as np
+import pytest
+from interrupts import MEMORIES, tortured
+
+import manycl as mc
+from manycl.errors import ResultError
+from manycl.run.interrupts import Uninterrupted, interruptible
+
+N = 64
+SPIN = "__kernel void spin(__global volatile int *a) { while (a[0] == 0) ; a[1] = 5; }"
+PROGRAM = mc.Program(f"{SPIN}\n__kernel void inc(__global int *x) {{ x[get_global_id(0)] += 1; }}")
+
+pytestmark = [
+    pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="Ctrl-C is the main thread's"),
+    # Ctrl-C may hit a finalizer of the threading module, which swallows it
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.mark.parametrize("how", ["plain", "prepared", "divided"])
+@pytest.mark.parametrize("memories", MEMORIES)
+def test_arrays_are_right_or_lost_and_the_next_run_is_right(memories: str, how: str) -> None:
+    seed = SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    for presses in (1, 2, 3):
+        print(presses, list(tortured(memories, how, presses, seed, 2)))
+
+
+def press() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def until(true: object) -> None:
+    assert callable(true)
+    for _ in range(6000):
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come to that in a minute")
+
+
+def test_a_run_that_does_not_end_is_left_and_waited_for_by_the_next(capfd: pytest.CaptureFixture[str]) -> None:
+    with mc.Queue("cpu/2#0", policy="in_order") as queue:
+        a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+        PROGRAM.inc(queue, (N,), (16,), b)
+        queue.finish()
+        backend, spinning = queue.session.backend, queue.session.memory.host(a.buffer.key).view(np.int32)
+        said: list[str] = []
+
+        def told(words: str) -> bool:
+            said.append(capfd.readouterr().err)
+            return words in "".join(said)
+
+        def twice() -> None:
+            until(lambda: backend._run is not None and "kernel spin on cpu0.0" in backend._run.unfinished())
+            press()
+            until(lambda: told("waiting for kernel spin on cpu0.0; press Ctrl-C again to leave it running"))
+            press()
+
+        PROGRAM.spin(queue, (1,), (1,), a)
+        PROGRAM.inc(queue, (N,), (16,), b)
+        thread = threading.Thread(target=twice)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            queue.finish()
+        thread.join()
+        for lost in (a, b):
+            with pytest.raises(ResultError, match="stopped by KeyboardInterrupt"):
+                lost.get()
+        assert spinning[0] == 0, "it still runs"
+
+        def once() -> None:
+            until(lambda: told("still waiting for kernel spin on cpu0.0, which an interrupted run has left"))
+            press()
+
+        def release() -> None:
+            until(lambda: told("still waiting for kernel spin on cpu0.0, which an interrupted run has left"))
+            spinning[0] = 1
+
+        for helper, ends in ((once, False), (release, True)):
+            said.clear()
+            thread = threading.Thread(target=helper)
+            thread.start()
+            if ends:
+                b.set(np.zeros(N, np.int32))
+            else:
+                with pytest.raises(KeyboardInterrupt):
+                    b.set(np.zeros(N, np.int32))
+            thread.join()
+        PROGRAM.inc(queue, (N,), (16,), b)
+        assert (b.get() == 1).all()
+
+
+def test_the_command_line_says_what_it_waits_for_and_how_to_leave(tmp_path: Path) -> None:
+    (tmp_path / "spin.cl").write_text(SPIN)
+    kernel = {"name": "spin", "global": 1, "local": 1, "args": ["a"]}
+    buffers = {"a": {"type": "int", "shape": N}}
+    specification = {"manycl": 1, "source": "spin.cl", "buffers": buffers, "kernels": [kernel]}
+    (tmp_path / "spin.json").write_text(json.dumps(specification))
+    command = [sys.executable, "-m", "manycl", "run", str(tmp_path / "spin.json"), "--devices", "cpu/2"]
+    environment = os.environ | {"MANYCL_DEBUG": "3"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment)
+    assert process.stderr is not None
+    guard = threading.Timer(120, process.kill)
+    guard.start()
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if "Run(token=0" in line or "press Ctrl-C again" in line:
+            process.send_signal(signal.SIGINT)
+    guard.cancel()
+    assert process.wait() == 130, "".join(said)
+    assert "stopping; waiting for kernel spin on cpu0." in "".join(said)
+    assert said[-1] == "manycl: interrupted\n"
+
+
+def test_what_is_not_to_be_interrupted_hears_of_it_where_it_may() -> None:
+    reached: list[str] = []
+
+    def inside() -> None:
+        with Uninterrupted():
+            press()
+            reached.append("held")
+            with interruptible:
+                reached.append("never")
+
+    with pytest.raises(KeyboardInterrupt):
+        inside()
+    assert reached == ["held"]
+
+    def afterwards() -> None:
+        with Uninterrupted():
+            with interruptible, Uninterrupted():  # as a host function's own run is
+                press()
+                reached.append("nested")
+            reached.append("never")
+
+    with pytest.raises(KeyboardInterrupt):
+        afterwards()
+    assert reached == ["held", "nested"]
+    before = signal.getsignal(signal.SIGINT)
+    with Uninterrupted():
+        assert signal.getsignal(signal.SIGINT) != before
+    assert signal.getsignal(signal.SIGINT) == before

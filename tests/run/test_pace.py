@@ -1,0 +1,65 @@
+"""How far ahead of a device commands are enqueued."""
+
+from __future__ import annotations
+
+from random import SystemRandom
+
+import pytest
+from test_state import Unit, launch, machine
+
+from manycl.graph.dependences import GraphBuilder
+from manycl.machine import HOST
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.backend import Done, Run
+from manycl.run.coherence import Directory
+from manycl.run.pace import AHEAD
+from manycl.run.state import RunState
+
+
+def state(seconds: list[float], queues: int = 1, own: bool = False) -> RunState:
+    """Launches that take so long, in turn in some queues of one device."""
+    builder = GraphBuilder()
+    for n in range(len(seconds)):
+        builder.add(launch(f"n{n}", (), (builder.buffer(4),)))
+    ranges = tuple(Assignment(n, 0, n % queues, 0.0, s) for n, s in enumerate(seconds))
+    problem = Problem(builder.build(), machine([1 if own else HOST]), Unit(), (queues,))
+    return RunState(problem, Plan(ranges, "one", ("d0",), sum(seconds)), Directory())
+
+
+def enqueued(seconds: list[float], queues: int = 1, own: bool = False) -> list[float]:
+    """Follow a run of which nothing is reported before all that was enqueued has ended: the most seconds that a queue
+    had, when it was given another launch, each time."""
+    run, most, batch = state(seconds, queues, own), list[float](), list[Run]()
+    commands = [c for c in run.start(0.0) if isinstance(c, Run)]
+    while not run.finished:
+        batch = commands
+        for queue in range(queues):
+            given = [seconds[c.token] for c in batch if c.queue == queue]
+            most.append(sum(given[:-1]))
+        reports = [Done(c.token, 0.0) for c in batch if c.notify]
+        assert reports, "nothing is under way that would be reported"
+        commands = [c for c in run.handle(*reports) if isinstance(c, Run)]
+        run.validate()
+    return most
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("queues", [1, 3])
+def test_a_queue_is_given_a_second_of_work_at_most(queues: int, own: bool) -> None:
+    r = SystemRandom()
+    for longest in (0.01, 0.3, 2.0):
+        seconds = [r.random() * longest for _ in range(200)]
+        assert max(enqueued(seconds, queues, own)) <= AHEAD, seconds
+
+
+def test_short_launches_are_enqueued_at_once_and_one_is_reported() -> None:
+    run = state([1e-5] * 1000)
+    commands = run.start(0.0)
+    assert len(commands) == 1000
+    assert [c.token for c in commands if isinstance(c, Run) and c.notify] == [999]
+
+
+def test_as_much_is_enqueued_as_makes_a_second() -> None:
+    assert len(state([5.0, 5.0, 5.0]).start(0.0)) == 1
+    assert len(state([0.6, 0.6, 0.6]).start(0.0)) == 2
