@@ -38,6 +38,11 @@ class Kept(Generic[Key, Value]):
                 self._values.popitem(last=False)
             return found
 
+    def values(self) -> list[Value]:
+        """All that is kept now."""
+        with self._lock:
+            return list(self._values.values())
+
     def clear(self) -> None:
         with self._lock:
             self._values.clear()

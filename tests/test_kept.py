@@ -18,12 +18,13 @@ from manycl.analysis.interpret import Launch as KnownLaunch
 from manycl.analysis.regions import RANGES_KEPT, Regions
 from manycl.analysis.service import launched
 from manycl.front import program as front
-from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
+from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Version
 from manycl.kept import Kept
 from manycl.model import trips
 from manycl.plan import splitting
 from manycl.plan.looks import KEPT, Looks
-from manycl.run import learners
+from manycl.run import divide, learners
+from manycl.run.backends import programs
 
 MANY = 10_000
 UP = parse_program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }")
@@ -122,3 +123,44 @@ def test_many_policies_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(MANY):
         assert learners.Learners().find(f"mine.py:policy{n}") == f"mine.py:policy{n}"
     assert len(learners._plain) == 256
+
+
+def test_many_ranges_of_a_divided_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divide, "RANGES_KEPT", 256)
+    divided = divide.Divided(up(MANY), 0, {0: 4 * MANY})
+    for first in range(MANY):
+        assert divided.range(first, 1, {}).global_size == (1,)
+        if first % 10 == 0:
+            assert int(divided.access(first, 1)[0].writes[0][0]) == 4 * first
+            assert divided.hulls(first, 1)[0] == (4 * first, 4 * first + 4)
+            assert divided.outline(first, 1) is not None
+    kept = divided._ranges, divided._access, divided._hulls, divided._outlines
+    assert [len(k) for k in kept] == [256] * 4
+
+
+def test_many_programs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Built, and their kernels, and which of several versions runs; in place of the driver's there is nothing."""
+    monkeypatch.setattr(programs, "PROGRAMS_KEPT", 16)
+    monkeypatch.setattr(programs, "KERNELS_KEPT", 64)
+    with mc.Queue("cpu/2") as queue:
+        session = queue.session
+        contexts = [d.context for d in session.backend.drivers]
+        made = programs.Programs(session.machine, contexts, [d.cl for d in session.backend.drivers])
+
+    def build(program: Any, device: int) -> Any:
+        return made._built[device].keep(programs._key(program), program)
+
+    monkeypatch.setattr(made, "_build", build)
+    monkeypatch.setattr(programs, "new_kernel", lambda built, name: SimpleNamespace(set_arg=None, built=built))
+    monkeypatch.setattr(made, "_too_large", lambda version, device: "")
+    for n in range(MANY):
+        program = replace(UP, source=f"{UP.source} // {n}")
+        kernel = made.kernel(program, "up", n % 2)
+        assert kernel.cl.built.source == program.source
+        assert made.kernel(program, "up", n % 2) is kernel
+        version = Version(program, program.kernels["up"], (1,), (1,))
+        assert made.version(replace(up(1), versions=(version,)), n % 2) is version
+    for device in range(2):
+        kept = made._built[device], made._kernels[device], made._chosen[device]
+        assert [len(k) for k in kept] == [16, 64, 64]
+    made.unbind()

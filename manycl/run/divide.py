@@ -15,8 +15,6 @@ Four ways there are, of which a range of groups needs one for each buffer that t
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -33,6 +31,7 @@ from manycl.graph.graph import Argument, BufferArg, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.pieces import Bytes
 from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_groups
+from manycl.kept import Kept
 
 if TYPE_CHECKING:  # it imports islpy
     from manycl.analysis.launched import LaunchFacts
@@ -79,25 +78,17 @@ class Outline(NamedTuple):
     nbytes: int
 
 
-_KEPT = 256
-_lock = threading.Lock()
-_divided: OrderedDict[object, Divided] = OrderedDict()
+_divided: Kept[Hashable, Divided] = Kept(256)
+RANGES_KEPT = 4096  # of a launch
 
 
 def divide(launch: Launch, dimension: int, sizes: Mapping[int, int]) -> Divided:
     """A launch divided along a dimension; the same for all of one identity. ``sizes``: bytes of its buffers by key.
     Raises PolicyError where its ranges cannot be run apart, with the reason."""
     key = dimension, identity(launch, sizes)
-    with _lock:
-        found = _divided.get(key)
-        if found is not None:
-            _divided.move_to_end(key)
-            return found
-    new = Divided(launch, dimension, {a.key: sizes[a.key] for a in _buffers(launch)})
-    with _lock:
-        found = _divided.setdefault(key, new)  # another thread may have been first
-        if len(_divided) > _KEPT:
-            _divided.popitem(last=False)
+    found = _divided.get(key)
+    if found is None:  # another thread may be first
+        found = _divided.keep(key, Divided(launch, dimension, {a.key: sizes[a.key] for a in _buffers(launch)}))
     return found
 
 
@@ -145,10 +136,10 @@ class Divided:
         )
         self.groups = self.facts.launch.groups(dimension)
         self.operations = self._operations(verdict.merges)
-        self._access: dict[tuple[int, int], dict[int, Access]] = {}
-        self._hulls: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
-        self._outlines: dict[tuple[int, int], dict[int, Outline] | None] = {}
-        self._ranges: dict[object, Launch] = {}
+        self._access: Kept[tuple[int, int], dict[int, Access]] = Kept(RANGES_KEPT)
+        self._hulls: Kept[tuple[int, int], dict[int, tuple[int, int]]] = Kept(RANGES_KEPT)
+        self._outlines: Kept[tuple[int, int], tuple[dict[int, Outline] | None]] = Kept(RANGES_KEPT)
+        self._ranges: Kept[Hashable, Launch] = Kept(RANGES_KEPT)
 
     def _refused(self, why: str) -> PolicyError:
         return PolicyError(f"{self.launch.name} cannot be split along dimension {self.dimension}: {why}")
@@ -174,7 +165,8 @@ class Divided:
         """By buffer, of groups first … first + count - 1."""
         known = self._access.get((first, count))
         if known is None:
-            known = self._access[first, count] = {key: self._of(key, first, count) for key in self._arguments}
+            found = {key: self._of(key, first, count) for key in self._arguments}
+            known = self._access.keep((first, count), found)
         return known
 
     @cached_property
@@ -199,9 +191,10 @@ class Divided:
 
     def outline(self, first: int, count: int) -> Mapping[int, Outline] | None:
         """By buffer, of groups first … first + count - 1, where that is found out in no time; else None."""
-        if (first, count) not in self._outlines:
-            self._outlines[first, count] = self._outline(first, count)
-        return self._outlines[first, count]
+        known = self._outlines.get((first, count))
+        if known is None:
+            known = self._outlines.keep((first, count), (self._outline(first, count),))
+        return known[0]
 
     def _outline(self, first: int, count: int) -> dict[int, Outline] | None:
         found: dict[int, Outline] = {}
@@ -246,7 +239,7 @@ class Divided:
                 if key in self.movable:
                     low, high = pieces.union([access[key].reads, access[key].writes])
                     found[key] = (int(low[0]), int(high[-1])) if len(low) else (0, 0)
-            self._hulls[first, count] = found
+            found = self._hulls.keep((first, count), found)
         return found
 
     # launches
@@ -280,7 +273,7 @@ class Divided:
         key = first, count, tuple(sorted(instead.items()))
         found = self._ranges.get(key)
         if found is None:
-            found = self._ranges[key] = self._range(first, count, instead)
+            found = self._ranges.keep(key, self._range(first, count, instead))
         return found
 
     def _range(self, first: int, count: int, instead: Mapping[int, int]) -> Launch:

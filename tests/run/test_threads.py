@@ -215,13 +215,14 @@ def test_what_is_forgotten_meanwhile_is_found_all_the_same(monkeypatch: pytest.M
     facts = divide(known, 0, SIZES).facts
     splits = Kept[Any, Any](1)
     monkeypatch.setattr(splitting, "_known", splits)
+    divided = Kept[Any, Any](1)
+    monkeypatch.setattr(divide_module, "_divided", divided)
     asked = [
-        (divide_module, "_divided", lambda given: divide(given, 0, SIZES).groups, 64),
+        (divided, "_values", lambda given: divide(given, 0, SIZES).groups, 64),
         (splits, "_values", lambda given: getattr(splitting.split_of(given, SIZES), "groups", None), 64),
         (facts.cost, "_works", lambda given: facts.work(0, 0, 1 if given is known else 2).work_groups, None),
     ]
-    for module in (divide_module, cost):
-        monkeypatch.setattr(module, "_KEPT", 1 if module is not cost else 0)
+    monkeypatch.setattr(cost, "_KEPT", 0)
     for owner, name, ask, expected in asked:
         expected = expected or ask(known)
         watched = Watched({})

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyopencl as cl
 
@@ -16,8 +16,12 @@ from manycl.analysis.facts import ProgramFacts
 from manycl.errors import Diagnostic, SourceError
 from manycl.graph.graph import Launch, LocalArg, Version
 from manycl.graph.versions import preferred
+from manycl.kept import Kept
 from manycl.machine import Machine
 from manycl.run.backends.quiet import new_kernel, quiet
+
+PROGRAMS_KEPT, KERNELS_KEPT = 1024, 4096
+"""Of each device; a graph with more is built again whenever it runs."""
 
 _Key = tuple[str, tuple[str, ...], str]
 
@@ -58,18 +62,30 @@ class KernelObject:
         self.held[index] = value
 
 
+class _KeptKernel(NamedTuple):
+    program: ProgramFacts
+    kernel: KernelObject
+
+
+class _Chosen(NamedTuple):
+    """Which of a launch's versions (index) a device runs, or why none."""
+
+    programs: tuple[ProgramFacts, ...]
+    version: int | SourceError
+
+
 class Programs:
-    """Built once per text, options and device."""
+    """Built once per text, options and device, as long as not too many others have come since."""
 
     def __init__(self, machine: Machine, contexts: Sequence[cl.Context], devices: Sequence[cl.Device]) -> None:
         self._machine = machine
         self._contexts = contexts
         self._devices = devices
         self._marked = [_mixes_up(d.platform.version) for d in devices]
-        self._built: list[dict[_Key, cl.Program]] = [{} for _ in devices]
-        self._kernels: list[dict[tuple[int, str], KernelObject]] = [{} for _ in devices]
-        self._alive: dict[int, ProgramFacts] = {}  # keeps the id of every program that _kernels is keyed by
-        self._chosen: list[dict[tuple[Any, ...], int | SourceError]] = [{} for _ in devices]
+        self._built: list[Kept[_Key, cl.Program]] = [Kept(PROGRAMS_KEPT) for _ in devices]
+        # with the programs whose identities are their keys, which nothing else has while these are kept
+        self._kernels: list[Kept[tuple[int, str], _KeptKernel]] = [Kept(KERNELS_KEPT) for _ in devices]
+        self._chosen: list[Kept[tuple[Any, ...], _Chosen]] = [Kept(KERNELS_KEPT) for _ in devices]
         self.prefer: Callable[[Launch, int], int] = lambda launch, device: -1
         """Which version (index) of a launch a device shall run if it can (-1: what it prefers itself)."""
 
@@ -88,14 +104,14 @@ class Programs:
             for n, (i, d) in enumerate(zip(before, devices, strict=True))
         ]
         self._marked = [_mixes_up(d.platform.version) for d in devices]
-        self._built = [{} if i is None else self._built[i] for i in kept]
-        self._kernels = [{} if i is None else self._kernels[i] for i in kept]
-        self._chosen = [{} for _ in devices]
+        self._built = [Kept(PROGRAMS_KEPT) if i is None else self._built[i] for i in kept]
+        self._kernels = [Kept(KERNELS_KEPT) if i is None else self._kernels[i] for i in kept]
+        self._chosen = [Kept(KERNELS_KEPT) for _ in devices]
 
     def build(self, programs: Iterable[ProgramFacts], devices: Iterable[int]) -> None:
         """Build what is not built yet, several at once (building releases the GIL)."""
         wanted = {_key(p): p for p in programs}
-        todo = [(p, d) for d in devices for k, p in wanted.items() if k not in self._built[d]]
+        todo = [(p, d) for d in devices for k, p in wanted.items() if self._built[d].get(k) is None]
         if not todo:
             return
         with quiet:
@@ -111,16 +127,17 @@ class Programs:
         found = self._kernels[device].get(key)
         if found is None:
             self.build([program], [device])
-            self._alive[id(program)] = program
+            built = self._built[device].get(_key(program)) or self._build(program, device)
             try:
-                kernel = new_kernel(self._built[device][_key(program)], name)
+                kernel = new_kernel(built, name)
             except cl.Error as error:
                 raise SourceError(
                     f"{program.path}: kernel {name} cannot be used on {self._machine.devices[device].name}: {error}",
                     hint="PoCL refuses kernels that are called like a built-in function (step, mix, …): rename it",
                 ) from None
-            found = self._kernels[device][key] = KernelObject(kernel, len(program.kernels[name].arguments))
-        return found
+            made = _KeptKernel(program, KernelObject(kernel, len(program.kernels[name].arguments)))
+            found = self._kernels[device].keep(key, made)
+        return found.kernel
 
     def version(self, launch: Launch, device: int) -> Version:
         """Which of a launch's versions a device runs: the one that ``prefer`` names, else, of those that it can, the
@@ -131,17 +148,17 @@ class Programs:
         """
         versions, first = launch.versions, self.prefer(launch, device)
         key = (first, *((id(v.program), v.kernel.name, v.kinds, v.local_size) for v in versions))
-        chosen = self._chosen[device].get(key)
-        if chosen is None:
-            self._alive.update((id(v.program), v.program) for v in versions)
+        found = self._chosen[device].get(key)
+        if found is None:
+            chosen: int | SourceError
             try:
                 chosen = self._choose(launch, device, first)
             except SourceError as error:
                 chosen = error
-            self._chosen[device][key] = chosen
-        if isinstance(chosen, SourceError):
-            raise chosen
-        return versions[chosen]
+            found = self._chosen[device].keep(key, _Chosen(tuple(v.program for v in versions), chosen))
+        if isinstance(found.version, SourceError):
+            raise found.version
+        return versions[found.version]
 
     def _choose(self, launch: Launch, device: int, first: int) -> int:
         name, kind = self._machine.devices[device].name, self._machine.devices[device].kind
@@ -174,10 +191,10 @@ class Programs:
     def unbind(self) -> None:
         """Let go of the buffers that arguments are set to."""
         for kernels in self._kernels:
-            for kernel in kernels.values():
-                kernel.held = [None] * len(kernel.held)
+            for kept in kernels.values():
+                kept.kernel.held = [None] * len(kept.kernel.held)
 
-    def _build(self, program: ProgramFacts, device: int) -> None:
+    def _build(self, program: ProgramFacts, device: int) -> cl.Program:
         options = list(program.options)
         folder = Path(program.path).parent
         if program.path and folder.is_dir():
@@ -196,7 +213,7 @@ class Programs:
                 (Diagnostic(program.path, 0, 0, "build log", log.strip()),),
                 hint=f"leave the device out: --devices {','.join(others)}" if others else "",
             ) from None
-        self._built[device][_key(program)] = built
+        return self._built[device].keep(_key(program), built)
 
 
 def _log(program: cl.Program, device: cl.Device) -> str:
