@@ -130,6 +130,11 @@ class LaunchFacts:
         found: Region = self._answer("region", argument, kind, dimension, first, count)
         return found
 
+    def quick_region(self, argument: int, kind: str) -> Region | None:
+        """As :meth:`region`, of the whole launch, if it is known already or found out in no time (without isl)."""
+        known: Region | None = self._found.get(("region", argument, kind, 0, 0, None))
+        return known or self.regions.boxed(argument, kind)
+
     @cached_property
     def _counted(self) -> Looked:
         """What evaluating all work-items tells, where subscripts are too difficult for isl."""

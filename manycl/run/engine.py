@@ -23,7 +23,7 @@ from manycl.run.coherence import Directory
 from manycl.run.eviction import TightState
 from manycl.run.interrupts import interruptible
 from manycl.run.lower import lower
-from manycl.run.overwritten import WORTH, Overwritten
+from manycl.run.overwritten import Overwritten, brought_to_be_overwritten
 from manycl.run.planning import POSTPONED, UNDIVIDED, UNFORESEEN, careful, decided
 from manycl.run.recorded import recorded
 from manycl.run.recording import Playback, Recording, beginning
@@ -219,11 +219,15 @@ def execute(
     steps = replace(problem, graph=lowered.graph) if lowered.graph is not problem.graph else problem
     lowered.open(directory)
     try:
-        overwritten = Overwritten(lowered, problem.graph, 0 if problem.repeated else WORTH)
+        overwritten = Overwritten(lowered, problem.graph, problem.repeated > 0)
         state = _state(steps, lowered, policy, directory, overwritten)
         try:
             if prepare is not None:
                 prepare(lowered, state)
+            if problem.machine.memories > 1:
+                with interruptible:
+                    where = problem.machine, directory.valid, problem.repeated > 0
+                    overwritten.ask(brought_to_be_overwritten(lowered, *where))
             level = flags.debug() if aloud else 0
             begun = beginning(state, directory) if record and plan is not None else None
             result, batches = _execute(problem, plan, lowered, state, backend, directory, name, progress, level)

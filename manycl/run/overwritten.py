@@ -3,11 +3,15 @@ know, too."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+
 from manycl.analysis import service
 from manycl.errors import LaunchError, SourceError
 from manycl.graph.graph import BufferArg, Graph, Launch, Piece
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
+from manycl.machine import Machine
+from manycl.run.coherence import HOST_BIT
 from manycl.run.steps import Lowered
 from manycl.unforeseen import told
 
@@ -15,51 +19,120 @@ WORTH = 1 << 16
 """Bytes; fewer are brought sooner than a launch is analysed, which pays for a graph that runs again and again."""
 
 
-class Overwritten:
-    """Answers whether a node of the lowered graph writes every byte of a buffer, as far as can be proved. ``whole``:
-    the graph as it was, with the buffers as they are. ``worth``: of buffers with fewer bytes, the answer is no."""
+LOOKED_AT = 256
+"""Launches, different ones, of a run that are looked at: each takes a fraction of a millisecond, where nobody has
+looked at it before."""
+QUESTIONS = 4
+"""Launches of a graph that runs again and again about which isl is asked, where looking does not tell: seconds, at
+worst. To find out takes longer than to bring a gigabyte, so of graphs that run once isl is asked nothing."""
 
-    def __init__(self, lowered: Lowered, whole: Graph, worth: int = WORTH) -> None:
+
+class Overwritten:
+    """Answers whether a node of the lowered graph writes every byte of a buffer, as far as that was proved when it was
+    asked for (``ask``), before time starts: what nobody knows is brought. ``whole``: the graph as it was, with the
+    buffers as they are. ``repeated``: the graph runs again and again; else, of buffers with fewer bytes than WORTH, the
+    answer is no."""
+
+    def __init__(self, lowered: Lowered, whole: Graph, repeated: bool = False) -> None:
         self._lowered = lowered
         self._buffers = whole.buffers
-        self._worth = worth
+        self._repeated = repeated
+        self._proved: set[tuple[int, int]] = set()
+        self._looked_at: set[object] = set()
+        self._questions = QUESTIONS if repeated else 0
+        self._answers: dict[tuple[int, int], bool] = {}  # by the identities of launches, and buffers
 
     def __call__(self, node: int, key: int) -> bool:
-        task, buffer = self._lowered.graph.nodes[node], self._lowered.graph.buffers[key]
-        key = buffer.whole if isinstance(buffer, Piece) else key
-        if self._lowered.step(node).role or self._buffers[key].nbytes < self._worth:
+        return (node, key) in self._proved
+
+    def ask(self, wanted: Iterable[tuple[int, int]]) -> None:
+        """Find out about nodes and buffers, or pieces of these; before time starts."""
+        for node, key in wanted:
+            buffer = self._lowered.graph.buffers[key]
+            if self._overwrites(node, buffer.whole if isinstance(buffer, Piece) else key):
+                self._proved.add((node, key))
+
+    def _overwrites(self, node: int, key: int) -> bool:
+        task = self._lowered.graph.nodes[node]
+        if self._lowered.step(node).role or (not self._repeated and self._buffers[key].nbytes < WORTH):
             return False
         if not isinstance(task, Launch) or task.versions:
             return False
+        name = id(task), key
+        if name not in self._answers:
+            self._answers[name] = self._find(task, key)
+        return self._answers[name]
+
+    def _find(self, task: Launch, key: int) -> bool:
         task = with_work_groups(task)
         if task.local_size is None:
             return False
         keys = {i: a.key for i, a in enumerate(task.args) if isinstance(a, BufferArg)}
         try:
             known = known_launch(task, {k: self._buffers[k].nbytes for k in keys.values()})
+            name = task.program.tree, task.kernel.name, known.key
+            if name not in self._looked_at and len(self._looked_at) == LOOKED_AT:
+                return False
+            self._looked_at.add(name)
             facts = service.launched(task.program, task.kernel.name, known)
+            mine = [i for i, k in keys.items() if k == key]
+            found = [facts.quick_region(i, "write") for i in mine]
+            if self._questions and None in found:
+                self._questions -= 1
+                found = [facts.region(i, "write") for i in mine]
         except (LaunchError, SourceError):
             return False
         except Exception as error:
             told(error, f"finding out what {task.name} overwrites")
             return False
-        regions = (facts.region(i, "write") for i, k in keys.items() if k == key)
-        everything = (0, self._buffers[key].nbytes, 1)
+        everything = [(0, self._buffers[key].nbytes, 1)]
         return any(
-            r.exact and r.tight and [(b.offset, b.nbytes, b.rows * b.slices) for b in r.boxes] == [everything]
-            for r in regions
+            r.exact and r.tight and [(b.offset, b.nbytes, b.rows * b.slices) for b in r.boxes] == everything
+            for r in found
+            if r is not None
         )
+
+
+def brought_to_be_overwritten(
+    lowered: Lowered, machine: Machine, valid: Mapping[int, int], repeated: bool
+) -> Iterator[tuple[int, int]]:
+    """The nodes and buffers, or pieces, of which it may matter to a run whether the one overwrites the other: what a
+    node changes without reading it, and has, or may have, its contents elsewhere. ``valid``: masks of memories.
+    ``repeated``: also what the run finds where it is, which may be elsewhere when it runs again."""
+    at = dict(valid)
+    plan = lowered.plan
+    memory_of = {a.node: machine.devices[a.device].memory for a in plan.assignments if a.device >= 0} if plan else {}
+    touched: set[int] = set()
+    for node, task in enumerate(lowered.graph.nodes):
+        memory = memory_of.get(node)
+        for key in task.writes if isinstance(task, Launch) else ():
+            if key in task.reads or key in getattr(task, "overwrites", ()):
+                continue
+            mask = at.get(key, 0)
+            is_elsewhere = bool(mask) and (memory is None or not mask >> memory & 1)
+            if is_elsewhere or lowered.room is not None or (repeated and key not in touched):
+                yield node, key
+        touched.update((*task.reads, *task.writes))
+        if isinstance(task, Launch):
+            # where it is decided while the run goes on: some memory
+            at.update(dict.fromkeys(task.writes, 1 << machine.memories if memory is None else 1 << memory))
+        else:
+            at.update(dict.fromkeys(task.writes, HOST_BIT))
 
 
 def unneeded(graph: Graph) -> frozenset[int]:
     """The buffers whose contents no node of a graph finds: the first that uses them writes every byte."""
-    overwritten = Overwritten(Lowered(graph), graph, worth=0)
+    overwritten = Overwritten(Lowered(graph), graph, repeated=True)
     used: set[int] = set()
+    first: list[tuple[int, int]] = []
     found: set[int] = set()
     for node, task in enumerate(graph.nodes):
         used.update(task.reads)
         for key in task.writes:
-            if key not in used and (key in getattr(task, "overwrites", ()) or overwritten(node, key)):
+            if key not in used and key in getattr(task, "overwrites", ()):
                 found.add(key)
+            elif key not in used:
+                first.append((node, key))
             used.add(key)
-    return frozenset(found)
+    overwritten.ask(first)
+    return frozenset(found | {key for node, key in first if overwritten(node, key)})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_divided_plans import APPLICATIONS, PROGRAM, atomics, on_one_device, random_plan, run
 
 import manycl as mc
-from manycl.errors import RunError
+from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Graph
 from manycl.plan.plan import Assignment, Plan
 from manycl.report.summary import summarise
@@ -256,16 +256,20 @@ def test_what_makes_way_may_be_used_elsewhere_in_the_run(queue: mc.Queue) -> Non
 
 
 @pytest.mark.parametrize("policy", ["eager", "heft", "clustering"])
-def test_policies_that_decide_while_it_runs_say_what_does_not_fit(queue: mc.Queue, policy: str) -> None:
-    program = mc.Program(
-        "kernel void more(global int *a, global int *b) { b[get_global_id(0)] = a[get_global_id(0)] + 1; }"
-    )
+def test_policies_that_decide_while_it_runs_have_ranges_or_say_what_does_not_fit(queue: mc.Queue, policy: str) -> None:
+    program = mc.Program("""
+    kernel void more(global int *a, global int *b) { b[get_global_id(0)] = a[get_global_id(0)] + 1; }
+    kernel void any(global int *a, global int *b) { b[get_global_id(0)] = a[b[get_global_id(0)] & 4095]; }
+    """)
     a, b = queue.array(np.arange(4096, dtype=np.int32)), queue.array(np.zeros(4096, np.int32))
     limit(queue, 15000)
-    program.more(queue, (4096,), (64,), a, b)
-    graph = queue.take()
-    with pytest.raises(RunError, match=r"32,768 bytes of buffers on cpu0\.\d at once, which has 15,000.*more"):
+    program.any(queue, (4096,), (64,), a, b)
+    graph, hold = queue.take(), dict(queue.hold)
+    with pytest.raises(PolicyError, match=r"no device can run node 0 \(any\).*too little memory"):
         queue.session.run(graph, policy)
-    queue.session.run(graph, "in_order")
+    program.more(queue, (4096,), (64,), a, b)
+    result = queue.session.run(queue.take(), policy)
+    assert len(result.ranges(0)) > 1
     limit(queue, EVERYTHING)
     assert (b.get() == np.arange(4096) + 1).all()
+    hold.clear()

@@ -1,0 +1,115 @@
+"""What a launch overwrites is found out before time starts, within a budget; what nobody knows is brought."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import manycl as mc
+from manycl.analysis import service
+from manycl.analysis.launched import LaunchFacts
+from manycl.plan.plan import Assignment, Plan
+from manycl.run import engine, overwritten
+
+COUNT = 1 << 14  # ints: as few as are worth looking
+PROGRAM = mc.Program("""
+kernel void plain(global const int *a, global int *b) { b[get_global_id(0)] = a[get_global_id(0)] + 1; }
+kernel void mixed(global const int *a, global int *b, int by, int n) {
+    int i = get_global_id(0);
+    b[(i * by) % n] = a[i] + 1;
+}
+""")
+
+
+class Asked:
+    """Which launches isl was asked about before time started, and whether anything was asked after that."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.about: list[str] = []
+        self.late: list[str] = []
+        self._started = False
+        launched, region, execute = service.launched, LaunchFacts.region, engine._execute
+
+        def looked(program: Any, kernel: str, known: Any) -> Any:
+            self.late += [kernel] if self._started else []
+            return launched(program, kernel, known)
+
+        def asked(facts: LaunchFacts, *given: Any) -> Any:
+            (self.late if self._started else self.about).append(facts.facts.name)
+            return region(facts, *given)
+
+        def started(*given: Any) -> Any:
+            self._started = True
+            try:
+                return execute(*given)
+            finally:
+                self._started = False
+
+        patch.setattr(service, "launched", looked)
+        patch.setattr(LaunchFacts, "region", asked)
+        patch.setattr(engine, "_execute", started)
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with mc.Queue("cpu/2", policy="in_order") as found:
+        yield found
+
+
+def test_nothing_is_asked_while_devices_wait(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = np.arange(COUNT, dtype=np.int32)
+    a, b, c = (queue.array(contents * k) for k in range(3))
+    asked = Asked(monkeypatch)
+    PROGRAM.plain(queue, (COUNT,), (64,), a, b)
+    PROGRAM.mixed(queue, (COUNT,), (64,), b, c, 7, COUNT)
+    graph, hold = queue.take(), dict(queue.hold)
+    result = queue.session.run(
+        graph, Plan(tuple(Assignment(n, n, 0, 0.0, 0.0) for n in range(2)), "", queue.devices, 0.0)
+    )
+    assert not asked.late
+    assert not asked.about, "isl takes longer than bringing what is there"
+    brought = [t.buffer for t in result.trace.transfers() if t.source == "host"]
+    assert b.buffer.key not in brought[:1]
+    assert c.buffer.key in brought, "nobody knows that all of it is overwritten"
+    assert (np.sort(c.get()) == np.sort(a.get() + 2)).all()
+    hold.clear()
+
+
+def test_of_graphs_that_run_again_isl_is_asked_a_few_questions(
+    queue: mc.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = [queue.array(np.zeros(COUNT, np.int32)) for _ in range(2 * overwritten.QUESTIONS + 1)]
+    for k, (one, other) in enumerate(itertools.pairwise(arrays)):
+        PROGRAM.mixed(queue, (COUNT,), (64,), one, other, 2 * k + 3, COUNT)
+    asked = Asked(monkeypatch)
+    graph = queue.prepare()
+    graph.run()
+    assert not asked.late
+    per_run = overwritten.QUESTIONS  # in planning, and before the run itself
+    assert 0 < len(asked.about) <= 2 * per_run
+    graph.run()
+    assert not asked.late
+    assert (arrays[-1].get() == len(arrays) - 1).all()
+
+
+def test_as_many_launches_are_looked_at_as_there_is_time_for(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overwritten, "LOOKED_AT", 2)
+    arrays = [queue.array(np.zeros(COUNT, np.int32)) for _ in range(5)]
+    for k, (one, other) in enumerate(itertools.pairwise(arrays)):
+        PROGRAM.plain(queue, (COUNT - 64 * k,), (64,), one, other)
+    looked: list[str] = []
+    launched = service.launched
+    monkeypatch.setattr(
+        service, "launched", lambda p, kernel, known: looked.append(kernel) or launched(p, kernel, known)
+    )
+    graph, hold = queue.take(), dict(queue.hold)
+    plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(4)), "", queue.devices, 0.0)
+    queue.session.run(graph, plan)
+    assert len(looked) == 2
+    assert [int(array.get()[0]) for array in arrays] == list(range(5))
+    hold.clear()
