@@ -1,8 +1,18 @@
-"""Every environment variable that manycl reads, each with a line; nothing else reads the environment."""
+"""Every environment variable that manycl reads, each with a line; nothing else reads the environment.
+
+A value that means nothing is refused with those that do: a setting that is silently another is worse than none.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+from manycl.errors import ManyclError
+
+Value = TypeVar("Value")
 
 
 def devices() -> str:
@@ -16,20 +26,37 @@ def policy() -> str:
 
 
 def debug() -> int:
-    """MANYCL_DEBUG: 0 silent; 1 runs; 2 + decisions; 3 + commands; 4 + reports, and invariants are asserted."""
-    value = os.environ.get("MANYCL_DEBUG", "0")
-    return int(value) if value.isdigit() else 0
+    """MANYCL_DEBUG: 0 silent; 1 runs; 2 + decisions; 3 + commands; 4 + reports, and invariants are asserted; 5 + red
+    zones around buffers are checked after every kernel."""
+    return _one_of("MANYCL_DEBUG", {str(level): level for level in range(6)}, "0")
 
 
 def zero_copy() -> bool:
     """MANYCL_ZERO_COPY: 0 gives CPU devices memory of their own instead of the host's (default: 1)."""
-    return os.environ.get("MANYCL_ZERO_COPY", "1") != "0"
+    return _one_of("MANYCL_ZERO_COPY", {"1": True, "0": False}, "1")
+
+
+def bounds() -> bool:
+    """MANYCL_BOUNDS: off runs launches that are proved to leave their buffers (default: on, they are refused)."""
+    return _one_of("MANYCL_BOUNDS", {"on": True, "off": False}, "on")
+
+
+_BYTES = re.compile(r"(\d+)\s*(?:([KMGT])(i?)B?|B)?\Z", re.ASCII | re.IGNORECASE)
 
 
 def device_memory() -> int:
-    """MANYCL_DEVICE_MEMORY: bytes of memory that a device is taken to have at most (default: what it has)."""
-    value = os.environ.get("MANYCL_DEVICE_MEMORY", "")
-    return int(value) if value.isdigit() and int(value) > 0 else 1 << 62
+    """MANYCL_DEVICE_MEMORY: bytes of memory that a device is taken to have at most, as ``65536``, ``512 MiB`` or ``16
+    GB`` (default: what it has)."""
+    value = os.environ.get("MANYCL_DEVICE_MEMORY", "").strip()
+    if not value:
+        return 1 << 62
+    match = _BYTES.match(value)
+    if match is None or int(match[1]) == 0:
+        raise ManyclError(
+            f"MANYCL_DEVICE_MEMORY is {value!r:.60}", hint="it is a number of bytes, such as 65536, 512 MiB or 16 GB"
+        )
+    base = 1024 if match[3] else 1000
+    return int(match[1]) * (base ** (" KMGT".index(match[2].upper())) if match[2] else 1)
 
 
 def data() -> str:
@@ -39,4 +66,20 @@ def data() -> str:
 
 def learning() -> bool:
     """MANYCL_MODELS: 0 neither reads nor keeps measurements of earlier sessions (default: 1)."""
-    return os.environ.get("MANYCL_MODELS", "1") != "0"
+    return _one_of("MANYCL_MODELS", {"1": True, "0": False}, "1")
+
+
+_READ = (debug, zero_copy, bounds, device_memory, learning)
+
+
+def check() -> None:
+    """Read all of them, so that what means nothing is told before the work. Raises ManyclError."""
+    for read in _READ:
+        read()
+
+
+def _one_of(name: str, values: Mapping[str, Value], default: str) -> Value:
+    value = os.environ.get(name, "").strip() or default
+    if value not in values:
+        raise ManyclError(f"{name} is {value!r:.60}", hint=f"it is one of {', '.join(values)}")
+    return values[value]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from manycl.analysis import bounds
+from manycl.analysis.bounds import Outside
 from manycl.analysis.cost import LaunchCost, Work
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.features import Features, launch_features
@@ -48,14 +50,21 @@ class LaunchFacts:
     With ``remote``, whatever needs isl is asked there: on rare inputs it crashes, or takes minutes. Several threads may
     share one; the first answer to a question stays the answer. Where there is none, or the analysis fails, all may be
     read and written and nothing runs apart, for a reason; what may have an answer later (``unanswered`` counts these)
-    is asked again.
+    is asked again. ``summary``: what ``interpret`` has found, if it has been asked.
     """
 
-    def __init__(self, unit: Unit, facts: KernelFacts, launch: Launch, remote: Remote | None = None) -> None:
+    def __init__(
+        self,
+        unit: Unit,
+        facts: KernelFacts,
+        launch: Launch,
+        remote: Remote | None = None,
+        summary: Summary | None = None,
+    ) -> None:
         self.remote = remote
         self.facts = facts
         self.launch = launch
-        self.summary: Summary = interpret(unit, facts, launch)
+        self.summary: Summary = interpret(unit, facts, launch) if summary is None else summary
         self.unanswered = 0
         self._found: Kept[tuple[object, ...], Any] = Kept(RANGES_KEPT)
         self._asked: dict[tuple[object, ...], int] = {}  # what had no answer: few
@@ -70,7 +79,7 @@ class LaunchFacts:
             return self.regions.region(*arguments)
         if question == "split":
             return split(self.regions, arguments[0], lambda sharers: self._counted.counted_apart(sharers, *arguments))
-        return repeat(self.regions) if question == "repeat" else self.regions.out_of_bounds()
+        return repeat(self.regions) if question == "repeat" else self.regions.outside()
 
     def _answer(self, question: str, *arguments: Any) -> Any:
         """The answer, from the process that isl may bring down if there is one; kept, unless it may be better later."""
@@ -112,7 +121,7 @@ class LaunchFacts:
             return Split(arguments[0], (reason,))
         if question == "repeat":
             return Repeat((reason,))
-        if question == "out_of_bounds":
+        if question == "outside":
             return []
         argument, kind = arguments[:2]
         buffer = next(a for a in self.facts.arguments if a.index == argument)
@@ -159,7 +168,18 @@ class LaunchFacts:
     @property
     def out_of_bounds(self) -> tuple[str, ...]:
         """Accesses that certainly leave their memory."""
-        return tuple(self._answer("out_of_bounds"))
+        return tuple(dict.fromkeys(map(str, self.outside)))
+
+    @property
+    def outside(self) -> tuple[Outside, ...]:
+        """As :attr:`out_of_bounds`, as values."""
+        return tuple(self._answer("outside"))
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether :attr:`outside` is worth asking: some access is no box, or none that lies in its memory."""
+        kinds = [(a, kind) for a in self.regions.buffers for kind in ("read", "write")]
+        return bounds.suspicious(self.summary, self.launch) and any(self.regions.boxed(*k) is None for k in kinds)
 
     # -- costs
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from manycl.analysis import expr as x
 from manycl.analysis.affine import Builder, value
+from manycl.analysis.bounds import Outside
 from manycl.analysis.boxed import Domain, boxes_of, merged
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
@@ -379,7 +380,11 @@ class Regions:
 
     def out_of_bounds(self) -> list[str]:
         """Accesses that certainly leave their memory, in words."""
-        found: dict[str, None] = {}
+        return list(dict.fromkeys(map(str, self.outside())))
+
+    def outside(self) -> list[Outside]:
+        """Accesses that certainly leave their memory."""
+        found: list[Outside] = []
         for index, facts in self.buffers.items():
             for kind in ("read", "write"):
                 for relation in self.relations(index, kind):
@@ -388,13 +393,11 @@ class Regions:
                     low = relation.outside.dim_min_val(0)
                     high = relation.outside.dim_max_val(0)
                     unit, size = self.units[index], self.launch.sizes.get(self.memory(index), 0)
-                    ends = [v.to_python() * unit if v.is_int() else None for v in (low, high)]
-                    words = "reads" if kind == "read" else "writes"
-                    found[
-                        f"line {relation.access.line} {words} {facts.name} outside of its {size} bytes"
-                        f" (at bytes {ends[0]} to {ends[1]})"
-                    ] = None
-        return list(found)
+                    first = low.to_python() * unit if low.is_int() else None
+                    end = (high.to_python() + 1) * unit if high.is_int() else None
+                    line, path = relation.access.line, relation.access.path
+                    found.append(Outside(index, facts.name, kind, line, path, size, unit, first, end))
+        return found
 
 
 def check_range(launch: Launch, kind: str, dimension: int, first: int, count: int | None) -> int:

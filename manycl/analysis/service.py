@@ -128,8 +128,29 @@ def launched(program: ProgramFacts, kernel: str, launch: Launch) -> LaunchFacts:
                 return Unanswered(f"{lost}", again=lost.outside)
             return Unanswered(_failed(answer, "the analysis"), again=False) if answer.failure else answer.result
 
-        found = _keep(_launches, key, LaunchFacts(_unit(program), facts, launch, remote))
+        summary = _interpreted.get(key)
+        found = _keep(_launches, key, LaunchFacts(_unit(program), facts, launch, remote, summary))
     return found
+
+
+def interpreted(program: ProgramFacts, kernel: str, launch: Launch) -> Summary:
+    """What a kernel accesses and counts in one launch; without isl, whose import alone takes a tenth of a second."""
+    key = program.tree, kernel, launch.key
+    with _lock:
+        known = _launches.get(key)
+        found = known.summary if known is not None else _interpreted.get(key)
+    if found is None:
+        from manycl.analysis.interpret import interpret
+
+        found = _keep(_interpreted, key, interpret(_unit(program), program.kernels[kernel], launch))
+    return found
+
+
+def oversized(program: ProgramFacts, kernel: str) -> tuple[str, int, str, int] | None:
+    """A private variable that no device has room for: its name, its bytes, and the path and line of its declaration."""
+    from manycl.analysis import bounds
+
+    return bounds.oversized(_unit(program), program.kernels[kernel])
 
 
 def _unit(program: ProgramFacts) -> Unit:
@@ -312,6 +333,7 @@ _units: OrderedDict[bytes, Unit] = OrderedDict()
 _summaries: OrderedDict[tuple[bytes, str], Summary] = OrderedDict()
 _texts: OrderedDict[tuple[object, ...], object] = OrderedDict()
 _launches: OrderedDict[tuple[object, ...], LaunchFacts] = OrderedDict()
+_interpreted: OrderedDict[tuple[object, ...], Summary] = OrderedDict()
 _current: _Worker | None = None
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import faulthandler
 import importlib
 import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 
-from manycl import __version__
+from manycl import __version__, flags
 from manycl.errors import ManyclError
 
 # in the order of `manycl --help`; a module per command
@@ -25,7 +28,8 @@ examples:
   manycl plan app.json --machine conan             what would happen on a machine that is not here
   manycl simulate app.json --machine conan --noise 5%
   manycl profile app.json && manycl models list    what its kernels take here, remembered
-environment: MANYCL_DEVICES, MANYCL_POLICY, MANYCL_DEBUG, MANYCL_DATA, MANYCL_MODELS (see docs)
+environment: MANYCL_DEVICES, MANYCL_POLICY, MANYCL_DEBUG, MANYCL_DATA, MANYCL_MODELS, MANYCL_BOUNDS,
+MANYCL_DEVICE_MEMORY, MANYCL_ZERO_COPY (docs/traces.md)
 """
 
 
@@ -41,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"manycl {__version__}")
+    if chosen is not None and chosen not in COMMANDS and words[0] == chosen:
+        close = difflib.get_close_matches(chosen, COMMANDS, n=1)
+        meant = f" (did you mean {close[0]!r}?)" if close else ""
+        parser.error(f"there is no command {chosen!r}{meant}: {', '.join(COMMANDS)}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
         if chosen in COMMANDS and name != chosen:
@@ -57,10 +65,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sub.set_defaults(run=module.run)
     args = parser.parse_args(words)
     formatted, warnings.formatwarning = warnings.formatwarning, _warning
+    if not faulthandler.is_enabled():
+        with suppress(ValueError, OSError, AttributeError):  # no standard error to write to
+            faulthandler.enable(all_threads=False)
     try:
-        return int(args.run(args))
+        flags.check()
+        with _last_words(args.command):
+            return int(args.run(args))
     except ManyclError as error:
         print(f"manycl: {error}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"manycl: not enough memory: {error or 'an allocation failed'}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -73,6 +89,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     finally:
         warnings.formatwarning = formatted
+
+
+def _last_words(command: str) -> AbstractContextManager[None]:
+    """Where kernels run, a note of them is kept for the case that a driver ends the process."""
+    if command not in ("run", "profile", "bench"):
+        return nullcontext()
+    from manycl.run.backends import last_words
+
+    return last_words.kept()
 
 
 def _warning(message: Warning | str, category: object, filename: object, lineno: object, line: object = None) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from manycl import flags
 from manycl.front.application import Application
+from manycl.graph import bounds
 from manycl.machine import HOST, Machine
 from manycl.model.estimate import ModelEstimates
 from manycl.model.history import History
@@ -52,8 +53,10 @@ def problem_of(
     application: Application, place: Place, queues: Mapping[str, int], options: Mapping[str, str]
 ) -> tuple[Problem, ModelEstimates]:
     """What a policy is asked, with the application's initial contents on the host; and the problem's estimates.
-    ``queues`` by device name or kind, before the application's own."""
+    ``queues`` by device name or kind, before the application's own. Raises LaunchError for a launch that certainly
+    leaves its buffers."""
     graph = application.graph
+    bounds.check(graph)
     estimates = ModelEstimates(graph, place.machine, place.history, place.sharing, exact=not place.here)
     problem = Problem(
         graph=graph,

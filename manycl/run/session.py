@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from manycl import flags
 from manycl.errors import DeviceError, GraphError, ManyclError, RunError
+from manycl.graph import bounds
 from manycl.graph.graph import Buffer, Graph
 from manycl.machine import HOST, Machine
 from manycl.model.estimate import History, ModelEstimates
@@ -82,6 +83,7 @@ class Session:
     ) -> None:
         if profile not in (True, False, "learning"):
             raise DeviceError(f"profile={profile!r}", hint='it is True, False or "learning"')
+        flags.check()
         self._all, self.opened = open_devices(devices if devices is not None else flags.devices())
         self._opened = self._all  # less what is left out
         self.excluded: dict[str, str] = {}
@@ -247,10 +249,12 @@ class Session:
         record: bool = False,
         learning: bool = True,
     ) -> Result:
-        """Plan and run a graph; raises what the engine raises. ``policy``: a name, a policy object or a plan.
+        """Plan and run a graph; raises what the engine raises, and LaunchError for a
+        launch that certainly leaves its buffers. ``policy``: a name, a policy object or a plan.
         ``repeated``, ``rival``: as in :class:`manycl.plan.problem.Problem`; ``record``: as in ``execute``;
         ``learning``: whether somebody learns from what its kernels take."""
         self._check_open()
+        bounds.check(graph)
         with self._lock, Uninterrupted():
             self._collect()
             self._use_clocks(learning)
@@ -327,7 +331,7 @@ class Session:
     def tape(self, result: Result, *, learning: bool = True) -> Tape | None:
         """A run that can be played again without deciding anything, if it was of that kind. ``learning``: as in
         ``run``, of what is played."""
-        if result.commands is None or result.lowered is None:
+        if result.commands is None or result.lowered is None or self.memory.guarded:
             return None
         self._use_clocks(learning)
         return record(self.backend, result.graph, result.lowered, result.commands)

@@ -7,7 +7,7 @@ transfers run at the link's full rate (docs/design.md, decision 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from os import cpu_count
@@ -20,6 +20,8 @@ import pyopencl as cl
 
 from manycl.errors import RunError
 from manycl.machine import HOST, Machine
+from manycl.run.backends import red_zones
+from manycl.run.backends.red_zones import Trespass
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -57,11 +59,20 @@ class Memory:
     """All copies of all buffers of a session. Sizes in bytes; keys are the session's buffer keys.
 
     Host functions and slowed devices ask for copies from threads of their own. ``queues``: one of each device, which
-    nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue at once).
+    nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue at once). ``guarded``: buffers
+    that kernels see lie between red zones.
     """
 
-    def __init__(self, machine: Machine, contexts: Sequence[cl.Context], queues: Sequence[cl.CommandQueue]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        contexts: Sequence[cl.Context],
+        queues: Sequence[cl.CommandQueue],
+        guarded: bool = False,
+    ) -> None:
         self._lock = Lock()  # of what `host` makes
+        self.guarded = guarded
+        self._zoned: dict[int, Bytes] = {}  # host copies with their red zones
         self._machine = machine
         self._contexts = contexts
         self.version = 0  # counts up when a buffer object that somebody may hold stops being the right one
@@ -93,7 +104,8 @@ class Memory:
 
     def _pin_by(self, queues: Sequence[cl.CommandQueue]) -> None:
         own = [i for i, d in enumerate(self._machine.devices) if d.memory != HOST]
-        self._pinner = (self._contexts[own[0]], queues[own[0]]) if own else None
+        self._queues = queues
+        self._pinner = (self._contexts[own[0]], queues[own[0]]) if own and not self.guarded else None
 
     def create(self, key: int, nbytes: int, name: str = "") -> None:
         """Make a buffer known; nothing is allocated yet."""
@@ -189,6 +201,19 @@ class Memory:
             for key in self._windows.intersection(held):
                 del held[key]
 
+    def trespassed(self, device: int) -> Iterator[tuple[int, Trespass]]:
+        """The buffers (keys) outside of which something was written since this was asked last, of those that kernels
+        of a device see."""
+        shared = self._machine.devices[device].memory == HOST
+        for key, buffer in list(self._buffers[device].items()):
+            found = (
+                red_zones.look_at_host(self._zoned[key])
+                if shared
+                else red_zones.look_on_device(self._queues[device], buffer)
+            )
+            if found is not None:
+                yield key, found
+
     def _make_room(self, device: int, nbytes: int) -> None:
         """Free as much of what was set aside as a new allocation takes."""
         spare = self._spare[device]
@@ -213,12 +238,16 @@ class Memory:
         self._host.pop(key, None)
         self._borrowed.pop(key, None)
         self._pins.pop(key, None)
+        self._zoned.pop(key, None)
         self._sizes.pop(key, None)
         self._names.pop(key, None)
         self._windows.discard(key)
 
     def _allocate(self, key: int) -> Bytes:
         nbytes = self._sizes[key]
+        if self.guarded:
+            self._zoned[key] = aligned(nbytes + 2 * red_zones.ZONE)
+            return red_zones.around(self._zoned[key])
         if self._pinner is None or nbytes < PIN_FROM:
             return aligned(nbytes)
         context, queue = self._pinner
@@ -245,6 +274,8 @@ class Memory:
         try:
             if value.memory == HOST:
                 return cl.Buffer(self._contexts[device], flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=self.host(key))
+            if self.guarded:
+                return red_zones.on_device(self._contexts[device], self._queues[device], nbytes)
             return cl.Buffer(self._contexts[device], flags.READ_WRITE, nbytes)
         except cl.Error as error:
             raise RunError(

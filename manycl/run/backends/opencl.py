@@ -17,6 +17,7 @@ from typing import Any
 
 import pyopencl as cl
 
+from manycl import flags
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Rows, Version
 from manycl.machine import Machine
@@ -32,6 +33,7 @@ from manycl.run.backend import (
     Upload,
     continues,
 )
+from manycl.run.backends import last_words
 from manycl.run.backends.copies import copy_rows
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.moves import Moved, Moves
@@ -64,7 +66,7 @@ class OpenCLBackend:
         self.profile = profile
         self.drivers = [Driver(o, profile) for o in opened]
         contexts = [d.context for d in self.drivers]
-        self.memory = Memory(machine, contexts, _own_queues(self.drivers))
+        self.memory = Memory(machine, contexts, _own_queues(self.drivers), flags.debug() >= 5)
         self.programs = Programs(machine, contexts, [d.cl for d in self.drivers])
         self.memory.unbind = self.programs.unbind
         self._runs = 0
@@ -119,6 +121,7 @@ class OpenCLBackend:
         run.record.offsets = offsets
         self._is_over = False
         responsive.enter(self)
+        last_words.begin()
         return run
 
     def now(self) -> float:
@@ -186,6 +189,9 @@ class OpenCLBackend:
         run = self.run
         reports = run.inbox.wait()
         run.awaited -= len(reports)
+        if last_words.keeping():
+            for report in reports:
+                last_words.complete(report.token)
         return reports
 
     def finish(self) -> OpenCLRecord:
@@ -308,6 +314,9 @@ class OpenCLBackend:
                     kernel.set(index, buffer)
             elif held[index] != arg:
                 kernel.set(index, arg)
+        if last_words.keeping():
+            lane = f"{driver.device.name} queue {queue}"
+            last_words.given(node, lane, f"kernel {launch.name}, NDRange {chosen.global_size}")
         events = run.events
         # what became one transfer has one event
         before = {id(e): e for e in [events[t] for t in after]} if after else {}
@@ -321,7 +330,25 @@ class OpenCLBackend:
         )
         events[node] = event
         run.record.kernels.append((node, device, queue, event))
+        if self.memory.guarded:
+            self._look_around(launch, device, event)
         return event
+
+    def _look_around(self, launch: Launch, device: int, event: cl.Event) -> None:
+        """Raise RunError for a kernel that has written outside of a buffer; it runs alone, and is waited for."""
+        event.wait()
+        given = {a.key: i for i, a in enumerate(launch.args) if isinstance(a, BufferArg)}
+        found = sorted(self.memory.trespassed(device), key=lambda f: given.get(f[0], len(launch.args)))
+        if not found:
+            return
+        key, (first, count) = found[0]
+        index = given.get(key)
+        name = launch.kernel.arguments[index].name if index is not None else ""
+        which = f"argument {index} ({name}), " if index is not None else "a buffer that it was not given, "
+        raise RunError(
+            f"it wrote outside of {which}{self.memory.name(key)} of {self.memory.nbytes(key)} bytes: {count} bytes, the"
+            f" first at byte {first}"
+        )
 
     def _run_slowly(self, run: Underway, driver: Driver, command: Run) -> None:
         """On a slowed device's own thread: run, then sleep for the rest of the time a slow device would take."""

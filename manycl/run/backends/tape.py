@@ -14,6 +14,7 @@ import pyopencl as cl
 
 from manycl.graph.graph import BufferArg, Graph, Launch, Version
 from manycl.run.backend import Command, Failed, Run
+from manycl.run.backends import last_words
 from manycl.run.backends.programs import KernelObject
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.underway import Underway
@@ -97,6 +98,12 @@ def _same(value: Any, held: Any) -> bool:
     return value is held if isinstance(value, cl.Buffer) or isinstance(held, cl.Buffer) else value == held
 
 
+def _note(backend: OpenCLBackend, tape: Tape) -> None:
+    for node, device, queue in tape.places:
+        name = tape.lowered.graph.nodes[node].name
+        last_words.given(node, f"{backend.machine.devices[device].name} queue {queue}", f"kernel {name}")
+
+
 def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
     """Enqueue everything and wait: seconds, and the record (with its failure, if a launch failed)."""
     used = {(d, q): i for i, (_, d, q) in enumerate(tape.places)}
@@ -107,6 +114,8 @@ def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
     run = backend.start(tape.lowered.graph, offsets)
     result = run.record
     result.versions = tape.versions
+    if last_words.keeping():
+        _note(backend, tape)
     events: list[cl.Event] = []
     append = events.append
     try:

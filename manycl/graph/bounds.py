@@ -1,0 +1,165 @@
+"""Launches that certainly leave their buffers are refused before they run: most drivers end the process, or write over
+what lies beside. What cannot be proved runs."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from manycl import flags
+from manycl.analysis import service
+from manycl.analysis.bounds import Outside, suspicious
+from manycl.analysis.facts import ProgramFacts
+from manycl.errors import LaunchError
+from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Version
+from manycl.graph.known import known_launch
+from manycl.graph.work_groups import with_work_groups
+
+FEW = 64
+"""Kinds of launches of one kernel that are all looked at; of more, those that make a power of two of them: looking
+takes a millisecond or two, and programs that launch in loops with other scalars should not pay it each time."""
+FEWER = 16
+"""As FEW, of those for which isl is asked, which takes tens of milliseconds."""
+_KEPT = 4096  # kinds of launches
+_INSIST = "MANYCL_BOUNDS=off runs it all the same"
+_FLOATS = ("half", "float", "double")
+
+
+_Kernel = tuple[bytes, str]
+_Words = tuple[str, str]
+"""What is wrong, and what to do; empty where nothing is."""
+
+
+class _Checked:
+    """What has been found out about kinds of launches, and how many of each kernel were looked at."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.words: OrderedDict[tuple[object, ...], _Words] = OrderedDict()
+        self.private: dict[_Kernel, _Words] = {}
+        self.looked: Counter[_Kernel] = Counter()
+        self.asked: Counter[_Kernel] = Counter()
+
+    def keep(self, key: tuple[object, ...], words: _Words) -> None:
+        with self.lock:
+            self.words[key] = words
+            if len(self.words) > _KEPT:
+                self.words.popitem(last=False)
+            if len(self.looked) > _KEPT:
+                for counts in (self.private, self.looked, self.asked):
+                    counts.clear()
+
+
+_checked = _Checked()
+
+
+def check(graph: Graph) -> None:
+    """Raise LaunchError for the first launch of a graph that certainly reads or writes outside of its buffers, or needs
+    more private memory than any device has. Takes two microseconds for a launch that is like one before."""
+    if not flags.bounds():
+        return
+    for task in graph.nodes:
+        if isinstance(task, Launch):
+            problem, hint = _known(task, graph.buffers, None)
+            for version in task.versions[1:] if not problem else ():
+                problem, hint = _known(task, graph.buffers, version) if not problem else (problem, hint)
+            if problem:
+                raise LaunchError(problem, hint=hint)
+
+
+def _known(task: Launch, buffers: Mapping[int, Buffer], version: Version | None) -> _Words:
+    own = version or Version(task.program, task.kernel, task.global_size, task.local_size)
+    if not own.program.tree:  # facts that were made by hand
+        return "", ""
+    seen: dict[int, int] = {}
+    arguments = tuple(
+        (buffers[a.key].nbytes, seen.setdefault(a.key, i)) if isinstance(a, BufferArg)
+        else None if not isinstance(a, bytes) or facts.base in _FLOATS
+        else a
+        for i, (facts, a) in enumerate(zip(own.kernel.arguments, task.args, strict=True))
+    )  # fmt: skip
+    sizes = own.global_size, own.local_size, task.global_offset
+    promised = task.annotations if version is None else version.annotations
+    key = (own.program.tree, own.kernel.name, *sizes, arguments, promised)
+    found = _checked.words.get(key)
+    if found is None:
+        try:
+            found = _look(task, own, buffers)
+        except Exception:  # what the analysis cannot do is no reason to stop a launch
+            found = "", ""
+        _checked.keep(key, found)
+    return found
+
+
+def _look(task: Launch, own: Version, buffers: Mapping[int, Buffer]) -> _Words:
+    program, name = own.program, own.kernel.name
+    kernel = program.tree, name
+    if kernel not in _checked.private:
+        _checked.private[kernel] = _too_large(program, name)
+    if _checked.private[kernel][0]:
+        return _checked.private[kernel]
+    if not _worth(_checked.looked, kernel, FEW):
+        return "", ""
+    if own.local_size is None:  # the driver's choice: any, if the kernel cannot tell
+        open_ = replace(task, kernel=own.kernel, global_size=own.global_size, local_size=None)
+        local = with_work_groups(open_).local_size
+        if local is None:
+            return "", ""
+        own = Version(program, own.kernel, own.global_size, local, annotations=own.annotations)
+    launch = known_launch(task, {k: b.nbytes for k, b in buffers.items()}, own)
+    if not suspicious(service.interpreted(program, name, launch), launch):
+        return "", ""
+    facts = service.launched(program, name, launch)
+    if not facts.may_leave or not _worth(_checked.asked, kernel, FEWER):
+        return "", ""
+    return _words(task, own, buffers, facts.outside) if facts.outside else ("", "")
+
+
+def _too_large(program: ProgramFacts, name: str) -> _Words:
+    found = service.oversized(program, name)
+    if found is None:
+        return "", ""
+    variable, nbytes, path, line = found
+    problem = f"kernel {name}: {path}:{line}: {variable} needs {nbytes} bytes of private memory for each work-item"
+    return problem, f"no device has that; use a buffer. {_INSIST}"
+
+
+def _worth(counts: Counter[_Kernel], kernel: _Kernel, few: int) -> bool:
+    counts[kernel] += 1
+    count = counts[kernel]
+    return count <= few or not count & (count - 1)
+
+
+def _words(task: Launch, own: Version, buffers: Mapping[int, Buffer], found: Sequence[Outside]) -> _Words:
+    """What is said of accesses that leave their memory: of all to the argument of the first."""
+    first = found[0]
+    found = [o for o in found if o.argument == first.argument]
+    low, high = _bound(min, [o.low for o in found]), _bound(max, [o.high for o in found])
+    facts = own.kernel.arguments[first.argument]
+    argument = task.args[first.argument]
+    size = max(facts.size, 1)
+    elements = f"{first.nbytes // size} elements, {first.nbytes} bytes"
+    buffer = buffers[argument.key].name if isinstance(argument, BufferArg) else ""
+    held = f" (buffer {buffer})" if buffer not in ("", facts.name) else ""
+    begin = "?" if low is None else str(low // size)
+    end = "?" if high is None else str(-(-high // size) - 1)
+    where = f"{first.name}[{begin}]" + (f" to {first.name}[{end}]" if begin != end else "")
+    where += f" (bytes {'?' if low is None else low} to {'?' if high is None else high - 1})"
+    problem = (
+        f"kernel {task.name} would {first.kind} outside of a buffer in {first.path or own.program.path},"
+        f" line {first.line}: {where} of argument {first.argument} ({facts.name}){held}, which has {elements};"
+        f" the global size is {own.global_size}"
+    )
+    if low is not None and low < 0:
+        return problem, f"no size of {first.name} would do: it is used before its first element. {_INSIST}"
+    if high is None:
+        return problem, _INSIST
+    needed = -(-high // size)
+    return problem, f"{needed} elements ({needed * size} bytes) would do, or fewer work-items. {_INSIST}"
+
+
+def _bound(choose: Callable[[list[int]], int], values: Sequence[int | None]) -> int | None:
+    known = [v for v in values if v is not None]
+    return choose(known) if len(known) == len(values) else None

@@ -1,0 +1,106 @@
+"""What was running when a process was lost: a driver that gets a bad kernel may end it without a word.
+
+A note is kept in a file of what devices were given and what is known to be complete; writes to it outlive the process,
+however it ends. A helper process waits for the process to go, and reads the note out unless it went by itself. Run as a
+script with the note's path, this file says what was running.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_HELPER = 'read -r word; [ "$word" = done ] || "$0" -I -S "$1" "$2" >&2; rm -f "$2"'
+SHOWN = 8  # kernels of a device that are named
+
+_note: int | None = None  # the file descriptor of the note, while one is kept
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Keep a note of what runs until the end of the block, to be read out if the process does not get there."""
+    global _note
+    if os.name != "posix" or _note is not None:
+        yield
+        return
+    _note, path = tempfile.mkstemp(prefix="manycl-", suffix=".note")
+    command = ["/bin/sh", "-c", _HELPER, sys.executable, __file__, path]
+    helper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    assert helper.stdin is not None
+    try:
+        yield
+    finally:
+        descriptor, _note = _note, None
+        os.close(descriptor)
+        with suppress(OSError):  # somebody has ended the helper
+            helper.stdin.write(b"done\n")
+            helper.stdin.close()
+        helper.wait()
+
+
+def keeping() -> bool:
+    """Whether a note is kept: what is noted costs a microsecond each."""
+    return _note is not None
+
+
+def begin() -> None:
+    """Nothing runs yet."""
+    if _note is not None:
+        os.ftruncate(_note, 0)
+        os.lseek(_note, 0, os.SEEK_SET)
+
+
+def given(token: int, lane: str, name: str) -> None:
+    """A command was enqueued on a queue of a device (``lane``), after those before."""
+    if _note is not None:
+        os.write(_note, f"+{token}\t{lane}\t{name}\n".encode(errors="replace"))
+
+
+def complete(token: int) -> None:
+    """A command is complete, and so are those that its queue was given before."""
+    if _note is not None:
+        os.write(_note, b"-%d\n" % token)
+
+
+def read(text: str) -> list[str]:
+    """A line for each queue that had something to do: what ran there, or was to run."""
+    lanes: dict[str, list[tuple[str, str]]] = {}
+    where: dict[str, str] = {}
+    for line in text.splitlines():
+        token, *rest = line[1:].split("\t")
+        if line.startswith("+") and len(rest) == 2:
+            lanes.setdefault(rest[0], []).append((token, rest[1]))
+            where[token] = rest[0]
+        elif line.startswith("-") and token in where:
+            waiting = lanes[where[token]]
+            at = next((i for i, (other, _) in enumerate(waiting) if other == token), -1)
+            del waiting[: at + 1]
+    out = []
+    for lane, waiting in lanes.items():
+        if waiting:
+            names = list(dict.fromkeys(name for _, name in waiting))
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            one = "" if len(waiting) == 1 else f" (one of {len(waiting)} launches)"
+            out.append(f"{', '.join(names[:SHOWN])}{more} on {lane}{one}")
+    return out
+
+
+def main(path: str) -> None:
+    """Say what was running when the process that kept a note was lost."""
+    with open(path, encoding="utf-8", errors="replace") as note:
+        found = read(note.read())
+    if found:
+        print("manycl: the process was lost while this ran:\n" + "".join(f"  {line}\n" for line in found), end="")
+        print(
+            "  hint: kernels that leave their buffers end processes; MANYCL_DEBUG=5 runs them one at a time and looks"
+        )
+    else:
+        print("manycl: the process was lost while no kernel ran")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,180 @@
+"""Launches that certainly leave their buffers are refused, and no others: every subscript is computed to see."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manycl.analysis import parse_program
+from manycl.analysis.facts import ProgramFacts
+from manycl.errors import LaunchError
+from manycl.graph import bounds
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Buffer, BufferArg, Graph
+from manycl.graph.launch import make_launch
+
+SOURCE = """
+kernel void shifted(global int *a, int by, int add, int low, int high) {
+    int i = get_global_id(0);
+    if (i >= low && i < high) a[by * i + add] = 1;
+}
+kernel void rows(global const int *a, global int *b, int width, int add) {
+    int i = get_global_id(0), j = get_global_id(1);
+    b[0] = a[i * width + j + add];
+}
+kernel void summed(global const int *a, global int *b, int first, int count, int step) {
+    int s = 0;
+    for (int k = 0; k < count; k++) s += a[first + step * k + get_global_id(0)];
+    b[get_global_id(0)] = s;
+}
+kernel void grouped(global int *a, int add) { a[get_group_id(0) * 8 + get_local_id(0) + add] = 1; }
+kernel void triangle(global int *a, int add) {
+    int i = get_global_id(0);
+    for (int k = 0; k <= i; k++) a[i * (i + 1) / 2 + k + add] = 1;
+}
+int far(global int *a, int i) { return a[i]; }
+kernel void called(global int *a, global int *b, int add) { b[get_global_id(0)] = far(a, get_global_id(0) + add); }
+kernel void unknown(global int *a, global const int *at, int add) {
+    int i = get_global_id(0);
+    if (at[i]) a[i + add] = 1;
+    if (at[0] > 3) return;
+    a[at[i] + add] = 2;
+    a[i + add] = 3;
+}
+kernel void large(global int *a) { int x[1 << 28]; int i = get_global_id(0); x[a[i]] = i; a[i] = x[a[i] + 1]; }
+"""
+
+
+@pytest.fixture(scope="module")
+def program() -> ProgramFacts:
+    return parse_program(SOURCE)
+
+
+@pytest.fixture(autouse=True)
+def _all_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "FEW", 1 << 40)
+    monkeypatch.setattr(bounds, "FEWER", 1 << 40)
+    monkeypatch.setattr(bounds, "_checked", bounds._Checked())
+    monkeypatch.delenv("MANYCL_BOUNDS", raising=False)
+
+
+def launched(program: ProgramFacts, kernel: str, size: Any, local: Any, sizes: list[int], *scalars: int) -> Graph:
+    """``sizes``: ints in each buffer argument."""
+    builder = GraphBuilder()
+    keys = [builder.buffer(4 * n, f"buffer{i}") for i, n in enumerate(sizes)]
+    buffers = {key: Buffer(key, 4 * n, f"buffer{i}") for i, (key, n) in enumerate(zip(keys, sizes, strict=True))}
+    args = [*map(BufferArg, keys), *scalars]
+    builder.add(make_launch(program, kernel, size, local, args, buffers=buffers))
+    return builder.build()
+
+
+def refused(graph: Graph) -> str:
+    try:
+        bounds.check(graph)
+    except LaunchError as error:
+        return str(error)
+    return ""
+
+
+SMALL = st.integers(-3, 20)
+CASES = {
+    "shifted": lambda n, m, by, add, low, high: ([by * i + add for i in range(n) if low <= i < high]),
+    "rows": lambda n, m, width, add: [i * width + j + add for i, j in itertools.product(range(n), range(m))],
+    "summed": lambda n, m, first, count, step: [first + step * k + i for k in range(count) for i in range(n)],
+    "grouped": lambda n, m, add: [i + add for i in range(n)],
+    "called": lambda n, m, add: [i + add for i in range(n)],
+}
+
+
+@pytest.mark.parametrize("kernel", CASES)
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_what_leaves_is_refused_and_nothing_else(program: ProgramFacts, kernel: str, data: st.DataObject) -> None:
+    groups, m = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+    n = 8 * groups
+    items = data.draw(st.integers(1, 60))
+    facts = program.kernels[kernel].arguments
+    scalars = [data.draw(SMALL) for a in facts if a.kind == "scalar"]
+    places = CASES[kernel](n, m, *scalars)
+    size, local = ((n, m), (8, 1)) if kernel == "rows" else ((n,), (8,))
+    sizes = [items, 64][: sum(a.kind == "buffer" for a in facts)]
+    message = refused(launched(program, kernel, size, local, sizes, *scalars))
+    outside = sorted(p for p in places if not 0 <= p < items)
+    assert bool(message) == bool(outside)
+    if outside:
+        assert f"kernel {kernel} would " in message
+        assert f" (bytes {4 * outside[0]} to {4 * outside[-1] + 3}) of argument 0 (a) (buffer buffer0)" in message
+        assert f"which has {items} elements, {4 * items} bytes" in message
+        line = next(i for i, text in enumerate(SOURCE.split("\n"), 1) if re.search(r"\ba\[", text) and _in(kernel, i))
+        assert f"line {line}:" in message
+        wanted = f"{outside[-1] + 1} elements" if outside[0] >= 0 else "no size of a would do"
+        assert wanted in message
+        sizes[0] = outside[-1] + 1
+        if outside[0] >= 0 and sizes[0] < 4096:
+            assert refused(launched(program, kernel, size, local, sizes, *scalars)) == ""
+
+
+def _in(kernel: str, line: int) -> bool:
+    """Whether a line belongs to the kernel, or to the function that it calls."""
+    heads = [i for i, text in enumerate(SOURCE.split("\n"), 1) if re.match(r"kernel void|int far", text)]
+    head = max(h for h in heads if h <= line)
+    name = "far(" if kernel == "called" else f" {kernel}("
+    return name in SOURCE.split("\n")[head - 1]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 40), st.integers(-2, 3))
+def test_where_it_is_not_linear_it_is_never_refused_wrongly(
+    program: ProgramFacts, n: int, items: int, add: int
+) -> None:
+    places = [i * (i + 1) // 2 + k + add for i in range(n) for k in range(i + 1)]
+    message = refused(launched(program, "triangle", (n,), (1,), [items], add))
+    assert not message or any(not 0 <= p < items for p in places)
+
+
+@pytest.mark.parametrize("add", [0, 100, 1 << 20])
+def test_what_cannot_be_proved_runs(program: ProgramFacts, add: int) -> None:
+    assert refused(launched(program, "unknown", (64,), (8,), [64, 64], add)) == ""
+
+
+def test_without_a_local_size(program: ProgramFacts) -> None:
+    alone = parse_program("kernel void f(global int *a) { a[get_global_id(0)] = 1; }")
+    assert "a[64]" in refused(launched(alone, "f", (65,), None, [64]))
+    assert refused(launched(alone, "f", (64,), None, [64])) == ""
+    assert refused(launched(program, "grouped", (64,), None, [4], 0)) == ""  # who knows what the groups are
+
+
+def test_private_memory_that_no_device_has(program: ProgramFacts) -> None:
+    message = refused(launched(program, "large", (8,), (8,), [64]))
+    line = next(i for i, text in enumerate(SOURCE.split("\n"), 1) if "void large" in text)
+    assert f":{line}: x needs 1073741824 bytes of private memory" in message
+
+
+def test_whoever_insists_may(program: ProgramFacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = launched(program, "grouped", (64,), (8,), [4], 0)
+    assert "MANYCL_BOUNDS=off" in refused(graph)
+    monkeypatch.setenv("MANYCL_BOUNDS", "off")
+    assert refused(graph) == ""
+
+
+def test_an_analysis_that_fails_stops_nothing(program: ProgramFacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(bounds.service, "interpreted", fails)
+    assert refused(launched(program, "grouped", (64,), (8,), [4], 0)) == ""
+
+
+def test_loops_with_other_scalars_do_not_pay_each_time(program: ProgramFacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "FEW", 8)
+    real, looked = bounds.service.interpreted, []
+    monkeypatch.setattr(bounds.service, "interpreted", lambda *words: looked.append(1) or real(*words))
+    for turn in range(100):
+        for _ in range(2):  # what is known is not looked at again
+            assert refused(launched(program, "grouped", (16,), (8,), [200], turn)) == ""
+    assert len(looked) == 8 + 3  # and 16, 32, 64
