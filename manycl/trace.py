@@ -135,6 +135,32 @@ _HEADER: dict[str, Callable[[object], bool]] = {
 }
 
 
+def _is_planned(value: object) -> bool:
+    """A makespan (None: unknown) and pairs of a node and seconds."""
+    if not isinstance(value, dict) or not isinstance(pairs := value.get("seconds", []), list):
+        return False
+    whole = value.get("makespan")
+    return (whole is None or _is_time(whole)) and all(
+        isinstance(p, list | tuple) and len(p) == 2 and _is_int(p[0]) and _is_time(p[1]) for p in pairs
+    )
+
+
+_MEMORY: dict[str, Callable[[object], bool]] = {
+    "name": _is_text,
+    **dict.fromkeys(("limit", "needed", "again", "leave"), _is_int),
+    "seconds": _is_time,
+}
+_DETAILS: dict[str, Callable[[object], bool]] = {
+    "planned": _is_planned,
+    "memory": lambda value: (
+        isinstance(value, list | tuple)
+        and all(isinstance(d, dict) and d.keys() == _MEMORY.keys() and _are(d, _MEMORY) for d in value)
+    ),
+    "compiled": lambda value: _is_time(value) and value >= 0,  # type: ignore[operator]
+}
+"""Of the details, those that reports read; others may be anything."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """``makespan`` in seconds. ``edges`` are (before, after) node pairs; ``devices`` all devices, also idle ones."""
@@ -207,6 +233,7 @@ class Trace:
                     if missing := sorted(_HEADER.keys() - record.keys()):
                         raise ValueError(f"{missing[0]!r} is missing")
                     _check({key: record[key] for key in _HEADER}, _HEADER)
+                    _check({key: record["details"][key] for key in _DETAILS if key in record["details"]}, _DETAILS)
                     header = record
                     continue
                 if tag not in _TYPES:
@@ -229,6 +256,10 @@ class Trace:
             edges=tuple((a, b) for a, b in header["edges"]),
             details=header["details"],
         )
+
+
+def _are(record: dict[str, Any], fields: dict[str, Callable[[object], bool]]) -> bool:
+    return all(fields[key](value) for key, value in record.items())
 
 
 def _check(record: dict[str, Any], fields: dict[str, Callable[[object], bool]]) -> None:

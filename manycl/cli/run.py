@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_policy(parser)
     parser.add_argument("--check", action="store_true", help="compare the results with the reference and one device")
     parser.add_argument("--repeat", metavar="N", type=int, default=1, help="run N times, report each (default 1)")
-    options.add_gantt(parser)
+    options.add_gantt(parser, action="append", default=[])
     parser.add_argument("--perfetto", metavar="FILE", help="trace for ui.perfetto.dev")
     parser.add_argument("--trace", metavar="FILE", help="the run's events as JSON lines (for `manycl report`)")
     parser.add_argument("--save", metavar="DIR", help="save every output there as NAME.npy")
@@ -44,7 +44,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.repeat < 1:
         raise ManyclError(f"--repeat {args.repeat}: expected at least 1")
-    options.writable({"--gantt": args.gantt, "--perfetto": args.perfetto, "--trace": args.trace})
+    for path in args.gantt:
+        options.writable({"--gantt": path})
+    options.writable({"--perfetto": args.perfetto, "--trace": args.trace})
     policy = options.policy(args)
     application = options.application(args)
     _check_targets(args, application)
@@ -86,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _targets(args: argparse.Namespace, application: Any) -> list[tuple[str, Path]]:
     """Every file that a successful run writes: what asks for it, and its path."""
-    named = (("--trace", args.trace), ("--gantt", args.gantt), ("--perfetto", args.perfetto))
+    named = (("--trace", args.trace), *(("--gantt", path) for path in args.gantt), ("--perfetto", args.perfetto))
     files = [(option, Path(path)) for option, path in named if path]
     files += [(f"output {o.name}", Path(o.path)) for o in application.outputs if o.path]
     if args.save:
@@ -153,10 +155,10 @@ def _write(args: argparse.Namespace, application: Any, trace: Any, outputs: dict
 
     if args.trace:
         trace.save(args.trace)
-    if args.gantt:
+    for path in args.gantt:
         from manycl.report.gantt import write_gantt
 
-        write_gantt(trace, args.gantt)
+        write_gantt(trace, path)
     if args.perfetto:
         from manycl.report.perfetto import write_perfetto
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from manycl.errors import LaunchError, ResultError
 from manycl.graph.graph import Buffer, BufferArg
+from manycl.graph.launch import leaves
 
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
@@ -33,6 +34,10 @@ class Array:
         self.dtype = dtype
         if dtype.hasobject:
             raise LaunchError("an array of Python objects cannot go to a device")
+        if not all(leaf.kind in "biufcV" for leaf in leaves(dtype)):
+            raise LaunchError(
+                f"an array of type {dtype} is nothing that a kernel can read: numbers and structs of them are"
+            )
         if not dtype.isnative:
             raise LaunchError(
                 f"an array of type {dtype} has its bytes in another order than the devices",
@@ -43,6 +48,8 @@ class Array:
             nbytes *= max(extent, 0)
         if nbytes <= 0:
             raise LaunchError(f"an array of shape {shape} has no elements; OpenCL buffers need at least one")
+        if nbytes >= 1 << 62:
+            raise LaunchError(f"an array of shape {shape} has {nbytes} bytes, more than any device can address")
         self._own(queue.session.new_buffer(nbytes, name))
 
     def _own(self, buffer: Buffer) -> None:

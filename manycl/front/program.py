@@ -35,6 +35,9 @@ class LocalMemory:
     def __init__(self, size: int) -> None:
         self.size = size
 
+    def __repr__(self) -> str:
+        return f"LocalMemory({self.size!r})"
+
 
 class Program:
     """OpenCL C source, parsed and analysed at once; built for a device when that device first runs a kernel of it.
@@ -44,6 +47,11 @@ class Program:
     """
 
     def __init__(self, source: str, options: str | Sequence[str] = (), *, path: str = "<source>") -> None:
+        if not isinstance(source, str):
+            raise LaunchError(
+                f"a program is made of OpenCL C as text, not of {type(source).__name__}",
+                hint="Program.from_file reads a file",
+            )
         words = options.split() if isinstance(options, str) else list(options)
         self.facts: ProgramFacts = parse_program(source, path=path, options=words)
         self._kernels: dict[str, Kernel] = {}
@@ -218,13 +226,25 @@ class Kernel:
     def _check_sizes(self, global_size: Sequence[int], local_size: Sequence[int] | None, g_times_l: bool) -> NDRange:
         size: Any = global_size
         if g_times_l and local_size is not None:
-            size = tuple(g * w for g, w in zip(global_size, local_size, strict=True))
+            count, local_size = self._numbers(global_size), self._numbers(local_size)
+            if len(count) != len(local_size):
+                raise LaunchError(
+                    f"kernel {self.name}: {len(count)} numbers of work-groups {count} and {len(local_size)} local sizes"
+                    f" {local_size}: with g_times_l, both have the same dimensions"
+                )
+            size = tuple(g * w for g, w in zip(count, local_size, strict=True))
         sizes = check_ndrange(self.facts, size, local_size)
         if type(global_size) is tuple and not g_times_l and (local_size is None or type(local_size) is tuple):
             if len(self._ndranges) >= _KEPT:  # a plain dictionary: it is asked in every call
                 self._ndranges.clear()
             self._ndranges[global_size, local_size] = sizes
         return sizes
+
+    def _numbers(self, sizes: Any) -> Sizes:
+        try:
+            return tuple(n.__index__() for n in ([sizes] if hasattr(sizes, "__index__") else sizes))
+        except (TypeError, AttributeError):
+            raise LaunchError(f"kernel {self.name}: {sizes!r:.80} is no NDRange") from None
 
     def _all_versions(self, sizes: NDRange, offset: Sizes | None) -> tuple[Version, ...]:
         others = []
@@ -252,7 +272,7 @@ class Kernel:
             if fact.kind != "buffer":
                 raise LaunchError(f"{self._where(fact)} is no buffer, but an array was given")
             try:
-                check_element_type(fact, array.dtype.str)
+                check_element_type(fact, array.dtype)
             except LaunchError as error:
                 raise LaunchError(
                     f"kernel {self.name}: {error.message}",
@@ -274,10 +294,11 @@ class Kernel:
                 hint="queue.array(…) makes one",
             )
         if fact.kind == "local":
-            size = getattr(value, "size", value)
-            if not isinstance(size, int) or size <= 0 or isinstance(value, (bytes, bool)):
-                raise LaunchError(f"{self._where(fact)} needs LocalMemory(nbytes), not {value!r:.60}")
-            return LocalArg(size)
+            size = value if isinstance(value, np.integer) else getattr(value, "size", value)
+            if not isinstance(size, int | np.integer) or size <= 0 or isinstance(value, (bytes, bool, np.ndarray)):
+                shown = f"LocalMemory({size!r:.40})" if size is not value else f"{value!r:.60}"
+                raise LaunchError(f"{self._where(fact)} needs LocalMemory(nbytes), not {shown}")
+            return LocalArg(int(size))
         try:
             data = scalar_bytes(fact, value)
         except LaunchError as error:

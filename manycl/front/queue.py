@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from manycl.errors import LaunchError, ManyclError
+from manycl.errors import DeviceError, LaunchError, ManyclError
 from manycl.front.arrays import AnyArray, Array, as_bytes
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask, Node
@@ -177,7 +177,9 @@ class Queue:
     # enqueueing
 
     def add(self, node: Node, wait_for: Sequence[Event] | None = None, arrays: Sequence[Array] = ()) -> Event:
-        """Append a node that uses some arrays (kernels and ``call`` do this)."""
+        """Append a node that uses some arrays (kernels and ``call`` do this). Raises DeviceError where the session is closed."""
+        if self.session.closed:
+            raise DeviceError("the session is closed: nothing can be enqueued", hint="make a new Queue")
         for event in wait_for or ():
             if event.queue is not self:
                 event.wait()  # graphs of different queues know nothing of one another

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from manycl import user_file
-from manycl.errors import ResultError
+from manycl.errors import ResultError, RunError
 from manycl.front.application import Application
 from manycl.front.arrays import AnyArray, as_bytes
 from manycl.front.iterations import Iterations
 from manycl.plan.plan import Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.policy import LearningPolicy, Policy
-from manycl.run.backends.memory import copy_bytes
+from manycl.run.backends.memory import copy_bytes, host_memory
 from manycl.run.engine import Result
 from manycl.run.learners import Learners, told
 from manycl.run.prepared import PreparedGraph
@@ -39,7 +39,17 @@ class Runner:
         self, application: Application, devices: str | Sequence[str] | None = None, *, profile: bool = True
     ) -> None:
         self.application = application
+        _check_room(application)
         self.session = Session(devices, profile=profile)
+        try:
+            self._load()
+        except BaseException:
+            self.session.close()
+            raise
+
+    def _load(self) -> None:
+        """Give every buffer its initial contents."""
+        application = self.application
         self.plan: Plan | None = None
         self._learners = Learners()
         graph = application.graph
@@ -54,8 +64,12 @@ class Runner:
             contents = application.contents[key]
             if contents.kind == "undefined":
                 continue
-            data = contents.create()
-            copy_bytes(self.session.overwrite(key), as_bytes(data))
+            host = self.session.overwrite(key)
+            try:
+                data = contents.create()
+            except MemoryError:
+                raise _no_room(buffer.name, contents.nbytes) from None
+            copy_bytes(host, as_bytes(data))
             if key in written:
                 self._initial[key] = data  # needed again when the graph is run again
 
@@ -163,6 +177,22 @@ class Runner:
             if array.dtype.kind not in "biuf":
                 raise ResultError(f"{path}: {name} returned {key} as {array.dtype}, not as numbers")
         return arrays
+
+
+def _check_room(application: Application) -> None:
+    """Raise RunError, naming the largest buffer, where the host cannot hold all buffers: a system that hands out more
+    memory than it has ends the process when it is written."""
+    sizes = {b.nbytes: b.name for b in application.graph.buffers.values()}
+    if sum(b.nbytes for b in application.graph.buffers.values()) > host_memory():
+        raise _no_room(sizes[max(sizes)], max(sizes), len(application.graph.buffers))
+
+
+def _no_room(name: str, nbytes: int, buffers: int = 1) -> RunError:
+    others = f", with {buffers - 1} others," if buffers > 1 else ""
+    return RunError(
+        f"buffer {name} of {nbytes:,} bytes{others} does not fit into the host's {host_memory():,} bytes of memory",
+        hint="make its shape smaller (-D sets symbols)",
+    )
 
 
 def _against(what: str, outputs: Mapping[str, AnyArray], expected: Mapping[str, AnyArray], tolerance: float) -> Check:

@@ -223,20 +223,32 @@ def _sizes(kernel: KernelFacts, which: str, value: Any) -> Sizes:
     return size
 
 
-def check_element_type(argument: ArgumentFacts, dtype: str) -> None:
+def check_element_type(argument: ArgumentFacts, dtype: str | np.dtype[Any]) -> None:
     """Raises LaunchError when an array of NumPy type ``dtype`` cannot be what a buffer argument points to.
 
-    The widths and integer or floating must agree; the sign may differ. Bytes go anywhere; so does anything
-    into structs and void, whose layout is the user's.
+    The widths and integer or floating must agree, of every member of a structured type (and of the parts of a complex
+    number); the sign may differ. Bytes go anywhere; so does anything into structs and void, whose layout is the user's.
     """
     known = TYPES.get(argument.base)
     if known is None:
         return
     have, want = np.dtype(dtype), np.dtype(known.dtype)
-    if have == np.uint8 or have.kind not in "iufb":
-        return
-    if have.itemsize != want.itemsize or (have.kind == "f") != (want.kind == "f"):
-        raise LaunchError(f"{_describe(argument)} points to {argument.element}, but the buffer holds {have.name}")
+    for leaf in leaves(have):
+        if leaf == np.uint8 or leaf.kind == "V":  # bytes, padding
+            continue
+        size = leaf.itemsize // 2 if leaf.kind == "c" else leaf.itemsize
+        if size != want.itemsize or (leaf.kind in "fc") != (want.kind == "f"):
+            name = have.name if have.names is None else f"elements of {have}"
+            raise LaunchError(f"{_describe(argument)} points to {argument.element}, but the buffer holds {name}")
+
+
+def leaves(dtype: np.dtype[Any]) -> list[np.dtype[Any]]:
+    """The types of all members of a structured type, of members of members too; the type itself where it has none."""
+    if dtype.subdtype is not None:
+        return leaves(dtype.subdtype[0])
+    if dtype.names is None or dtype.fields is None:
+        return [dtype]
+    return [leaf for name in dtype.names for leaf in leaves(dtype.fields[name][0])]
 
 
 def make_launch(

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from manycl import flags
+from manycl.model import store_rows
 from manycl.model.history import KEEP, PRIOR, SHAPES, Comparison, History, KernelKey, OnDevice, Shape, Stored
+from manycl.model.store_rows import Row as Row
 
 if TYPE_CHECKING:
     import sqlite3
@@ -47,19 +49,13 @@ class StoreWarning(UserWarning):
     """Measurements cannot be read or kept; everything else goes on."""
 
 
-class Row(NamedTuple):
-    """One series of the store, with its kernel."""
-
-    key: KernelKey
-    stored: Stored
-
-
 class Store:
     """The file of a folder (None: :func:`default_folder`). Opened anew by every call; nothing is held in between."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder if folder is not None else default_folder()) / NAME
         self._off = False  # after a failure that trying again does not cure
+        self._told = False  # that rows are damaged
 
     # what sessions use
 
@@ -72,7 +68,9 @@ class Store:
         """Measured over first guess of every kernel that ran on a device."""
         query = """SELECT text, name, local, measured / predicted FROM comparison JOIN kernel ON kernel.id = kernel
                    WHERE device = ? AND model = ? ORDER BY comparison.id"""
-        return self._read(lambda db: {_key(r): r[3] for r in db.execute(query, (device, PRIOR))}, {})
+        return dict(
+            self._sound(self._read(lambda db: db.execute(query, (device, PRIOR)).fetchall(), []), store_rows.ratio)
+        )
 
     def history(self) -> History:
         """A history that is filled from this store as it is asked."""
@@ -101,7 +99,9 @@ class Store:
         none: list[tuple[str, str, float]] = []
         out: dict[str, dict[str, float]] = {}
         query = "SELECT subject, name, value FROM machine"
-        for subject, name, value in self._read(lambda db: db.execute(query).fetchall(), none):
+        for subject, name, value in self._sound(
+            self._read(lambda db: db.execute(query).fetchall(), none), store_rows.measured
+        ):
             out.setdefault(subject, {})[name] = value
         return out
 
@@ -151,10 +151,11 @@ class Store:
                 told: tuple[tuple[str, Comparison], ...] = ()
                 if (kernel, device) not in begun:
                     begun.add((kernel, device))
-                    told = tuple((m, Comparison(p, s)) for m, p, s in db.execute(compared, (kernel, device)))
+                    told = tuple(self._sound(db.execute(compared, (kernel, device)), store_rows.comparison))
                 samples = db.execute("SELECT seconds FROM sample WHERE series = ? ORDER BY id", (series,))
-                shape = Shape(tuple(json.loads(size)), f)
-                out.append(Row(_key(key), Stored(device, shape, tuple(s for (s,) in samples), idle, told)))
+                taken = tuple(self._sound(samples, store_rows.seconds))
+                row = (key, device, size, f, idle, taken, told)
+                out += self._sound([row], store_rows.series)
             return out
 
         return self._read(rows, [])
@@ -260,6 +261,18 @@ class Store:
         finally:
             guard.close()
 
+    def _sound(self, rows: Iterable[Any], read: Callable[[Any], T]) -> Iterator[T]:
+        """What rows say; those that make no sense, which a sound database may hold, are left out, and that is said
+        once."""
+        for row in rows:
+            try:
+                yield read(row)
+            except (ValueError, TypeError, RecursionError) as error:
+                if not self._told:
+                    self._told = True
+                    words = f"{self.path}: measurements that make no sense are ignored ({error})"
+                    warnings.warn(words, StoreWarning, stacklevel=2)
+
     def _give_up(self, text: str) -> None:
         self._off = True
         warnings.warn(text, StoreWarning, stacklevel=2)
@@ -338,11 +351,6 @@ def _damaged(path: Path) -> bool:
     except sqlite3.DatabaseError:
         return True
     return not sound or (version == VERSION and not tables >= {"kernel", "series", "sample", "comparison", "machine"})
-
-
-def _key(row: Iterable[Any]) -> KernelKey:
-    text, name, local, *_ = row
-    return KernelKey(text, name, tuple(json.loads(local)) if local else None)
 
 
 def _sizes(sizes: tuple[int, ...] | None) -> str:

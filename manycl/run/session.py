@@ -155,6 +155,11 @@ class Session:
         self._builder = Builder(self.backend.programs)
         return self.machine
 
+    @property
+    def closed(self) -> bool:
+        """Whether the devices have been released."""
+        return self._closed
+
     # buffers
 
     def new_buffer(self, nbytes: int, name: str = "") -> Buffer:

@@ -97,6 +97,21 @@ def test_files_have_what_was_computed(folder: Path, capsys: pytest.CaptureFixtur
     assert "twice" in (folder / "g.html").read_text()
 
 
+def test_several_charts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    charts = ["--gantt", "a.html", "--gantt", "b.svg"]
+    assert main(["run", write(folder), "--quiet", "--devices", "cpu/2", *charts]) == 0
+    assert (folder / "a.html").stat().st_size > 0
+    assert (folder / "b.svg").stat().st_size > 0
+
+
+def test_buffers_that_are_larger_than_memory(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for init in ("zeros", "random", "range", "undefined"):
+        many = {"type": "float", "shape": 10**12, "init": init}
+        path = write(folder, buffers={"a": many, "b, c": {"type": "float", "shape": ["N"]}})
+        said = refused(folder, [path, "--devices", "cpu/2"], capsys)
+        assert "buffer a of 4,000,000,000,000 bytes" in said
+
+
 def test_quiet_says_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", write(folder), "--quiet", "--devices", "cpu/2"]) == 0
     captured = capsys.readouterr()

@@ -193,3 +193,33 @@ def test_one_bad_sample_does_not_idle_a_device(bad: float) -> None:
     assert shares[-1] == 4
     assert shares.index(4) < 30
     assert set(shares[shares.index(4) :]) == {4}  # and never loses it again
+
+
+def test_rows_that_make_no_sense_are_left_out(tmp_path: Path) -> None:
+    history = learned(1.0, 2.0)
+    history.observe(KernelKey("abc", "kernel", (16,)), SHAPE, "cpu", 4.0)
+    Store(tmp_path).save(history)
+    Store(tmp_path).measured("cpu", {"latency": 1e-6, "bandwidth": 1e9})
+    damages = (
+        ("UPDATE kernel SET local = '[1' WHERE local != ''", [1.0, 2.0], 2),
+        ("UPDATE kernel SET local = '{}' WHERE local != ''", [1.0, 2.0], 2),
+        ("UPDATE sample SET seconds = 'x' WHERE seconds = 2.0", [1.0], 2),
+        ("UPDATE sample SET seconds = -1 WHERE seconds = 2.0", [1.0], 2),
+        ("UPDATE series SET global = 'null' WHERE kernel = 1", None, 2),
+        ("UPDATE series SET f = 'x' WHERE kernel = 1", None, 2),
+        ("UPDATE machine SET value = 'x' WHERE name = 'latency'", [1.0, 2.0], 1),
+    )
+    good = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    for damage, left, numbers in damages:
+        for name, data in good.items():
+            (tmp_path / name).write_bytes(data)
+        db = sqlite3.connect(tmp_path / NAME, isolation_level=None)
+        assert db.execute(damage).rowcount == 1
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        db.close()
+        store = Store(tmp_path)
+        with pytest.warns(StoreWarning, match="make no sense are ignored"):
+            rows, measured = store.rows(), store.measurements()
+        assert [list(r.stored.samples) for r in rows if r.key == KEY] == ([] if left is None else [left])
+        assert len(measured["cpu"]) == numbers
+        assert not list(tmp_path.glob("*.damaged*"))

@@ -87,6 +87,39 @@ def test_any_change_of_a_field_is_refused_or_can_be_reported(line, data):
     assert json.dumps(summarise(trace).to_dict(), allow_nan=False)
 
 
+DETAILS = {
+    "planned": {"makespan": 1.0, "seconds": [[0, 0.5], [1, 0.25]]},
+    "memory": [{"name": "gpu0", "limit": 5, "needed": 9, "again": 1, "leave": 2, "seconds": 0.5}],
+    "compiled": 0.25,
+    "chosen": "heft",
+}
+
+
+def _places(value, path=()):
+    """The paths of all values within a JSON value."""
+    yield path
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from _places(value[key], (*path, key))
+
+
+@given(
+    st.sampled_from([p for p in _places(DETAILS) if p]), _values | st.just(1e300) | st.lists(st.integers(), max_size=3)
+)
+def test_any_change_of_the_details_is_refused_or_can_be_reported(path, value):
+    details = json.loads(json.dumps(DETAILS))
+    inside = details
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = value
+    lines = [json.dumps({**json.loads(HEADER), "details": details}), json.dumps({**KERNEL})]
+    try:
+        trace = Trace.parse(lines)
+    except ManyclError:
+        return
+    assert summarise(trace).text()
+    assert json.dumps(summarise(trace).to_dict(), allow_nan=False)
+
+
 @given(st.lists(st.text(max_size=20), max_size=4))
 def test_any_text_is_refused(lines):
     with pytest.raises(ManyclError):

@@ -14,6 +14,7 @@ import importlib.metadata
 import os
 import shutil
 import tempfile
+import warnings
 from ctypes.util import find_library
 from functools import cache
 from pathlib import Path
@@ -53,6 +54,14 @@ def refuse_forked() -> None:
         )
 
 
+PROBE = 1 << 16
+"""Bytes that must fit into the folder for compiled kernels; a kernel takes some tens of thousands."""
+
+
+class CacheWarning(UserWarning):
+    """Compiled kernels cannot be kept; everything else goes on."""
+
+
 @cache
 def prepare() -> None:
     """Point the loader at every driver that is here. Idempotent; too late after the first platform query."""
@@ -60,6 +69,7 @@ def prepare() -> None:
     _process = os.getpid()
     # NVIDIA's driver has eight connections to a GPU unless it is asked for more when it starts; queues share them
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    _usable_cache()
     if "OCL_ICD_VENDORS" in os.environ:
         return
     system = _system_icds()
@@ -76,6 +86,40 @@ def prepare() -> None:
     for name, text in {**system, **found}.items():
         (folder / name).write_text(f"{text}\n", encoding="utf-8")
     os.environ["OCL_ICD_VENDORS"] = str(folder)
+
+
+def _usable_cache() -> None:
+    """Give drivers, and PyOpenCL, a temporary folder for what they compile where their own cannot be used: without one
+    they offer no device, refuse programs or end the process."""
+    variable, folder = "XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME", "")
+    places = [(variable, folder or os.path.expanduser("~/.cache"))]
+    if given := os.environ.get("POCL_CACHE_DIR", ""):
+        places.append(("POCL_CACHE_DIR", given))
+    for variable, folder in places:
+        problem = _unusable(Path(folder))
+        if not problem:
+            continue
+        what = f"the cache folder {folder}{f' ({variable})' if os.environ.get(variable) else ''}"
+        try:
+            other = tempfile.mkdtemp(prefix="manycl-cache-")
+        except OSError as error:
+            words = f"{what} cannot be used: {problem}; nor can a temporary one: {error.strerror}"
+        else:
+            atexit.register(shutil.rmtree, other, ignore_errors=True)
+            os.environ[variable] = other
+            words = f"{what} cannot be used: {problem}; a temporary one is used, so kernels are compiled anew each time"
+        warnings.warn(words, CacheWarning, stacklevel=2)
+
+
+def _unusable(folder: Path) -> str:
+    """Why nothing can be written into a folder (it is made); empty if something can."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(bytes(PROBE))
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _system_icds() -> dict[str, str]:

@@ -7,6 +7,7 @@ transfers run at the link's full rate (docs/design.md, decision 4).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -245,18 +246,33 @@ class Memory:
 
     def _allocate(self, key: int) -> Bytes:
         nbytes = self._sizes[key]
-        if self.guarded:
-            self._zoned[key] = aligned(nbytes + 2 * red_zones.ZONE)
-            return red_zones.around(self._zoned[key])
-        if self._pinner is None or nbytes < PIN_FROM:
-            return aligned(nbytes)
+        if nbytes > host_memory():
+            raise self._no_room(key)
+        try:
+            if self.guarded:
+                self._zoned[key] = aligned(nbytes + 2 * red_zones.ZONE)
+                return red_zones.around(self._zoned[key])
+            if self._pinner is None or nbytes < PIN_FROM:
+                return aligned(nbytes)
+        except (MemoryError, ValueError):  # ValueError: more than an array can have
+            raise self._no_room(key) from None
         context, queue = self._pinner
         try:
             pin, data = pinned(context, queue, nbytes)
         except cl.Error:
-            return aligned(nbytes)  # slower, never wrong: the driver ran out of memory it can pin
+            try:
+                return aligned(nbytes)  # slower, never wrong: the driver ran out of memory it can pin
+            except MemoryError:
+                raise self._no_room(key) from None
         self._pins[key] = (pin, data)
         return data
+
+    def _no_room(self, key: int) -> RunError:
+        return RunError(
+            f"{self.name(key)} has {self._sizes[key]:,} bytes, for which the host has no room: it has"
+            f" {host_memory():,} bytes of memory",
+            hint="use smaller arrays, or free some that are no longer needed",
+        )
 
     def _create_on(self, key: int, device: int) -> cl.Buffer:
         value = self._machine.devices[device]
@@ -282,6 +298,15 @@ class Memory:
                 f"{value.name} cannot hold {self.name(key)} ({nbytes:,} bytes): {error}",
                 hint="free arrays that are no longer needed, or choose another device",
             ) from None
+
+
+@cache
+def host_memory() -> int:
+    """Bytes of memory that this machine has; without bound where that cannot be asked."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 62
 
 
 def pinned(context: cl.Context, queue: cl.CommandQueue, nbytes: int) -> tuple[cl.Buffer, Bytes]:
