@@ -177,7 +177,8 @@ class Queue:
     # enqueueing
 
     def add(self, node: Node, wait_for: Sequence[Event] | None = None, arrays: Sequence[Array] = ()) -> Event:
-        """Append a node that uses some arrays (kernels and ``call`` do this). Raises DeviceError where the session is closed."""
+        """Append a node that uses some arrays (kernels and ``call`` do this). Raises DeviceError where the session is
+        closed."""
         if self.session.closed:
             raise DeviceError("the session is closed: nothing can be enqueued", hint="make a new Queue")
         for event in wait_for or ():

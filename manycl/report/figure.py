@@ -96,6 +96,8 @@ def _own(bar: lanes_of.Bar) -> float:
 def _title(trace: Trace) -> str:
     summary = summarise(trace)
     words = [summary.kind, f"policy {_short(summary.policy)}", seconds(summary.makespan)]
+    if summary.compiled:
+        words.append(f"{seconds(summary.compiled)} of compiling left out")
     used = [d for d in summary.devices if d.kernels]
     if len(used) <= 4:
         words += [f"{_short(d.name)} {percent(d.share)} busy" for d in used]

@@ -49,6 +49,8 @@ def _embed(data: Any) -> str:
 
 def _subtitle(summary: Summary) -> str:
     words = [f"{summary.kind}, policy {summary.policy}", f"makespan {seconds(summary.makespan)}"]
+    if summary.compiled:
+        words.append(f"and {seconds(summary.compiled)} of compiling left out")
     words.append(count(summary.kernels, "kernel"))
     if summary.host_tasks:
         words.append(f"{count(summary.host_tasks, 'host function')} ({seconds(summary.host_seconds)})")

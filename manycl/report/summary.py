@@ -74,7 +74,7 @@ class Summary:
     kernels that ran in ranges of work-groups; ``planned``: what the plan of a run had foreseen of each kernel, and of
     the run; ``memory``: devices that did not hold all that they needed; ``undivided``: kernels that could not run in
     ranges; ``unforeseen``: what failed that the run went on without; ``postponed``: whether kernels may be divided was
-    not looked at."""
+    not looked at; ``compiled``: seconds beside the makespan in which devices only compiled kernels."""
 
     application: str
     policy: str
@@ -94,6 +94,7 @@ class Summary:
     undivided: tuple[UndividedKernel, ...] = ()
     unforeseen: tuple[str, ...] = ()
     postponed: bool = False
+    compiled: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the keys are the fields' names."""
@@ -146,6 +147,7 @@ def summarise(trace: Trace) -> Summary:
         undivided=undivided(trace),
         unforeseen=unforeseen(trace),
         postponed=trace.details.get("postponed") is True,
+        compiled=trace.details.get("compiled", 0.0),
     )
 
 
@@ -177,6 +179,8 @@ def _lines(summary: Summary) -> Iterator[str]:
         counts += f", {count(summary.host_tasks, 'host function')} ({seconds(summary.host_seconds)})"
     foreseen = f" (planned {seconds(summary.planned_makespan)})" if summary.planned_makespan is not None else ""
     yield f"makespan {seconds(summary.makespan)}{foreseen}, {counts}"
+    if summary.compiled:
+        yield f"compiled {seconds(summary.compiled)}: drivers built kernels for their first launch; not in the makespan"
     for failure in summary.failures[:_MOST_FAILURES]:
         yield _cut(printable(f"FAILED: {' '.join(failure.split())}"), 3 * _WIDTH)
     for failed in summary.unforeseen[:_MOST_FAILURES]:

@@ -158,6 +158,10 @@ class Record(Protocol):
     def durations(self) -> Iterable[tuple[int, int, float]]:
         """(node, device, seconds) of every launch that completed."""
 
+    def waited(self) -> Iterable[tuple[float, float]]:
+        """From when to when, in seconds since the run began, launches waited to start that a driver may have had to
+        compile first."""
+
 
 class Backend(Protocol):
     machine: Machine

@@ -20,6 +20,7 @@ from manycl.plan.rehearsal import expected
 from manycl.run.awaited import Awaited
 from manycl.run.backend import Backend, Command, Failed, Record, Run
 from manycl.run.coherence import Directory
+from manycl.run.compiling import Phase, moved, phases, without
 from manycl.run.eviction import TightState
 from manycl.run.interrupts import interruptible
 from manycl.run.lower import lower
@@ -50,7 +51,7 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run. ``seconds`` from the first command to the last completion.
+    """A finished run. ``seconds`` from the first command to the last completion, compiling by drivers included.
 
     ``record`` knows *steps*: of a plan with ranges, each range and each merge is one (``lowered.steps``, by the tokens
     of the record). :meth:`measured` tells how long each of them took.
@@ -118,14 +119,20 @@ class Result:
         return {name: known[name] for name in (UNFORESEEN, UNDIVIDED, POSTPONED) if name in known}
 
     @cached_property
+    def compiled(self) -> tuple[Phase, ...]:
+        """When devices only compiled kernels: part of ``seconds``, but not of the trace."""
+        waited = list(self.record.waited())
+        return phases(waited, self.record.events()) if waited else ()
+
+    @cached_property
     def trace(self) -> Trace:
-        """Built when first asked for."""
+        """Built when first asked for; without the time in which devices only compiled kernels, which is said."""
         events = [*_events(self), *self.decisions]
         return Trace(
-            events=tuple(events),
+            events=tuple(moved(self.compiled, event) for event in events),
             devices=tuple(d.name for d in self.machine.devices),
             policy=self.policy,
-            makespan=self.seconds,
+            makespan=without(self.compiled, self.seconds),
             kind=self.kind,
             application=self.graph.name,
             edges=self.graph.edges,
@@ -134,6 +141,7 @@ class Result:
                 **self._planned(),
                 **self._limited(),
                 **self._told(),
+                **({"compiled": sum(p.end - p.start for p in self.compiled)} if self.compiled else {}),
                 **self.details,
             },
         )
@@ -402,6 +410,6 @@ def _failure(state: Decider, failed: Failed, result: Result, directory: Director
         f"{what} failed on {on}{sizes}: {failed.message}\n"
         f"  done before: {state.complete} of {len(graph.nodes)} nodes ({kernels} kernels ended on the devices)"
     )
-    event = FailureEvent(failed.time, number, what, on, failed.message)
+    event = FailureEvent(without(result.compiled, failed.time), number, what, on, failed.message)
     failed_trace = replace(trace, events=(*trace.events, event))
     return RunFailure(message, failed_trace, hint="arrays that unfinished kernels write have unknown contents now")

@@ -57,6 +57,9 @@ class ChaosRecord:
     def events(self) -> Sequence[Event]:
         return []
 
+    def waited(self) -> Iterable[tuple[float, float]]:
+        return ()  # nothing is compiled
+
     def durations(self) -> Iterable[tuple[int, int, float]]:
         return []
 

@@ -317,6 +317,10 @@ class OpenCLBackend:
         if last_words.keeping():
             lane = f"{driver.device.name} queue {queue}"
             last_words.given(node, lane, f"kernel {launch.name}, NDRange {chosen.global_size}")
+        kind = chosen.local_size or chosen.global_size, launch.global_offset is None
+        if kind not in kernel.launched:
+            kernel.launched.add(kind)
+            run.record.first[node] = run.now()
         events = run.events
         # what became one transfer has one event
         before = {id(e): e for e in [events[t] for t in after]} if after else {}

@@ -42,14 +42,16 @@ class KernelObject:
     """A kernel of one device, and what its arguments are set to.
 
     One object serves all launches: only one thread sets arguments, and OpenCL copies them when the kernel is enqueued.
-    ``held[i]`` is the value of argument i, or None: what is set already is not set again.
+    ``held[i]`` is the value of argument i, or None: what is set already is not set again. ``launched``: the kinds of
+    launches so far, as drivers compile for them.
     """
 
-    __slots__ = ("cl", "held", "set_bytes")
+    __slots__ = ("cl", "held", "launched", "set_bytes")
 
     def __init__(self, kernel: cl.Kernel, arguments: int) -> None:
         self.cl = kernel
         self.held: list[Any] = [None] * arguments
+        self.launched: set[tuple[Any, ...]] = set()
         # set_arg tries every kind of object before it takes bytes for bytes, which costs 6 us (PyOpenCL 2026)
         self.set_bytes: Callable[[int, bytes], None] = getattr(kernel, "_set_arg_buf", kernel.set_arg)
 

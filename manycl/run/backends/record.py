@@ -44,6 +44,9 @@ class OpenCLRecord:
         """Buffers (or neighbouring pieces of one), device, whether to it (None: within it), events in order or (start,
         end), and the first of the commands that it does."""
         self.hosts: list[tuple[int, float, float]] = []
+        self.first: dict[int, float] = {}
+        """Launches that are the first of their kind on their device, which may have to be compiled: when they were
+        enqueued, in seconds since the run began."""
         self.offsets: list[float | None] = []  # of the devices' clocks, where they are known
         self.failure: Failed | None = None
         self.failed_transfer: Failed | None = None
@@ -83,6 +86,10 @@ class OpenCLRecord:
             self._times = times
             self.kernels = []
         return self._times
+
+    def waited(self) -> Iterable[tuple[float, float]]:
+        """From when to when the first launches of their kind waited to start."""
+        return [(self.first[n], start) for n, _, _, start, _ in self.times() if n in self.first]
 
     def durations(self) -> Iterable[tuple[int, int, float]]:
         return [(n, d, end - start) for n, d, _, start, end in self.times()]

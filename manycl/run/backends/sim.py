@@ -75,6 +75,9 @@ class SimRecord:
     def events(self) -> Sequence[Event]:
         return self.sorted_events
 
+    def waited(self) -> Iterable[tuple[float, float]]:
+        return ()  # nothing is compiled
+
     def durations(self) -> Iterable[tuple[int, int, float]]:
         return self.launches
 
