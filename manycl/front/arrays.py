@@ -34,9 +34,10 @@ class Array:
         self.dtype = dtype
         if dtype.hasobject:
             raise LaunchError("an array of Python objects cannot go to a device")
-        if not all(leaf.kind in "biufcV" for leaf in leaves(dtype)):
+        if not all(leaf.kind in "biufcSV" for leaf in leaves(dtype)):
             raise LaunchError(
-                f"an array of type {dtype} is nothing that a kernel can read: numbers and structs of them are"
+                f"an array of type {dtype} is nothing that a kernel can read: numbers, bytes and structs of them are",
+                hint="contents.view(np.uint8) are its bytes",
             )
         if not dtype.isnative:
             raise LaunchError(

@@ -234,7 +234,7 @@ def check_element_type(argument: ArgumentFacts, dtype: str | np.dtype[Any]) -> N
         return
     have, want = np.dtype(dtype), np.dtype(known.dtype)
     for leaf in leaves(have):
-        if leaf == np.uint8 or leaf.kind == "V":  # bytes, padding
+        if leaf == np.uint8 or leaf.kind in "SV":  # bytes, padding
             continue
         size = leaf.itemsize // 2 if leaf.kind == "c" else leaf.itemsize
         if size != want.itemsize or (leaf.kind in "fc") != (want.kind == "f"):
