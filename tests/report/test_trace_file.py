@@ -91,6 +91,9 @@ DETAILS = {
     "planned": {"makespan": 1.0, "seconds": [[0, 0.5], [1, 0.25]]},
     "memory": [{"name": "gpu0", "limit": 5, "needed": 9, "again": 1, "leave": 2, "seconds": 0.5}],
     "compiled": 0.25,
+    "undivided": [{"kernel": "k", "path": "k.cl", "line": 3, "reason": "r", "launches": 2}],
+    "unforeseen": ["x failed"],
+    "postponed": True,
     "chosen": "heft",
 }
 
