@@ -6,6 +6,7 @@ is only described in a file (``machine_file``). Units: bytes, seconds, hertz, by
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
@@ -50,12 +51,15 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Devices and links. Memories are numbered 0 (host) to ``memories - 1``; without a link, data go by the host."""
+    """Devices and links. Memories are numbered 0 (host) to ``memories - 1``; without a link, data go by the host.
+    ``host_bandwidth``: bytes per second that the host's memory carries, of all that reads and writes it at the same
+    time, transfers and devices that compute in it (infinite: nobody knows a limit)."""
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
     name: str = "this machine"
     notes: dict[str, str] = field(default_factory=dict)  # where each number comes from
+    host_bandwidth: float = math.inf
 
     @property
     def memories(self) -> int:

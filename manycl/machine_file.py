@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ _COUNTS = ("compute_units", "max_work_group", "queues")
 _FLAGS = ("double", "simulator")
 _REQUIRED = ("name", "kind", "memory", "compute_units", "clock", "flops", "bandwidth", "global_memory")
 _DEVICE_KEYS = ("name", "kind", *_WORDS, "memory", *_COUNTS, *_QUANTITIES, *_BYTES, *_FLAGS, "slowdown")
+_HOST_KEYS = ("bandwidth",)
 _LINK_KEYS = ("from", "to", "both_ways", "bandwidth", "latency")
 _KIND_VALUES: dict[str, dict[str, Any]] = {  # where a file does not say
     "cpu": {"queues": 1, "launch_overhead": 5e-6},
@@ -84,9 +86,10 @@ class _Reader:
         self.notes: dict[str, str] = {}
 
     def machine(self, table: dict[str, Any]) -> Machine:
-        self.only(table, ("name", "source", "device", "link"), "")
+        self.only(table, ("name", "source", "host", "device", "link"), "")
         name = self.word(table, "name", "", "a machine")
         self.source(table, "machine", ())
+        bandwidth = self.host(table)
         memories: dict[str, int] = {"host": HOST}
         devices: list[Device] = []
         for number, entry in enumerate(self.tables(table, "device")):
@@ -97,7 +100,19 @@ class _Reader:
         for number, entry in enumerate(self.tables(table, "link")):
             links.extend(self.links(entry, number, memories))
         self.check_links(links, memories)
-        return Machine(tuple(devices), tuple(links), name, self.notes)
+        self.check_host(bandwidth, devices, links)
+        return Machine(tuple(devices), tuple(links), name, self.notes, bandwidth)
+
+    def host(self, table: dict[str, Any]) -> float:
+        """What the host's memory carries; without a limit where a file does not say."""
+        if "host" not in table:
+            return math.inf
+        found = table["host"]
+        if not isinstance(found, dict):
+            raise self.error("host", "is written [host], once")
+        self.only(found, (*_HOST_KEYS, "source"), "host")
+        self.source(found, "host", _HOST_KEYS)
+        return self.quantity(found, "bandwidth", "host", "B/s")
 
     def device(self, table: dict[str, Any], number: int, memories: dict[str, int]) -> Device:
         where = f"device {number + 1}"
@@ -161,6 +176,15 @@ class _Reader:
             for a, b in ((HOST, memory), (memory, HOST)):
                 if memory != HOST and (a, b) not in pairs:
                     raise self.error("link", f"{name} has a memory of its own: {names[a]} to {names[b]} is missing")
+
+    def check_host(self, bandwidth: float, devices: list[Device], links: list[Link]) -> None:
+        """Nothing alone draws more of the host's memory than it carries."""
+        for device in devices:
+            if device.memory == HOST and device.bandwidth > bandwidth:
+                raise self.error(f"device {device.name}.bandwidth", "is more than the host's memory carries")
+        for number, link in enumerate(links):
+            if link.bandwidth > bandwidth and HOST in (link.source, link.target):
+                raise self.error(f"link {number + 1}.bandwidth", "is more than the host's memory carries")
 
     # single values
 
@@ -284,6 +308,9 @@ def format_machine(machine: Machine) -> str:
     lines = [f"name = {_string(machine.name)}"]
     if "machine" in machine.notes:
         lines.append(f"source = {_string(machine.notes['machine'])}")
+    if machine.host_bandwidth < math.inf:
+        lines += ["", "[host]", f"bandwidth = {_string(format_quantity(machine.host_bandwidth, 'B/s'))}"]
+        lines += _source_lines(machine.notes, "host", "host", _HOST_KEYS)
     owners: dict[int, str] = {HOST: "host"}
     for device in machine.devices:
         lines += ["", "[[device]]", *_device_lines(device, owners)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,8 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "manycl" / "machines").glob("*.to
 GOOD = """
 name = "small"
 source = "invented"
+[host]
+bandwidth = "30 GB/s"
 [[device]]
 name = "cpu0"
 kind = "cpu"
@@ -126,6 +129,13 @@ def test_there_are_published_files() -> None:
         ('latency = "20 us"', 'latency = "20"', ["link 1.latency"]),
         ("[[link]]", "[link]", ["link", "[[link]]"]),
         ('name = "small"', "name = 3", ["name"]),
+        ('bandwidth = "30 GB/s"', "", ["host.bandwidth", "missing"]),
+        ('bandwidth = "30 GB/s"', 'bandwidth = "30 GB"', ["host.bandwidth"]),
+        ('bandwidth = "30 GB/s"', 'bandwidth = "0 GB/s"', ["host.bandwidth", "above zero"]),
+        ('bandwidth = "30 GB/s"', 'speed = "30 GB/s"', ["host.speed", "not a key"]),
+        ('bandwidth = "30 GB/s"', 'bandwidth = "19 GB/s"', ["cpu0.bandwidth", "more than the host's memory carries"]),
+        ('bandwidth = "30 GB/s"', 'bandwidth = "30 GB/s"\nsource = 3', ["host.source"]),
+        ("[host]", "[[host]]", ["host", "[host], once"]),
         ('name = "small"', "name = ", ["not TOML", "line 2"]),
         ('name = "small"', "speed = 3", ["speed", "not a key"]),
     ],
@@ -217,7 +227,10 @@ def _machines(draw: st.DrawFn) -> Machine:
     ]
     subjects = ["machine", *(f"{d.name}.clock" for d in devices)]
     notes = draw(st.dictionaries(st.sampled_from(subjects), _words))
-    return Machine(tuple(devices), tuple(links), draw(_words.filter(bool)), notes)
+    drawn = [d.bandwidth for d in devices if d.memory == HOST]
+    drawn += [x.bandwidth for x in links if HOST in (x.source, x.target)]
+    host = draw(st.just(math.inf) | _positive.map(lambda more: max([more, *drawn])))
+    return Machine(tuple(devices), tuple(links), draw(_words.filter(bool)), notes, host)
 
 
 @given(_machines())

@@ -142,13 +142,16 @@ def _nothing(*arrays: object) -> None:
 class RooflineEstimates(Estimates):
     """A launch takes the launch overhead and the longer of its operations at the device's rate and its bytes at the
     bandwidth of the device's memory; a matrix product is bound by its operations (its tiles are read from caches and
-    local memory). Transfers: latency and bandwidth of the link."""
+    local memory; of memory it moves its operands and its result once). Transfers: latency and bandwidth of the link."""
 
     def __init__(self, of: Equation, machine: Machine) -> None:
         self._machine = machine
         self._rows: list[list[float]] = []
+        self._traffic: list[float] = []
         for operations, nbytes in zip(of.operations, of.nbytes, strict=True):
-            moved = 0.0 if operations >= 2.0 * N**3 else nbytes
+            product = operations >= 2.0 * N**3
+            moved = 0.0 if product else nbytes
+            self._traffic.append(3.0 * N * N * FLOAT if product else nbytes)
             self._rows.append(
                 [d.launch_overhead + max(operations / d.flops, moved / d.bandwidth) for d in machine.devices]
             )
@@ -156,6 +159,9 @@ class RooflineEstimates(Estimates):
 
     def launch(self, node: int, device: int) -> float:
         return self._rows[node][device]
+
+    def traffic(self, node: int, device: int) -> float:
+        return self._traffic[node]
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         if source == target:

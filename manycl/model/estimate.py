@@ -118,6 +118,11 @@ class ModelEstimates(Estimates):
             told(error, "predicting a transfer")
             return nbytes / _GUESSED_BANDWIDTH if source != target else 0.0
 
+    def traffic(self, node: int, device: int) -> float:
+        """Bytes that a launch moves if it finds in a cache whatever it has touched before (``model/counts.py``)."""
+        task = self._graph.nodes[node]
+        return self._predictor.traffic(task, self._chosen(task, node, device)) if isinstance(task, Launch) else 0.0
+
     def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
         """How many times longer than alone each of several transfers between a device's memory and the host's takes
         when all of them go on at the same time."""

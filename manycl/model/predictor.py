@@ -114,6 +114,10 @@ class Predictor:
         place = self._places[device]
         return replace(place, seen=NO_CORRECTION).guess(self._counts.work(launch, chosen))
 
+    def traffic(self, launch: Launch, chosen: Launch | Version) -> float:
+        """Bytes of memory that an implementation of a launch moves."""
+        return self._counts.work(launch, chosen).global_bytes
+
     def fixed(self, launch: Launch, chosen: Launch | Version, device: int) -> float | None:
         """The part of a launch's time on a device that does not depend on the number of its work-groups (MKMD's e over
         y), as the regression has it; None without one."""

@@ -83,6 +83,8 @@ class Board:
                 if arrived > ready:
                     ready = arrived
         seconds = view.seconds[node][device]
+        if self._transfers is not None:
+            return Fit(device, *self._transfers.runs(node, device, ready, seconds, self.gaps[device]), moves)
         start = self.gaps[device].first(ready, seconds)
         return Fit(device, start, start + seconds, moves)
 
@@ -93,7 +95,8 @@ class Board:
         heard = self._heard[node] = end + self._problem.handover
         self._order.append(node)
         if self._transfers is not None:
-            self._transfers.commit(node, device, end, heard, moves)
+            alone = self._view.seconds[node][device]
+            self._transfers.commit(node, device, end, heard, moves, start, alone)
 
     def schedule(self) -> Schedule:
         """What has been placed, in the order of dispatch."""
@@ -158,10 +161,10 @@ class Setting(NamedTuple):
         return max(self.problem.not_before, lower_bound(self.view, devices, ends))
 
     def timed(self, found: Schedule) -> Schedule:
-        """The same schedule at the times at which it happens where transfers slow each other down, as the engine's do
-        if the estimates say so (what is fixed in ranges is followed by transfers that do not)."""
+        """The same schedule at the times at which it happens where things slow each other down, as the engine's do
+        (what is fixed in ranges is timed already)."""
         problem = self.problem
-        if not (self.contention and found.moves and contended(problem)) or self.ranges:
+        if not (self.contention and contended(problem)) or self.ranges:
             return found
         assignments, moves = timed(problem, self.table.seconds, found.assignments, found.moves)
         return Schedule(assignments, max((a.end for a in assignments), default=problem.not_before), moves)

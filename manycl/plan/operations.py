@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manycl.machine import HOST
+from manycl.plan.available import Available
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Move
 from manycl.plan.problem import Problem
 from manycl.plan.segments import INITIAL
@@ -37,6 +38,8 @@ class Operations:
         self._together: dict[int, tuple[int, ...]] = {}
         self._merged: dict[int, int] = {}  # node -> from how many other memories
         self._fixed = len(problem.fixed)
+        limited = problem.contention.limited
+        self._host = Available(problem.machine.host_bandwidth) if limited else None
 
     # when
 
@@ -70,8 +73,22 @@ class Operations:
             return self.kernels[what.device]
         return self._down[what.device] if what.target == HOST else self._up[what.device]
 
+    def room(self, slots: Slots, ready: float, what: Assignment | Move, seconds: float) -> tuple[float, float]:
+        """The start and the end of the earliest room for something that takes so long alone."""
+        if self._host is None:
+            start = slots.first(ready, seconds)
+            return start, start + seconds
+        return self._host.first(slots, ready, seconds, self._draws(what, seconds))
+
+    def _draws(self, what: Assignment | Move, seconds: float) -> float:
+        if isinstance(what, Move):
+            return self.problem.contention.use(None, what.nbytes, seconds).draws
+        return self.problem.draws(what, seconds)
+
     def _add(self, what: Assignment | Move, waits: Sequence[int]) -> int:
         self._slots(what).take(what.start, what.end)
+        if self._host is not None:
+            self._host.take(what.start, what.end, self._draws(what, self._seconds(what)))
         return self._note(what, waits)
 
     def _note(self, what: Assignment | Move, waits: Sequence[int]) -> int:
@@ -84,6 +101,8 @@ class Operations:
 
     def _take_back(self, count: int) -> None:
         """Keep the first ``count`` operations."""
+        if self._host is not None:
+            self._host.back(count - self._fixed)
         for op in range(len(self.what) - 1, count - 1, -1):
             what = self.what[op]
             self._slots(what).free(what.start, what.end)
@@ -96,8 +115,8 @@ class Operations:
 
     def finish(self) -> tuple[tuple[Assignment, ...], tuple[Move, ...]]:
         """Everything that was placed, in the order of dispatch, each as early as its order and what it waits for
-        allow (gaps that were left by what was taken back are closed); later than it was placed only where transfers
-        slow each other down."""
+        allow (gaps that were left by what was taken back are closed); later than it was placed only where what goes
+        on at the same time slows each other down."""
         order = sorted(range(len(self.what)), key=lambda op: (self.what[op].start, self.end[op], op))
         ends = [0.0] * len(order)
         free: dict[tuple[int, int], float] = {}
@@ -124,14 +143,14 @@ class Operations:
             else:
                 moves.append((what._replace(start=start, end=end), op))
         assignments.sort(key=_times)
-        if moves and contended(self.problem):
+        if contended(self.problem):
             return self._slowed(assignments, moves)
         return tuple([a for a, _ in assignments]), tuple([m for m, _ in moves])
 
     def _slowed(
         self, assignments: list[tuple[Assignment, int]], moves: list[tuple[Move, int]]
     ) -> tuple[tuple[Assignment, ...], tuple[Move, ...]]:
-        """The same, in the same orders, at the times at which it happens where transfers slow each other down."""
+        """The same, in the same orders, at the times at which it happens where things slow each other down."""
         ops = [op for _, op in (*assignments, *moves)]
         index = {op: i for i, op in enumerate(ops)}
         found, moved = timed(

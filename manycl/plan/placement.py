@@ -145,18 +145,20 @@ class Placement(Operations):
                 owner = self._owner[source]
                 known = self.known(op, owner)
                 seconds = self._transfer(high - low, source, HOST)
-                start = self._down[owner].first(max(known, downs.get(owner, floor)), seconds)
-                downs[owner] = end = start + seconds
-                hops.append(Hop(Move(key, low, high, segment.writer, source, HOST, owner, start, end), op, -1))
+                move = Move(key, low, high, segment.writer, source, HOST, owner, 0.0, 0.0)
+                start, end = self.room(self._down[owner], max(known, downs.get(owner, floor)), move, seconds)
+                downs[owner] = end
+                hops.append(Hop(move._replace(start=start, end=end), op, -1))
                 here = end + self._handover if owner != device else end
                 by, op = len(hops) - 1, INITIAL
             else:
                 here = self.known(op, device)
             if memory != HOST:
                 seconds = self._transfer(high - low, HOST, memory)
-                start = self._up[device].first(max(here, up), seconds)
-                here = up = start + seconds
-                hops.append(Hop(Move(key, low, high, segment.writer, HOST, memory, device, start, here), op, by))
+                move = Move(key, low, high, segment.writer, HOST, memory, device, 0.0, 0.0)
+                start, here = self.room(self._up[device], max(here, up), move, seconds)
+                up = here
+                hops.append(Hop(move._replace(start=start, end=here), op, by))
             if here > arrive:
                 arrive = here
         return arrive
@@ -175,8 +177,10 @@ class Placement(Operations):
         arrive = self.arrival(regions, device, hops, after)
         if arrive > ready:
             ready = arrive
-        start = self.kernels[device].first(ready, seconds)
-        return Fit(node, device, first, groups, start, start + seconds, hops, after)
+        dimension = self.problem.splits[node].dimension if groups else WHOLE
+        what = Assignment(node, device, 0, 0.0, 0.0, dimension, first, groups)
+        start, end = self.room(self.kernels[device], ready, what, seconds)
+        return Fit(node, device, first, groups, start, end, hops, after)
 
     def reach(self, node: int, device: int, most: int = 0) -> Reach:
         """How the end of a range of a node on a device depends on its number of groups. ``most``: groups that fit."""
@@ -287,13 +291,14 @@ class Placement(Operations):
                 waits.append(op)
         self._merged[node] = len(others)
         seconds = self.problem.merge_seconds(node, home, len(others))
-        start = self.kernels[home].first(ready, seconds)
-        op = self._add(Assignment(node, home, 0, start, start + seconds, MERGE), [*waits, *ops])
+        merge = Assignment(node, home, 0, 0.0, 0.0, MERGE)
+        start, end = self.room(self.kernels[home], ready, merge, seconds)
+        op = self._add(merge._replace(start=start, end=end), [*waits, *ops])
         self.of[node] = (op,)
         for key in self.problem.graph.nodes[node].writes:
             size = self.problem.graph.buffers[key].nbytes
             self.segments.set(key, [Segment(0, size, node, {self.memory[home]: op})])
-        return start + seconds
+        return end
 
     def _send(
         self, node: int, key: int, device: int, source: int, target: int, home: int, members: Sequence[int]
@@ -307,8 +312,9 @@ class Placement(Operations):
         for a, b, lane in hops:
             ready = max(self.end[w] if self._device[w] == lane else self._heard(w) for w in waits)
             seconds = self._transfer(nbytes, a, b)
-            start = (self._down if b == HOST else self._up)[lane].first(ready, seconds)
-            op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, start + seconds, device), waits)
+            move = Move(key, 0, nbytes, node, a, b, lane, 0.0, 0.0, device)
+            start, end = self.room((self._down if b == HOST else self._up)[lane], ready, move, seconds)
+            op = self._add(move._replace(start=start, end=end), waits)
             waits = [op]
         return op
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, HostTask, Launch, Node
 from manycl.machine import HOST, Device, Machine
+from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.plan.looks import Looks
-from manycl.plan.plan import Assignment, Plan
+from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.split import Split
 
 
@@ -228,6 +229,23 @@ class Problem:
             devices = self.machine.devices
             found = [p for p in places if devices[p[0]].memory == HOST or needed <= devices[p[0]].global_memory]
         return found if len(found) > 1 else []
+
+    @cached_property
+    def contention(self) -> Contention:
+        """What slows down what on the machine."""
+        return Contention(self.machine, self.estimates)
+
+    def draws(self, a: Assignment, seconds: float) -> float:
+        """Bytes per second that a kernel, a range of one or a merge, which takes so long alone, reads from and writes
+        to the host's memory: none, where the device computes in another."""
+        if a.device < 0 or not self.contention.limited or self.machine.devices[a.device].memory != HOST:
+            return 0.0
+        if a.dimension == MERGE:  # bound by memory
+            return min(self.machine.devices[a.device].bandwidth, self.machine.host_bandwidth)
+        nbytes = self.estimates.traffic(a.node, a.device)
+        if a.dimension != WHOLE:
+            nbytes *= a.groups / self.splits[a.node].groups
+        return self.contention.use(None, nbytes, seconds).draws
 
     def check_fixed(self) -> None:
         """Raise PolicyError where a node is fixed, but not all that it depends on."""

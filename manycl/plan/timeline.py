@@ -8,6 +8,7 @@ The model, which the simulator shares (``run/backends/sim.py``):
   while nodes are placed, a kernel with share f and t seconds adds f*t seconds of full-device work, and no kernel ends
   before all work given to the device up to then could have been done; the finished schedule is timed exactly
   (``plan/timing.py``);
+- what draws more of the host's memory than it carries gets a share of it (``plan/available.py``, ``plan/timing.py``);
 - data that are not valid where they are needed go through the host, on one upload and one download queue a
   device (``plan/transfers.py``);
 - what another device (or a host function) must finish first is known ``handover`` seconds after it has ended.
@@ -71,6 +72,7 @@ def list_schedule(
     floor, handover, seconds = problem.not_before, problem.handover, table.seconds
     predecessors = problem.graph.predecessors
     transfers = Transfers(problem) if table.moves else None
+    limited = transfers if problem.contention.limited else None  # by the host's memory
     lanes = [_Lanes(problem, d, count, floor) for d, count in enumerate(queues)]
     count = len(predecessors)
     # ``heard``: when others than its own device know that a node has ended
@@ -108,8 +110,11 @@ def list_schedule(
                     start = ready
             else:
                 q, start = lane.fit(node, before, end, ready, took)
-            if start + took + extra < best:
-                finish = start + took
+            ended = start + took
+            if limited is not None:
+                _, ended = limited.runs(node, d, start, took)
+            if ended + extra < best:
+                finish = ended
                 best = finish + extra
                 chosen, queue, begin, chosen_moves = d, q, start, moving
         if chosen == ON_HOST:
@@ -127,9 +132,11 @@ def list_schedule(
         version = 0 if chosen == ON_HOST else problem.version(node, chosen)
         assignments.append(Assignment(node, chosen, queue, begin, finish, version=version))
         if transfers is not None:
-            transfers.commit(node, chosen, finish, finish + handover, chosen_moves)
+            alone = seconds[node][chosen] if limited is not None else 0.0
+            transfers.commit(node, chosen, finish, finish + handover, chosen_moves, begin, alone)
     moves = transfers.moves if transfers is not None else []
-    if any(not lane.single for lane in lanes) or (moves and contended(problem) and meet(moves)):
+    shared = problem.contention.limited or (moves and contended(problem) and meet(moves))
+    if shared or any(not lane.single for lane in lanes):
         assignments, moves = timed(problem, seconds, assignments, moves)
     makespan = max([a.end for a in assignments], default=floor)
     return Schedule(assignments, makespan, moves)

@@ -3,17 +3,17 @@
 The machine's rules, which the simulator has too (``run/backends/sim.py``, ``run/replay.py``): a queue performs one
 command at a time, in order; a command starts once all it waits for has ended, ``handover`` seconds later where another
 device or the host has ended it; kernels in different queues of a device slow each other down as soon as their shares of
-it add up to more than 1; transfers at the same time slow each other down as the estimates say, if they do.
+it add up to more than 1; what shares links, or the host's memory, slows each other down (``model/contention.py``).
 """
 
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 
 from manycl.graph.graph import Launch
 from manycl.machine import HOST
+from manycl.model.contention import NOTHING, Progress, Use
 from manycl.model.occupancy import share
 from manycl.plan.plan import ON_HOST, Assignment, Move
 from manycl.plan.problem import Problem, contents_needed
@@ -53,8 +53,8 @@ def timed(
 
 
 def contended(problem: Problem) -> bool:
-    """Whether the estimates say that transfers can slow each other down (``model/transfer.py``)."""
-    return problem.estimates.contended
+    """Whether transfers can slow each other down, or kernels and transfers (``model/contention.py``)."""
+    return problem.contention.anything
 
 
 def meet(moves: Sequence[Move]) -> bool:
@@ -137,14 +137,14 @@ class _Clockwork:
             last[lane] = token
         self._times = [(self._floor, self._floor)] * count
         self._ended = 0
-        # what runs, by device: token -> (seconds left when alone, since when)
-        self._running: dict[int, dict[int, tuple[float, float]]] = {}
-        self._load: dict[int, float] = {}
-        self._ends = [(m.source, m.target) for m in moves] if contended(problem) else []
-        self._slowdowns = problem.estimates.slowdowns
         self._base = base
-        # transfers under way: token -> (seconds left when alone, since when, how many times slower than alone)
-        self._moving: dict[int, tuple[float, float, float]] = {}
+        contention = problem.contention
+        self._progress = Progress(contention)
+        self._use = [NOTHING] * count
+        if contention.anything:
+            alone = self._seconds
+            self._use = [Use(None, problem.draws(a, alone[i])) for i, a in enumerate(assignments)]
+            self._use += [contention.use((m.source, m.target), m.nbytes, alone[base + j]) for j, m in enumerate(moves)]
         self._stamp = [0] * count
         self._events: list[tuple[float, int, int]] = []  # time, token, stamp (-1: it starts)
 
@@ -166,48 +166,26 @@ class _Clockwork:
         self._times[token] = (now, now)
         if token in self._until:
             heapq.heappush(self._events, (max(now, self._until[token]), token, 0))
-        elif self._share[token] if token < len(self._share) else 0.0:
-            self._running.setdefault(self._device[token], {})[token] = (self._seconds[token], now)
-            self._reload(self._device[token], now, token)
-        elif self._ends and token >= self._base:
-            self._moving[token] = (self._seconds[token], now, 1.0)
-            self._share_links(now, token)
+            return
+        share = self._share[token] if token < self._base else 0.0
+        if share or self._use[token] != NOTHING:
+            device = self._device[token]
+            self._at(self._progress.begin(token, now, self._seconds[token], device, share, self._use[token]))
         else:
             heapq.heappush(self._events, (now + self._seconds[token], token, 0))
 
-    def _share_links(self, now: float, new: int = -1) -> None:
-        """Transfers run faster or slower from now on."""
-        slowdowns = self._slowdowns([self._ends[t - self._base] for t in self._moving])
-        for (token, (left, since, before)), slower in zip(list(self._moving.items()), slowdowns, strict=True):
-            if slower == before and token != new:
-                continue
-            left = max(0.0, left - (now - since) / before)
-            self._moving[token] = (left, now, slower)
+    def _at(self, changed: Sequence[int]) -> None:
+        """These end at other times than they did."""
+        for token in changed:
             self._stamp[token] += 1
-            heapq.heappush(self._events, (now + left * slower, token, self._stamp[token]))
-
-    def _reload(self, device: int, now: float, new: int = -1) -> None:
-        """Kernels of a device run faster or slower from now on."""
-        running = self._running[device]
-        before = self._load.get(device, 1.0)
-        load = self._load[device] = max(1.0, math.fsum(self._share[t] for t in running))
-        for token in running if load != before else ([new] if new >= 0 else []):
-            left, since = running[token]
-            if token != new:
-                left = max(0.0, left - (now - since) / before)
-            running[token] = (left, now)
-            self._stamp[token] += 1
-            heapq.heappush(self._events, (now + left * load, token, self._stamp[token]))
+            heapq.heappush(self._events, (self._progress.end(token), token, self._stamp[token]))
 
     def _finish(self, token: int, now: float) -> None:
         self._times[token] = (self._times[token][0], now)
         self._ended += 1
         device = self._device[token]
-        if token in self._running.get(device, ()):
-            del self._running[device][token]
-            self._reload(device, now)
-        elif self._moving.pop(token, None) is not None:
-            self._share_links(now)
+        if self._stamp[token]:
+            self._at(self._progress.finish(token, now))
         past = token in self._until and self._until[token] <= self._floor
         heard = now if past else now + self._handover
         for other in self._after[token]:

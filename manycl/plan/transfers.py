@@ -9,8 +9,10 @@ Commands of one device wait for each other inside it; what another device, or th
 from __future__ import annotations
 
 from manycl.machine import HOST
-from manycl.plan.plan import ON_HOST, Move
+from manycl.plan.available import Available
+from manycl.plan.plan import ON_HOST, Assignment, Move
 from manycl.plan.problem import Problem, contents_needed
+from manycl.plan.slots import Slots
 
 NOBODY = -2
 """A device index for what was there at the start."""
@@ -39,6 +41,8 @@ class Transfers:
         self._writer: dict[int, int] = {}
         self._up = [floor] * len(self._memory)
         self._down = [floor] * len(self._memory)
+        self._contention = problem.contention
+        self._host = Available(machine.host_bandwidth) if problem.contention.limited else None
         self.moves: list[Move] = []
 
     def need(self, node: int, device: int) -> tuple[float, list[Move]]:
@@ -85,23 +89,57 @@ class Transfers:
                 lane = self._owner[source]
                 own, heard, by = places[source]
                 start = max(own if by == lane else heard, downs.get(lane, self._down[lane]))
-                end = downs[lane] = start + self._transfer(nbytes, source, HOST)
+                end = downs[lane] = self._until(start, nbytes, source, HOST)
                 moves.append(Move(key, 0, nbytes, writer, source, HOST, lane, start, end))
                 here = end + self._handover
             if memory != HOST:
                 start = max(here, up)
-                here = up = start + self._transfer(nbytes, HOST, memory)
+                here = up = self._until(start, nbytes, HOST, memory)
                 moves.append(Move(key, 0, nbytes, writer, HOST, memory, device, start, here))
             if here > arrive:
                 arrive = here
         return arrive, moves
 
+    def _until(self, start: float, nbytes: int, source: int, target: int) -> float:
+        """When a transfer ends that begins then."""
+        seconds = self._transfer(nbytes, source, target)
+        if self._host is None:
+            return start + seconds
+        return self._host.end(start, seconds, self._contention.use(None, nbytes, seconds).draws)
+
+    def runs(
+        self, node: int, device: int, ready: float, seconds: float, slots: Slots | None = None
+    ) -> tuple[float, float]:
+        """Start and end of a kernel that takes so long alone, from ``ready`` on, in the first of a device's ``slots``
+        that is long enough."""
+        if self._host is None or not (draws := self._problem.draws(Assignment(node, device, 0, 0.0, 0.0), seconds)):
+            start = slots.first(ready, seconds) if slots is not None else ready
+            return start, start + seconds
+        if slots is not None:
+            return self._host.first(slots, ready, seconds, draws)
+        return ready, self._host.end(ready, seconds, draws)
+
     def _known(self, key: int) -> float:
         places = self._at[key]
         return places[HOST][1] if HOST in places else places[min(places)][0]
 
-    def commit(self, node: int, device: int, end: float, heard: float, moves: list[Move]) -> None:
-        """The node runs there and ends then, which others know at ``heard``."""
+    def commit(
+        self,
+        node: int,
+        device: int,
+        end: float,
+        heard: float,
+        moves: list[Move],
+        start: float = 0.0,
+        alone: float = 0.0,
+    ) -> None:
+        """The node runs there, from ``start`` on (it takes ``alone`` seconds alone), and ends then, which others know
+        at ``heard``."""
+        if self._host is not None:
+            for move in moves:
+                seconds = self._transfer(move.nbytes, move.source, move.target)
+                self._host.take(move.start, move.end, self._contention.use(None, move.nbytes, seconds).draws)
+            self._host.take(start, end, self._problem.draws(Assignment(node, device, 0, 0.0, 0.0), alone))
         at = self._at
         for move in moves:
             lane, arrived = move.device, move.end

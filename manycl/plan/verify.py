@@ -12,6 +12,7 @@ from manycl.graph.graph import Graph, HostTask, Launch, Node
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.plan.verify_memory import check_host_memory
 from manycl.plan.verify_moves import check_data, slack_of
 
 
@@ -22,6 +23,7 @@ def verify(
 
     Every work-group of every node runs exactly once. With a problem also: queues within its counts, nothing before
     ``not_before``, no kernel faster than estimated, data moved between memories in no less than the estimated time,
+    never more drawn of the host's memory than it carries (``plan/verify_memory.py``),
     working sets within the memories, what is fixed kept, and (``preferences``: ``eager`` ignores them by definition)
     only devices that each kernel allows. A plan with ranges or moves is followed byte by byte
     (``plan/verify_moves.py``).
@@ -41,6 +43,7 @@ def verify(
                 *check_durations(plan, problem),
                 *check_feasible(plan, problem),
                 *check_fixed(plan, problem),
+                *check_host_memory(plan, problem),
                 *(check_data(plan, problem) if plan.is_split or plan.moves else check_transfers(plan, problem)),
             ]
             if preferences:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 _NOTHING: Mapping[int, float] = {}
 _NO_MESSAGES: Mapping[int, str] = {}
+_AS_THEY_ARE: Mapping[int, int] = {}
 _STEPS = 64  # a drift is a staircase of so many steps
 
 
@@ -37,13 +38,15 @@ def drift(device: int, factor: float, until: float) -> list[Slowdown]:
 class Disturbance:
     """``noise``: standard deviation of a kernel's or transfer's time, as a part of it (log-normal, the mean stays).
     ``slowdowns`` are of kernels; where several overlap they multiply. ``lost[d]``: when device d stops answering, in
-    seconds. ``failing[n]``: node n fails, with this message."""
+    seconds. ``failing[n]``: node n fails, with this message. ``nodes[t]``: the node that the command t is, where it is
+    not node t: its noise is the node's, however the graph is run."""
 
     noise: float = 0.0
     slowdowns: tuple[Slowdown, ...] = ()
     lost: Mapping[int, float] = field(default_factory=lambda: _NOTHING)
     failing: Mapping[int, str] = field(default_factory=lambda: _NO_MESSAGES)
     seed: int = 0
+    nodes: Mapping[int, int] = field(default_factory=lambda: _AS_THEY_ARE)
 
     @property
     def faults(self) -> bool:
@@ -54,7 +57,9 @@ class Disturbance:
         if not self.noise or not seconds:
             return seconds
         sigma = math.sqrt(math.log1p(self.noise**2))
-        return seconds * random.Random(f"{self.seed} {token} {device}").lognormvariate(-sigma * sigma / 2, sigma)
+        return seconds * random.Random(f"{self.seed} {self.nodes.get(token, token)} {device}").lognormvariate(
+            -sigma * sigma / 2, sigma
+        )
 
     def slowed(self, device: int, seconds: float, now: float) -> float:
         """How long a kernel of that many seconds takes from ``now`` on. What runs beside it is not counted."""
@@ -67,6 +72,9 @@ class Disturbance:
             left -= (until - at) / factor
             at = until
         return at + left * _factor(mine, at) - now if mine else seconds
+
+
+UNDISTURBED = Disturbance()
 
 
 def _factor(slowdowns: Iterable[Slowdown], now: float) -> float:

@@ -11,7 +11,7 @@ from manycl.plan.plan import WHOLE, Plan
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.policy import StaticPolicy
 from manycl.plan.problem import Problem
-from manycl.run.disturbance import Disturbance
+from manycl.run.disturbance import UNDISTURBED, Disturbance
 from manycl.run.replay import replay
 from manycl.run.waiting import waiting
 from manycl.trace import KernelEvent, Trace
@@ -50,7 +50,7 @@ class _Real(Wrapped):
 
 
 def repetitions(
-    problem: Problem, policy: StaticPolicy, truth: Truth, *, disturbance: Disturbance | None = None
+    problem: Problem, policy: StaticPolicy, truth: Truth, *, disturbance: Disturbance = UNDISTURBED
 ) -> Iterator[Repetition]:
     """Plan with what is known, replay with what is true, and let the policy see what it took: without end.
 
@@ -60,7 +60,7 @@ def repetitions(
     while True:
         plan = policy.plan(problem)
         real = replace(problem, estimates=_Real(problem.estimates, plan, problem, truth, turn))
-        with_noise = None if disturbance is None else replace(disturbance, seed=disturbance.seed * 7919 + turn)
+        with_noise = replace(disturbance, seed=disturbance.seed * 7919 + turn)
         trace = replay(real, plan, disturbance=with_noise)
         yield Repetition(problem, plan, trace)
         if isinstance(policy, Adaptive):

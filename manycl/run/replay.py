@@ -1,6 +1,7 @@
-"""A plan with ranges, replayed on the simulated machine: every command in the order of the plan, as soon as it can.
+"""A plan replayed on the simulated machine: every command in the order of the plan, its moves too, as soon as it can.
 
-The engine's rules, for what the engine itself cannot run yet: commands of one device wait for each other inside the
+What a plan says is judged by that, and graphs that nothing is known of but times are run by it. The engine's rules:
+commands of one device wait for each other inside the
 device; what another device (or the host) must finish first is known once its end has been reported. The back end is
 the simulator's (``run/backends/sim.py``), with its queues, its throughput and its clock.
 """
@@ -9,35 +10,36 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Launch
 from manycl.machine import HOST
+from manycl.model.contention import NOTHING, Use
 from manycl.plan.contents import Contents, Need
 from manycl.plan.events import kernel_event, move_event
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import DOWNLOAD_QUEUE, UPLOAD_QUEUE, Command, Download, HostCall, Queued, Run, Upload
-from manycl.run.backends.sim import SimBackend
-from manycl.run.disturbance import Disturbance
+from manycl.run.backends.sim import NO_HOST_TIMES, SimBackend
+from manycl.run.disturbance import UNDISTURBED, Disturbance
 from manycl.trace import Event, HostEvent, KernelEvent, Trace, TransferEvent
-
-_NO_HOST_TIMES: Mapping[int, float] = {}
 
 
 class _PlanBackend(SimBackend):
     """The simulator, with the plan's assignments and moves as what its tokens name."""
 
     def __init__(
-        self, problem: Problem, plan: Plan, host_seconds: Mapping[int, float], disturbance: Disturbance | None
+        self, problem: Problem, plan: Plan, host_seconds: Mapping[int, float], disturbance: Disturbance
     ) -> None:
+        whole = {i: a.node for i, a in enumerate(plan.assignments) if a.dimension == WHOLE and a.device != ON_HOST}
         super().__init__(
             problem.machine,
             problem.estimates,
             host_seconds={i: host_seconds.get(a.node, 0.0) for i, a in enumerate(plan.assignments)},
             report_latency=problem.handover,
             start=problem.not_before,
-            disturbance=disturbance,
+            disturbance=replace(disturbance, nodes=whole) if disturbance is not UNDISTURBED else disturbance,
         )
         self._problem = problem
         self._plan = plan
@@ -63,15 +65,18 @@ class _PlanBackend(SimBackend):
             return problem.merge_seconds(a.node, a.device, len(others)), 1.0
         return problem.range_seconds(a.node, a.device, a.groups), 1.0
 
+    def _use(self, command: Queued, seconds: float) -> Use:
+        token, base = command.token, len(self._plan.assignments)
+        if token >= base:
+            m = self._plan.moves[token - base]
+            return self._contention.use((m.source, m.target), m.nbytes, seconds)
+        a = self._plan.assignments[token]
+        return NOTHING if a in self._fixed else Use(None, self._problem.draws(a, seconds))
+
     def _disturbed(self, by: Disturbance, command: Queued, seconds: float, now: float) -> float:
         token = command.token
-        if token < len(self._plan.assignments):
-            a = self._plan.assignments[token]
-            if a in self._fixed:
-                return seconds
-            if a.dimension == WHOLE and not isinstance(command, HostCall):
-                # its noise is the node's, whatever the plan
-                command = command._replace(token=a.node)
+        if token < len(self._plan.assignments) and self._plan.assignments[token] in self._fixed:
+            return seconds
         return super()._disturbed(by, command, seconds, now)
 
     def _note(self, command: Queued, start: float, end: float) -> None:
@@ -179,14 +184,17 @@ def replay(
     problem: Problem,
     plan: Plan,
     *,
-    host_seconds: Mapping[int, float] = _NO_HOST_TIMES,
-    disturbance: Disturbance | None = None,
+    host_seconds: Mapping[int, float] = NO_HOST_TIMES,
+    disturbance: Disturbance = UNDISTURBED,
 ) -> Trace:
     """Replay a plan with its moves on the simulated machine: the trace, of kind ``simulation``.
 
     The plan's times play no part, only its orders; given the estimates that it was made with, it takes exactly as long
-    as it says. ``host_seconds[n]``: how long host task n takes. Raises PolicyError for a plan that lacks a move.
+    as it says. ``host_seconds[n]``: how long host task n takes. Raises PolicyError for a plan that lacks a move, and
+    for a disturbance with faults, of which a plan says nothing.
     """
+    if disturbance.faults:
+        raise PolicyError("a plan is replayed without faults", hint="simulate runs it by the engine, which meets them")
     backend = _PlanBackend(problem, plan, host_seconds, disturbance)
     backend.begin(problem.graph, problem.queues)
     lines = _Replay(problem, plan, backend.contents)

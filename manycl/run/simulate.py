@@ -6,70 +6,37 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
-from manycl.errors import PolicyError
 from manycl.graph.graph import Launch
 from manycl.plan.events import plan_of, with_events
 from manycl.plan.plan import Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.verify import verify
-from manycl.run.backends.sim import SimBackend
-from manycl.run.coherence import Directory
-from manycl.run.disturbance import Disturbance
-from manycl.run.engine import execute
+from manycl.run.backends.sim import NO_HOST_TIMES
+from manycl.run.disturbance import UNDISTURBED, Disturbance
+from manycl.run.foresee import foresee
 from manycl.run.planning import planned
-from manycl.run.replay import replay
-from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
-
-_NO_HOST_TIMES: Mapping[int, float] = {}
+from manycl.trace import Trace
 
 
 def simulate(
     problem: Problem,
     policy: str | StaticPolicy | DynamicPolicy | Plan,
     *,
-    host_seconds: Mapping[int, float] = _NO_HOST_TIMES,
-    fail: Mapping[int, str] | None = None,
-    disturbance: Disturbance | None = None,
+    host_seconds: Mapping[int, float] = NO_HOST_TIMES,
+    disturbance: Disturbance = UNDISTURBED,
 ) -> Trace:
-    """Run a problem's graph on a simulated machine: the trace, of kind ``simulation``.
+    """Run a problem's graph on a simulated machine by the real engine, whatever the policy: the trace, of kind
+    ``simulation``.
 
-    Times are the problem's estimates; what one device waits for from another costs ``problem.handover``
-    seconds more. ``host_seconds``, ``fail``, ``disturbance``: see :class:`manycl.run.backends.sim.SimBackend`. Raises
-    what a run raises. A plan with moves, as static policies make them for machines with several memories, is replayed
-    (:func:`manycl.run.replay.replay`); with a fault, its moves are left to the engine, and a plan that splits launches
-    is refused.
+    Times are the problem's estimates; what one device waits for from another costs ``problem.handover`` seconds more.
+    The engine moves what is missing as early as it may; the moves of a plan play no part
+    (:func:`manycl.run.replay.replay` makes them). ``host_seconds``, ``disturbance``, and what is raised: see
+    :func:`manycl.run.foresee.foresee`.
     """
     chosen = find(policy) if isinstance(policy, str) else policy
-    name = policy if isinstance(policy, str) else getattr(policy, "policy", type(policy).__name__)
-    plan = chosen if isinstance(chosen, Plan) else None
-    if plan is None and isinstance(chosen, StaticPolicy):
-        plan = planned(problem, chosen)
-        chosen = plan if plan is not None else chosen
-    if plan is not None:
-        faults = bool(fail or (disturbance is not None and disturbance.faults))
-        versions = any(a.version for a in plan.assignments)
-        if plan.is_split or problem.fixed or ((plan.moves or versions) and not faults):
-            if faults:
-                raise PolicyError("a plan that splits launches is replayed without faults")
-            return replay(problem, plan, host_seconds=host_seconds, disturbance=disturbance)
-    directory = Directory()
-    for key, places in problem.valid.items():
-        if places:
-            directory.valid[key] = sum(1 << memory for memory in places)
-    backend = SimBackend(
-        problem.machine,
-        problem.estimates,
-        host_seconds=host_seconds,
-        fail=fail,
-        report_latency=problem.handover,
-        start=problem.not_before,
-        disturbance=disturbance,
-    )
-    trace = execute(problem, chosen, backend, directory, name=str(name)).trace
-    # the engine's own clock has also waited for the last report
-    ends = [e.end for e in trace.events if isinstance(e, (KernelEvent, TransferEvent, HostEvent))]
-    return replace(trace, kind="simulation", makespan=max(ends, default=0.0))
+    name = policy if isinstance(policy, str) else chosen.policy if isinstance(chosen, Plan) else type(chosen).__name__
+    return foresee(problem, chosen, name=name, host_seconds=host_seconds, disturbance=disturbance)
 
 
 def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> Plan:

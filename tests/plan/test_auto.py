@@ -20,7 +20,8 @@ from manycl.plan.policies import auto
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.run.simulate import plan_with, simulate
+from manycl.run.replay import replay
+from manycl.run.simulate import plan_with
 
 SIMPLE = {"heft", "one device", "in_order"}
 
@@ -38,7 +39,7 @@ def test_the_best_of_those_that_were_asked_is_taken(p: Problem) -> None:
     if len(p.machine.devices) > 1:
         assert {"mkmd_coarse", "portfolio"} < asked.keys()
     assert plan.makespan <= planned(p, budget=0).makespan
-    assert simulate(p, plan).makespan == pytest.approx(plan.makespan, rel=1e-9, abs=1e-12)
+    assert replay(p, plan).makespan == pytest.approx(plan.makespan, rel=1e-9, abs=1e-12)
     assert planned(p, budget=1000) == plan
 
 

@@ -20,7 +20,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.verify import verify
-from manycl.run.simulate import simulate
+from manycl.run.replay import replay
 from manycl.trace import KernelEvent, TransferEvent
 
 OPTIONS = {
@@ -45,7 +45,7 @@ def planned(name: str, p: Problem) -> Plan:
 def holds(name: str, p: Problem) -> Plan:
     """The same: it takes exactly as long as it says, and everything in it happens when it says."""
     plan = planned(name, p)
-    trace = simulate(p, plan)
+    trace = replay(p, plan)
     assert trace.makespan == pytest.approx(plan.makespan, rel=1e-9)
     fixed = set(p.fixed)
     kernels = [e for e in trace.events if isinstance(e, KernelEvent)]

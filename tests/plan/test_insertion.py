@@ -24,7 +24,8 @@ from manycl.plan.policies.peft import optimistic_costs
 from manycl.plan.problem import Problem
 from manycl.plan.slots import Slots
 from manycl.plan.verify import verify
-from manycl.run.simulate import plan_with, simulate
+from manycl.run.replay import replay
+from manycl.run.simulate import plan_with
 
 NO = {"contention": "no"}
 NAMES = ("cpop", "peft", "portfolio")
@@ -92,7 +93,7 @@ def test_prediction_is_what_the_engine_does(name: str, p: Problem) -> None:
     options = {"effort": "300"} if name == "portfolio" else {}
     p = Problem(p.graph, p.machine, p.estimates, p.queues, p.valid, options, 0.0, p.handover)
     plan = plan_with(name, p)
-    assert simulate(p, plan).makespan == pytest.approx(plan.makespan)
+    assert replay(p, plan).makespan == pytest.approx(plan.makespan)
 
 
 @settings(max_examples=40, deadline=None)

@@ -16,6 +16,7 @@ from manycl.plan.events import plan_of
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.run.disturbance import Disturbance, Slowdown
+from manycl.run.replay import replay
 from manycl.run.simulate import plan_with, simulate
 
 
@@ -60,15 +61,15 @@ def test_work_grows_with_the_number_of_kernels_not_its_square(name: str) -> None
 def test_split_plans_meet_disturbances_too(p: Problem, seed: int) -> None:
     plan = plan_with("balance", p)
     assume(plan.is_split)
-    plain = simulate(p, plan)
+    plain = replay(p, plan)
     assert plain.makespan == pytest.approx(plan.makespan)
     everywhere = tuple(Slowdown(d, 2.0, 0.0, inf) for d in range(len(p.machine.devices)))
-    slow = simulate(p, plan, disturbance=Disturbance(slowdowns=everywhere))
+    slow = replay(p, plan, disturbance=Disturbance(slowdowns=everywhere))
     assert plain.makespan <= slow.makespan <= 2 * plain.makespan * (1 + 1e-9)
     noisy = Disturbance(noise=0.2, seed=seed)
-    assert simulate(p, plan, disturbance=noisy) == simulate(p, plan, disturbance=noisy)
+    assert replay(p, plan, disturbance=noisy) == replay(p, plan, disturbance=noisy)
     if plain.makespan == max(e.end for e in plain.kernels()):  # else a transfer may hide what kernels take
         assert slow.makespan > plain.makespan
-        assert simulate(p, plan, disturbance=noisy).makespan != plain.makespan
+        assert replay(p, plan, disturbance=noisy).makespan != plain.makespan
     with pytest.raises(PolicyError, match="replayed without faults"):
-        simulate(p, plan, disturbance=Disturbance(lost={0: 1.0}))
+        replay(p, plan, disturbance=Disturbance(lost={0: 1.0}))

@@ -21,7 +21,7 @@ from manycl.plan.plan import MERGE, ON_HOST, Assignment, Move, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.plan.verify import verify
-from manycl.run.simulate import simulate
+from manycl.run.replay import replay
 from manycl.trace import KernelEvent, TransferEvent
 
 
@@ -87,7 +87,7 @@ def test_a_right_plan_passes_and_takes_as_long_as_it_says() -> None:
     plan, p = by_hand()
     check(plan, p)
     verify(plan, p.graph, p.machine)
-    trace = simulate(p, plan)
+    trace = replay(p, plan)
     assert trace.makespan == plan.makespan
     kernels = {(e.node, e.device, e.start, e.end) for e in trace.events if isinstance(e, KernelEvent)}
     assert kernels == {(a.node, plan.devices[a.device], a.start, a.end) for a in plan.assignments if a.device >= 0}
@@ -98,13 +98,13 @@ def test_a_right_plan_passes_and_takes_as_long_as_it_says() -> None:
 def test_the_replay_does_not_believe_the_times() -> None:
     plan, p = by_hand()
     late = tuple(a._replace(start=a.start + 1, end=a.end + 2) for a in plan.assignments)
-    assert simulate(p, replace(plan, assignments=late)).makespan == plan.makespan
+    assert replay(p, replace(plan, assignments=late)).makespan == plan.makespan
 
 
 def test_the_replay_counts_handovers_between_devices_only() -> None:
     plan, p = by_hand()
     # the GPU's ten bytes reach the CPU's second range one handover late; the sink is one more behind it
-    trace = simulate(replace(p, handover=0.5), plan)
+    trace = replay(replace(p, handover=0.5), plan)
     ends = {(e.node, e.device): (e.start, e.end) for e in trace.events if isinstance(e, KernelEvent)}
     assert ends[1, "cpu0"] == (pytest.approx(4.2), pytest.approx(9.2))
     assert ends[1, "gpu1"] == (4.5, 7.0)
@@ -243,7 +243,7 @@ def merged() -> tuple[Plan, Problem]:
 def test_partial_results_are_merged() -> None:
     plan, p = merged()
     check(plan, p)
-    assert simulate(p, plan).makespan == pytest.approx(plan.makespan)
+    assert replay(p, plan).makespan == pytest.approx(plan.makespan)
     assert Plan.from_json(plan.to_json()) == plan
     for change, words in (
         (lambda a, m: a.pop(), "node 0 is merged 0 times, not 1"),
@@ -260,10 +260,10 @@ def test_partial_results_are_merged() -> None:
 def test_a_replay_needs_every_move_and_an_order_that_can_be_kept() -> None:
     plan, p = by_hand()
     with pytest.raises(PolicyError, match="no move of the plan brings them"):
-        simulate(p, replace(plan, moves=plan.moves[1:]))
+        replay(p, replace(plan, moves=plan.moves[1:]))
     f, more, g = plan.assignments[0], plan.assignments[1:3], plan.assignments[3]
     with pytest.raises(PolicyError, match="waits for itself"):
-        simulate(p, replace(plan, assignments=(g, *more, f, plan.assignments[4])))
+        replay(p, replace(plan, assignments=(g, *more, f, plan.assignments[4])))
 
 
 @pytest.mark.parametrize(
@@ -334,6 +334,6 @@ def test_what_ranges_leave_alone_stays_as_it_was() -> None:
     )
     plan = Plan(members, "by hand", ("cpu0", "gpu1"), 14.8, moves=moves)
     check(plan, p)
-    assert simulate(p, plan).makespan == pytest.approx(plan.makespan)
+    assert replay(p, plan).makespan == pytest.approx(plan.makespan)
     needs = [(n.low, n.high, n.writer) for n in Contents(plan, p).needs(2) if n.buffer == c]
     assert needs == [(0, 10, -1), (10, 50, 0), (50, 110, 0), (110, 120, -1)]

@@ -18,12 +18,15 @@ from manycl.graph.graph import BufferArg, Graph, Launch, Rows
 from manycl.machine import HOST, Device, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
+from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.coherence import Directory, Part
+from manycl.run.disturbance import Disturbance
+from manycl.run.engine import RunFailure
 from manycl.run.foresee import ENQUEUING, foresee, rehearsal
-from manycl.run.simulate import plan_with
-from manycl.trace import KernelEvent
+from manycl.run.simulate import plan_with, simulate
+from manycl.trace import FailureEvent, KernelEvent, TransferEvent
 
 MACHINE = Machine(tuple(Device(f"gpu{i}", "gpu", memory=i + 1, launch_overhead=0.0, bandwidth=1e3) for i in range(2)))
 ROW = 4
@@ -149,3 +152,37 @@ def test_a_rehearsal_says_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest
     p = problem("map")
     foresee(p, halves(p.graph))
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("fault", [Disturbance(failing={1: "out of paper"}), Disturbance(lost={1: 5.0})])
+def test_a_divided_plan_meets_faults(fault: Disturbance) -> None:
+    p = problem("map", "map", "map")
+    with pytest.raises(RunFailure, match="out of paper" if fault.failing else "the device was lost") as caught:
+        simulate(p, halves(p.graph), disturbance=fault)
+    last = caught.value.trace.events[-1]
+    assert isinstance(last, FailureEvent)
+    assert last.node == 1
+    assert 2 not in {e.node for e in caught.value.trace.kernels()}
+
+
+@pytest.mark.parametrize("policy", ["in_order", "auto", "balance", "mkmd", "cpop", "heft"])
+def test_every_policy_is_simulated_by_the_engine(policy: str) -> None:
+    """Also where its plan has moves, and ranges: what it does is what a run of the plan would do."""
+    p = problem("map", "stencil", "count")
+    chosen = find(policy)
+    trace = simulate(p, policy)
+    assert trace.policy == policy
+    again = foresee(p, chosen.plan(p) if isinstance(chosen, StaticPolicy) else chosen, name=policy)
+    assert [e for e in trace.events if isinstance(e, KernelEvent | TransferEvent)] == [
+        e for e in again.events if isinstance(e, KernelEvent | TransferEvent)
+    ]
+    noisy = simulate(p, policy, disturbance=Disturbance(noise=0.2, seed=3))
+    assert noisy.makespan != trace.makespan
+    assert noisy.makespan == simulate(p, policy, disturbance=Disturbance(noise=0.2, seed=3)).makespan
+
+
+def test_what_has_begun_is_not_run_by_the_engine() -> None:
+    p = problem("map", "map")
+    begun = replace(p, fixed=(Assignment(0, 0, 0, 0.0, 8.0),), not_before=1.0)
+    with pytest.raises(PolicyError, match="what has begun cannot be simulated"):
+        simulate(begun, "auto")

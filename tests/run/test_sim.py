@@ -20,6 +20,7 @@ from manycl.plan.problem import Problem
 from manycl.run.backend import AHEAD_QUEUE, Download, Failed, Report, Run, Upload
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
+from manycl.run.disturbance import Disturbance
 from manycl.run.engine import RunFailure, execute
 from manycl.run.simulate import simulate
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
@@ -182,7 +183,13 @@ def chain_of_three() -> Graph:
 @pytest.mark.parametrize("places", [[(0, 0)] * 3, [(0, 0), (1, 0), (0, 0)]])
 def test_a_failure_stops_the_run_and_tells_the_story(places: list[tuple[int, int]]) -> None:
     with pytest.raises(RunFailure, match=r"kernel k \(b, node 1\) failed on cpu[01].*: out of paper") as caught:
-        follow(chain_of_three(), [CPU, Device("cpu1", "cpu")], places, [1.0] * 3, fail={1: "out of paper"})
+        follow(
+            chain_of_three(),
+            [CPU, Device("cpu1", "cpu")],
+            places,
+            [1.0] * 3,
+            disturbance=Disturbance(failing={1: "out of paper"}),
+        )
     trace = caught.value.trace
     failure = trace.events[-1]
     assert isinstance(failure, FailureEvent)
@@ -214,7 +221,9 @@ def test_a_transfer_that_fails_for_a_kernel_is_not_blamed() -> None:
     p = Problem(graph, machine, Seconds([1.0] * 3), (1, 1))
     plan = Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate((0, 0, 1))), "", ("gpu0", "gpu1"), 0.0)
     with pytest.raises(RunFailure, match=r"kernel k \(makes, node 0\) failed on gpu0.*: out of paper"):
-        execute(p, plan, Driver(machine, p.estimates, fail={0: "out of paper"}), Directory())
+        execute(
+            p, plan, Driver(machine, p.estimates, disturbance=Disturbance(failing={0: "out of paper"})), Directory()
+        )
 
 
 def test_a_standstill_is_an_error_not_a_hang() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from manycl.machine import HOST
 from manycl.plan.insertion import setting
 from manycl.plan.options import Options, whole
 from manycl.plan.partition import Slot, place_ranges, water_fill, where_data_are
@@ -142,6 +143,8 @@ class Balance:
             placement = split_all(problem, table, start, gain)
             first.append((placement, gain))
             found.append((name, placement))
+        if (apart := _off_the_host(problem, table)) is not None:
+            found.append(("off the host", split_all(problem, apart, order)))
         last, gain = min(first, key=lambda f: f[0].makespan)
         for turn in range(2, rounds + 1):
             weight = taken(last, len(weight))
@@ -149,7 +152,7 @@ class Balance:
             if last.makespan >= min(p.makespan for _, p in found):
                 break  # ranking again has not helped
             found.append((f"round {turn}", last))
-        if not more:
+        if not more and not problem.contention.limited:  # else when they end is known when they are timed
             found = [min(found, key=lambda f: f[1].makespan)]
         return best_of(problem, [as_plan(problem, p, "balance", chosen=name) for name, p in found])
 
@@ -169,6 +172,19 @@ def _starts(
             yield "short first, all divided", short, 0.0
     if more:
         yield "program order", range(len(weight)), problem.handover if brief else 0.0
+
+
+def _off_the_host(problem: Problem, table: Table) -> Table | None:
+    """The same without the devices that compute in the host's memory, where all that is read counts again and again
+    (None: it is no limit, or some nodes need them). What has come to another memory is there for the next kernel, too,
+    but the one that it comes for ends no earlier for that."""
+    if not problem.contention.limited:
+        return None
+    devices = problem.machine.devices
+    places = [tuple(p for p in found if devices[p[0]].memory != HOST) for found in table.places]
+    if any(found and not left for found, left in zip(table.places, places, strict=True)):
+        return None
+    return table._replace(places=places)
 
 
 def _like_portfolio(problem: Problem, table: Table) -> Placement:

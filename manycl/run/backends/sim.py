@@ -5,15 +5,14 @@ A kernel takes its estimated seconds on its in-order queue. Kernels in different
 together: alone at full speed as long as their shares of the device (``model/occupancy.py``) add up to at most
 1, else all slowed down by the sum. A transfer takes its estimated seconds on its queue, and a device's link
 makes one at a time in each direction, whatever queues they are in: first what was enqueued first of all that
-waits for nothing else (as NVIDIA's driver does: docs/design.md, 8). Several on different links take so many
-times longer as the estimates say (``slowdowns``), and do not disturb one another otherwise. Reports reach the
+waits for nothing else (as NVIDIA's driver does: docs/design.md, 8). What shares links or the host's memory
+slows each other down (``model/contention.py``). Reports reach the
 engine ``report_latency`` seconds after what they report. The same commands always give the same events, also
 where a disturbance (``run/disturbance.py``) makes them take other times than the estimates say.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from manycl.clock import VirtualClock
 from manycl.errors import RunError
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST, Machine
+from manycl.model.contention import NOTHING, Contention, Progress, Use
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import share
 from manycl.run.backend import (
@@ -39,28 +39,22 @@ from manycl.run.backend import (
     Upload,
     continues,
 )
-from manycl.run.disturbance import Disturbance
+from manycl.run.disturbance import UNDISTURBED, Disturbance
 from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
 
 _Place = tuple[int, int]  # device and queue
-_NO_HOST_TIMES: Mapping[int, float] = {}
+NO_HOST_TIMES: Mapping[int, float] = {}
 NO_TIME: Mapping[str, float] = {}
 
 
 @dataclass(slots=True)
 class _Active:
-    """A command under way. ``remaining`` seconds of it were left at ``since``, were it alone on its
-    device."""
+    """A command under way."""
 
     command: Queued
     place: _Place
     number: int  # of all that were started; breaks ties
     start: float
-    since: float
-    remaining: float
-    share: float = 0.0  # of its device; 0 for what is no kernel
-    ends: tuple[int, int] | None = None  # of a transfer: its memories
-    slower: float = 1.0  # so many times than alone, for a transfer
 
 
 @dataclass(slots=True)
@@ -85,10 +79,10 @@ class SimRecord:
 class SimBackend:
     """A simulated machine.
 
-    ``host_seconds[n]``: how long host task n takes (default: no time; its function is not called). ``fail``:
-    nodes that fail, with a message, when they would end. ``report_latency``: seconds from an end to the
-    engine's hearing of it. ``start``: the clock's first reading in seconds. ``disturbance``: what the estimates do not
-    know. ``enqueuing``: seconds that the engine is busy with a command, by kind of device.
+    ``host_seconds[n]``: how long host task n takes (default: no time; its function is not called).
+    ``report_latency``: seconds from an end to the engine's hearing of it. ``start``: the clock's first reading in
+    seconds. ``disturbance``: what the estimates do not know. ``enqueuing``: seconds that the engine is busy with a
+    command, by kind of device.
     """
 
     def __init__(
@@ -96,22 +90,20 @@ class SimBackend:
         machine: Machine,
         estimates: Estimates,
         *,
-        host_seconds: Mapping[int, float] = _NO_HOST_TIMES,
-        fail: Mapping[int, str] | None = None,
+        host_seconds: Mapping[int, float] = NO_HOST_TIMES,
         report_latency: float = 0.0,
         start: float = 0.0,
-        disturbance: Disturbance | None = None,
+        disturbance: Disturbance = UNDISTURBED,
         enqueuing: Mapping[str, float] = NO_TIME,
     ) -> None:
         self.machine = machine
         self._estimates = estimates
         self._host_seconds = host_seconds
         self._disturbance = disturbance
-        self._fail = {**(disturbance.failing if disturbance is not None else {}), **(fail or {})}
         self._latency = report_latency
         self._enqueuing = [enqueuing.get(d.kind, 0.0) for d in machine.devices]
         self._start = start
-        self._contended = estimates.contended
+        self._contention = Contention(machine, estimates)
 
     def begin(self, graph: Graph, queues: Sequence[int]) -> int:
         self._graph = graph
@@ -119,7 +111,7 @@ class SimBackend:
         self._lines: dict[_Place, deque[Queued]] = {}
         self._active: dict[_Place, _Active] = {}
         self._moving: set[tuple[int, type]] = set()  # links that make a transfer: device, and Upload or Download
-        self._load = [1.0] * len(self.machine.devices)
+        self._progress = Progress(self._contention)
         self._done: set[int] = set()
         self._doomed: set[int] = set()  # commands of a device that will be lost before they end
         self._reports: deque[Report] = deque()  # in order of their times
@@ -187,35 +179,11 @@ class SimBackend:
     # time
 
     def _end(self, active: _Active) -> float:
-        if active.share:
-            return active.since + active.remaining * self._load[active.place[0]]
-        return active.since + active.remaining * active.slower
+        return self._progress.end(active.command.token)
 
     def _next(self) -> _Active | None:
         """What ends next; the first started of those that end together."""
         return min(self._active.values(), key=lambda a: (self._end(a), a.number), default=None)
-
-    def _reload(self, device: int) -> None:
-        """A kernel started or ended on the device: the others may run slower or faster from now on."""
-        kernels = [a for a in self._active.values() if a.place[0] == device and a.share]
-        load = max(1.0, math.fsum(a.share for a in kernels))
-        if load == self._load[device]:
-            return
-        now = self._clock.now()
-        for a in kernels:
-            a.remaining = max(0.0, a.remaining - (now - a.since) / self._load[device])
-            a.since = now
-        self._load[device] = load
-
-    def _share_links(self) -> None:
-        """A transfer started or ended: the others may be slower or faster from now on."""
-        moving = [a for a in self._active.values() if a.ends is not None]
-        now = self._clock.now()
-        slowdowns = self._estimates.slowdowns([a.ends for a in moving if a.ends is not None])
-        for a, slower in zip(moving, slowdowns, strict=True):
-            if slower != a.slower:
-                a.remaining = max(0.0, a.remaining - (now - a.since) / a.slower)
-                a.since, a.slower = now, slower
 
     # commands
 
@@ -234,17 +202,28 @@ class SimBackend:
         now = self._clock.now()
         self._started += 1
         seconds, part = self._cost(command)
-        if self._disturbance is not None:
+        if self._disturbance is not UNDISTURBED:
             seconds = self._disturbed(self._disturbance, command, seconds, now)
-        self._active[place] = _Active(command, place, self._started, now, now, seconds, part)
+        self._active[place] = _Active(command, place, self._started, now)
         if way is not None:
             self._moving.add(way)
-        if part:
-            self._reload(place[0])
-        elif self._contended and way is not None:
-            memory = self.machine.devices[place[0]].memory
-            self._active[place].ends = (HOST, memory) if way[1] is Upload else (memory, HOST)
-            self._share_links()
+        use = self._use(command, seconds) if self._contention.anything else NOTHING
+        self._progress.begin(command.token, now, seconds, place[0], part, use)
+
+    def _use(self, command: Queued, seconds: float) -> Use:
+        """What a command that takes so long alone uses beside its device."""
+        if isinstance(command, HostCall):
+            return NOTHING
+        memory = self.machine.devices[command.device].memory
+        if isinstance(command, Run):
+            nbytes = self._estimates.traffic(command.token, command.device) if memory == HOST else 0.0
+            return self._contention.use(None, nbytes, seconds)
+        nbytes = self._graph.buffers[command.buffer].nbytes
+        if isinstance(command, Copy):
+            return self._contention.use(None, 2.0 * nbytes if memory == HOST else 0.0, seconds)
+        ends = (HOST, memory) if isinstance(command, Upload) else (memory, HOST)
+        # what is in a kernel queue is small, and has links of its own
+        return self._contention.use(ends if command.queue < 0 else None, nbytes, seconds)
 
     def _cost(self, command: Queued) -> tuple[float, float]:
         """Seconds when alone, and the share of the device."""
@@ -282,7 +261,7 @@ class SimBackend:
         if not isinstance(command, HostCall) and command.token in self._doomed:
             # a copy that nobody waits for: the kernel that needs it will fail
             return "the device was lost" if isinstance(command, Run) or command.notify else None
-        return self._fail.get(command.token) if isinstance(command, Run | HostCall) else None
+        return self._disturbance.failing.get(command.token) if isinstance(command, Run | HostCall) else None
 
     def _complete(self, active: _Active) -> None:
         end = max(self._clock.now(), self._end(active))
@@ -291,10 +270,7 @@ class SimBackend:
         del self._active[place]
         if place[1] < 0:
             self._moving.discard((place[0], type(command)))
-        if active.share:
-            self._reload(place[0])
-        elif active.ends is not None:
-            self._share_links()
+        self._progress.finish(command.token, end)
         heard = isinstance(command, HostCall) or command.notify
         message = self._failure(command)
         if message is not None:

@@ -1,0 +1,149 @@
+"""What goes on at the same time on a machine, and how it slows each other down.
+
+Three things are shared. A device's throughput, by kernels in several of its queues (``model/occupancy.py``); links, by
+transfers (``Estimates.slowdowns``); and the host's memory (``Machine.host_bandwidth``), by transfers to and from it and
+by kernels of devices that compute in it: the contention of endpoints of MKMD (Section 5.2, Eq. 6 and Figure 6, where
+what comes and goes congests the processor). Who draws more of it than there is gets a fair share (max-min fairness, as
+in ``model/transfer.py``). Planner (``plan/timing.py``) and simulator (``run/backends/sim.py``)
+both go by this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from manycl.machine import Machine
+from manycl.model.estimates import Ends, Estimates
+
+
+class Use(NamedTuple):
+    """What something uses beside its device: ``ends`` of a transfer that takes its turn on a link; ``draws``: bytes per
+    second that it reads from and writes to the host's memory when alone."""
+
+    ends: Ends | None = None
+    draws: float = 0.0
+
+
+NOTHING = Use()
+
+
+def shared(draws: Sequence[float], capacity: float) -> list[float]:
+    """How many times slower than alone each gets on that draws so much of a capacity at the same time: nobody is given
+    more than he draws, and of the others nobody more than anybody else."""
+    if math.fsum(draws) <= capacity:
+        return [1.0] * len(draws)
+    left, share = capacity, math.inf
+    rest = sorted(draws)
+    for i, wanted in enumerate(rest):
+        share = left / (len(rest) - i)
+        if wanted > share:
+            break
+        left -= wanted
+    return [max(1.0, wanted / share) for wanted in draws]
+
+
+class Contention:
+    """What slows down what on one machine."""
+
+    def __init__(self, machine: Machine, estimates: Estimates) -> None:
+        self._estimates = estimates
+        self._links = estimates.contended
+        self.host_bandwidth = machine.host_bandwidth
+        self.limited = machine.host_bandwidth < math.inf
+        """Whether the host's memory is a limit."""
+        self.anything = self._links or self.limited
+
+    def use(self, ends: Ends | None, nbytes: float, seconds: float) -> Use:
+        """Of what moves so many bytes to or from the host's memory in so long when alone."""
+        draws = min(self.host_bandwidth, nbytes / seconds) if self.limited and seconds > 0.0 else 0.0
+        return Use(ends if self._links else None, draws)
+
+    def slowdowns(self, uses: Sequence[Use]) -> list[float]:
+        """How many times longer than alone each takes while all of them go on."""
+        out = [1.0] * len(uses)
+        if self._links:
+            moving = [i for i, u in enumerate(uses) if u.ends is not None]
+            found = self._estimates.slowdowns([ends for u in uses if (ends := u.ends) is not None])
+            for i, slower in zip(moving, found, strict=True):
+                out[i] = slower
+        if self.limited:
+            found = shared([u.draws / slower for u, slower in zip(uses, out, strict=True)], self.host_bandwidth)
+            out = [a * b for a, b in zip(out, found, strict=True)]
+        return out
+
+
+@dataclass(slots=True)
+class _Activity:
+    """Something under way: ``left`` seconds of it, were it alone, at ``since``; it takes ``pace`` times as long."""
+
+    left: float
+    since: float
+    device: int
+    share: float  # of its device
+    use: Use
+    pace: float = 1.0
+    slower: float = 1.0  # by what it uses beside its device
+
+
+class Progress:
+    """What is under way, by its token, and when it ends. What begins or ends changes that of others."""
+
+    def __init__(self, contention: Contention) -> None:
+        self._contention = contention
+        self._all: dict[int, _Activity] = {}
+        self._on: dict[int, dict[int, None]] = {}  # what shares a device
+        self._load: dict[int, float] = {}
+        self._using: dict[int, None] = {}  # what uses something beside its device
+
+    def end(self, token: int) -> float:
+        a = self._all[token]
+        return a.since + a.left * a.pace
+
+    def begin(
+        self, token: int, now: float, seconds: float, device: int = -1, share: float = 0.0, use: Use = NOTHING
+    ) -> list[int]:
+        """It takes so many seconds alone. ``share``: of its device (0: others do not disturb it). What ends at another
+        time from now on, itself among it."""
+        self._all[token] = _Activity(seconds, now, device, share, use)
+        if share:
+            self._on.setdefault(device, {})[token] = None
+        if use != NOTHING and self._contention.anything:
+            self._using[token] = None
+        return self._again(now, token, self._all[token])
+
+    def finish(self, token: int, now: float) -> list[int]:
+        """It has ended, or is given up. What ends at another time from now on."""
+        activity = self._all.pop(token)
+        if activity.share:
+            del self._on[activity.device][token]
+        self._using.pop(token, None)
+        return self._again(now, -1, activity)
+
+    def _again(self, now: float, new: int, activity: _Activity) -> list[int]:
+        touched = {new: None} if new >= 0 else {}
+        if activity.share:
+            here = self._on[activity.device]
+            self._load[activity.device] = max(1.0, math.fsum(self._all[t].share for t in here))
+            touched.update(here)
+        if self._using and (activity.share or activity.use != NOTHING):
+            uses = []
+            for token in self._using:
+                a = self._all[token]
+                uses.append(a.use._replace(draws=a.use.draws / self._load[a.device]) if a.share else a.use)
+            for token, slower in zip(self._using, self._contention.slowdowns(uses), strict=True):
+                self._all[token].slower = slower
+            touched.update(self._using)
+        changed = []
+        for token in touched:
+            a = self._all[token]
+            pace = a.slower * self._load[a.device] if a.share else a.slower
+            if pace == a.pace and token != new:
+                continue
+            if token != new:
+                a.left = max(0.0, a.left - (now - a.since) / a.pace)
+            a.since, a.pace = now, pace
+            changed.append(token)
+        return changed

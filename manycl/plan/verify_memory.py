@@ -1,0 +1,105 @@
+"""Judging what a plan draws of the host's memory: in no span of time more than it carries (MKMD, Section 5.2, Eq. 6).
+
+Whatever goes on may be fast at one time and slow at another, so nobody can say from a plan what it draws at a moment.
+But of what it moves in all, no more can have been moved outside of a span than it draws when alone, times the time that
+it lasts there: the rest was moved in the span. That is what energetic reasoning counts (Baptiste, Le Pape and Nuijten,
+*Constraint-Based Scheduling*, 2001, Section 3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from manycl.machine import HOST
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.verify_moves import slack_of
+
+SLACK = 1e-6
+"""Of what the memory carries: sums of floats are not exact."""
+SPANS = 100
+"""Beginnings, and ends for each, of the spans that are looked at in a stretch of time."""
+
+
+class Drawn(NamedTuple):
+    """Something that moves bytes to or from the host's memory between two times, at most ``rate`` of them a second."""
+
+    start: float
+    end: float
+    nbytes: float
+    rate: float
+
+
+def check_host_memory(plan: Plan, problem: Problem) -> Iterator[str]:
+    """In no span between a start and an end does the plan draw more of the host's memory than it carries."""
+    limit = problem.machine.host_bandwidth
+    if limit == float("inf"):
+        return
+    for members in _stretches(list(_drawn(plan, problem)), limit):
+        found = _worst(members, limit, slack_of(plan))
+        if found is not None:
+            start, end, nbytes = found
+            rate = nbytes / (end - start)
+            yield (
+                f"from {start} s to {end} s it draws {rate / 1e9:.3g} GB/s of the host's memory, which carries"
+                f" {limit / 1e9:.3g} GB/s"
+            )
+
+
+def _drawn(plan: Plan, problem: Problem) -> Iterator[Drawn]:
+    """All that is known to move bytes; what alone draws more than there is (times are what they are), as much as there
+    is. What was fixed happens whatever is planned."""
+    limit, devices, fixed = problem.machine.host_bandwidth, problem.machine.devices, set(problem.fixed)
+    for m in plan.moves:
+        alone = problem.estimates.transfer(m.nbytes, m.source, m.target)
+        if m.end > m.start and alone > 0.0:
+            rate = min(limit, m.nbytes / alone)
+            yield Drawn(m.start, m.end, rate * alone, rate)
+    for a in plan.assignments:
+        if a.device == ON_HOST or a in fixed or devices[a.device].memory != HOST or a.dimension == MERGE:
+            continue
+        part = a.groups / problem.splits[a.node].groups if a.dimension != WHOLE else 1.0
+        nbytes = problem.estimates.traffic(a.node, a.device) * part
+        alone = problem.range_seconds(a.node, a.device, a.groups if a.dimension != WHOLE else 0)
+        if nbytes > 0.0 and a.end > a.start and alone > 0.0:
+            rate = min(limit, nbytes / alone)
+            yield Drawn(a.start, a.end, rate * alone, rate)
+
+
+def _stretches(drawn: list[Drawn], limit: float) -> Iterator[list[Drawn]]:
+    """What meets in stretches of time in which all together may draw more than the limit; elsewhere nothing can be
+    wrong."""
+    changes = sorted([(d.start, d.rate) for d in drawn] + [(d.end, -d.rate) for d in drawn])
+    rate, begin = 0.0, None
+    for at, change in changes:
+        rate += change
+        if rate > limit * (1 + SLACK) and begin is None:
+            begin = at
+        elif rate <= limit * (1 + SLACK) and begin is not None:
+            if at > begin:
+                yield [d for d in drawn if d.start < at and d.end > begin]
+            begin = None
+
+
+def _worst(members: list[Drawn], limit: float, slack: float) -> tuple[float, float, float] | None:
+    """The span in which most must have been moved beyond what the memory carries, if there is one: from, to, bytes.
+    ``slack``: seconds by which two times may differ and be equal."""
+    start, end, nbytes, rate = (np.array(column) for column in zip(*members, strict=True))
+    worst, found = 0.0, None
+    for low in _some(np.unique(np.concatenate([start, end]))):
+        # what is left to move from here on, and of that, by each end, what cannot come after it
+        left = np.maximum(0.0, nbytes - rate * np.maximum(0.0, np.minimum(end, low) - start))
+        for high in _some(np.unique(end[end > low])):
+            must = np.maximum(0.0, left - rate * np.maximum(0.0, end - np.maximum(high, start))).sum()
+            beyond = float(must - limit * (high - low))
+            if beyond > max(worst, limit * (SLACK * (high - low) + slack)):
+                worst, found = beyond, (float(low), float(high), float(must))
+    return found
+
+
+def _some(times: np.ndarray) -> np.ndarray:
+    """So many of the times at most, evenly: a stretch of thousands of transfers is looked at less closely."""
+    return times if len(times) <= SPANS else times[np.linspace(0, len(times) - 1, SPANS).astype(int)]

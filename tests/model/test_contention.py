@@ -1,0 +1,114 @@
+"""What shares the host's memory gets its fair share: by hand, and as properties."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manycl.machine import HOST, Device, Machine
+from manycl.model.contention import Contention, Progress, Use, shared
+from manycl.model.estimates import Estimates
+
+
+class Links(Estimates):
+    """A transfer takes a second for a byte; those of one link halve each other's speed."""
+
+    def __init__(self, contended: bool = False) -> None:
+        self.contended = contended
+
+    def launch(self, node: int, device: int) -> float:
+        return 1.0
+
+    def transfer(self, nbytes: int, source: int, target: int) -> float:
+        return float(nbytes)
+
+    def slowdowns(self, ends: list[tuple[int, int]]) -> list[float]:  # type: ignore[override]
+        return [float(ends.count(e)) for e in ends]
+
+
+def contention(bandwidth: float = math.inf, links: bool = False) -> Contention:
+    return Contention(Machine((Device("cpu0", "cpu"),), host_bandwidth=bandwidth), Links(links))
+
+
+@pytest.mark.parametrize(
+    ("draws", "capacity", "slower"),
+    [
+        ([], 1.0, []),
+        ([3.0, 4.0], 8.0, [1.0, 1.0]),
+        ([8.0, 8.0], 8.0, [2.0, 2.0]),
+        ([8.0, 8.0, 2.0], 12.0, [1.6, 1.6, 1.0]),  # who draws little is not disturbed
+        ([0.0, 12.0], 12.0, [1.0, 1.0]),
+    ],
+)
+def test_fair_shares(draws: list[float], capacity: float, slower: list[float]) -> None:
+    assert shared(draws, capacity) == pytest.approx(slower)
+
+
+@given(st.lists(st.floats(0.0, 100.0), max_size=8), st.floats(0.1, 100.0))
+def test_all_of_the_capacity_is_shared_and_no_more(draws: list[float], capacity: float) -> None:
+    got = [wanted / slower for wanted, slower in zip(draws, shared(draws, capacity), strict=True)]
+    assert math.fsum(got) == pytest.approx(min(capacity, math.fsum(draws)))
+    most = max(got, default=0.0)
+    assert all(g == pytest.approx(wanted) or g == pytest.approx(most) for g, wanted in zip(got, draws, strict=True))
+
+
+def test_two_transfers_and_a_kernel_by_hand() -> None:
+    """MKMD's Figure 6: the processor is congested. 12 bytes a second; the kernel would draw all of them."""
+    meets = contention(12.0)
+    progress = Progress(meets)
+    assert progress.begin(0, 0.0, 1.0, device=0, use=meets.use(None, 12.0, 1.0)) == [0]
+    assert progress.end(0) == 1.0
+    changed = progress.begin(1, 0.5, 1.0, use=meets.use((HOST, 1), 8.0, 1.0))
+    assert sorted(changed) == [0, 1]
+    # 6 bytes of the kernel are left, 8 of the transfer: 6 a second each
+    assert (progress.end(0), progress.end(1)) == pytest.approx((1.5, 0.5 + 8 / 6))
+    assert progress.finish(0, 1.5) == [1]
+    assert progress.end(1) == pytest.approx(1.75)  # 2 bytes are left, and all it wants of the memory
+
+
+def test_links_come_first() -> None:
+    """What a link already slows down draws less."""
+    uses = [Use((HOST, 1), 8.0), Use((HOST, 1), 8.0), Use(None, 4.0)]
+    assert contention(12.0, links=True).slowdowns(uses) == [2.0, 2.0, 1.0]
+    assert contention(6.0, links=True).slowdowns(uses) == pytest.approx([4.0, 4.0, 2.0])
+    assert contention(links=True).slowdowns(uses) == [2.0, 2.0, 1.0]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(0.1, 3.0), st.floats(0.0, 20.0)), min_size=1, max_size=6),
+    st.floats(1.0, 30.0),
+)
+def test_ends_are_those_of_small_steps(jobs: list[tuple[float, float, float]], bandwidth: float) -> None:
+    """Against an integration in small steps, which shares no code but the shares."""
+    meets = contention(bandwidth)
+    progress, ends = Progress(meets), {}
+    waiting = sorted((start, i) for i, (start, _, _) in enumerate(jobs))
+    running: set[int] = set()
+    while waiting or running:
+        following = min(((progress.end(i), i) for i in running), default=(math.inf, -1))
+        if waiting and waiting[0][0] <= following[0]:
+            start, i = waiting.pop(0)
+            progress.begin(i, start, jobs[i][1], use=meets.use(None, jobs[i][1] * jobs[i][2], jobs[i][1]))
+            running.add(i)
+        else:
+            ends[following[1]] = following[0]
+            running.discard(following[1])
+            progress.finish(following[1], following[0])
+    step, at = 1e-3, 0.0
+    left = {i: seconds for i, (_, seconds, _) in enumerate(jobs)}
+    found = {}
+    while left:
+        now = [i for i in left if jobs[i][0] <= at]
+        paces = shared([min(bandwidth, jobs[i][2]) for i in now], bandwidth)
+        for i, pace in zip(now, paces, strict=True):
+            left[i] -= step / pace
+            if left[i] <= 0:
+                found[i] = at + step
+                del left[i]
+        at += step
+    for i, end in ends.items():
+        assert found[i] == pytest.approx(end, abs=0.05)
