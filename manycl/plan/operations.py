@@ -85,6 +85,16 @@ class Operations:
             return self.problem.contention.use(None, what.nbytes, seconds).draws
         return self.problem.draws(what, seconds)
 
+    @property
+    def busy(self) -> float:
+        """The part of what the host's memory carries that is drawn of it until the last operation ends."""
+        if self._host is None:
+            return 0.0
+        carries = self.problem.machine.host_bandwidth * (self.makespan - self.floor)
+        placed = ((what, self._seconds(what)) for what in self.what[self._fixed :])
+        drawn = sum(self._draws(what, seconds) * seconds for what, seconds in placed)
+        return drawn / carries if carries > 0.0 else 0.0
+
     def _add(self, what: Assignment | Move, waits: Sequence[int]) -> int:
         self._slots(what).take(what.start, what.end)
         if self._host is not None:

@@ -5,7 +5,8 @@ the free time of all devices are found by water-filling (``plan/partition.py``) 
 kernel is split when that ends earlier than the best device alone (where some are brief, also planned: only by more than
 handing over costs, and so with short kernels first). Then the kernels are ranked again by the time that they took in
 the best plan so far (a split kernel is short), and planned again; the best plan of all rounds is taken, that of
-``mkmd_coarse`` among them, so it is never predicted to be slower. Of a graph that is repeated the best ones are
+``mkmd_coarse`` among them, so it is never predicted to be slower. Where plans draw most of what the host's memory
+carries, one without the devices in it is tried, too. Of a graph that is repeated the best ones are
 rehearsed, and the best at that is taken.
 """
 
@@ -34,7 +35,7 @@ from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.reach import Reach
-from manycl.plan.rehearsal import best_of, how_many
+from manycl.plan.rehearsal import NEARLY, best_of, how_many
 
 _ROUNDS = whole("rounds", 3, 1)
 SHORT = 0.02
@@ -43,6 +44,8 @@ BRIEF = 4.0
 """Handovers: where a kernel is shorter, it may not pay to divide it although that is predicted to end it earlier."""
 EFFORT = 6000
 """Nodes that the local search of ``portfolio`` may place, where no kernel may be split."""
+CONGESTED = 0.5
+"""Of what the host's memory carries: where more is drawn of it, doing without the devices in it is tried, too."""
 GAPS = 3
 """Gaps of a device, beside the time after all that it has been given, that a kernel may be split into."""
 
@@ -143,7 +146,8 @@ class Balance:
             placement = split_all(problem, table, start, gain)
             first.append((placement, gain))
             found.append((name, placement))
-        if (apart := _off_the_host(problem, table)) is not None:
+        best = min((p for _, p in found), key=_makespan)
+        if best.busy > CONGESTED and (apart := _off_the_host(problem, table)) is not None:
             found.append(("off the host", split_all(problem, apart, order)))
         last, gain = min(first, key=lambda f: f[0].makespan)
         for turn in range(2, rounds + 1):
@@ -152,7 +156,9 @@ class Balance:
             if last.makespan >= min(p.makespan for _, p in found):
                 break  # ranking again has not helped
             found.append((f"round {turn}", last))
-        if not more and not problem.contention.limited:  # else when they end is known when they are timed
+        if not more and problem.contention.limited:  # when they really end is known when they are timed
+            found = [found[0], *(f for f in found[1:] if f[1].makespan <= NEARLY * best.makespan)]
+        elif not more:
             found = [min(found, key=lambda f: f[1].makespan)]
         return best_of(problem, [as_plan(problem, p, "balance", chosen=name) for name, p in found])
 
@@ -174,12 +180,14 @@ def _starts(
         yield "program order", range(len(weight)), problem.handover if brief else 0.0
 
 
+def _makespan(placement: Placement) -> float:
+    return placement.makespan
+
+
 def _off_the_host(problem: Problem, table: Table) -> Table | None:
     """The same without the devices that compute in the host's memory, where all that is read counts again and again
-    (None: it is no limit, or some nodes need them). What has come to another memory is there for the next kernel, too,
+    (None: some nodes need them). What has come to another memory is there for the next kernel, too,
     but the one that it comes for ends no earlier for that."""
-    if not problem.contention.limited:
-        return None
     devices = problem.machine.devices
     places = [tuple(p for p in found if devices[p[0]].memory != HOST) for found in table.places]
     if any(found and not left for found, left in zip(table.places, places, strict=True)):
