@@ -1,12 +1,14 @@
 """How near the adapted split comes to the best one, how soon, and how it follows a load that drifts.
 
 On two one-core sub-devices of the CPU, alike and with one four times slower (``--devices`` for others, with GPUs at
-large sizes). For each benchmark of Libsplit's (Section 7): within_oracle_percent, how much longer the slowest device
-takes (its kernels, and what it waits for data) with the split that ``adaptive`` has after eight repetitions than with
-the best split found by measuring, both measured again in turns; iterations: after how many repetitions it was within
-3 % of that; settled: the same, and it stayed so (one time that is disturbed may lead it away for a while). It adapts
-from the start again and again, and what is told is the median of the five times in which others disturbed it least,
-each beside the split that was the best one then.
+large sizes). For a few benchmarks of Libsplit's (Section 7) that differ in what bounds them, two seconds each, which
+ends within five minutes on two cores; with ``--all`` for every one of them, eight seconds each, which takes a quarter
+of an hour and more. Told are: within_oracle_percent, how much longer the slowest device takes (its kernels, and what
+it waits for data) with the split that ``adaptive`` has after eight repetitions than with the best split found by
+measuring, both measured again in turns; iterations: after how many repetitions it was within 3 % of that; settled: the
+same, and it stayed so (one time that is disturbed may lead it away for a while). It adapts from the start again and
+again, and what is told is the median of the five times in which others disturbed it least, each beside the split that
+was the best one then.
 drift_imbalance_percent: with the N-body whose crowd moves, how much longer than the mean the slowest device takes, from
 the third repetition on, at most (on parts of a CPU for the speeds that they had by and by). decide_us: the processor's
 time of deciding, once prepared, per kernel; relook_us: where times are news. The file of ``--output`` has all that was
@@ -33,6 +35,10 @@ from manycl.plan.policies.adaptive import Adaptive
 
 DEVICES = ("cpu/2", "cpu/2#0,cpu/2#1@4")
 DECISIONS = 300
+FEW = ("AESEncrypt", "SPMV", "GEMM", "COVAR", "Jacobi2D")
+"""A cipher, a load that rises and depends on contents, products, triangles, and two kernels that hand data on."""
+QUICK, LONG = (2.0, 2), (8.0, real.DRIFTS)
+"""Seconds for each benchmark, and how often the drifting load is followed at most."""
 
 
 def decide_us(devices: str) -> tuple[float, float]:
@@ -63,10 +69,10 @@ def arguments() -> argparse.Namespace:
     parser = common.parser(__doc__)
     parser.set_defaults(repeats=300)
     parser.add_argument("--devices", action="append", help="instead of the two pairs; may be repeated")
-    parser.add_argument(
-        "--applications", type=applications, default=tuple(APPLICATIONS), help="some of them, separated by commas"
-    )
-    parser.add_argument("--seconds", type=float, default=8.0, help="for each of them (default 8)")
+    parser.add_argument("--all", action="store_true", help="all benchmarks, for longer: a quarter of an hour and more")
+    parser.add_argument("--applications", type=applications, help="those that are named, separated by commas")
+    parser.add_argument("--seconds", type=float, help="for each of them (default 2, with --all 8)")
+    parser.add_argument("--drifting", type=int, default=30, help="repetitions while the load drifts (default 30)")
     parser.add_argument("--method", default="profile", help="profile (default), fixed_point or broyden")
     return parser.parse_args()
 
@@ -99,16 +105,20 @@ def main() -> None:
     details: dict[str, Any] = {}
     worst = {"within_oracle_percent": 0.0, "iterations": 0, "settled": 0, "drift_imbalance_percent": 0.0}
     chosen = args.devices or DEVICES
+    names = args.applications or (tuple(APPLICATIONS) if args.all else FEW)
+    seconds, drifts = LONG if args.all else QUICK
     for devices in chosen:
         settings = real.Settings(
-            names=args.applications,
+            names=names,
             turns=max(1, args.repeats),
-            seconds=args.seconds,
+            seconds=seconds if args.seconds is None else args.seconds,
+            drifting=args.drifting,
+            drifts=drifts,
             method=args.method,
             large=has_gpu(devices),
         )
         rows = details[devices] = {}
-        for name in args.applications:
+        for name in names:
             row = rows[name] = real.measure(name, devices, settings)
             behind, reached, settled = row["within_oracle_percent"], row["iterations"], row["settled"]
             common.progress(f"{devices} {name}: {behind:.1f} % behind; 3 % reached in {reached}, settled in {settled}")

@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,8 +33,11 @@ KEYS = {
     },
     "adaptive": {"within_oracle_percent", "iterations", "settled", "drift_imbalance_percent", "decide_us"},
 }
-# than the others' command lines
-MORE = {"regions": ["--rows", "48"], "adaptive": ["--applications", "Jacobi2D", "--devices", "cpu/2", "--seconds", "1"]}
+# than the others' command lines: small enough for a test
+MORE = {
+    "regions": ["--rows", "48"],
+    "adaptive": ["--applications", "AESEncrypt", "--devices", "cpu/2", "--seconds", "0.1", "--drifting", "3"],
+}
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -45,7 +49,31 @@ def test_prints_one_json_object(name: str) -> None:
     figures = json.loads(done.stdout)
     assert figures.keys() >= KEYS[name] or figures.keys() >= {"ordinary_share", "allocated_share"}
     if name == "adaptive":  # how far it has come, where standard error is no terminal either
-        assert "cpu/2 Jacobi2D: " in done.stderr
+        assert "cpu/2 AESEncrypt: " in done.stderr
+
+
+def test_without_options_a_few_are_measured_and_with_all_every_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = runpy.run_path(str(ROOT / "benchmarks" / "adaptive.py"))
+    asked: list[tuple[str, float, int]] = []
+    rows = dict.fromkeys(("within_oracle_percent", "iterations", "settled", "adaptive_speedup", "oracle_speedup"), 1)
+
+    def measure(name: str, devices: str, settings: Any) -> dict[str, int]:
+        asked.append((name, settings.seconds, settings.drifts))
+        return rows
+
+    monkeypatch.setattr(module["real"], "measure", measure)
+    monkeypatch.setattr(module["real"], "drifting", lambda *_: {"drift_imbalance_percent": 1.0})
+    for words, names, seconds, drifts in (
+        ([], module["FEW"], 2.0, 2),
+        (["--all"], tuple(module["APPLICATIONS"]), 8.0, 8),
+        (["--all", "--seconds", "1", "--applications", "EP"], ("EP",), 1.0, 8),
+    ):
+        asked.clear()
+        monkeypatch.setattr(sys, "argv", ["adaptive.py", "--devices", "cpu0", "--json", *words])
+        monkeypatch.setitem(module["main"].__globals__, "decide_us", lambda _: (1.0, 1.0))
+        module["main"]()
+        assert asked == [(name, seconds, drifts) for name in names]
 
 
 def test_what_was_judged_before_it_was_cut_off_is_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

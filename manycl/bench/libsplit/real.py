@@ -69,13 +69,14 @@ MEDIANS = (
 @dataclass(frozen=True)
 class Settings:
     """``repetitions`` that are adapted; ``turns`` in which splits are compared; ``seconds`` that an application may
-    take for that; ``first`` and ``method`` as the policy's options; ``large``: sizes for GPUs; ``names``: of the
-    applications (none: all)."""
+    take for that; ``drifting`` repetitions while the load drifts, followed ``drifts`` times at most; ``first`` and
+    ``method`` as the policy's options; ``large``: sizes for GPUs; ``names``: of the applications (none: all)."""
 
     repetitions: int = 8
     turns: int = 300
     seconds: float = 8.0
     drifting: int = 30
+    drifts: int = DRIFTS
     first: str = "estimates"
     method: str = METHODS[0]
     large: bool = False
@@ -315,7 +316,7 @@ def drifting(devices: str | None, settings: Settings) -> dict[str, Any]:
     machine in one repetition is not to be foreseen. ``single_run_imbalance_percent``: as it was, of the first run. Of
     several tries the one counts that was disturbed least, as in :func:`measure`."""
     tries: list[dict[str, Any]] = []
-    while len(tries) < DRIFTS and not any(row["disturbed"] <= 1.0 for row in tries):
+    while len(tries) < settings.drifts and not any(row["disturbed"] <= 1.0 for row in tries):
         with Queue(devices) as queue:
             tries.append(_followed(queue, settings))
     best = min(tries, key=lambda row: row["disturbed"])
