@@ -20,11 +20,12 @@ from typing import Any
 from manycl.bench.libsplit.application import Application
 from manycl.bench.libsplit.divisions import settled
 from manycl.bench.libsplit.registry import APPLICATIONS
-from manycl.bench.libsplit.simulated import Case
+from manycl.bench.libsplit.simulated import Case, learner
 from manycl.machine import Device, Machine
 from manycl.plan.families import Family
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policies.adaptive import Adaptive, Ranges
+from manycl.plan.policy import StaticPolicy
 from manycl.run.repeat import repetitions
 
 PAIRS = {"two alike": 1.0, "one four times slower": 4.0}
@@ -33,6 +34,8 @@ TILT, UNLIKE = 0.12, 1.1
 second core is than the estimates know."""
 CLOSE_PERCENT = 3.0
 DRIFT_FROM = 2
+TIMES = 12
+"""Repetitions, while the load stands still."""
 
 
 @dataclass(frozen=True)
@@ -124,14 +127,17 @@ def pair(name: str, slower: float) -> Pair:
     return Pair(replace(entry.make(entry.quick), between=None), slower)
 
 
-def behind(case: Pair, seed: int, noise: Noise, options: Mapping[str, str], times: int) -> list[float]:
-    """How many per cent longer than the oracle's the splits of so many repetitions take."""
+def behind(
+    case: Pair, seed: int, noise: Noise, options: Mapping[str, str], times: int, policy: StaticPolicy | None = None
+) -> list[float]:
+    """How many per cent longer than the oracle's the splits of so many repetitions take (by ``adaptive``, or a policy
+    that knows nothing yet)."""
     problem = replace(case.problem, options=options)
 
     def truth(turn: int, node: int, device: int, first: int, count: int) -> float:
         return case.seconds(0, node, device, first, count) * noise.factor(seed, turn, node, device)
 
-    runs = islice(repetitions(problem, Adaptive(), truth), times)
+    runs = islice(repetitions(problem, policy or Adaptive(), truth), times)
     return [100.0 * (case.taken(r.plan) / case.oracle - 1.0) for r in runs]
 
 
@@ -142,8 +148,11 @@ def _crowd(slower: float) -> Pair:
     return Pair(entry.make(entry.quick), slower)
 
 
-def drift(slower: float, seed: int, noise: Noise, options: Mapping[str, str], times: int) -> list[float]:
-    """How many per cent longer than the mean the slowest device takes with the N-body whose crowd moves."""
+def drift(
+    slower: float, seed: int, noise: Noise, options: Mapping[str, str], times: int, policy: StaticPolicy | None = None
+) -> list[float]:
+    """How many per cent longer than the mean the slowest device takes with the N-body whose crowd moves (by
+    ``adaptive``, or a policy that knows nothing yet)."""
     case = _crowd(slower)
     problem = replace(case.problem, options=options)
 
@@ -151,19 +160,25 @@ def drift(slower: float, seed: int, noise: Noise, options: Mapping[str, str], ti
         return case.seconds(turn, node, device, first, count) * noise.factor(seed, turn, node, device)
 
     found = []
-    for turn, r in enumerate(islice(repetitions(problem, Adaptive(), truth), times)):
+    for turn, r in enumerate(islice(repetitions(problem, policy or Adaptive(), truth), times)):
         taken = [case.seconds(turn, 0, a.device, a.first, a.groups) for a in r.plan.assignments if a.groups]
         found.append(100.0 * (max(taken) / statistics.mean(taken) - 1.0) if len(taken) > 1 else 100.0)
     return found
 
 
-def rows(method: str, names: tuple[str, ...], seeds: int, noise: Noise, times: int = 12) -> Iterator[dict[str, Any]]:
+def _fresh(method: str, times: int) -> tuple[dict[str, str], int, StaticPolicy]:
+    """Options, repetitions, and a policy; ours begins by the estimates."""
+    policy, options = learner(method)
+    return {k: v for k, v in options.items() if k != "first"}, times, policy
+
+
+def rows(method: str, names: tuple[str, ...], seeds: int, noise: Noise, times: int = TIMES) -> Iterator[dict[str, Any]]:
     """For every benchmark and pair: how far behind the fourth repetition is (median and most over the seeds), how many
     of all later ones are by more than 3 %, and the repetitions it takes (the median)."""
     for label, slower in PAIRS.items():
         for name in names or APPLICATIONS:
             case = pair(name, slower)
-            found = [behind(case, seed, noise, {"method": method}, times) for seed in range(seeds)]
+            found = [behind(case, seed, noise, *_fresh(method, times)) for seed in range(seeds)]
             fourth = [f[3] for f in found]
             later = [p for f in found for p in f[3:]]
             yield {
@@ -182,7 +197,7 @@ def drifts(method: str, seeds: int, times: int = 30) -> Iterator[dict[str, Any]]
     most, and on average, by pair and noise; and how many repetitions are by more than 10 %."""
     for label, slower in PAIRS.items():
         for name, noise in (("none", QUIET), ("scatter", Noise(often=0.0)), ("disturbed", Noise(often=0.05))):
-            runs = [drift(slower, seed, noise, {"method": method}, times) for seed in range(seeds if noise.part else 1)]
+            runs = [drift(slower, s, noise, *_fresh(method, times)) for s in range(seeds if noise.part else 1)]
             found = [f for run in runs for f in run[DRIFT_FROM:]]
             yield {
                 "pair": label,

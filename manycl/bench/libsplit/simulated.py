@@ -24,6 +24,8 @@ from manycl.analysis.cost import LaunchCost
 from manycl.analysis.service import launched
 from manycl.bench.libsplit.application import Application, Contents
 from manycl.bench.libsplit.divisions import Fixed, of_family, parts
+from manycl.bench.libsplit.paper import Libsplit
+from manycl.errors import ResultError
 from manycl.front.arrays import as_bytes
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
@@ -31,9 +33,11 @@ from manycl.graph.known import known_launch
 from manycl.graph.launch import make_launch
 from manycl.machine import HOST, Machine
 from manycl.model.estimate import ModelEstimates
+from manycl.model.estimates import Wrapped
 from manycl.plan.families import Family, families
 from manycl.plan.plan import Plan
 from manycl.plan.policies.adaptive import Adaptive, Ranges, divided
+from manycl.plan.policies.auto import Auto
 from manycl.plan.policy import StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.plan.split import Split
@@ -92,6 +96,11 @@ class Case:
         self.graph: Graph = builder.build(name=application.name)
         self.keys = keys
         self.splits: Mapping[int, Split] = Splits(self.graph)
+        if whole := [node.name for n, node in enumerate(self.graph.nodes) if n not in self.splits]:
+            raise ResultError(
+                f"{application.name}: the analysis does not find how {', '.join(whole)} may be divided",
+                hint="all these kernels can be; was it cut off on a loaded machine? run it again",
+            )
         self._contents: list[Contents] = []
         self._costs: dict[tuple[int, int], LaunchCost] = {}
         self._profiles: dict[tuple[int, int], Profile] = {}
@@ -262,10 +271,55 @@ STEADY = 6
 """Repetitions that are all alike, after which the others are taken to be so too."""
 
 
-def policies(case: Case, methods: Sequence[str]) -> Iterator[tuple[str, StaticPolicy, dict[str, str]]]:
-    """Those of Figure 6, without one device: name, policy and options. ``estimates``: begun by the first guesses."""
+METHODS = ("profile", "fixed_point", "broyden")
+"""Ours, and the paper's two as it has them; all begin with the same for every device."""
+PLANNING = "10"
+"""Seconds that ``auto`` may think, so that what it has planned before does not matter."""
+
+
+def learner(method: str) -> tuple[StaticPolicy, dict[str, str]]:
+    """A policy that learns by one of METHODS, with nothing measured, and its options."""
+    if method == METHODS[0]:
+        return Adaptive(), {"method": method, "first": "uniform"}
+    return Libsplit(method), {}
+
+
+def policies(case: Case) -> Iterator[tuple[str, StaticPolicy, dict[str, str]]]:
+    """Those of Figure 6, without one device: name, policy and options. ``estimates``: ours, begun by the first
+    guesses."""
     yield "uniform", Fixed(parts(case.problem, [1.0] * len(case.machine.devices))), {}
-    for method in methods:
-        yield method, Adaptive(), {"method": method, "first": "uniform"}
+    for method in METHODS:
+        yield method, *learner(method)
     yield "estimates", Adaptive(), {}
     yield "oracle", Oracle(case), {}
+
+
+class Known(Wrapped):
+    """Estimates of launches that were all measured: what they truly take in the first repetition. Ranges are taken to
+    lie at the front."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case.problem.estimates)
+        self._case = case
+
+    def launch(self, node: int, device: int) -> float:
+        split = self._case.splits.get(node)
+        return self.groups(node, device, 0, 1 if split is None else split.groups)
+
+    def groups(self, node: int, device: int, count: int, of: int) -> float:
+        return self._case.seconds(0, node, device, 0, count or of)
+
+    def doubt(self, node: int, devices: Sequence[int]) -> float:
+        return 0.0
+
+
+def auto_over_one_device(case: Case) -> float:
+    """How many times as fast as the best device alone ``auto`` does a single run, all data on the host and the times of
+    launches known."""
+
+    def seconds(problem: Problem, policy: StaticPolicy) -> float:
+        return next(repetitions(problem, policy, case.seconds)).trace.makespan
+
+    known = replace(case.problem, estimates=Known(case), options={"budget": PLANNING})
+    alone = (Fixed({n: [(d, 0, s.groups)] for n, s in case.splits.items()}) for d in range(len(case.machine.devices)))
+    return min(seconds(case.problem, policy) for policy in alone) / seconds(known, Auto())
