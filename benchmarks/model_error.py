@@ -1,6 +1,7 @@
 """How far off predicted times are: MKMD's Table 1 on this machine's CPU, and a whole run's makespan.
 
-What is measured: manycl/bench/model_error.py. MANYCL_DEVICES chooses the device (one; default: the whole CPU).
+What is measured: manycl/bench/model_error.py, with launches of restricted sizes (`manycl bench models` draws such of
+all sizes, too). MANYCL_DEVICES chooses the device (one; default: the whole CPU).
 mean_error_percent: mean relative error over all kernels with 20 profiles; mean_error_40_percent: with 40.
 noise_floor_percent: what nothing could predict.
 simulated_vs_real_percent: the median of the errors' sizes over the turns. simulated_bias_percent: the median error with
@@ -22,8 +23,9 @@ from manycl.bench import model_error
 def main() -> None:
     args = common.parse(__doc__)
     device = os.environ.get("MANYCL_DEVICES") or model_error.DEVICE
-    settings = model_error.Settings(turns=max(3, args.repeats), device=device)
-    common.report(args, model_error.run(settings, common.progress))
+    settings = model_error.Settings(turns=max(3, args.repeats), device=device, wide=False)
+    figures = model_error.run(settings, common.progress)
+    common.report(args, {k: v for k, v in figures.items() if k != "samples"})
 
 
 if __name__ == "__main__":

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from pathlib import Path
 
+import pytest
+
+from manycl.analysis.service import launched
 from manycl.bench import model_error
-from manycl.bench.model_error import Settings
+from manycl.bench.model_error import PAPER, RESTRICTED, WIDE, Settings, arrays, draw
+from manycl.front.program import Program
+from manycl.front.queue import Queue
+from manycl.graph.graph import Launch
+from manycl.graph.known import known_launch
 
 
 def test_small_table(tmp_path: Path) -> None:
@@ -16,8 +25,35 @@ def test_small_table(tmp_path: Path) -> None:
     row = figures["blackscholes"]
     assert (row["paper_20"], row["paper_40"]) == (2.12, 1.27)
     assert abs(row["error_20"] - figures["mean_error_percent"]) < 0.01  # of one kernel
+    assert abs(row["wide_error_20"] - figures["wide_mean_error_percent"]) < 0.01
     assert figures["simulated_s"] > 0
+    for drawn in ("restricted", "wide"):
+        assert len(figures["samples"][drawn]["blackscholes"]) == model_error.MORE + 5
     model_error.write(figures, tmp_path / "new")
     page = (tmp_path / "new" / "models.md").read_text()
-    assert f"| blackscholes | {row['error_20']} | {row['error_40']} | 2.12 | 1.27 | {row['noise']} |" in page
+    wide = f"{row['wide_error_20']} | {row['wide_error_40']} | {row['wide_noise']}"
+    assert f"| blackscholes | {row['error_20']} | {row['error_40']} | 2.12 | 1.27 | {row['noise']} | {wide} |" in page
     assert json.loads((tmp_path / "new" / "models.json").read_text()) == figures
+
+
+@pytest.mark.parametrize("kernel", PAPER)
+def test_all_sizes_are_smaller_and_larger_and_fit_into_the_arrays(kernel: str) -> None:
+    """Launches of all sizes begin below the restricted ones; none touches what is not there."""
+    with Queue("cpu/2#0") as queue:
+        a, program = arrays(queue), Program.from_file(model_error.KERNELS)
+        items: dict[str, list[int]] = {}
+        for name, sizes in (("restricted", RESTRICTED), ("wide", WIDE)):
+            rng = random.Random(kernel)
+            cases = [draw(kernel, a, rng, sizes) for _ in range(60)]
+            items[name] = [math.prod(c.size) for c in cases]
+            for c in sorted(cases, key=lambda c: math.prod(c.size) * c.f)[-2:]:
+                program.kernel(c.kernel)(queue, c.size, c.local, *c.args)
+        graph = queue.take()
+        queue.hold.clear()
+    bytes_of = {key: b.nbytes for key, b in graph.buffers.items()}
+    for launch in graph.nodes:
+        assert isinstance(launch, Launch)
+        facts = launched(launch.program, launch.kernel.name, known_launch(launch, bytes_of))
+        assert facts.out_of_bounds == ()
+    assert min(items["wide"]) < min(items["restricted"])
+    assert max(items["wide"]) >= 0.8 * max(items["restricted"])

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from manycl.bench import pages
+from manycl.bench import pages, provenance
 from manycl.bench.equations import EQUATIONS, MEMORY_BOUND, TILE
 from manycl.errors import ManyclError, ResultError
 from manycl.front.arrays import AnyArray, Array
@@ -244,6 +244,7 @@ def row(name: str, kernels: int, device: str, taken: Mapping[str, Sequence[float
     medians = {way: statistics.median(seconds) for way, seconds in taken.items()}
     found: dict[str, Any] = {"equation": name, "kernels": kernels, "in_order_on": device}
     found |= {f"{way}_ms": 1e3 * seconds for way, seconds in medians.items()}
+    found["samples_ms"] = {way: [float(f"{1e3 * s:.5g}") for s in seconds] for way, seconds in taken.items()}
     return found | {f"{way}_speedup": medians["in_order"] / seconds for way, seconds in medians.items()}
 
 
@@ -287,15 +288,13 @@ def write(figures: Mapping[str, Any], folder: Path) -> None:
 
 
 ABOUT = """\
-# MKMD's eleven equations on real devices
-
-`manycl bench mkmd --real --output docs/results` wrote this page.
-
 Matrices of {n} rows, single precision, on {devices}; data are on the
 host before and after. *In order* is the engine with everything on the fastest device, transfers pinned and
-asynchronous; *by hand* is PyOpenCL on that device with copies from and to NumPy's memory. Speed-ups are
-over in order, medians of {repeats} turns in which all ways run one after another, after {warm} runs of each. Once a
-plan is kept its repetitions are not timed by the devices' clocks, also in order. All results are equal.
+asynchronous; *by hand* is PyOpenCL on that device with copies from and to NumPy's memory. Speed-ups are over in order,
+medians of {repeats} turns in which all ways run one after another, after {warm} runs of each: a steady state, in which
+`balance`, `mkmd` and `auto` have learned from their own runs and repeat a plan that they keep. Inputs and results are
+arrays that manycl has allocated; programs are built. Once a plan is kept its repetitions are not timed by the devices'
+clocks, also in order. All results are equal.
 """
 _OVERALL = {
     "geometric mean": "geomean_speedup_{}",
@@ -310,11 +309,19 @@ def page(figures: Mapping[str, Any]) -> Iterator[str]:
     settings, found = figures["settings"], figures["summary"]
     policies = settings["policies"]
     about = {key: settings[key] for key in ("n", "repeats", "warm")}
+    yield "# MKMD's eleven equations on real devices\n"
+    known = all("samples_ms" in r for r in figures["equations"])
+    samples = "`samples_ms`: every turn" if known else "medians only: single turns were not kept"
+    yield from provenance.header(figures, "mkmd_real", samples, provenance.SPREAD if known else provenance.UNKNOWN)
     yield ABOUT.format(devices=", ".join(figures["devices"]), **about)
     rows = [
-        [r["equation"], str(r["kernels"]), f"{r['in_order_ms']:.1f}"]
+        [r["equation"], str(r["kernels"]), _in_order(r)]
         + [f"{r[f'{way}_speedup']:.2f}" for way in ("by_hand", *policies)]
         for r in figures["equations"]
     ]
     rows += [[words, "", "", "", *(f"{found[key.format(p)]:.2f}" for p in policies)] for words, key in _OVERALL.items()]
     yield from pages.table(["equation", "kernels", "in order, ms", "by hand", *policies], rows)
+
+
+def _in_order(r: Mapping[str, Any]) -> str:
+    return provenance.with_spread(r["samples_ms"]["in_order"], 1) if "samples_ms" in r else f"{r['in_order_ms']:.1f}"

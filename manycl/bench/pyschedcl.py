@@ -1,4 +1,4 @@
-"""PySchedCL's three experiments (Section 5) on whatever devices are here.
+"""PySchedCL's three experiments (Section 5), on the devices that are here or on a machine that is described.
 
 One transformer layer of H heads, matrices beta x beta, each head a task component of eight kernels:
 
@@ -6,37 +6,51 @@ One transformer layer of H heads, matrices beta x beta, each head a task compone
 2. clustering against eager (Figure 12 a; H = 16, beta varies);
 3. clustering against HEFT (Figure 12 b).
 
-Inputs stay where earlier runs have brought them; with ``cold`` every run starts with the inputs on the host only, and
-has to bring them (as the paper's runs). Figures are medians of runs of one process.
+The best mapping configuration of clustering (queues of the fast device, heads on the slow one) is found first, by runs
+that count for nothing else; then it and its rivals run in turns, equally often, and medians are compared. They run
+*anew*, which decides while it runs, as in the paper; and *prepared*, which does what earlier runs have decided. Both
+are what the caller waits for. With ``cold`` every run starts with its inputs on the host only, and has to bring them,
+as the paper's did; a simulated run always does, and takes what the machine file says, always the same.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from manycl.bench import pages
 from manycl.errors import DeviceError
 from manycl.front.application import Application
 from manycl.front.load import load_application
+from manycl.front.planning import Place, described_machine, problem_of
 from manycl.front.runner import Runner
 from manycl.graph.graph import Launch
 from manycl.machine import Device, Machine
 from manycl.run.backends.platforms import open_devices
-from manycl.run.engine import Result
+from manycl.run.prepared import PreparedGraph
+from manycl.run.simulate import simulate
+from manycl.trace import Trace
 
 SPECIFICATION = Path(__file__).with_name("transformer.json")
 # the paper's milliseconds at H = 16 (GTX 970, i5-4690K): clustering, eager, HEFT; from its published runs
 PAPER_MS = {64: (2.6, 107, 94), 128: (6.6, 163, 121), 256: (46, 388, 241), 512: (300, 1839, 735)}
 PAPER_QUEUES = {1: (4.6, 3.7), 8: (35.8, 24.5), 10: (45.7, 27.9), 16: (73.9, 45.8)}  # ms: one queue, best
+WARM = 5
+"""Runs of each way before those that count: a prepared graph keeps the best of its first four plans, and records it."""
+SEARCHED = 3
+"""Runs of each mapping configuration, of which the first does not count."""
+Say = Callable[[str], None]
+Samples = dict[str, list[float]]
+"""Seconds of every run, by how it was run."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is varied. ``heads`` for experiment 1, ``beta`` for all (experiment 1 uses ``queue_beta``)."""
+    """What is varied. ``heads`` for experiment 1, ``betas`` for 2 and 3 (experiment 1 uses ``queue_betas``).
+    ``machine``: a machine file, to be simulated (none: the devices that are here)."""
 
     heads: Sequence[int] = (1, 2, 4, 8, 10, 16)
     queue_betas: Sequence[int] = (256,)
@@ -47,63 +61,128 @@ class Settings:
     repeats: int = 7
     profile: bool = False
     cold: bool = False
+    machine: str | None = None
 
 
-class Bench:
-    """One application on one session; each ``measure`` is the median makespan of a configuration, in seconds."""
+class Way(NamedTuple):
+    """A policy with its options. ``cpu_heads``: so many heads on the slow device, the others on the fast one (None: no
+    preference)."""
+
+    policy: str
+    cpu_heads: int | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+
+EAGER, HEFT = Way("eager"), Way("heft")
+
+
+class Bench(Protocol):
+    """An application of so many heads where it can be run."""
+
+    heads: int
+    fast: Device
+    slow: Device | None
+
+    def in_turns(self, ways: Mapping[str, Way], repeats: int, warm: int) -> dict[str, Samples]:
+        """Every way so many times, in turns."""
+
+    def trace(self, way: Way) -> Trace:
+        """Of one run, with the times of its commands."""
+
+    def close(self) -> None: ...
+
+
+def prefer(application: Application, fast: Device, slow: Device | None, cpu_heads: int | None) -> None:
+    """The first heads to the slow device, the others to the fast one; None: no preference."""
+    for index, nodes in enumerate(application.graph.components):
+        for n in nodes:
+            node = application.graph.nodes[n]
+            assert isinstance(node, Launch)
+            if cpu_heads is None:
+                node.device = ""
+            else:
+                node.device = slow.name if slow and index < cpu_heads else fast.name
+
+
+class Real:
+    """On the devices that are here."""
 
     def __init__(self, devices: str | None, heads: int, beta: int, settings: Settings) -> None:
-        parameters = {"H": str(heads), "beta": str(beta)}
-        self.application: Application = load_application(SPECIFICATION, parameters)
+        self.application = _application(heads, beta)
         self.runner = Runner(self.application, devices, profile=settings.profile)
         self.heads = heads
-        self.beta = beta
         self.settings = settings
         self.fast, self.slow = fast_and_slow(self.runner.session.machine)
 
     def close(self) -> None:
         self.runner.session.close()
 
-    def prefer(self, cpu_heads: int | None) -> None:
-        """The first heads to the slow device, the others to the fast one; None: no preference."""
-        for index, nodes in enumerate(self.application.graph.components):
-            for n in nodes:
-                node = self.application.graph.nodes[n]
-                assert isinstance(node, Launch)
-                if cpu_heads is None:
-                    node.device = ""
-                else:
-                    node.device = self.slow.name if self.slow and index < cpu_heads else self.fast.name
+    def in_turns(self, ways: Mapping[str, Way], repeats: int, warm: int) -> dict[str, Samples]:
+        taken: dict[str, Samples] = {name: {"anew": [], "prepared": []} for name in ways}
+        kept = {name: self.runner.prepare(way.policy, dict(way.options)) for name, way in ways.items()}
+        for turn in range(warm + repeats):
+            for name in list(ways) if turn % 2 == 0 else reversed(list(ways)):
+                for how, of in taken[name].items():
+                    seconds = self._run(ways[name], kept[name] if how == "prepared" else None)
+                    if turn >= warm:
+                        of.append(seconds)
+        return taken
 
-    def measure(self, policy: str, cpu_heads: int | None, **options: Any) -> tuple[float, Result]:
-        self.prefer(cpu_heads)
-        words = {k: str(v) for k, v in options.items()}
-        prepared = self.runner.prepare(policy, words)
-        taken = []
-        for turn in range(self.settings.repeats + 3):  # the first ones build, teach the estimates, and are recorded
-            if self.settings.cold:
-                self.runner.cold()
-            # eager and HEFT decide while they run; that is what the paper compares with
-            result = self.runner.run(policy, options=words) if policy in ("eager", "heft") else prepared.run()
-            if turn >= 3:
-                taken.append(result.seconds)
-        return statistics.median(taken), result
+    def _run(self, way: Way, prepared: PreparedGraph | None) -> float:
+        """Seconds that the caller waits for a run."""
+        prefer(self.application, self.fast, self.slow, way.cpu_heads)
+        if self.settings.cold:
+            self.runner.cold()
+        begin = time.perf_counter()
+        if prepared is None:
+            self.runner.run(way.policy, options=dict(way.options))
+        else:
+            prepared.run()
+        return time.perf_counter() - begin
 
-    def clustering(self, queues: int, cpu_heads: int) -> tuple[float, Result]:
-        """All heads resident at once, ``queues`` command queues on the fast device and one on the others."""
-        where = f"{self.fast.name}:{queues},{self.slow.name}:1" if self.slow else f"{self.fast.name}:{queues}"
-        return self.measure("clustering", cpu_heads, queues=where, resident=self.heads)
+    def trace(self, way: Way) -> Trace:
+        prefer(self.application, self.fast, self.slow, way.cpu_heads)
+        for _ in range(2):  # the first one builds
+            self.runner.cold()
+            result = self.runner.run(way.policy, options=dict(way.options))
+        return result.trace
 
-    def best_clustering(self) -> tuple[float, tuple[int, int], Result]:
-        """The best mapping configuration (queues of the fast device, heads on the slow one)."""
-        found = []
-        for cpu_heads in self.settings.cpu_heads:
-            if cpu_heads and (self.slow is None or cpu_heads >= self.heads):
-                continue
-            for queues in self.settings.queues:
-                seconds, result = self.clustering(queues, cpu_heads)
-                found.append((seconds, (queues, cpu_heads), result))
-        return min(found, key=lambda f: f[0])
+
+class Simulated:
+    """On a machine that is described."""
+
+    def __init__(self, place: Place, heads: int, beta: int) -> None:
+        self.application = _application(heads, beta)
+        self.place = place
+        self.heads = heads
+        self.fast, self.slow = fast_and_slow(place.machine)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def in_turns(self, ways: Mapping[str, Way], repeats: int, warm: int) -> dict[str, Samples]:
+        return {name: {"simulated": [self.trace(way).makespan]} for name, way in ways.items()}
+
+    def trace(self, way: Way) -> Trace:
+        prefer(self.application, self.fast, self.slow, way.cpu_heads)
+        problem, _ = problem_of(self.application, self.place, {}, dict(way.options))
+        return simulate(problem, way.policy)
+
+
+def _application(heads: int, beta: int) -> Application:
+    return load_application(SPECIFICATION, {"H": str(heads), "beta": str(beta)})
+
+
+def opened(devices: str | None, heads: int, beta: int, settings: Settings) -> Bench:
+    """Where the settings say."""
+    if settings.machine is not None:
+        return Simulated(described_machine(settings.machine), heads, beta)
+    return Real(devices, heads, beta, settings)
+
+
+def machine_of(devices: str | None, settings: Settings) -> Machine:
+    """What the experiments run on."""
+    return open_devices(devices)[0] if settings.machine is None else described_machine(settings.machine).machine
 
 
 def fast_and_slow(machine: Machine) -> tuple[Device, Device | None]:
@@ -115,140 +194,128 @@ def fast_and_slow(machine: Machine) -> tuple[Device, Device | None]:
     return fast, slow
 
 
-def charts(devices: str | None, settings: Settings) -> dict[str, Result]:
-    """A run of each policy at the largest beta with the devices' clocks on, for Gantt charts (Figure 13)."""
-    bench = Bench(devices, settings.most_heads, max(settings.betas), replace(settings, profile=True, repeats=1))
-    try:
-        _, _, clustering = bench.best_clustering()
-        shown = {"clustering": clustering, "eager": bench.measure("eager", None)[1]}
-        shown["heft"] = bench.measure("heft", None)[1]
-        for result in shown.values():
-            _ = result.trace  # read out while the devices are open
-    finally:
-        bench.close()
-    return shown
+def clustering(bench: Bench, queues: int, cpu_heads: int) -> Way:
+    """All heads resident at once, ``queues`` command queues on the fast device and one on the other."""
+    where = f"{bench.fast.name}:{queues}" + (f",{bench.slow.name}:1" if bench.slow else "")
+    return Way("clustering", cpu_heads, (("queues", where), ("resident", str(bench.heads))))
 
 
-def several_queues(devices: str | None, settings: Settings, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Experiment 1: the best configuration against one queue that is given everything ahead (in_order)."""
-    rows = []
-    for beta in settings.queue_betas:
-        for heads in settings.heads:
-            bench = Bench(devices, heads, beta, settings)
-            try:
-                one, _ = bench.measure("in_order", 0)
-                best, (queues, cpu_heads), _ = bench.best_clustering()
-                alone = min(bench.clustering(q, 0)[0] for q in settings.queues)
-            finally:
-                bench.close()
-            paper = PAPER_QUEUES.get(heads) if beta == 256 else None
-            row = {
-                "heads": heads,
-                "beta": beta,
-                "one_queue_ms": one * 1e3,
-                "best_ms": best * 1e3,
-                "several_queues_ms": alone * 1e3,
-                "best_queues": queues,
-                "best_cpu_heads": cpu_heads,
-                "speedup": one / best,
-                "queues_speedup": one / alone,
-                "paper_speedup": paper[0] / paper[1] if paper else None,
-            }
-            say(f"queues: H={heads} beta={beta}: {row['queues_speedup']:.2f}x over one queue")
-            rows.append(row)
-    return rows
-
-
-def against_others(devices: str | None, settings: Settings, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Experiments 2 and 3."""
-    rows = []
-    for beta in settings.betas:
-        bench = Bench(devices, settings.most_heads, beta, settings)
-        try:
-            best, (queues, cpu_heads), _ = bench.best_clustering()
-            eager, _ = bench.measure("eager", None)
-            heft, _ = bench.measure("heft", None)
-        finally:
-            bench.close()
-        paper = PAPER_MS.get(beta) if settings.most_heads == 16 else None
-        row = {
-            "heads": settings.most_heads,
-            "beta": beta,
-            "clustering_ms": best * 1e3,
-            "eager_ms": eager * 1e3,
-            "heft_ms": heft * 1e3,
-            "best_queues": queues,
-            "best_cpu_heads": cpu_heads,
-            "over_eager": eager / best,
-            "over_heft": heft / best,
-            "paper_over_eager": paper[1] / paper[0] if paper else None,
-            "paper_over_heft": paper[2] / paper[0] if paper else None,
-        }
-        say(f"policies: beta={beta}: {row['over_eager']:.2f}x over eager, {row['over_heft']:.2f}x over heft")
-        rows.append(row)
-    return rows
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    return statistics.geometric_mean(values) if values else float("nan")
-
-
-def run(devices: str | None, settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
-    """All three experiments: the figures as data."""
-    machine, _ = open_devices(devices)
-    queues = several_queues(devices, settings, say)
-    policies = against_others(devices, settings, say)
-    most = [r["queues_speedup"] for r in queues if r["heads"] == max(settings.heads)]
+def configurations(bench: Bench, settings: Settings) -> dict[tuple[int, int], Way]:
+    """Those of clustering that are tried, by queues and heads on the slow device: a few of the paper's H + 1, and half
+    of the heads where that device is no slower."""
+    heads = list(settings.cpu_heads)
+    if bench.slow is not None and (bench.slow.model, bench.slow.slowdown) == (bench.fast.model, bench.fast.slowdown):
+        heads.append(bench.heads // 2)
     return {
-        "devices": [f"{d.name}: {d.model}" for d in machine.devices],
-        "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in vars(settings).items()},
-        "several_queues": queues,
-        "policies": policies,
-        "summary": {
-            "queues_speedup_geomean": geometric_mean(most),
-            "over_eager_geomean": geometric_mean([r["over_eager"] for r in policies]),
-            "over_eager_least": min(r["over_eager"] for r in policies),
-            "over_heft_geomean": geometric_mean([r["over_heft"] for r in policies]),
-            "over_heft_least": min(r["over_heft"] for r in policies),
-        },
+        (queues, cpu_heads): clustering(bench, queues, cpu_heads)
+        for cpu_heads in dict.fromkeys(heads)
+        if not cpu_heads or (bench.slow is not None and cpu_heads < bench.heads)
+        for queues in settings.queues
     }
 
 
-def write(devices: str | None, settings: Settings, figures: dict[str, Any], folder: Path) -> None:
-    """``figures.json``, ``figures.png`` and a Gantt chart of a run of each policy, in a folder that is made if need
-    be."""
-    from manycl.report.gantt import write_gantt
-
-    pages.write(folder, "figures", figures)
-    draw(figures, folder / "figures.png")
-    for name, result in charts(devices, settings).items():
-        write_gantt(result.trace, folder / f"{name}.html")
+def searched(bench: Bench, settings: Settings) -> dict[tuple[int, int], float]:
+    """Seconds of every configuration (the least of its runs, run anew), to choose among them."""
+    found = configurations(bench, settings)
+    taken = bench.in_turns({f"{q} {c}": way for (q, c), way in found.items()}, SEARCHED - 1, 1)
+    return {(q, c): min(next(iter(taken[f"{q} {c}"].values()))) for q, c in found}
 
 
-def draw(figures: dict[str, Any], path: Path) -> None:
-    """The paper's Figures 11 and 12 from our figures, theirs beside them where they published any."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def compared(bench: Bench, ways: Mapping[str, Way], settings: Settings) -> tuple[dict[str, Samples], dict[str, Any]]:
+    """Milliseconds of every run, and by how it was run the median of each way."""
+    taken = bench.in_turns(ways, settings.repeats, WARM)
+    samples = {name: {how: [1e3 * s for s in of] for how, of in found.items()} for name, found in taken.items()}
+    hows = next(iter(samples.values()))
+    return samples, {how: {f"{n}_ms": statistics.median(of[how]) for n, of in samples.items()} for how in hows}
 
-    figure = Figure(figsize=(11, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
-    for beta in sorted({r["beta"] for r in figures["several_queues"]}):
-        rows = [r for r in figures["several_queues"] if r["beta"] == beta]
-        left.plot([r["heads"] for r in rows], [r["speedup"] for r in rows], "o-", label=f"manycl, beta {beta}")
-    paper = [(r["heads"], r["paper_speedup"]) for r in figures["several_queues"] if r["paper_speedup"]]
-    if paper:
-        left.plot(*zip(*paper, strict=True), "s--", color="0.5", label="PySchedCL, beta 256")
-    left.set(xlabel="heads", ylabel="speed-up over one queue", title="Several command queues", ylim=(0, None))
-    for key, label, mark in (("over_eager", "eager", "o"), ("over_heft", "HEFT", "s")):
-        rows = figures["policies"]
-        right.plot([r["beta"] for r in rows], [r[key] for r in rows], f"{mark}-", label=f"over {label}")
-        theirs = [(r["beta"], r[f"paper_{key}"]) for r in rows if r[f"paper_{key}"]]
-        if theirs:
-            right.plot(*zip(*theirs, strict=True), f"{mark}--", color="0.5", label=f"PySchedCL over {label}")
-    right.set(xlabel="beta", ylabel="speed-up of clustering", title="Clustering against", xscale="log", yscale="log")
-    right.set_xticks([r["beta"] for r in figures["policies"]], [str(r["beta"]) for r in figures["policies"]])
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.savefig(path)
+
+def several_queues(devices: str | None, settings: Settings, say: Say) -> list[dict[str, Any]]:
+    """Experiment 1: the best configuration, and the best one that leaves the slow device alone, against clustering with
+    one queue on the fast device."""
+    rows = []
+    for beta in settings.queue_betas:
+        for heads in settings.heads:
+            bench = opened(devices, heads, beta, settings)
+            try:
+                seconds = searched(bench, settings)
+                best = min(seconds, key=seconds.__getitem__)
+                alone = min((c for c in seconds if c[1] == 0), key=seconds.__getitem__)
+                ways = {"one": (1, 0), "several": alone, "best": best}
+                samples, how = compared(bench, {n: clustering(bench, *c) for n, c in ways.items()}, settings)
+            finally:
+                bench.close()
+            for of in how.values():
+                of |= {"speedup": of["one_ms"] / of["best_ms"], "queues_speedup": of["one_ms"] / of["several_ms"]}
+            paper = PAPER_QUEUES.get(heads) if beta == 256 else None
+            row: dict[str, Any] = {"heads": heads, "beta": beta, "several_queues": alone[0], "best_queues": best[0]}
+            row |= {"best_cpu_heads": best[1], "paper_speedup": paper[0] / paper[1] if paper else None}
+            rows.append(row | {"how": how, "samples_ms": samples})
+            words = ", ".join(f"{h} {of['queues_speedup']:.2f}x" for h, of in how.items())
+            say(f"queues: H={heads} beta={beta}: over one queue {words}")
+    return rows
+
+
+def against_others(devices: str | None, settings: Settings, say: Say) -> list[dict[str, Any]]:
+    """Experiments 2 and 3."""
+    rows = []
+    for beta in settings.betas:
+        bench = opened(devices, settings.most_heads, beta, settings)
+        try:
+            seconds = searched(bench, settings)
+            best = min(seconds, key=seconds.__getitem__)
+            ways = {"clustering": clustering(bench, *best), "eager": EAGER, "heft": HEFT}
+            samples, how = compared(bench, ways, settings)
+        finally:
+            bench.close()
+        for of in how.values():
+            of |= {f"over_{p}": of[f"{p}_ms"] / of["clustering_ms"] for p in ("eager", "heft")}
+        paper = PAPER_MS.get(beta) if settings.most_heads == 16 else None
+        row: dict[str, Any] = {
+            "heads": settings.most_heads,
+            "beta": beta,
+            "best_queues": best[0],
+            "best_cpu_heads": best[1],
+        }
+        row |= {f"paper_over_{p}": paper[1 + i] / paper[0] if paper else None for i, p in enumerate(("eager", "heft"))}
+        rows.append(row | {"how": how, "samples_ms": samples})
+        words = ", ".join(f"{h} {of['over_eager']:.2f}x / {of['over_heft']:.2f}x" for h, of in how.items())
+        say(f"policies: beta={beta}: over eager / heft {words}")
+    return rows
+
+
+def run(devices: str | None, settings: Settings, say: Say) -> dict[str, Any]:
+    """All three experiments: the figures as data."""
+    queues = several_queues(devices, settings, say)
+    policies = against_others(devices, settings, say)
+    return {
+        "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in vars(settings).items()},
+        "several_queues": queues,
+        "policies": policies,
+        "summary": summary(queues, policies),
+    }
+
+
+def summary(queues: Sequence[Mapping[str, Any]], policies: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """By how it was run: with the most heads, what several queues gain; what clustering gains over the others, on
+    average (geometric mean) and at least."""
+    out = {}
+    most = max(r["heads"] for r in queues)
+    for how in policies[0]["how"]:
+        of = [r["how"][how]["queues_speedup"] for r in queues if r["heads"] == most]
+        out[f"{how}_queues_speedup_geomean"] = statistics.geometric_mean(of)
+        for rival in ("eager", "heft"):
+            found = [r["how"][how][f"over_{rival}"] for r in policies]
+            out[f"{how}_over_{rival}_geomean"] = statistics.geometric_mean(found)
+            out[f"{how}_over_{rival}_least"] = min(found)
+    return out
+
+
+def charts(devices: str | None, settings: Settings) -> dict[str, Trace]:
+    """A run of each policy at the largest beta with the devices' clocks on, for Gantt charts (Figure 13)."""
+    bench = opened(devices, settings.most_heads, max(settings.betas), replace(settings, profile=True))
+    try:
+        seconds = searched(bench, settings)
+        best = clustering(bench, *min(seconds, key=seconds.__getitem__))
+        return {"clustering": bench.trace(best), "eager": bench.trace(EAGER), "heft": bench.trace(HEFT)}
+    finally:
+        bench.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from manycl.bench import pages
+from manycl.bench import pages, provenance
 from manycl.bench.pages import table
 from manycl.bench.repara import words
 
@@ -51,10 +51,7 @@ def draw(figures: dict[str, Any], path: Path) -> None:
 
 
 ABOUT = """\
-`manycl bench repara --output docs/results` made this page. REPARA's paper, *Static partitioning and scheduling of
-kernels from profiles*, Section 3, on its machine, simulated:
-
-{devices}
+REPARA's paper, *Static partitioning and scheduling of kernels from profiles*, Section 3, on its machine, simulated.
 
 The paper tells no times, only which plans were best and how near to the best plan they came.
 `manycl/bench/repara.toml` and `manycl/bench/repara_rates.py` have every rate, with what the tables imply and what
@@ -62,6 +59,8 @@ is a guess: these figures compare plans on one model of a machine, they do not p
 real (`manycl/bench/repara.cl`, written for this), and how they may be divided is what the analysis finds out. Only
 one iteration of each benchmark is planned, as in the paper.
 """
+SAMPLES = "`results`: each plan, time and rank; what is simulated has one value"
+SPREAD = "simulated times: none; planning: once, in wall time"
 METHOD = """\
 The policy sees interpolated profiles: single sizes, and 1/4 to 4/4 of each where a kernel may be divided, with
 {noise:.0f} % of noise. The plan it chooses and the other valid plans (0/16 to 16/16 on every device, shares below
@@ -99,8 +98,9 @@ while the host fetches the rest; on the timeline these wait for one another, and
 def page(figures: dict[str, Any]) -> Iterator[str]:
     """The page of results, in Markdown."""
     rows, settings = figures["results"], figures["settings"]
-    devices = "\n".join(f"- {d}" for d in figures["devices"])
-    yield f"# REPARA's benchmarks\n\n{ABOUT.format(devices=devices)}"
+    yield "# REPARA's benchmarks\n"
+    yield from provenance.header(figures, "repara", SAMPLES, SPREAD)
+    yield ABOUT
     yield from table(["", "manycl", "paper"], _overview(figures["summary"]))
     values = {"noise": 3.0, "sample": settings["sample"], "limit": settings["time_limit"]}
     yield f"{METHOD.format(**values)}\n![percentiles](repara.png)\n"

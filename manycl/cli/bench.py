@@ -4,41 +4,70 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manycl.cli import options
 from manycl.errors import ManyclError
 
+if TYPE_CHECKING:
+    from manycl.machine import Machine
+
 HELP = (
-    "repeat a paper's experiments: pyschedcl (on the devices that are here), repara (on its machine, simulated), "
-    "mkmd and libsplit (on their machines, simulated, or on the devices that are here), models (MKMD's Table 1, here)"
+    "repeat a paper's experiments: pyschedcl (on the devices that are here, or on a described machine), repara (on its "
+    "machine, simulated), mkmd and libsplit (on their machines, simulated, or on the devices that are here), models "
+    "(MKMD's Table 1, here)"
 )
 _EPILOG = """\
 examples:
   manycl bench pyschedcl --devices cpu/2 --quick
-  manycl bench pyschedcl --output results       writes figures.json, figures.png and a Gantt chart per policy
+  manycl bench pyschedcl --output results       writes pyschedcl.json, .md and pictures
+  manycl bench pyschedcl --machine pyschedcl    on its machine, simulated; writes pyschedcl_simulated.json, .md
   manycl bench mkmd --output docs/results       writes mkmd.json, mkmd.md and pictures
   manycl bench mkmd --real --devices gpu        the same equations on real devices; writes mkmd_real.json, .md
   manycl bench repara --output docs/results     writes repara.json, repara.md and a picture
   manycl bench libsplit --output docs/results   writes libsplit.json, libsplit.md and pictures
   manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices
   manycl bench models --output docs/results     writes models.json and models.md
-options for models: --devices (one), --quick (fewer launches), --output, --json
-options for mkmd: --repeats (of planning), --quick (without the comparison with the optimum), --output, --json; with
-  --real also --devices; --quick and devices without a GPU mean matrices of 512 instead of 4096 rows
-options for repara: --quick (one size of each benchmark, short searches), --output, --json
-options for libsplit: --devices, --applications, --repeats (repetitions), --quick (small sizes), --output, --json
+options beside --quick, --output and --json, which are for all:
+  pyschedcl: --devices or --machine, --heads, --queue-betas, --betas, --most-heads, --queues; and, on devices,
+    --repeats, --profile and --cold
+  mkmd: --repeats (of planning); with --real (turns) also --devices; --quick: without the comparison with the optimum,
+    and with --real, as without a GPU, smaller matrices
+  models: --devices (one); --quick: fewer launches
+  repara: --quick: one size of each benchmark, short searches
+  libsplit: --devices, --applications, --repeats (repetitions); --quick: small sizes
+every page tells how it came about: command, day, commit, machine, versions, and where its raw figures are
 """
+_OWN = {
+    "pyschedcl": "devices machine heads queue_betas betas most_heads queues repeats profile cold",
+    "mkmd": "real repeats",
+    "mkmd --real": "real devices repeats",
+    "models": "devices",
+    "repara": "",
+    "libsplit": "devices applications repeats",
+}
+"""The options that an experiment has beside those that all have; the others are refused."""
+_WHY = {
+    "pyschedcl": "",
+    "mkmd": ", which has equations and runs on a simulated machine without --real",
+    "mkmd --real": ", which has equations; every run begins with its inputs on the host",
+    "models": ", which has seven kernels",
+    "repara": ", which runs on a simulated machine",
+    "libsplit": ", whose applications have one size",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("experiment", choices=["pyschedcl", "mkmd", "models", "repara", "libsplit"], help="which paper")
     options.add_devices(parser)
+    parser.add_argument("--machine", metavar="NAME|FILE.toml", help="pyschedcl on a described machine, simulated")
     parser.add_argument("--real", action="store_true", help="mkmd on the devices that are here")
     parser.add_argument("--heads", metavar="N,…", help="heads of experiment 1 (default 1,2,4,8,10,16)")
     parser.add_argument("--queue-betas", metavar="N,…", help="beta of experiment 1 (default 256)")
@@ -60,23 +89,26 @@ Say = Callable[[str], None]
 
 class Experiment(NamedTuple):
     """An experiment with its settings: ``run`` tells how far it is, ``write`` puts what it found into a folder (made if
-    need be), ``show`` prints it."""
+    need be), ``show`` prints it. ``machines``: what it runs on, ``simulated`` or here."""
 
     run: Callable[[Say], Figures]
     write: Callable[[Figures, Path], None]
     show: Callable[[Figures], None]
+    machines: Callable[[], Sequence[Machine]]
+    simulated: bool
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.applications is not None and args.experiment != "libsplit":
-        raise ManyclError(f"--applications is not for bench {args.experiment}")
-    if args.real and args.experiment != "mkmd":
-        raise ManyclError(f"--real is not for bench {args.experiment}")
+    from manycl.bench import provenance
+
+    _refuse_others(args)
     if args.repeats is not None and args.repeats < 1:
         raise ManyclError(f"--repeats {args.repeats}: expected at least 1")
     chosen = {"mkmd": _mkmd, "models": _models, "repara": _repara, "libsplit": _libsplit, "pyschedcl": _pyschedcl}
     experiment = chosen[args.experiment](args)
+    made = provenance.made(command(args), *experiment.machines(), simulated=experiment.simulated)
     figures = experiment.run((lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr)))
+    figures = {"made": made, **figures}
     if args.output:
         experiment.write(figures, Path(args.output))
     if args.json:
@@ -86,17 +118,36 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse(args: argparse.Namespace, names: Sequence[str], why: str) -> None:
-    for name in names:
-        if getattr(args, name) is not None:
-            raise ManyclError(f"--{name.replace('_', '-')} is not for bench {args.experiment}, {why}")
+_VALUES = ("devices", "machine", "heads", "queue_betas", "betas", "most_heads", "queues", "applications", "repeats")
+_SWITCHES = ("real", "profile", "cold", "quick")
+
+
+def command(args: argparse.Namespace) -> str:
+    """What was asked for, as one types it; without ``--json``, which changes nothing."""
+    words = ["manycl", "bench", args.experiment]
+    for name in (*_SWITCHES, *_VALUES, "output"):
+        if _given(args, name):
+            words.append(f"--{name.replace('_', '-')}")
+            words += [] if getattr(args, name) is True else [str(getattr(args, name))]
+    return shlex.join(words)
+
+
+def _given(args: argparse.Namespace, name: str) -> bool:
+    return getattr(args, name) is not None and getattr(args, name) is not False
+
+
+def _refuse_others(args: argparse.Namespace) -> None:
+    """Nothing that was asked for is left out silently."""
+    which = "mkmd --real" if args.experiment == "mkmd" and args.real else args.experiment
+    for name in (*_VALUES, *_SWITCHES):
+        if _given(args, name) and name not in (*_OWN[which].split(), "quick"):
+            raise ManyclError(f"--{name.replace('_', '-')} is not for bench {which}{_WHY[which]}")
 
 
 def _libsplit(args: argparse.Namespace) -> Experiment:
     from manycl.bench.libsplit import experiments, report
     from manycl.bench.libsplit.registry import APPLICATIONS
 
-    _refuse(args, ("heads", "queue_betas", "betas", "most_heads", "queues"), "whose applications have one size")
     names = tuple(args.applications.split(",")) if args.applications else ()
     for name in names:
         if name not in APPLICATIONS:
@@ -110,7 +161,13 @@ def _libsplit(args: argparse.Namespace) -> Experiment:
         _show_divided([{"machine": m, **r} for m, of in figures["overall"].items() for r in of])
         _show_summary(figures["summary"], 2)
 
-    return Experiment(lambda say: experiments.run(settings, say), report.write, show)
+    return Experiment(
+        lambda say: experiments.run(settings, say),
+        report.write,
+        show,
+        lambda: [experiments.machine_file(name) for name in experiments.MACHINES],
+        True,
+    )
 
 
 def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experiment:
@@ -135,6 +192,8 @@ def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experime
         lambda say: real.run(args.devices, settings, say),
         lambda figures, folder: pages.write(folder, "libsplit_real", figures),
         show,
+        lambda: [machine],
+        False,
     )
 
 
@@ -152,11 +211,10 @@ def _show_divided(rows: Sequence[Figures]) -> None:
 
 def _mkmd(args: argparse.Namespace) -> Experiment:
     from manycl.bench import mkmd, mkmd_report
+    from manycl.machine_file import load_machine
 
-    _refuse(args, ("heads", "queue_betas", "betas", "most_heads", "queues"), "which has equations")
     if args.real:
         return _mkmd_real(args)
-    _refuse(args, ("devices",), "which runs on a simulated machine without --real")
     settings = mkmd.Settings(**({} if args.repeats is None else {"repeats": args.repeats}))
     if args.quick:
         settings = replace(settings, optimum=0.0)
@@ -166,7 +224,8 @@ def _mkmd(args: argparse.Namespace) -> Experiment:
         _show_table(rows, "MKMD's equations: speed-ups over in order; busy and planned: balance")
         _show_summary(figures["summary"], 3)
 
-    return Experiment(lambda say: mkmd.run(settings, say), mkmd_report.write, show)
+    machine = load_machine(mkmd.MACHINE)
+    return Experiment(lambda say: mkmd.run(settings, say), mkmd_report.write, show, lambda: [machine], True)
 
 
 _EQUATIONS = {
@@ -197,30 +256,37 @@ def _mkmd_real(args: argparse.Namespace) -> Experiment:
         _show_table([{k: r[k] for k in shown} for r in figures["equations"]], title)
         _show_summary(figures["summary"], 3)
 
-    return Experiment(lambda say: mkmd_real.run(args.devices, settings, say), mkmd_real.write, show)
+    return Experiment(
+        lambda say: mkmd_real.run(args.devices, settings, say), mkmd_real.write, show, lambda: [machine], False
+    )
 
 
 def _models(args: argparse.Namespace) -> Experiment:
     from manycl.bench import model_error
+    from manycl.run.backends.platforms import open_devices
 
-    _refuse(args, ("heads", "queue_betas", "betas", "most_heads", "queues", "repeats"), "which has seven kernels")
     settings = model_error.Settings(device=args.devices or model_error.DEVICE)
     if args.quick:
         settings = replace(settings, unseen=20, runs=2, turns=3)
 
     def show(figures: Figures) -> None:
-        rows = [{"kernel": k, **v} for k, v in figures.items() if isinstance(v, dict)]
+        rows = [{"kernel": k, **v} for k, v in model_error.rows(figures).items()]
         _show_table(rows, "MKMD's Table 1: mean errors of predicted times in percent")
         _show_summary({k: v for k, v in figures.items() if isinstance(v, float)}, 2)
 
-    return Experiment(lambda say: model_error.run(settings, say), model_error.write, show)
+    return Experiment(
+        lambda say: model_error.run(settings, say),
+        model_error.write,
+        show,
+        lambda: [open_devices(settings.device)[0]],
+        False,
+    )
 
 
 def _repara(args: argparse.Namespace) -> Experiment:
     from manycl.bench import repara, repara_report
+    from manycl.machine_file import load_machine
 
-    names = ("devices", "heads", "queue_betas", "betas", "most_heads", "queues", "repeats")
-    _refuse(args, names, "which runs on a simulated machine")
     settings = repara.Settings(sample=30, time_limit=0.2, sizes=1) if args.quick else repara.Settings()
 
     def show(figures: Figures) -> None:
@@ -229,13 +295,18 @@ def _repara(args: argparse.Namespace) -> Experiment:
         _show_table(rows, "REPARA's benchmarks: the plan that repara chose")
         _show_summary(figures["summary"], 3)
 
-    return Experiment(lambda say: repara.run(settings, say), repara_report.write, show)
+    machine = load_machine(repara.MACHINE)
+    return Experiment(lambda say: repara.run(settings, say), repara_report.write, show, lambda: [machine], True)
 
 
 def _pyschedcl(args: argparse.Namespace) -> Experiment:
-    from manycl.bench import pyschedcl
+    from manycl.bench import pyschedcl, pyschedcl_report
 
-    chosen: dict[str, Any] = {"profile": args.profile, "cold": args.cold}
+    chosen: dict[str, Any] = {"profile": args.profile, "cold": args.cold, "machine": args.machine}
+    if args.machine is not None:
+        for name in ("devices", "repeats", "profile", "cold"):
+            if _given(args, name):
+                raise ManyclError(f"--machine is simulated, always from the host and always alike: no --{name} with it")
     if args.quick:
         chosen |= {
             "heads": (1, 4),
@@ -260,16 +331,20 @@ def _pyschedcl(args: argparse.Namespace) -> Experiment:
         raise ManyclError(f"beta {bad[0]}: expected 16, 32, 48, or a multiple of 64 (the kernels' work-groups)")
     settings = pyschedcl.Settings(**chosen)
 
+    machine = pyschedcl.machine_of(args.devices, settings)
+
     def show(figures: Figures) -> None:
-        print("devices: " + "; ".join(figures["devices"]))
-        _show_table(figures["several_queues"], "several command queues against one")
-        _show_table(figures["policies"], "clustering against")
+        print("devices: " + "; ".join(figures["made"]["devices"]))
+        for title, rows in pyschedcl_report.rows_to_print(figures):
+            _show_table(rows, title, keys=3 if "H" in rows[0] else 2)
         _show_summary(figures["summary"], 2)
 
     return Experiment(
         lambda say: pyschedcl.run(args.devices, settings, say),
-        lambda figures, folder: pyschedcl.write(args.devices, settings, figures, folder),
+        lambda figures, folder: pyschedcl_report.write(args.devices, settings, figures, folder),
         show,
+        lambda: [machine],
+        args.machine is not None,
     )
 
 
@@ -285,14 +360,10 @@ def _show_summary(values: Mapping[str, float | None], digits: int) -> None:
         print(f"{key}: {'-' if value is None else f'{value:.{digits}f}'}")
 
 
-def _show_table(rows: Sequence[Figures], title: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _show_table(rows: Sequence[Figures], title: str, keys: int = 1) -> None:
+    from manycl.bench.markdown import text_table
 
-    table = Table(title=title)
-    for key in rows[0]:
-        table.add_column(key, justify="right")
-    for row in rows:
-        cells = (f"{v:.2f}" if isinstance(v, float) else "-" if v is None else str(v) for v in row.values())
-        table.add_row(*cells)
-    Console().print(table)
+    print(f"\n{title}\n")
+    for line in text_table(rows, keys=keys, width=shutil.get_terminal_size().columns):
+        print(line)
+    print()

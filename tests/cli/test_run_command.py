@@ -196,14 +196,3 @@ def test_as_a_process(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-
-
-def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--quick", "--heads", "2", "--betas", "32", "--queue-betas", "32", "--most-heads", "2", "--repeats", "1"]
-    assert main(["bench", "pyschedcl", "--devices", "cpu/2", *words, "--output", str(tmp_path), "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert figures == json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
-    assert figures["policies"][0]["over_eager"] > 0
-    assert {p.name for p in tmp_path.iterdir()} >= {"figures.png", "clustering.html", "eager.html", "heft.html"}
-    assert main(["bench", "pyschedcl", "--betas", "100"]) == 2
-    assert "beta 100" in capsys.readouterr().err

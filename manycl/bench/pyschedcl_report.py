@@ -1,0 +1,169 @@
+"""What ``manycl bench pyschedcl`` writes: pictures after PySchedCL's Figures 11 to 13, and a page of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from manycl.bench import pages, provenance
+from manycl.bench.markdown import table
+from manycl.bench.pyschedcl import PAPER_MS, PAPER_QUEUES, WARM, Settings, charts
+
+CHARTS = ("clustering", "eager", "heft")
+_MARKS = {"anew": "o-", "prepared": "^-", "simulated": "o-"}
+
+
+def name_of(settings: Mapping[str, Any]) -> str:
+    """Of the page: simulated runs have one of their own."""
+    return "pyschedcl" if settings["machine"] is None else "pyschedcl_simulated"
+
+
+def write(devices: str | None, settings: Settings, figures: dict[str, Any], folder: Path) -> None:
+    """Figures, page and pictures (Gantt charts also as HTML), in a folder that is made if need be."""
+    from manycl.report.gantt import write_gantt
+
+    name = name_of(figures["settings"])
+    pages.write(folder, name, figures, page(figures))
+    draw(figures, folder / f"{name}.png")
+    for policy, trace in charts(devices, settings).items():
+        write_gantt(trace, folder / f"{name}_{policy}.png")
+
+
+def draw(figures: Mapping[str, Any], path: Path) -> None:
+    """The paper's Figures 11 and 12 from our figures, theirs beside them where they published any."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(14, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, middle, right = figure.subplots(1, 3)
+    for beta in sorted({r["beta"] for r in figures["several_queues"]}):
+        rows = [r for r in figures["several_queues"] if r["beta"] == beta]
+        for how in rows[0]["how"]:
+            found = [r["how"][how]["speedup"] for r in rows]
+            left.plot([r["heads"] for r in rows], found, _MARKS[how], label=f"manycl, beta {beta}, {how}")
+    theirs = [(heads, one / best) for heads, (one, best) in PAPER_QUEUES.items()]
+    left.plot(*zip(*theirs, strict=True), "s--", color="0.5", label="PySchedCL, beta 256")
+    left.set(xlabel="heads", ylabel="speed-up over one queue", title="Several queues (Figure 11)", ylim=(0, None))
+    rows = figures["policies"]
+    for rival, word, axes, part in (("eager", "eager", middle, "a"), ("heft", "HEFT", right, "b")):
+        for how in rows[0]["how"]:
+            found = [r["how"][how][f"over_{rival}"] for r in rows]
+            axes.plot([r["beta"] for r in rows], found, _MARKS[how], label=f"manycl, {how}")
+        theirs = [(beta, ms[1 if rival == "eager" else 2] / ms[0]) for beta, ms in PAPER_MS.items()]
+        axes.plot(*zip(*theirs, strict=True), "s--", color="0.5", label="PySchedCL")
+        axes.set(xlabel="beta", ylabel=f"clustering over {word}", title=f"Against {word} (Figure 12 {part})")
+        axes.set(xscale="log", yscale="log")
+        ticks = sorted({*PAPER_MS, *(r["beta"] for r in rows)})
+        axes.set_xticks(ticks, [str(b) for b in ticks])
+    for axes in (left, middle, right):
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    figure.savefig(path, dpi=100)
+
+
+ABOUT = """\
+A. Ghose, S. Singh, V. Kulaharia, L. Dokara, S. Maity and S. Dey, *PySchedCL: Leveraging Concurrency in Heterogeneous
+Data-Parallel Systems*, Section 5: one transformer layer of H heads, matrices beta x beta, each head a task component of
+eight kernels. The paper's figures are its published runs on a GTX 970 and an i5-4690K: on other devices ratios need not
+be alike.
+"""
+REAL = """\
+The best mapping configuration of `clustering` (command queues of the fast device, heads on the slow one) is found
+first, by runs that count for nothing else. Then it and its rivals run in turns, each {repeats} times after {warm} that
+do not count, and medians are compared. *Anew* decides while it runs, as the paper's three do; *prepared* does what
+earlier runs have decided. Both are the time that the caller waits; programs are built before.
+{inputs}
+"""
+COLD_RUNS = "Every run begins with its inputs on the host alone, as in the paper."
+RESIDENT_RUNS = (
+    "Inputs stay where earlier runs, of whatever policy, have brought them; the paper's runs bring them each time."
+)
+SIMULATED = """\
+The real engine on the virtual clock: kernels take what the machine file's rates say (of PySchedCL's machine, what two
+of the paper's figures imply: the file says which), transfers what its links say, and every run begins with its inputs
+on the host alone. Deciding takes no time there, nor is there a callback that could be late, which is what held the
+paper's `eager` and `heft` up: only what is scheduled is compared. Of all configurations of `clustering` the best one
+counts, as in the paper.
+"""
+QUEUES = """\
+*One* is clustering with one queue on the fast device and nothing on the slow one, the paper's default configuration;
+*several* the best that leaves the slow device alone, *best* the best of all: with no or one head on the slow device, or
+half of them where that is as fast as the other.
+"""
+
+
+def page(figures: Mapping[str, Any]) -> Iterator[str]:
+    """The page of results, in Markdown."""
+    settings = figures["settings"]
+    name, simulated = name_of(settings), settings["machine"] is not None
+    yield f"# PySchedCL's experiments{', simulated' if simulated else ''}\n"
+    spread = "none: a simulated run takes the same time whenever it is run"
+    if not simulated:
+        spread = provenance.SPREAD
+    yield from provenance.header(figures, name, "`samples_ms`: every run", spread)
+    inputs = COLD_RUNS if settings["cold"] else RESIDENT_RUNS
+    yield ABOUT
+    yield SIMULATED if simulated else REAL.format(repeats=settings["repeats"], warm=WARM, inputs=inputs)
+    yield f"![speed-ups]({name}.png)\n"
+    yield f"## Several command queues (Figure 11)\n{QUEUES}"
+    head = ["H", "beta", "run", "one, ms", "several, ms", "best, ms", "queues", "heads on the slow device"]
+    yield from table([*head, "several over one", "best over one", "paper"], _queues(figures["several_queues"]))
+    yield "## Clustering against eager and HEFT (Figure 12)"
+    head = ["beta", "run", "clustering, ms", "eager, ms", "heft, ms", "queues", "heads on the slow device"]
+    yield from table([*head, "over eager", "paper", "over heft", "paper"], _policies(figures["policies"]))
+    yield "## Summary"
+    yield from table(["", ""], ([k.replace("_", " "), f"{v:.2f}"] for k, v in figures["summary"].items()))
+    yield f"## A run of each, H = {settings['most_heads']}, beta = {max(settings['betas'])} (Figure 13)"
+    yield "\n\n".join(f"{policy}:\n\n![{policy}]({name}_{policy}.png)" for policy in CHARTS)
+
+
+def _ms(row: Mapping[str, Any], how: str, way: str) -> str:
+    return provenance.with_spread(row["samples_ms"][way][how])
+
+
+def _paper(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _queues(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    for r in rows:
+        for how, of in r["how"].items():
+            times = [_ms(r, how, way) for way in ("one", "several", "best")]
+            mapping = [f"{r['several_queues']}, {r['best_queues']}", str(r["best_cpu_heads"])]
+            ratios = [f"{of['queues_speedup']:.2f}", f"{of['speedup']:.2f}", _paper(r["paper_speedup"])]
+            yield [str(r["heads"]), str(r["beta"]), how, *times, *mapping, *ratios]
+
+
+def _policies(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    for r in rows:
+        for how, of in r["how"].items():
+            times = [_ms(r, how, way) for way in ("clustering", "eager", "heft")]
+            ratios = [(f"{of[f'over_{p}']:.2f}", _paper(r[f"paper_over_{p}"])) for p in ("eager", "heft")]
+            mapping = [str(r["best_queues"]), str(r["best_cpu_heads"])]
+            yield [str(r["beta"]), how, *times, *mapping, *(cell for pair in ratios for cell in pair)]
+
+
+def rows_to_print(figures: Mapping[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Tables for the terminal: a title, and rows."""
+    queues = ("one_ms", "several_ms", "best_ms", "queues_speedup", "speedup")
+    yield (
+        "several command queues against one",
+        [
+            {"H": r["heads"], "beta": r["beta"], "run": how, **{k: of[k] for k in queues}, "paper": r["paper_speedup"]}
+            for r in figures["several_queues"]
+            for how, of in r["how"].items()
+        ],
+    )
+    policies = ("clustering_ms", "eager_ms", "heft_ms")
+    yield (
+        "clustering against eager and HEFT",
+        [
+            {"beta": r["beta"], "run": how, **{k: of[k] for k in policies}}
+            | {"over eager": of["over_eager"], "paper eager": r["paper_over_eager"]}
+            | {"over heft": of["over_heft"], "paper heft": r["paper_over_heft"]}
+            for r in figures["policies"]
+            for how, of in r["how"].items()
+        ],
+    )

@@ -1,0 +1,155 @@
+"""Pages of results: how they came about, tables that lose nothing, and pages that say what their JSON says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manycl.bench import mkmd_real, mkmd_report, model_error, pages, provenance, pyschedcl_report, repara_report
+from manycl.bench.libsplit import report as libsplit_report
+from manycl.bench.markdown import text_table
+from manycl.cli import main
+from manycl.machine import Device, Machine
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+PAGES: dict[str, Callable[[Any], Iterator[str]]] = {
+    "libsplit": libsplit_report.page,
+    "mkmd": mkmd_report.page,
+    "mkmd_real": mkmd_real.page,
+    "models": model_error.page,
+    "pyschedcl": pyschedcl_report.page,
+    "pyschedcl_simulated": pyschedcl_report.page,
+    "repara": repara_report.page,
+}
+ROWS = ("command", "date", "commit", "ran on", "devices", "versions", "raw figures", "spread")
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in RESULTS.glob("*.md")))
+def test_a_page_is_what_its_raw_figures_say(name: str) -> None:
+    """A page whose text or figures were changed alone is stale."""
+    figures = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    page = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+    assert pages.render(PAGES[name](figures)) == page
+    header = dict(re.findall(r"^\| ([a-z ]+) \| (.+) \|$", page, re.MULTILINE))
+    assert set(ROWS) <= header.keys()
+    assert "manycl bench" in figures["made"]["command"]
+    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page):
+        assert (RESULTS / picture).is_file(), picture
+
+
+def test_what_is_known_of_a_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_POLICY", "heft")
+    monkeypatch.setenv("MANYCL_DATA", "/somewhere/private")
+    pair = Machine((Device("cpu0.0", "cpu", "Xeon", "Driver", "1.2"), Device("cpu0.1", "cpu", "Xeon", "Driver", "1.2")))
+    made = provenance.made("manycl bench models", pair, simulated=False)
+    assert "MANYCL_POLICY=heft " in made["command"]
+    assert made["command"].endswith(" manycl bench models")
+    assert "private" not in json.dumps(made)
+    assert made["devices"] == ["cpu0.0, cpu0.1: Xeon (Driver, 1.2)"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", made["date"])
+    assert made["machine"]["cores"] >= 1
+    assert {"python", "numpy"} <= made["versions"].keys()
+    text = "\n".join(provenance.header({"made": made}, "models", "`samples`", "none"))
+    assert "cpu0.0, cpu0.1: Xeon" in text
+    assert provenance.made("x", pair, simulated=True)["simulated"] == "this machine"
+
+
+def test_what_is_not_known_is_said_to_be() -> None:
+    lines = list(provenance.header({}, "x", "`samples`", "none"))
+    assert sum("not known" in line for line in lines) == 6
+    remarks = provenance.header({"made": {"remarks": "measured again in spring"}}, "x", "`samples`", "none")
+    assert "| remarks | measured again in spring |" in remarks
+
+
+def test_a_commit_is_the_packages_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where manycl is installed into somebody else's checkout, that one's commit says nothing."""
+    assert provenance.commit() is None or re.match(r"[0-9a-f]{10}", provenance.commit() or "")
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "manycl" / "bench" / "provenance.py"))
+    (tmp_path / "manycl" / "bench").mkdir(parents=True)
+    assert provenance.commit() is None
+
+
+def test_the_spread_is_half_of_the_middle_half() -> None:
+    assert provenance.with_spread([10.0, 9.0, 11.0, 8.0, 12.0]) == "10.00 ± 10 %"
+    assert provenance.with_spread([10.0, 12.0]) == "11.00"
+
+
+CELLS = st.one_of(
+    st.integers(-(10**9), 10**9), st.floats(0, 1e6), st.none(), st.text("abcxyz", min_size=1, max_size=30)
+)
+NAMES = st.lists(st.text("abc_", min_size=1, max_size=24).filter(lambda t: t.strip("_")), min_size=1, max_size=14)
+
+
+@given(NAMES.map(lambda n: list(dict.fromkeys(n))), st.data())
+def test_no_table_loses_anything_in_eighty_columns(names: list[str], data: st.DataObject) -> None:
+    rows = [{n: data.draw(CELLS) for n in names} for _ in range(data.draw(st.integers(1, 3)))]
+    lines = list(text_table(rows))
+    text = "\n".join(lines)
+    assert "…" not in text
+    words = set(text.split())
+    for row in rows:
+        for name, value in row.items():
+            shown = f"{value:.2f}" if isinstance(value, float) else "-" if value is None else str(value)
+            assert shown in words
+            assert set(name.replace("_", " ").split()) <= words
+    # a line is longer only where the first column and one other do not fit
+    assert max(map(len, lines)) <= 80
+    assert len(lines) >= 2 + len(rows)
+
+
+def test_columns_that_do_not_fit_follow_below() -> None:
+    rows: list[Mapping[str, Any]] = [{"beta": b, **{f"time_of_{i}_ms": 1.5 * i for i in range(20)}} for b in (64, 128)]
+    lines = list(text_table(rows))
+    assert sum(line.split()[:1] == ["128"] for line in lines) > 1
+    assert max(map(len, lines)) <= 80
+    assert list(text_table([])) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["mkmd", "--cold"], "--cold is not for bench mkmd, which has equations"),
+        (["mkmd", "--profile"], "--profile is not for bench mkmd"),
+        (["mkmd", "--devices", "cpu"], "without --real"),
+        (["mkmd", "--real", "--cold"], "begins with its inputs on the host"),
+        (["mkmd", "--real", "--machine", "conan"], "--machine is not for bench mkmd --real"),
+        (["mkmd", "--most-heads", "0"], "--most-heads is not for bench mkmd"),
+        (["repara", "--repeats", "3"], "--repeats is not for bench repara, which runs on a simulated machine"),
+        (["models", "--real"], "--real is not for bench models"),
+        (["models", "--queues", "2"], "which has seven kernels"),
+        (["libsplit", "--cold"], "--cold is not for bench libsplit"),
+        (["pyschedcl", "--applications", "EP"], "--applications is not for bench pyschedcl"),
+        (["pyschedcl", "--machine", "pyschedcl", "--cold"], "no --cold with it"),
+        (["pyschedcl", "--machine", "pyschedcl", "--devices", "cpu"], "no --devices with it"),
+        (["pyschedcl", "--betas", "100"], "beta 100"),
+        (["pyschedcl", "--repeats", "0"], "at least 1"),
+    ],
+)
+def test_nothing_that_was_asked_for_is_left_out(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_json_is_read_as_it_was_written(tmp_path: Path) -> None:
+    figures = {
+        "a": 1.5,
+        "b": [1, 2],
+        "c": [[1.0], []],
+        "d": {},
+        "e": [{"f": None}],
+        "g": "x\n",
+        "h": (3, "y"),
+        "i": True,
+    }
+    pages.write(tmp_path, "x", figures)
+    assert json.loads((tmp_path / "x.json").read_text()) == json.loads(json.dumps(figures))
+    assert '"b": [1, 2]' in (tmp_path / "x.json").read_text()

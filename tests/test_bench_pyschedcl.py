@@ -1,0 +1,76 @@
+"""PySchedCL's experiments: all policies are timed alike, on devices and on a described machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from manycl.bench import pyschedcl
+from manycl.bench.pyschedcl import PAPER_QUEUES, Settings
+from manycl.cli import main
+
+SMALL = ["--heads", "2", "--queue-betas", "32", "--betas", "32", "--most-heads", "2", "--queues", "2"]
+
+
+def test_on_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", "pyschedcl", "--devices", "cpu/2", *SMALL, "--repeats", "2", "--output", str(tmp_path), "--json"]
+    assert main(words) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures == json.loads((tmp_path / "pyschedcl.json").read_text(encoding="utf-8"))
+    (row,) = figures["policies"]
+    for of in row["samples_ms"].values():  # equally often, in both ways
+        assert {how: len(taken) for how, taken in of.items()} == {"anew": 2, "prepared": 2}
+    assert row["samples_ms"].keys() == {"clustering", "eager", "heft"}
+    for how, of in row["how"].items():
+        taken = {policy: row["samples_ms"][policy][how] for policy in ("clustering", "eager")}
+        assert of["over_eager"] == pytest.approx(sum(taken["eager"]) / sum(taken["clustering"]))  # medians of two
+    pictures = {"pyschedcl.png", *(f"pyschedcl_{p}.png" for p in ("clustering", "eager", "heft"))}
+    assert {p.name for p in tmp_path.iterdir()} == {"pyschedcl.json", "pyschedcl.md", *pictures}
+    assert "cpu/2" in figures["made"]["command"]
+
+
+def test_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way once in every turn, both ways of running it, from one end and from the other."""
+    bench = pyschedcl.Real("cpu/2", 1, 32, Settings(cold=True))
+    ran = []
+    monkeypatch.setattr(bench, "_run", lambda way, kept: ran.append((way.policy, kept is not None)) or 1.0)
+    try:
+        taken = bench.in_turns({"a": pyschedcl.EAGER, "b": pyschedcl.HEFT}, 2, 1)
+    finally:
+        bench.close()
+    each = [("eager", False), ("eager", True), ("heft", False), ("heft", True)]
+    assert ran == [*each, *each[2:], *each[:2], *each]
+    assert taken["a"] == {"anew": [1.0, 1.0], "prepared": [1.0, 1.0]}
+
+
+def test_on_its_machine_one_queue_takes_what_it_took_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """The GPU's rate is that of 16 heads; the other three published figures follow within 4 %."""
+    settings = Settings(heads=tuple(PAPER_QUEUES), betas=(64,), queues=(2, 5), machine="pyschedcl")
+    for row in pyschedcl.several_queues(None, settings, lambda text: None):
+        one, _ = PAPER_QUEUES[row["heads"]]
+        assert row["how"]["simulated"]["one_ms"] == pytest.approx(one, rel=0.04)
+        assert row["best_cpu_heads"] == (1 if row["heads"] > 10 else 0)  # Figure 11
+    assert main(["bench", "pyschedcl", "--machine", "pyschedcl", *SMALL]) == 0
+    out = capsys.readouterr().out
+    assert "simulated_over_eager_geomean" in out
+    assert "…" not in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_eleventh_head_is_the_first_that_the_processor_takes() -> None:
+    settings = Settings(heads=(10, 11), queues=(5,), machine="pyschedcl")
+    found = pyschedcl.several_queues(None, settings, lambda text: None)
+    assert [r["best_cpu_heads"] for r in found] == [0, 1]
+
+
+def test_half_of_the_heads_are_tried_where_devices_are_alike() -> None:
+    alike = pyschedcl.opened("cpu/2", 4, 32, Settings())
+    slower = pyschedcl.opened("cpu/2#0,cpu/2#1@4", 4, 32, Settings())
+    try:
+        found = [{h for _, h in pyschedcl.configurations(bench, Settings(queues=(2,)))} for bench in (alike, slower)]
+    finally:
+        alike.close()
+        slower.close()
+    assert found == [{0, 1, 2}, {0, 1}]
