@@ -56,6 +56,25 @@ def test_only_flags_and_the_drivers_read_the_environment():
     assert readers <= allowed
 
 
+def test_what_decides_reads_no_clock() -> None:
+    """Verdicts and plans must not depend on how busy the machine is: limits are counted in work."""
+    told = {
+        "manycl/analysis/worker.py",  # ends its own process
+        "manycl/plan/tree_search.py",  # a search for as long as the user wants
+        "manycl/plan/policies/repara.py",
+        "manycl/model/store.py",  # dates of measurements, and waiting for a file
+    }
+    reads = set()
+    for stage_ in ("analysis", "graph", "model", "plan"):
+        for path in (PACKAGE / stage_).rglob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+            names |= {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+            if names & {"time", "datetime", "manycl.clock"}:
+                reads.add(path.relative_to(ROOT).as_posix())
+    assert reads == told
+
+
 def test_every_data_file_is_shipped():
     patterns = [p.removeprefix("**/") for p in SETTINGS["tool"]["setuptools"]["package-data"]["manycl"]]
     data = [p for p in PACKAGE.rglob("*") if p.is_file() and p.suffix not in {".py", ".pyc"}]

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import islpy as isl
-
 from manycl.analysis.expr import INFINITE, Expr
+from manycl.analysis.isl import isl
 
 _IN = isl.dim_type.set
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import islpy as isl
-
 from manycl.analysis import expr as x
+from manycl.analysis.isl import isl
 from manycl.analysis.regions import Regions, Relation
 from manycl.analysis.shapes import TooComplexError
 from manycl.analysis.summary import Access

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import islpy as isl
 import numpy as np
 
 from manycl.analysis import hazards
 from manycl.analysis.boxed import Domain, boxes_of
 from manycl.analysis.hazards import Split
 from manycl.analysis.intervals import apart, as_boxes, merged
+from manycl.analysis.isl import isl
 from manycl.analysis.points import Array
 from manycl.analysis.regions import RANGES_KEPT, Region
 from manycl.analysis.shapes import Box, TooComplexError, boxes

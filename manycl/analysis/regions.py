@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
-import islpy as isl
 import numpy as np
 
 from manycl.analysis import expr as x
@@ -21,6 +20,7 @@ from manycl.analysis.boxed import Domain, boxes_of, merged
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpret import Launch
+from manycl.analysis.isl import isl
 from manycl.analysis.shapes import Box, TooComplexError, boxes
 from manycl.analysis.summary import Access, Origin, Summary
 from manycl.kept import Kept

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import islpy as isl
 import numpy as np
 
 from manycl.analysis.affine import value
+from manycl.analysis.isl import isl
 
 _SET = isl.dim_type.set
 MOST_BOXES = 64

@@ -18,6 +18,7 @@ from manycl.front.arrays import AnyArray, Array, as_bytes
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask, Node
 from manycl.graph.rename import renamed
+from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
 from manycl.plan.policy import LearningPolicy, Policy
 from manycl.run.learners import Learners, told
@@ -95,7 +96,8 @@ class Queue:
         self.learners.find(policy, self.options)  # what there is not is told here, before devices are opened
         own = session is None
         if session is None:
-            from manycl.run.session import Session
+            with Uninterrupted():  # it imports pyopencl
+                from manycl.run.session import Session
 
             session = Session(devices, profile=profile)
         self._owns_session = own

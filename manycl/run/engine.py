@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from manycl import flags
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import Graph, Launch, Piece
+from manycl.interrupts import interruptible
 from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
@@ -22,7 +23,6 @@ from manycl.run.backend import Backend, Command, Failed, Record, Run
 from manycl.run.coherence import Directory
 from manycl.run.compiling import Phase, moved, phases, without
 from manycl.run.eviction import TightState
-from manycl.run.interrupts import interruptible
 from manycl.run.lower import lower
 from manycl.run.overwritten import Overwritten, brought_to_be_overwritten
 from manycl.run.planning import POSTPONED, UNDIVIDED, UNFORESEEN, careful, decided

@@ -19,6 +19,7 @@ from manycl import flags
 from manycl.errors import DeviceError, GraphError, ManyclError, RunError
 from manycl.graph import bounds
 from manycl.graph.graph import Buffer, Graph
+from manycl.interrupts import Uninterrupted, interruptible
 from manycl.machine import HOST, Machine
 from manycl.model.estimate import History, ModelEstimates
 from manycl.model.learning import learn
@@ -42,7 +43,6 @@ from manycl.run.coherence import Directory, Part, places
 from manycl.run.engine import Decider, Result, again, execute
 from manycl.run.foresee import rehearsal
 from manycl.run.health import admit, examine
-from manycl.run.interrupts import Uninterrupted, interruptible
 from manycl.run.lower import lower
 from manycl.run.overwritten import unneeded
 from manycl.run.recording import Recording

@@ -8,6 +8,7 @@ more than the model's rounding.
 from __future__ import annotations
 
 from manycl.errors import PolicyError
+from manycl.interrupts import Uninterrupted
 from manycl.plan.constraint_answer import schedule_of
 from manycl.plan.constraint_model import Model
 from manycl.plan.insertion import CONTENTION, setting
@@ -38,7 +39,8 @@ class Optimal:
             sure = not (given.ranges and contended(problem))
             return given.plan("optimal", warm, proven=sure, bound=bound, gap=0.0, status="bound reached")
         try:
-            from ortools.sat.python import cp_model
+            with Uninterrupted():
+                from ortools.sat.python import cp_model
         except ImportError:
             raise PolicyError("policy optimal needs OR-Tools", hint="pip install 'manycl[optimal]'") from None
         model = Model(given, warm, cp_model)

@@ -20,6 +20,7 @@ import pyopencl as cl
 from manycl import flags
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Rows, Version
+from manycl.interrupts import interruptible
 from manycl.machine import Machine
 from manycl.run.backend import (
     Command,
@@ -45,7 +46,6 @@ from manycl.run.backends.responsive import responsive
 from manycl.run.backends.staging import STAGE_FROM
 from manycl.run.backends.underway import Underway
 from manycl.run.backends.word import Word
-from manycl.run.interrupts import interruptible
 
 _START = cl.profiling_info.START
 _END = cl.profiling_info.END

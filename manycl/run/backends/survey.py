@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from manycl.interrupts import Uninterrupted
 from manycl.machine import HOST, Device
 from manycl.run.backends.drivers import intel_library, pip_pocl, prepare
 from manycl.run.backends.processor import introduce
@@ -93,7 +94,8 @@ def discover() -> tuple[Device, ...]:
 
 def _look(notes: list[str]) -> Iterator[_Seen]:
     """Every usable device of every platform; a platform that is there twice is taken once."""
-    import pyopencl as cl
+    with Uninterrupted():
+        import pyopencl as cl
 
     try:
         platforms = cl.get_platforms()

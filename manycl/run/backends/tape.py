@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pyopencl as cl
 
 from manycl.graph.graph import BufferArg, Graph, Launch, Version
+from manycl.interrupts import interruptible
 from manycl.run.backend import Command, Failed, Run
 from manycl.run.backends import last_words
 from manycl.run.backends.programs import KernelObject
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.underway import Underway
-from manycl.run.interrupts import interruptible
 from manycl.run.steps import Lowered
 
 if TYPE_CHECKING:
