@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,30 @@ def test_nothing_is_said_where_nothing_was_planned_or_divided(details: dict[str,
     plain = Trace((kernel(0, "g", "a", 0.0, 1.0),), ("a",), "by hand", 1.0, details=details)
     assert divided(plain) == planned(plain) == ()
     assert "divided" not in summarise(plain).text()
+
+
+UNDIVIDED = [
+    {"kernel": "g", "path": "k.cl", "line": 3, "reason": "x: line 4 reads\nwhat others write", "launches": 1},
+    {"kernel": "f", "path": "k.cl", "line": 9, "reason": "it takes too long to follow", "launches": 12},
+]
+
+
+def test_kernels_that_cannot_be_divided_are_named() -> None:
+    trace = replace(TRACE, details={"undivided": UNDIVIDED, "unforeseen": ["planning with policy mkmd failed"]})
+    found = summarise(Trace.parse(trace.lines()))
+    assert [asdict(k) for k in found.undivided] == [UNDIVIDED[1], UNDIVIDED[0]]
+    lines = found.text().splitlines()
+    assert "not divided: f x12 (k.cl:9): it takes too long to follow" in lines
+    assert "not divided: g (k.cl:3): x: line 4 reads what others write" in lines
+    assert "went on without: planning with policy mkmd failed" in lines
+    assert found.to_dict()["undivided"][0]["reason"] == "it takes too long to follow"
+    assert "does not pay" in summarise(replace(TRACE, details={"postponed": True})).text()
+
+
+@pytest.mark.parametrize("said", [7, "f", None, [3], [{}], [{**UNDIVIDED[0], "line": "3"}], [{**UNDIVIDED[0], "x": 1}]])
+def test_details_of_another_form_are_left_out(said: object) -> None:
+    """Trace files come from anywhere."""
+    details = {"undivided": said, "unforeseen": said, "postponed": said}
+    found = summarise(replace(TRACE, details=details))
+    assert found.undivided == ()
+    assert "not divided" not in found.text()

@@ -17,7 +17,7 @@ from manycl.machine import HOST
 from manycl.run.backend import AHEAD_QUEUE, EARLY_QUEUE
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.staging import Stager
-from manycl.run.interrupts import interruptible
+from manycl.interrupts import interruptible
 
 CALIBRATE_EVERY = 2.0  # seconds; device clocks drift against the host's
 LEAVE_OUT = "leave the device out: --devices, MANYCL_DEVICES"
