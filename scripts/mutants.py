@@ -128,6 +128,21 @@ def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
+def _operator(new: ast.AST) -> Callable[[ast.AST], None]:
+    def change(node: ast.AST) -> None:
+        vars(node)["op"] = new
+
+    return change
+
+
+def _comparator(i: int, new: ast.cmpop) -> Callable[[ast.AST], None]:
+    def change(node: ast.AST) -> None:
+        assert isinstance(node, ast.Compare)
+        node.ops[i] = new
+
+    return change
+
+
 def _of_statement(node: ast.AST) -> Iterator[Change]:
     match node:
         case ast.Expr(value=ast.Call()) | ast.AugAssign() | ast.Delete() | ast.Break() | ast.Continue() | ast.Raise():
@@ -137,7 +152,7 @@ def _of_statement(node: ast.AST) -> Iterator[Change]:
         case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
             yield node, "returns nothing", "return None"
     if isinstance(node, ast.AugAssign) and type(node.op) in _OPERATED:
-        yield _with(node, "operation", lambda n: setattr(n, "op", _OPERATED[type(n.op)]()))
+        yield _with(node, "operation", _operator(_OPERATED[type(node.op)]()))
     if isinstance(node, ast.If | ast.While):
         yield node.test, "condition negated", f"not ({ast.unparse(node.test)})"
 
@@ -147,10 +162,10 @@ def _of_expression(node: ast.AST) -> Iterator[Change]:
         case ast.Compare():
             for i, op in enumerate(node.ops):
                 if type(op) in _COMPARED:
-                    yield _with(node, "comparison", lambda n, i=i: n.ops.__setitem__(i, _COMPARED[type(n.ops[i])]()))
+                    yield _with(node, "comparison", _comparator(i, _COMPARED[type(op)]()))
         case ast.BoolOp():
             other = ast.Or if isinstance(node.op, ast.And) else ast.And
-            changed, what, new = _with(node, "and, or", lambda n: setattr(n, "op", other()))
+            changed, what, new = _with(node, "and, or", _operator(other()))
             yield changed, what, f"({ast.unparse(new) if isinstance(new, ast.AST) else new})"
             for i in range(len(node.values)):
                 rest = [value for j, value in enumerate(node.values) if j != i]
@@ -161,7 +176,7 @@ def _of_expression(node: ast.AST) -> Iterator[Change]:
         case ast.IfExp():
             yield node.test, "condition negated", f"(not ({ast.unparse(node.test)}))"
         case ast.BinOp() if type(node.op) in _OPERATED and not _is_text(node.left) and not _is_text(node.right):
-            changed, what, new = _with(node, "operation", lambda n: setattr(n, "op", _OPERATED[type(n.op)]()))
+            changed, what, new = _with(node, "operation", _operator(_OPERATED[type(node.op)]()))
             yield changed, what, f"({ast.unparse(new) if isinstance(new, ast.AST) else new})"
         case ast.Constant(value=bool() as value):
             yield node, "constant", str(not value)

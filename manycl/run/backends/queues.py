@@ -13,11 +13,11 @@ import numpy as np
 import pyopencl as cl
 
 from manycl.errors import DeviceError
+from manycl.interrupts import interruptible
 from manycl.machine import HOST
 from manycl.run.backend import AHEAD_QUEUE, EARLY_QUEUE
 from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.staging import Stager
-from manycl.interrupts import interruptible
 
 CALIBRATE_EVERY = 2.0  # seconds; device clocks drift against the host's
 LEAVE_OUT = "leave the device out: --devices, MANYCL_DEVICES"
