@@ -117,6 +117,8 @@ class Ask:
         self._frontier: list[Component] = []
         try:
             levels = bottom_levels(problem)
+        except PolicyError:
+            raise  # a kernel that no device can run
         except Exception as error:  # any order of the frontier is right
             told(error, "ranking the kernels")
             levels = [0.0] * len(graph.nodes)
