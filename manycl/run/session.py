@@ -129,12 +129,12 @@ class Session:
                 self._closed = True
                 with suppress(Exception):  # what cannot be learned from a failed run is not worth another error
                     self.learn()
-                self.backend.close()
+                is_over = self.backend.close()
                 if self.store is not None:
                     self.store.save(self.history)
                     for subject, values in self._links.values():
                         self.store.measured(subject, values)
-                for key in (*self.directory.valid, *self.directory.parts):
+                for key in (*self.directory.valid, *self.directory.parts) if is_over else ():
                     self.memory.release(key)
 
     def admit(self, name: str) -> None:

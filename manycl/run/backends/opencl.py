@@ -267,17 +267,18 @@ class OpenCLBackend:
         """Whether the caller is a host function of the run that is under way."""
         return self._caller == threading.get_ident() or (self._host is not None and self._host.is_current())
 
-    def close(self) -> None:
-        """Stop the threads and wait for the devices, but not for those that an interrupted run has left busy. The back
-        end cannot be used afterwards."""
+    def close(self) -> bool:
+        """Stop the threads and wait for the devices, but not for what an interrupted run has left: whether memory may
+        be freed. The back end cannot be used afterwards."""
         if self._is_over:
             if self._host is not None:
                 self._host.close()
             for driver in self.drivers:
                 driver.close()
-            return
+            return True
         _left.append(self)
         self.release()
+        return False
 
     def release(self) -> None:
         """Let the threads end when they have nothing to do any more, without waiting for them."""
