@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple, Protocol
 
-from manycl.errors import PolicyError
+from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import HostTask
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy, StaticPolicy
@@ -117,8 +117,8 @@ class Ask:
         self._frontier: list[Component] = []
         try:
             levels = bottom_levels(problem)
-        except PolicyError:
-            raise  # a kernel that no device can run
+        except ManyclError:
+            raise  # a policy's own refusal, or a kernel that no device can run
         except Exception as error:  # any order of the frontier is right
             told(error, "ranking the kernels")
             levels = [0.0] * len(graph.nodes)
