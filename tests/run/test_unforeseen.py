@@ -98,8 +98,10 @@ def queue() -> Iterator[mc.Queue]:
 
 def forgotten(queue: mc.Queue) -> None:
     """Everything that the analysis, models and planners have kept."""
-    for kept in (service._units, service._summaries, service._texts, service._launches, splitting._known, trips._known):
+    for kept in (service._units, service._summaries, service._interpreted, service._texts, service._launches):
         kept.clear()
+    for answers in (splitting._known, trips._known):
+        answers.clear()
     queue.session.forget()
     queue.session._lowered.clear()
 
