@@ -56,7 +56,7 @@ class Overwritten:
         task = self._lowered.graph.nodes[node]
         if self._lowered.step(node).role or (not self._repeated and self._buffers[key].nbytes < WORTH):
             return False
-        if not isinstance(task, Launch) or task.versions:
+        if not isinstance(task, Launch) or task.versions or not task.program.tree:  # without one: made by hand
             return False
         name = id(task), key
         if name not in self._answers:

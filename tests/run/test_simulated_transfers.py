@@ -28,7 +28,7 @@ MACHINE = Machine(
     tuple(Link(a, b, RATE, 0.0) for m in (1, 2) for a, b in ((HOST, m), (m, HOST))),
 )
 FACTS = KernelFacts("k", 1, ())
-PROGRAM = ProgramFacts("k", (), {"k": FACTS})
+PROGRAM = ProgramFacts("", (), {"k": FACTS})
 KERNEL_SECONDS = 1e-6
 
 
