@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import re
 import subprocess
 import sys
 import tomllib
@@ -80,3 +81,13 @@ def test_every_data_file_is_shipped():
     data = [p for p in PACKAGE.rglob("*") if p.is_file() and p.suffix not in {".py", ".pyc"}]
     assert data
     assert not [p for p in data if not any(fnmatch.fnmatch(p.name, pattern) for pattern in patterns)]
+
+
+def test_the_longest_files_of_tests_are_there() -> None:
+    """They are begun first (tests/conftest.py); one that is renamed would be begun last."""
+    tests = Path(__file__).parent
+    names = re.search(r"LONGEST = \((.*?)\)", (tests / "conftest.py").read_text(encoding="utf-8"), re.S)
+    assert names is not None
+    found = re.findall(r'"([^"]+)"', names[1])
+    assert found
+    assert [name for name in found if not (tests / name).is_file()] == []
