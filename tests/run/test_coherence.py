@@ -180,6 +180,20 @@ class Bytewise(RuleBasedStateMachine):
             self.lost[buffer] = reasons[0]
             self.masks[buffer] = [0] * NBYTES
 
+    @precondition(lambda self: not self.open)
+    @rule(stay=st.permutations(range(1, MEMORIES)), count=st.integers(1, MEMORIES - 1))
+    def renumber(self, stay: list[int], count: int) -> None:
+        """Devices have gone: contents that were only there are, and so is a buffer of which a part was."""
+        numbers = {HOST: HOST} | {old: new for new, old in enumerate(stay[:count], 1)}
+
+        def moved(mask: int) -> int:
+            return sum(1 << numbers[m] for m in places(mask) if m in numbers)
+
+        gone = {b for b in BUFFERS if any(mask and not moved(mask) for mask in self.masks[b])}
+        assert self.directory.renumber(numbers) == gone
+        for buffer in BUFFERS:
+            self.put(buffer, lambda mask, buffer=buffer: 0 if buffer in gone else moved(mask))
+
     @rule()
     def another(self) -> None:
         """One that changes apart from this one, for simulated runs."""
