@@ -156,3 +156,14 @@ def test_a_directory_comes_back_from_pieces_as_it_was(
         {m: inside.tolist() for m, inside in held.items()} if len(held) > 1 else {}
     )
     assert directory.valid.get(0, 0) == (0 if len(held) > 1 else next(iter(held)))
+
+
+@given(st.lists(boxes, max_size=3))
+def test_boxes_are_the_bytes_of_their_rows(of: list[Box]) -> None:
+    found, exact = pieces.of_boxes(of)
+    true = np.zeros(2 * N, bool)
+    for box in of:
+        for start in box.starts():
+            true[start : start + box.width] = True
+    assert exact
+    assert (mask(found, 2 * N) == true).all()
