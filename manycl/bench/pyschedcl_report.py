@@ -57,6 +57,7 @@ def draw(figures: Mapping[str, Any], path: Path) -> None:
         axes.set(xscale="log", yscale="log")
         ticks = sorted({*PAPER_MS, *(r["beta"] for r in rows)})
         axes.set_xticks(ticks, [str(b) for b in ticks])
+        axes.set_xticks([], minor=True)
     for axes in (left, middle, right):
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
