@@ -32,9 +32,11 @@ def _plan(problem: Any, policy: str) -> Any:
 
 @case(seconds=200)
 def mkmd_reservations() -> None:
-    """A^2 B B^T C B of MKMD's paper: no kernel is planned behind its own successor's reservation (167 ms, not 225)."""
+    """A^2 B B^T C B of MKMD's paper: no kernel is planned behind its own successor's reservation.
+
+    225 ms with such reservations; 171 without them, 176 where the host's memory carries 12.8 GB/s."""
     taken = _plan(_problem("matrix_equation.json", "mkmd", n=1024, m=8192), "mkmd").makespan
-    expect(taken < 0.175, f"{1e3 * taken:.1f} ms")
+    expect(taken < 0.18, f"{1e3 * taken:.1f} ms")
 
 
 @case(seconds=300)
@@ -133,16 +135,16 @@ def simulated_faults_of_split_plans() -> None:
 def simulate_runs_the_engine() -> None:
     """``manycl simulate`` runs the engine for every policy, as the README says."""
     from manycl.plan.policy import find, names
-    from manycl.run import simulate
+    from manycl.run import foresee, simulate
 
     ran: list[str] = []
-    real = vars(simulate)["execute"]
+    real = vars(foresee)["execute"]
 
     def noted(*words: Any, **more: Any) -> Any:
         ran.append("engine")
         return real(*words, **more)
 
-    vars(simulate)["execute"] = noted
+    vars(foresee)["execute"] = noted
     problem = _problem("transformer.json", "conan", H=4)
     for name in names():
         if name in ("optimal", "repara"):
