@@ -241,7 +241,7 @@ class TransferFails(ChaosBackend):
 
     def wait(self) -> list[Any]:
         moved = next(c for line in self._lines.values() for c in line if isinstance(c, Download))
-        return [Failed(moved.token, 1.0, "the transfer failed")]
+        return [Failed(moved.token, 1.0, "the transfer failed", self._run)]
 
     def abort(self) -> Any:
         super().abort()
