@@ -25,6 +25,11 @@ def policy() -> str:
     return os.environ.get("MANYCL_POLICY", "") or "auto"
 
 
+def given(prefixes: tuple[str, ...]) -> dict[str, str]:
+    """The variables that are set and begin so, in the order of their names: for records of how something was run."""
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(prefixes)}
+
+
 def debug() -> int:
     """MANYCL_DEBUG: 0 silent; 1 runs; 2 + decisions; 3 + commands; 4 + reports, and invariants are asserted; 5 + red
     zones around buffers are checked after every kernel."""

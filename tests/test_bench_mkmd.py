@@ -206,9 +206,9 @@ def test_the_worked_examples_partition(example: mkmd_example.Worked) -> None:
     # no earlier: what the processor computes takes of the host's memory what the other GPU is sent
     assert max(a.end for a in part.after) < 0.96 * part.whole.end
     assert {a.device for a in plan.assignments if a.node == 5} == {CPU, FAST, SLOW}
-    assert plan.makespan < 0.75 * example.coarse.makespan
+    assert plan.makespan < 0.8 * example.coarse.makespan
     busy = [sum(a.end - a.start for a in plan.assignments if a.device == d) for d in (CPU, FAST, SLOW)]
-    assert min(busy) > 0.9 * plan.makespan
+    assert min(busy) > 0.85 * plan.makespan
     for made in (example.coarse, plan):
         verify(made, example.problem.graph, example.problem.machine, example.problem)
         assert replay(example.problem, made).makespan == made.makespan

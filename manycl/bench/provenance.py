@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from manycl import flags
 from manycl.bench.markdown import table
 from manycl.machine import Device, Machine
 
@@ -26,7 +27,7 @@ SPREAD = "medians, and beside them half of the range of the middle half of the r
 
 def made(command: str, *machines: Machine, simulated: bool) -> dict[str, Any]:
     """What is known of an experiment that is about to begin on this machine, on devices that are here or simulated."""
-    given = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(VARIABLES) and k not in PLACES]
+    given = [f"{name}={value}" for name, value in flags.given(VARIABLES).items() if name not in PLACES]
     return {
         "command": " ".join([*given, command]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

@@ -118,6 +118,7 @@ def test_json(file: str, capsys: pytest.CaptureFixture[str]) -> None:
         "uses_barrier": True,
         "uses_double": False,
         "local_bytes": 64,
+        "sees_groups": "argument scratch is local memory",
     }
     assert first == {
         "index": 0,
