@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import deque
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -36,20 +36,30 @@ def up(items: int, name: str = "up") -> Launch:
 
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.booleans(), st.integers(0, 9))))
-def test_the_last_ones_asked_for_or_found_are_kept(most: int, asked: list[tuple[bool, int]]) -> None:
-    kept, model = Kept[int, str](most), OrderedDict[int, str]()
+def test_what_is_kept_is_what_the_clock_algorithm_keeps(most: int, asked: list[tuple[bool, int]]) -> None:
+    kept, hand, again = Kept[int, str](most), deque[tuple[int, str]](), set[int]()
     for turn, (keeps, key) in enumerate(asked):
-        if keeps:
-            found: str | None = kept.keep(key, f"answer {turn}")
-            assert found == model.setdefault(key, f"answer {turn}")
-        else:
-            found = kept.get(key)
-            assert found == model.get(key)
-        if found is not None:
-            model.move_to_end(key)
-        if len(model) > most:
-            model.popitem(last=False)
-        assert len(kept) == len(model)
+        known = dict(hand).get(key)
+        if known is not None:
+            again.add(key)
+        elif keeps:
+            while len(hand) == most:
+                first = hand.popleft()
+                if first[0] in again:
+                    again.remove(first[0])
+                    hand.append(first)
+            hand.append((key, known := f"answer {turn}"))
+        assert (kept.keep(key, f"answer {turn}") if keeps else kept.get(key)) == known
+        assert kept.values() == [answer for _, answer in hand]
+        assert len(kept) == len(hand) <= most
+
+
+def test_what_is_asked_for_all_the_time_stays() -> None:
+    kept = Kept[int, str](4)
+    kept.keep(0, "always")
+    for n in range(1, 100):
+        kept.keep(n, "once")
+        assert kept.get(0) == "always"
 
 
 def test_threads_get_the_same_answer() -> None:

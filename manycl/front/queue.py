@@ -183,15 +183,17 @@ class Queue:
         closed."""
         if self.session.closed:
             raise DeviceError("the session is closed: nothing can be enqueued", hint="make a new Queue")
-        for event in wait_for or ():
-            if event.queue is not self:
-                event.wait()  # graphs of different queues know nothing of one another
+        if wait_for:
+            for event in wait_for:
+                if event.queue is not self:
+                    event.wait()  # graphs of different queues know nothing of one another
         while True:
             with self._lock:
+                hold = self.hold
                 for array in arrays:
                     if array.queue is not self:
                         break
-                    self.hold[array.buffer.key] = array
+                    hold[array.buffer.key] = array
                 else:
                     after = [e.node for e in wait_for if e.queue is self and e.batch == self.batch] if wait_for else ()
                     index = self._builder.add(node, after)

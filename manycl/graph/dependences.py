@@ -67,7 +67,7 @@ class GraphBuilder:
             writer[key] = index
             readers[key] = []
         before.discard(index)
-        if before and (max(before) >= index or min(before) < 0):
+        if after and before and (max(before) >= index or min(before) < 0):
             raise GraphError(
                 f"node {index} ({node.name}) cannot come after nodes {sorted(before)}: not added before it"
             )

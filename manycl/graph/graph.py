@@ -147,5 +147,40 @@ class Graph:
     def edges(self) -> tuple[tuple[int, int], ...]:
         return tuple((p, n) for n, before in enumerate(self.predecessors) for p in before)
 
+    @cached_property
+    def same(self) -> list[int]:
+        """Per node, the first node that is the same launch, of the same buffers: what is found out about the one holds
+        for the other, whatever their place in the graph. Its own index where there is none before; so it is of host
+        tasks."""
+        first: dict[object, int] = {}
+        out: list[int] = []
+        for index, task in enumerate(self.nodes):
+            out.append(index if isinstance(task, HostTask) else first.setdefault(_contents(task), index))
+        return out
+
     def __len__(self) -> int:
         return len(self.nodes)
+
+
+def _contents(task: Launch) -> tuple[object, ...]:
+    """All that a launch consists of but its rank; facts by identity, as they are shared and large."""
+    versions: tuple[object, ...] = task.versions
+    if versions:
+        versions = tuple(
+            [(id(v.program), id(v.kernel), v.global_size, v.local_size, v.kinds, v.annotations) for v in task.versions]
+        )
+    return (
+        id(task.program),
+        id(task.kernel),
+        task.global_size,
+        task.local_size,
+        task.global_offset,
+        tuple([a.key if type(a) is BufferArg else a for a in task.args]),
+        task.reads,
+        task.writes,
+        task.device,
+        task.annotations,
+        versions,
+        task.overwrites,
+        task.partition,
+    )

@@ -193,7 +193,11 @@ class ModelEstimates(Estimates):
         devices = len(self._machine.devices)
         nothing = Row((NOTHING,) * devices, (0,) * devices)
         rows: list[Row] = []
-        for task in self._graph.nodes:
+        for index, first in enumerate(self._graph.same):
+            if first < index:
+                rows.append(rows[first])
+                continue
+            task = self._graph.nodes[index]
             if not isinstance(task, Launch):
                 rows.append(nothing)
                 continue

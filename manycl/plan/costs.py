@@ -27,6 +27,7 @@ def costs(problem: Problem) -> Costs:
     allowed: list[tuple[int, ...]] = []
     seconds: list[list[float]] = []
     nothing = [0.0 for _ in devices]
+    roomy = problem.roomy
     fixed: dict[int, set[int]] = {}
     for a in problem.fixed:
         fixed.setdefault(a.node, set()).add(a.device)
@@ -43,7 +44,8 @@ def costs(problem: Problem) -> Costs:
         if places is None:
             places = by_preference[node.device] = problem.preferred(index)
         row = [launch(index, d) for d in devices]
-        if not all(row[d] < inf and problem.fits(index, d) for d in places):
+        # asked of each device only where one of them may not run it
+        if not (roomy and sum(row) < inf) and not all(row[d] < inf and problem.fits(index, d) for d in places):
             places = problem.allowed(index)
         allowed.append(places)
         seconds.append(row)

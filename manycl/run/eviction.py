@@ -139,7 +139,7 @@ class TightState(PlacedState):
 
     def _issue(self, assigned: Assigned, commands: list[Command]) -> bool:
         node, device, queue, watched, seconds = assigned
-        if seconds and self._pace.is_full(device, queue):
+        if seconds and (device, queue) in self._pace.full:
             return False
         after: list[int] = []
         for p in self._predecessors[node]:

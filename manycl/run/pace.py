@@ -24,22 +24,21 @@ class Pace:
 
     def __init__(self) -> None:
         self._queues: dict[tuple[int, int], _Queue] = {}
-        self._upto: dict[int, float] = {}  # by node, what its queue was given with it
-
-    def is_full(self, device: int, queue: int) -> bool:
-        """Whether a queue is given nothing now. The end of one of its nodes will be reported then."""
-        of = self._queues.get((device, queue))
-        return of is not None and of.given - of.ended > AHEAD
+        self._upto: dict[int, float] = {}  # by node whose end will be reported, what its queue was given with it
+        self.full: set[tuple[int, int]] = set()
+        """Queues (device, queue) that are given nothing now; the end of a node of each of them will be reported."""
 
     def give(self, node: int, device: int, queue: int, seconds: float, watched: bool) -> bool:
         """A queue is given a node; whether the node's end must be reported (``watched``: it is in any case)."""
-        of = self._queues.get((device, queue))
+        place = device, queue
+        of = self._queues.get(place)
         if of is None:
-            of = self._queues[device, queue] = _Queue()
-        of.given += seconds
-        self._upto[node] = of.given
-        if watched or of.given - of.heard >= _HEARD:
-            of.heard = of.given
+            of = self._queues[place] = _Queue()
+        given = of.given = of.given + seconds
+        if given - of.ended > AHEAD:
+            self.full.add(place)
+        if watched or given - of.heard >= _HEARD:
+            of.heard = self._upto[node] = given
             return True
         return False
 
@@ -49,3 +48,5 @@ class Pace:
         if upto is not None:
             of = self._queues[place]
             of.ended = max(of.ended, upto)
+            if of.given - of.ended <= AHEAD:
+                self.full.discard(place)

@@ -109,7 +109,8 @@ class Session:
         self._looks = Looks()
         self._builder = Builder(self.backend.programs)
         self._lock = threading.RLock()
-        self._closed = False
+        self.closed = False
+        """Whether the devices have been released."""
         _open.add(self)
         # whoever drops a session without closing it has its threads back
         weakref.finalize(self, self.backend.release).atexit = False
@@ -125,8 +126,8 @@ class Session:
         if is_forked():
             return  # they are another process's
         with self._lock:
-            if not self._closed:
-                self._closed = True
+            if not self.closed:
+                self.closed = True
                 with suppress(Exception):  # what cannot be learned from a failed run is not worth another error
                     self.learn()
                 is_over = self.backend.close()
@@ -154,11 +155,6 @@ class Session:
         self._placed.clear()
         self._builder = Builder(self.backend.programs)
         return self.machine
-
-    @property
-    def closed(self) -> bool:
-        """Whether the devices have been released."""
-        return self._closed
 
     # buffers
 
@@ -475,7 +471,7 @@ class Session:
             self.memory.release(key)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise DeviceError("the session is closed", hint="make a new Queue")
         self.refuse_host_functions()
 

@@ -188,7 +188,7 @@ class RunState(Transfers):
     def _issue(self, assigned: Assigned, commands: list[Command]) -> bool:
         """Enqueue a launch and the transfers it needs, or say that it must wait."""
         node, device, queue, watched, seconds = assigned
-        if seconds and self._pace.is_full(device, queue):
+        if seconds and (device, queue) in self._pace.full:
             return False
         done, device_of, queue_of = self.done, self._device, self._queue
         after: list[int] = []
