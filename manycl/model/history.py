@@ -252,9 +252,11 @@ class History:
         found = self.on(key, device)
         return found.series.get(shape) if found is not None else None
 
-    def observe(self, key: KernelKey, shape: Shape, device: str, seconds: float) -> None:
-        """Take note of one run. What is no positive finite time (a driver without profiling) is ignored."""
-        if not 0.0 < seconds < math.inf:
+    def observe(self, key: KernelKey, shape: Shape, device: str, *taken: float) -> None:
+        """Take note of launches of one run, in seconds. What is no positive finite time (a driver without profiling) is
+        ignored."""
+        taken = tuple([seconds for seconds in taken if 0.0 < seconds < math.inf])
+        if not taken:
             return
         kernel = self._kernel(key)
         if kernel.last != self._run:
@@ -266,10 +268,11 @@ class History:
         series = here.series.get(shape)
         if series is None:
             series = here.add(shape)
-        series.add(seconds)
-        series.unsaved.append(seconds)
+        series.unsaved += taken
         series.run = kernel.runs
-        here.changed(series)
+        for seconds in taken:
+            series.add(seconds)
+            here.changed(series)
 
     def compare(self, key: KernelKey, device: str, model: str, predicted: float, measured: float) -> None:
         """Take note of how good a prediction was."""

@@ -31,7 +31,8 @@ def learn(
     devices = machine.devices
     names = [identity(d) for d in devices]
     seen: dict[object, tuple[KernelKey, Shape]] = {}
-    same, known_of = graph.same, dict[tuple[int, int, int], tuple[KernelKey, Shape]]()
+    same, later = graph.same, dict[tuple[int, int, int], list[float]]()  # what launches took that were seen before
+    series: dict[tuple[KernelKey, Shape, int], list[float]] = {}
     predictor = Predictor(machine, history, graph.buffers)
     comparisons = 0
     history.next_run()
@@ -40,9 +41,9 @@ def learn(
         alone = seconds / place.slowdown
         ran = versions.get(node)
         repeated = same[node], device, id(ran)
-        known = known_of.get(repeated)
-        if known is not None:
-            history.observe(*known, names[device], alone)
+        again = later.get(repeated)
+        if again is not None:
+            again.append(alone)
             continue
         launch = graph.nodes[node]
         assert isinstance(launch, Launch)
@@ -61,8 +62,10 @@ def learn(
                 for found in predictor.models(launch, chosen, device):
                     model = found.source.partition(",")[0]
                     history.compare(known[0], names[device], model, found.seconds, alone)
-        known_of[repeated] = known
+        later[repeated] = series.setdefault((*known, device), [])
         history.observe(*known, names[device], alone)
+    for (key, shape, device), taken in series.items():
+        history.observe(key, shape, names[device], *taken)
 
 
 def _note_unable(history: History, launch: Launch, ran: Launch | Version, device: Device) -> None:

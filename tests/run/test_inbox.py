@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
+import weakref
 from typing import Any
 
 import pyopencl as cl
 import pytest
 
+from manycl.front.program import Program
 from manycl.front.queue import Queue
 from manycl.run.backend import Done, Failed
 from manycl.run.backends.inbox import Inbox
@@ -84,3 +87,20 @@ def test_a_host_function_alone_runs_on_the_callers_thread_and_can_be_interrupted
         queue.call(lambda a: threads.append(0), queue.zeros(4, "int32"))
         queue.finish()
         assert threads[-1] == 0
+
+
+def test_a_run_is_forgotten_with_its_events_when_others_have_come() -> None:
+    """Not by the next garbage collection of all that there is: ten thousand events may hang on it."""
+    with Queue("cpu/2#0") as queue:
+        array = queue.zeros(4, "int32")
+        program = Program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }")
+        runs = []
+        gc.disable()
+        try:
+            for _ in range(3):
+                program.up(queue, (4,), None, array)
+                queue.finish()
+                runs.append(weakref.ref(queue.session.backend.run))
+            assert runs[0]() is None
+        finally:
+            gc.enable()

@@ -4,7 +4,7 @@ run was left (Ctrl-C, twice) and another one has begun, concerns nobody else."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyopencl as cl
 
@@ -33,12 +33,12 @@ class Underway:
         self.host: int | None = None  # the host function that runs
         self._machine = machine
         self._drivers = drivers
-        self.began = time.perf_counter()
+        self.began = began = time.perf_counter()
+        # not by a method of this: whatever refers to its own referrer waits for the garbage collection, with all events
+        self.now: Callable[[], float] = lambda: time.perf_counter() - began
+        """Seconds since the run began."""
         self.inbox = Inbox(self.now, number)
         self.record = OpenCLRecord(graph, machine, self.began, profiled=profiled)
-
-    def now(self) -> float:
-        return time.perf_counter() - self.began
 
     def complete(self, token: int) -> None:
         """A thread says that a command is."""
