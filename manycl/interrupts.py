@@ -9,12 +9,14 @@ again once that was interrupted (pyopencl, islpy: the process would abort). Othe
 
 from __future__ import annotations
 
+import _signal  # what signal is made of, less its conversions to enumerations: they take 8 us of each run
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+_SIGINT = int(signal.SIGINT)
 _innermost: Uninterrupted | None = None
 """What the main thread has entered last."""
 _main = threading.main_thread().ident
@@ -32,19 +34,19 @@ class Uninterrupted:
     def __enter__(self) -> None:
         global _innermost
         if threading.get_ident() == _main:
-            before = signal.getsignal(signal.SIGINT)
+            before = _signal.getsignal(_SIGINT)
             if callable(before):  # else it ends the process, or does nothing
                 self._before, self._outer = before, _innermost
                 _innermost = self
-                signal.signal(signal.SIGINT, self._note)
+                _signal.signal(_SIGINT, self._note)
 
     def __exit__(self, *error: object) -> None:
         global _innermost
         if self._before is not None:
             _innermost = self._outer
-            signal.signal(signal.SIGINT, self._before)
+            _signal.signal(_SIGINT, self._before)
             if self._noted:
-                self._before(signal.SIGINT, None)
+                self._before(_SIGINT, None)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._open and self._before is not None:
@@ -57,7 +59,7 @@ class Uninterrupted:
         try:
             if self._noted:
                 self._noted = False
-                self._note(signal.SIGINT, None)
+                self._note(_SIGINT, None)
         except BaseException:
             self._open -= 1
             raise

@@ -20,7 +20,7 @@ from manycl.graph.graph import Graph, HostTask, Node
 from manycl.graph.rename import renamed
 from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
-from manycl.plan.policy import LearningPolicy, Policy
+from manycl.plan.policy import Policy, learns
 from manycl.run.learners import Learners, told
 from manycl.trace import Trace
 
@@ -285,7 +285,7 @@ class Queue:
 
             def run() -> Result:
                 result = self.session.run(graph, policy, queues=self.queues, options=self.options)
-                return told(policy, result) if isinstance(policy, LearningPolicy) else result
+                return told(policy, result) if learns(policy) else result
 
             self.keep(run)
             hold.clear()

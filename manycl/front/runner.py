@@ -15,7 +15,7 @@ from manycl.front.arrays import AnyArray, as_bytes
 from manycl.front.iterations import Iterations
 from manycl.plan.plan import Plan
 from manycl.plan.policies.in_order import InOrder
-from manycl.plan.policy import LearningPolicy, Policy
+from manycl.plan.policy import Policy, learns
 from manycl.run.backends.memory import copy_bytes, host_memory
 from manycl.run.engine import Result
 from manycl.run.learners import Learners, told
@@ -99,7 +99,7 @@ class Runner:
             options=options,
             progress=progress,
         )
-        return told(chosen, result) if isinstance(chosen, LearningPolicy) else result
+        return told(chosen, result) if learns(chosen) else result
 
     def prepare(
         self, policy: str | Policy | Plan | None = None, options: Mapping[str, str] | None = None

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from manycl import user_file
 from manycl.errors import PolicyError
@@ -89,7 +89,6 @@ class LearningPolicy(StaticPolicy, Protocol):
         """Whether its last plan of this graph is still what it would plan."""
 
 
-@runtime_checkable
 class DynamicPolicy(Protocol):
     """``frontier`` is sorted by rank, highest first; ``devices`` are all devices; None means: wait."""
 
@@ -102,6 +101,16 @@ class DynamicPolicy(Protocol):
     def resident(self, device: int) -> int: ...
 
     def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None: ...
+
+
+def is_static(policy: object) -> TypeGuard[StaticPolicy]:
+    """As isinstance, which takes 15 us for a protocol."""
+    return hasattr(policy, "plan")
+
+
+def learns(policy: object) -> TypeGuard[LearningPolicy]:
+    """As isinstance, which takes 15 us for a protocol."""
+    return hasattr(policy, "observe") and hasattr(policy, "settled") and hasattr(policy, "plan")
 
 
 class KernelByKernel:

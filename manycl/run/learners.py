@@ -10,7 +10,7 @@ from manycl import flags
 from manycl.kept import Kept
 from manycl.plan.options import check_options
 from manycl.plan.plan import Plan
-from manycl.plan.policy import LearningPolicy, Policy, Timed, find
+from manycl.plan.policy import LearningPolicy, Policy, Timed, find, learns
 from manycl.run.steps import RANGE
 from manycl.run.waiting import waiting
 
@@ -38,12 +38,12 @@ class Learners:
         else:
             name = policy or flags.policy()
             found = self._known.get(name) or _plain.get(name) or find(name)
-            if isinstance(found, LearningPolicy):
+            if learns(found):
                 self._known[name] = found
             elif ".py:" in name:
                 found = _plain.keep(name, found)
         check_options(found, options or {})
-        return found if isinstance(found, LearningPolicy) else policy
+        return found if learns(found) else policy
 
 
 def told(policy: LearningPolicy, result: Result) -> Result:

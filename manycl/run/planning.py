@@ -9,13 +9,13 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import Graph, Launch
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policies.in_order import InOrder
-from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy, KernelByKernel, StaticPolicy
+from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy, KernelByKernel, StaticPolicy, is_static
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.coherence import Directory
@@ -38,8 +38,10 @@ UNDIVIDED = "undivided"
 def planned(problem: Problem, policy: Policy) -> Plan | None:
     """The plan of a static policy (None: of a dynamic one). Raises PolicyError, also for whatever a policy raises that
     is not manycl's own."""
-    if isinstance(policy, Plan) or not isinstance(policy, StaticPolicy):
-        return policy if isinstance(policy, Plan) else None
+    if isinstance(policy, Plan):
+        return policy
+    if not is_static(policy):
+        return None
     try:
         plan = policy.plan(problem)
     except ManyclError:
@@ -73,7 +75,9 @@ def decided(problem: Problem, policy: Policy, directory: Directory, lowering: Lo
 
 def careful(policy: Policy) -> Policy:
     """A dynamic policy that always answers, or says whose error it is that it does not."""
-    return policy if isinstance(policy, Plan | StaticPolicy) else _Careful(policy)
+    if isinstance(policy, Plan) or is_static(policy):
+        return policy
+    return _Careful(cast("DynamicPolicy", policy))
 
 
 def plain(problem: Problem, reason: str) -> Plan:

@@ -8,7 +8,7 @@ from typing import Any
 
 from manycl.graph.graph import Graph
 from manycl.plan.plan import Plan
-from manycl.plan.policy import LearningPolicy, Policy
+from manycl.plan.policy import LearningPolicy, Policy, learns
 from manycl.run.backends.tape import Tape
 from manycl.run.engine import Result
 from manycl.run.learners import Learners, told
@@ -46,7 +46,7 @@ class PreparedGraph:
         self._given = given
         self._begin()
         policy = Learners().find(policy, options)
-        self._learner = policy if isinstance(policy, LearningPolicy) else None
+        self._learner = policy if learns(policy) else None
         self._run: Callable[[Any], Result] = lambda chosen: session.run(
             graph,
             chosen if chosen is not None else policy,

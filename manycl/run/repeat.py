@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from manycl.model.estimates import Estimates, Wrapped
 from manycl.plan.contents import Contents
 from manycl.plan.plan import WHOLE, Plan
-from manycl.plan.policy import LearningPolicy, StaticPolicy
+from manycl.plan.policy import StaticPolicy, learns
 from manycl.plan.problem import Problem
 from manycl.run.disturbance import UNDISTURBED, Disturbance
 from manycl.run.replay import replay
@@ -62,7 +62,7 @@ def repetitions(
         with_noise = replace(disturbance, seed=disturbance.seed * 7919 + turn)
         trace = replay(real, plan, disturbance=with_noise)
         yield Repetition(problem, plan, trace)
-        if isinstance(policy, LearningPolicy):
+        if learns(policy):
             devices = {name: i for i, name in enumerate(trace.devices)}
             events = (e for e in trace.events if isinstance(e, KernelEvent))
             taken = [(e.node, devices[e.device], e.end - e.start) for e in events]
