@@ -128,6 +128,11 @@ def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
+def _is_false(node: ast.expr) -> bool:
+    """None and False say the same to whoever asks; that False becomes True is a mutant of its own."""
+    return isinstance(node, ast.Constant) and (node.value is None or node.value is False)
+
+
 def _operator(new: ast.AST) -> Callable[[ast.AST], None]:
     def change(node: ast.AST) -> None:
         vars(node)["op"] = new
@@ -149,7 +154,7 @@ def _of_statement(node: ast.AST) -> Iterator[Change]:
             yield node, "statement removed", "pass"
         case ast.Assign(targets=[ast.Attribute() | ast.Subscript(), *_]):
             yield node, "statement removed", "pass"
-        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+        case ast.Return(value=ast.expr() as value) if not _is_false(value):
             yield node, "returns nothing", "return None"
     if isinstance(node, ast.AugAssign) and type(node.op) in _OPERATED:
         yield _with(node, "operation", _operator(_OPERATED[type(node.op)]()))

@@ -23,6 +23,8 @@ def first(values: list[int], low: int = 0) -> int | None:
     for value in values:
         if value > low and not value % 2:
             return value
+    if not values:
+        return False
     values.clear()
     raise ValueError(f"none above {low + 1}")
 
@@ -84,8 +86,11 @@ def test_every_operator_at_its_place(mutants: ModuleType) -> None:
         (9, "(value // 2)"),
         (9, "3"),
         (10, "return None"),
-        (11, "pass"),
-        (12, "pass"),
+        (11, "not (not values)"),
+        (11, "(values)"),
+        (12, "True"),
+        (13, "pass"),
+        (14, "pass"),
     }
 
 
