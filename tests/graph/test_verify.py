@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -52,6 +54,42 @@ def test_what_was_refused_or_interrupted_leaves_no_trace(
     assert found.predecessors == right.predecessors
     assert len(found.nodes) == len(right.nodes)
     verify(found)
+
+
+def interrupted(made: GraphBuilder, node: Launch, after: list[int], line: int) -> None:
+    """Add a node; Ctrl-C comes in the midst of it, when so many lines have been run."""
+    left = line
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code is not GraphBuilder.add.__code__:
+            return None
+        left -= event == "line"
+        if left < 0:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        made.add(node, after)
+    finally:
+        sys.settrace(before)
+
+
+@given(st.lists(st.tuples(some, some, st.integers(0, 60)), min_size=1, max_size=6))
+def test_what_was_interrupted_at_any_line_was_added_or_not(
+    given_steps: list[tuple[tuple[int, ...], tuple[int, ...], int]],
+) -> None:
+    made, plain = builder(), builder()
+    for reads, writes, line in given_steps:
+        with suppress(KeyboardInterrupt):
+            interrupted(made, launch(reads, writes), [0] if len(plain) else [], line)
+        if len(made.build()) > len(plain):
+            plain.add(launch(reads, writes), [0] if len(plain) else [])
+        found, right = made.build(), plain.build()
+        assert (found.predecessors, len(found.nodes)) == (right.predecessors, len(right.nodes))
+        verify(found)
 
 
 def chain() -> Graph:

@@ -177,6 +177,26 @@ def test_who_waits_only_for_what_another_device_makes_gets_it_in_its_turn(
     assert [c.token for c in commands if isinstance(c, Run)] == [1]
 
 
+def test_what_a_run_finds_on_another_device_leaves_while_what_it_waits_for_runs() -> None:
+    """Once, however often others are looked at meanwhile; and goes on when it has come."""
+    builder = GraphBuilder()
+    made, found, other = (builder.buffer(SMALL) for _ in range(3))
+    builder.add(launch("makes", (), (made,)))
+    builder.add(launch("elsewhere", (), (other,)))
+    builder.add(launch("reads", (made, found), ()))
+    state = state_of(builder.build(), [0, 2, 1], machine([1, 2, 3]))
+    state.directory.valid[found] = 1 << 1
+    leaving = {c.buffer: c for c in state.start(0.0) + state.handle() if isinstance(c, Download)}
+    assert leaving.keys() == {made, found}
+    assert not leaving[found].after
+    assert not state.handle(Done(1, 1.0))
+    commands = state.handle(Done(leaving[found].token, 2.0))
+    assert [(c.buffer, c.device) for c in commands if isinstance(c, Upload)] == [(found, 1)]
+    commands = state.handle(Done(0, 3.0), Done(leaving[made].token, 3.0))
+    assert [(c.buffer, c.device) for c in commands if isinstance(c, Upload)] == [(made, 1)]
+    assert [c.token for c in commands if isinstance(c, Run)] == [2]
+
+
 def test_what_leaves_does_not_wait_for_later_kernels() -> None:
     builder = GraphBuilder()
     a, b, c = (builder.buffer(4) for _ in range(3))

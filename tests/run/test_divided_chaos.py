@@ -81,9 +81,10 @@ def graphs(draw: Any) -> Graph:
     for i in range(draw(st.integers(1, 7))):
         keys = draw(st.permutations(buffers))
         if draw(st.integers(0, 9)) == 0:
-            builder.add(HostTask(f"h{i}", print, (), tuple(keys[:2]), tuple(keys[1:2])))
+            task: HostTask | Launch = HostTask(f"h{i}", print, (), tuple(keys[:2]), tuple(keys[1:2]))
         else:
-            builder.add(launch(draw(st.sampled_from(list(PROGRAM.kernels))), keys))
+            task = launch(draw(st.sampled_from(list(PROGRAM.kernels))), keys)
+        builder.add(task, sorted(draw(st.sets(st.integers(0, i - 1), max_size=1))) if i else ())
     return builder.build()
 
 
@@ -123,6 +124,20 @@ class Values:
             self.held[memory, key][a:b] = [None if value is None else (value, i - a) for i in range(a, b)]
 
 
+def check_order(graph: Graph, lowered: Lowered) -> None:
+    """What a graph says comes first comes first where no buffer says so: all its steps."""
+    before: list[set[int]] = []
+    for predecessors in lowered.graph.predecessors:
+        before.append(set(predecessors).union(*(before[p] for p in predecessors)))
+    steps: dict[int, list[int]] = {}
+    for token in range(len(lowered.graph)):
+        steps.setdefault(lowered.step(token).node, []).append(token)
+    for first, then in graph.edges:
+        one, other = graph.nodes[first], graph.nodes[then]
+        if {*one.writes}.isdisjoint({*other.reads, *other.writes}) and {*one.reads}.isdisjoint(other.writes):
+            assert all(before[token].issuperset(steps[first]) for token in steps[then])
+
+
 def one_run(graph: Graph, where: Machine, plan: Plan, directory: Directory, values: Values, backend: Any) -> None:
     """Run under chaos and one step after another, and note what every byte holds afterwards."""
     made: list[Lowered] = []
@@ -146,6 +161,7 @@ def one_run(graph: Graph, where: Machine, plan: Plan, directory: Directory, valu
     finally:
         directory.validate(where.memories)
     lowered = made[0]
+    check_order(graph, lowered)
     alone = {p: values.piece(-1, k, rows) for p, k, rows in parts(lowered)}
     for step, task in enumerate(lowered.graph.nodes):
         inputs = seen_by(lowered.graph, step, alone)

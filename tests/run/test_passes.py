@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +28,7 @@ from manycl.run.divide import divide
 from manycl.run.fit import Fitted, fitted
 from manycl.run.foresee import foresee
 from manycl.run.passes import Member, Shape, columns_of, shape_of
+from manycl.run.windows import size_of
 from manycl.trace import Trace
 
 queue = test_windows.queue
@@ -62,6 +64,35 @@ kernel void tile(global int *a, int n) {
 }
 kernel void row(global int *a, int n, int j) { a[j * n + get_global_id(0)] = (int)get_global_id(0) % 10; }
 """)
+KEYS = st.integers(0, 3)
+spans = st.tuples(st.integers(0, 20), st.integers(1, 9)).map(lambda s: (1000 * s[0], 1000 * sum(s)))
+
+
+@given(st.lists(st.tuples(st.frozensets(KEYS), st.dictionaries(KEYS, spans)), max_size=4), st.permutations(range(4)))
+def test_what_columns_need_is_what_any_of_them_does(
+    touched: list[tuple[frozenset[int], dict[int, tuple[int, int]]]], places: list[int]
+) -> None:
+    """Whole buffers and windows, each as large as the largest of any column; and the largest of all of these."""
+    sizes = {key: 3000 * (place + 1) for key, place in enumerate(places)}
+    made = [columns.Column((), {}, {}, frozenset(), w, frozenset({*whole, *w})) for whole, w in touched]
+    rest = {key for whole, windows in touched for key in whole - windows.keys()}
+    windows = {key: max(size_of(*w[key]) for _, w in touched if key in w) for _, w in touched for key in w}
+    largest = sorted([sizes[key] for key in rest] + list(windows.values()))
+    expected = sum(sizes[key] for key in rest), sum(windows.values()), largest[-1] if largest else 0
+    assert columns.needed(made, sizes) == expected
+
+
+@given(st.integers(0, 20), st.integers(1, 9), st.integers(-4, 4), st.integers(0, 5), st.integers(0, 40))
+def test_where_a_launch_is_cut_so_that_it_touches_nothing_behind_a_byte(
+    low: int, size: int, stride: int, at: int, limit: int
+) -> None:
+    groups = 6
+    line = columns._Line(low, low + size, max(stride, 0), at)
+    fitting = [n for n in range(groups + 1) if n == 0 or line.end(n) <= limit]
+    assert line.until(limit, groups) == max(fitting)
+    assert line.until(math.inf, groups) == groups
+
+
 COUNT, WIDTH = 8192, 64
 
 
