@@ -11,6 +11,10 @@ from between_runs import run_enqueued
 
 import manycl as mc
 from manycl.plan.plan import WHOLE, Assignment, Plan
+from manycl.run.admission import make_room
+from manycl.run.engine import Decider
+from manycl.run.session import Session
+from manycl.run.steps import Lowered
 
 LIMIT = 1 << 20
 COUNT = 1 << 16  # ints: a quarter of the limit
@@ -70,3 +74,29 @@ def test_a_run_that_needs_more_than_there_is_runs_in_ranges(queue: mc.Queue) -> 
     assert max(held(queue)) <= LIMIT
     queue.session.directory.validate(3)
     assert (arrays[4].get() == 6).all()
+
+
+def test_a_run_that_does_not_fit_begins_with_what_it_finds_valid_alone(
+    queue: mc.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of other runs' arrays, and of its own that have become stale, nothing is left where room is scarce."""
+    began: list[bool] = []
+
+    def judged(session: Session, lowered: Lowered, state: Decider) -> None:
+        before = [set(session.memory.allocated(d)) for d in state.limited]
+        make_room(session, lowered, state)
+        for device in state.limited:
+            assert session.memory.allocated(device).keys() <= state.held(device)
+        began.extend(len(b) >= 3 for b in before)
+
+    monkeypatch.setattr("manycl.run.session.make_room", judged)
+    arrays = [queue.array(np.full(COUNT, i, np.int32)) for i in range(6)]
+    for a, b in ((0, 5), (1, 5)):
+        PROGRAM.triple(queue, (COUNT,), (64,), arrays[a], arrays[b])
+        run_enqueued(queue, lambda _: Plan((Assignment(0, 0, 0, 0.0, 0.0),), "one", queue.devices, 0.0))
+    arrays[0].set(np.full(COUNT, 7, np.int32))
+    PROGRAM.sum(queue, (COUNT,), (64,), *arrays[:5])
+    run_enqueued(queue, lambda _: Plan((Assignment(0, 0, 0, 0.0, 0.0),), "one", queue.devices, 0.0))
+    assert began == [True]
+    assert (arrays[4].get() == 7 + 1 + 2 + 3).all()
+    assert (arrays[5].get() == 4).all()

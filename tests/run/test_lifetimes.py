@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,3 +118,14 @@ def test_a_host_function_reads() -> None:
     assert living(last=0)[5] == {"b"}
     assert living(last=1)[5] == {"b"}
     assert living(last=1)[7] == {"a", "b"}
+
+
+@given(st.integers(0, 3), st.integers(0, 3))
+def test_who_runs_beside_what_overwrites_still_reads_what_was_there(beside: int, behind: int) -> None:
+    builder = GraphBuilder()
+    a, b = builder.buffer(NBYTES), builder.buffer(NBYTES)
+    builder.add(replace(launch("map", [b, a]), overwrites=(a,)))
+    for _ in range(beside + behind):
+        builder.add(launch("map", [a, b]))
+    graph = replace(builder.build(), predecessors=((), *[()] * beside, *[(0,)] * behind))
+    assert Lifetimes(graph, lambda step: False, {a, b}).lives(a) == (beside > 0)
