@@ -100,3 +100,18 @@ def test_a_run_that_does_not_fit_begins_with_what_it_finds_valid_alone(
     assert began == [True]
     assert (arrays[4].get() == 7 + 1 + 2 + 3).all()
     assert (arrays[5].get() == 4).all()
+
+
+@pytest.mark.parametrize("fits", [False, True])
+def test_of_a_run_with_little_room_one_range_of_many_tells_what_can_be_learned(
+    queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    monkeypatch.setattr("manycl.run.engine.TYPICAL", 1)
+    queue.session.profile = "always"
+    arrays = [queue.array(np.full(COUNT, i, np.int32)) for i in range(5)]
+    PROGRAM.sum(queue, (COUNT,), (64,), *(arrays[i] for i in ((0, 0, 0, 0, 4) if fits else range(5))))
+    ranges = [Assignment(0, 0, 0, 0.0, 0.0, 0, 512 * i, 512) for i in range(2)]
+    result = run_enqueued(queue, lambda _: Plan(tuple(ranges), "halves", queue.devices, 0.0))
+    measured = list(result.measured())
+    assert len(measured) > 1
+    assert len(list(result.samples()[1])) == (len(measured) if fits else 1)

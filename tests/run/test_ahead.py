@@ -74,6 +74,20 @@ def test_a_queue_that_waits_brings_what_the_next_ones_read() -> None:
     assert [c.token for c in commands if isinstance(c, Run)] == [0]
 
 
+@pytest.mark.parametrize("reads", [False, True])
+def test_what_is_overwritten_is_brought_only_for_who_reads_it_first(reads: bool) -> None:
+    builder = GraphBuilder()
+    a, b, c, written = (builder.buffer(SMALL) for _ in range(4))
+    builder.add(HostTask("slow", print, (), (), (a,)))
+    builder.add(launch("waits", (a,), ()))
+    behind = launch("overwrites", (b, written) if reads else (b,), (written,))
+    builder.add(replace(behind, overwrites=(written,)))
+    builder.add(launch("last", (c,), ()))
+    commands = started(builder.build(), [ON_HOST, 0, 0, 0])
+    brought = {c.buffer for c in commands if isinstance(c, Upload)}
+    assert brought == ({b, c, written} if reads else {b, c})
+
+
 def test_what_several_queues_read_waits_for_no_kernel() -> None:
     builder = GraphBuilder()
     a, b = builder.buffer(4), builder.buffer(4)
@@ -180,13 +194,16 @@ def test_who_waits_only_for_what_another_device_makes_gets_it_in_its_turn(
 def test_what_a_run_finds_on_another_device_leaves_while_what_it_waits_for_runs() -> None:
     """Once, however often others are looked at meanwhile; and goes on when it has come."""
     builder = GraphBuilder()
-    made, found, other = (builder.buffer(SMALL) for _ in range(3))
+    made, found, other, undefined = (builder.buffer(SMALL) for _ in range(4))
     builder.add(launch("makes", (), (made,)))
     builder.add(launch("elsewhere", (), (other,)))
-    builder.add(launch("reads", (made, found), ()))
+    builder.add(launch("reads", (made, found, undefined), ()))
     state = state_of(builder.build(), [0, 2, 1], machine([1, 2, 3]))
+    state.directory.forget(undefined)
     state.directory.valid[found] = 1 << 1
-    leaving = {c.buffer: c for c in state.start(0.0) + state.handle() if isinstance(c, Download)}
+    commands = state.start(0.0) + state.handle()
+    assert not any(c.buffer == undefined for c in commands if isinstance(c, Download | Upload))
+    leaving = {c.buffer: c for c in commands if isinstance(c, Download)}
     assert leaving.keys() == {made, found}
     assert not leaving[found].after
     assert not state.handle(Done(1, 1.0))

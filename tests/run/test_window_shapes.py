@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
+from test_state import launch
 
 from manycl.graph import pieces
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Graph
 from manycl.graph.pieces import Bytes
+from manycl.plan.plan import Assignment, Plan
 from manycl.run.conflicts import interfere
-from manycl.run.windows import ALIGNED, Windows, size_of
+from manycl.run.windows import ALIGNED, Windows, same_graph, same_plan, size_of
 
 INTERVALS = st.tuples(st.integers(0, 60), st.integers(1, 30)).map(lambda x: (x[0] * 4096, (x[0] + x[1]) * 4096))
 
@@ -63,3 +69,51 @@ def test_what_a_stencil_reads_and_writes_of_a_part_is_one_window() -> None:
 def test_windows_take_little_more_than_they_must(low: int, nbytes: int) -> None:
     least = low + nbytes - low // ALIGNED * ALIGNED
     assert least <= size_of(low, low + nbytes) <= max(1.07 * least + ALIGNED, ALIGNED)
+
+
+def some_graph(reads: tuple[int, ...], names: list[str], components: bool, nbytes: int, after: bool) -> Graph:
+    builder = GraphBuilder()
+    for _ in range(3):
+        builder.buffer(nbytes)
+    for name in names:
+        builder.add(launch(name, reads, (2,)))
+    builder.add(launch("apart", (), ()), [0] if after else [])
+    return builder.build(tuple((n,) for n in range(len(names) + 1)) if components else ())
+
+
+DESCRIBED = st.tuples(
+    st.sampled_from([(0,), (1,), (0, 1)]),
+    st.lists(st.sampled_from("ab"), min_size=1, max_size=2),
+    st.booleans(),
+    st.sampled_from([4, 8]),
+    st.booleans(),
+)
+
+
+@given(DESCRIBED, DESCRIBED)
+def test_graphs_are_the_same_if_all_is_that_they_are_made_of(one: Any, other: Any) -> None:
+    graph = some_graph(*one)
+    assert same_graph(graph, graph)
+    assert same_graph(graph, some_graph(*one))
+    for at in range(len(one)):  # one thing is different
+        changed = (*one[:at], other[at], *one[at + 1 :])
+        assert same_graph(graph, some_graph(*changed)) == (changed == one)
+
+
+RANGES = st.builds(
+    Assignment,
+    *(st.integers(0, 1), st.integers(0, 1), st.integers(0, 1), *[st.floats(0, 1)] * 2),
+    *[st.integers(0, 1)] * 3,
+)
+
+
+@given(st.lists(RANGES, max_size=3), st.lists(RANGES, max_size=3), st.booleans())
+def test_plans_are_the_same_but_for_their_times(one: list[Assignment], other: list[Assignment], again: bool) -> None:
+    if again:
+        other = [a._replace(start=9.0 + a.start, end=9.0 + a.end) for a in one]
+    plans = [Plan(tuple(a), "p", ("d0", "d1"), 1.0) for a in (one, other)]
+    bare = [[a._replace(start=0.0, end=0.0) for a in assignments] for assignments in (one, other)]
+    assert same_plan(*plans) == (bare[0] == bare[1])
+    assert same_plan(None, None)
+    assert not same_plan(plans[0], None)
+    assert not same_plan(None, plans[0])
