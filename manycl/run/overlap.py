@@ -222,12 +222,10 @@ class _Cutter:
         a, graph = self._plan.assignments[index], self._problem.graph
         made = graph.nodes[a.node].writes
         ends = [0] * len(next(iter(found.values())))
-        used = False
         for later, cuts in found.items():
             b = self._plan.assignments[later]
             if not {*made} & {*graph.nodes[b.node].reads}:
                 continue
-            used = True
             for turn, count in enumerate((*cuts, b.groups)):
                 for key, low, high in self._problem.needs(b.node, b.first, count):
                     if key not in made:
@@ -238,7 +236,7 @@ class _Cutter:
                     if turn < len(ends):
                         needed = _groups_until(split.slices[key], high) - a.first
                         ends[turn] = max(ends[turn], needed)
-        return ends if used and all(x < y for x, y in pairwise((0, *ends, a.groups))) else []
+        return ends if all(x < y for x, y in pairwise((0, *ends, a.groups))) else []
 
     # how much
 
