@@ -82,6 +82,20 @@ def test_what_columns_need_is_what_any_of_them_does(
     assert columns.needed(made, sizes) == expected
 
 
+@given(st.none() | spans, st.none() | spans)
+def test_intervals_are_one_where_they_touch(one: tuple[int, int] | None, other: tuple[int, int] | None) -> None:
+    """Else the longer one."""
+    a, b = (s or (0, 0) for s in (one, other))
+    both = min(a[0], b[0]), max(a[1], b[1])
+    lengths = [high - low for low, high in (a, b)]
+    found = columns._joined(a, b)
+    if one and other and both[1] - both[0] <= sum(lengths):
+        assert found == both
+    else:
+        assert found in (a, b)
+        assert found[1] - found[0] == max(lengths)
+
+
 @given(st.integers(0, 20), st.integers(1, 9), st.integers(-4, 4), st.integers(0, 5), st.integers(0, 40))
 def test_where_a_launch_is_cut_so_that_it_touches_nothing_behind_a_byte(
     low: int, size: int, stride: int, at: int, limit: int
