@@ -39,6 +39,8 @@ def test_close_gives_the_devices_back() -> None:
     queue.close()
     with pytest.raises(DeviceError, match="closed"):
         a.get()
+    with pytest.raises(DeviceError, match="closed"):
+        queue.session.admit(queue.devices[0])
 
 
 @pytest.mark.parametrize("zero_copy", ["1", "0"])

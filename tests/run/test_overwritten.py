@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_state import launch, machine
 
 import manycl as mc
 from manycl.analysis import service
 from manycl.analysis.launched import LaunchFacts
+from manycl.graph.dependences import GraphBuilder
 from manycl.plan.plan import Assignment, Plan
 from manycl.run import engine, overwritten
+from manycl.run.overwritten import brought_to_be_overwritten
+from manycl.run.steps import Lowered
 
 COUNT = 1 << 14  # ints: as few as are worth looking
 PROGRAM = mc.Program("""
@@ -113,3 +117,17 @@ def test_as_many_launches_are_looked_at_as_there_is_time_for(queue: mc.Queue, mo
     assert len(looked) == 2
     assert [int(array.get()[0]) for array in arrays] == list(range(5))
     hold.clear()
+
+
+@pytest.mark.parametrize(("before", "repeated", "asked"), [(0, True, 1), (0, False, 0), (1, True, 0), (2, True, 0)])
+def test_of_a_run_that_is_repeated_only_what_it_finds_may_be_elsewhere(before: int, repeated: bool, asked: int) -> None:
+    """``before``: launches of the same device that use a buffer before one that writes it."""
+    builder = GraphBuilder()
+    a = builder.buffer(4)
+    for _ in range(before):
+        builder.add(launch("reads", (a,), ()))
+    builder.add(launch("writes", (), (a,)))
+    graph = builder.build()
+    plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(len(graph))), "", ("d0",), 0.0)
+    found = brought_to_be_overwritten(Lowered(graph, plan), machine([1]), {a: 1 << 1}, repeated)
+    assert list(found) == [(before, a)] * asked
