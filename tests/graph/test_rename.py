@@ -24,7 +24,13 @@ def built(touched: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> Graph:
     return builder.build()
 
 
-@given(nodes, st.dictionaries(st.integers(0, 4), st.integers(0, 4)))
+numbers = st.integers(0, 4)
+exchanges = st.lists(numbers, unique=True).flatmap(
+    lambda chosen: st.permutations(chosen).map(lambda places: dict(zip(chosen, places, strict=True)))
+)
+
+
+@given(nodes, exchanges | st.dictionaries(numbers, numbers))
 def test_buffers_of_a_graph_change_places(
     touched: list[tuple[tuple[int, ...], tuple[int, ...]]], keys: dict[int, int]
 ) -> None:
