@@ -71,7 +71,6 @@ def list_schedule(
         return _after_ranges(problem, table, order, candidates)
     floor, handover, seconds = problem.not_before, problem.handover, table.seconds
     predecessors = problem.graph.predecessors
-    versioned = {n for n, task in enumerate(problem.graph.nodes) if isinstance(task, Launch) and task.versions}
     transfers = Transfers(problem) if table.moves else None
     limited = transfers if problem.contention.limited else None  # by the host's memory
     lanes = [_Lanes(problem, d, count, floor) for d, count in enumerate(queues)]
@@ -130,7 +129,7 @@ def list_schedule(
             lanes[chosen].take(node, queue, begin, finish)
         end[node], heard[node] = finish, finish + handover
         where[node] = chosen
-        version = problem.version(node, chosen) if chosen != ON_HOST and node in versioned else 0
+        version = 0 if chosen == ON_HOST else problem.version(node, chosen)
         assignments.append(Assignment(node, chosen, queue, begin, finish, version=version))
         if transfers is not None:
             alone = seconds[node][chosen] if limited is not None else 0.0

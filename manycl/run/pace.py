@@ -24,7 +24,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._queues: dict[tuple[int, int], _Queue] = {}
-        self._upto: dict[int, float] = {}  # by node whose end will be reported, what its queue was given with it
+        self._upto: dict[int, float] = {}  # by node, what its queue was given with it
         self.full: set[tuple[int, int]] = set()
         """Queues (device, queue) that are given nothing now; the end of a node of each of them will be reported."""
 
@@ -34,11 +34,11 @@ class Pace:
         of = self._queues.get(place)
         if of is None:
             of = self._queues[place] = _Queue()
-        given = of.given = of.given + seconds
+        given = of.given = self._upto[node] = of.given + seconds  # any node's end may be told, by what moves its result
         if given - of.ended > AHEAD:
             self.full.add(place)
         if watched or given - of.heard >= _HEARD:
-            of.heard = self._upto[node] = given
+            of.heard = given
             return True
         return False
 
