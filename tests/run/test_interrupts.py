@@ -123,6 +123,7 @@ def test_the_command_line_says_what_it_waits_for_and_how_to_leave(tmp_path: Path
         if "Run(token=0" in line or "press Ctrl-C again" in line:
             process.send_signal(signal.SIGINT)
     guard.cancel()
+    process.stderr.close()
     assert process.wait() == 130, "".join(said)
     assert "stopping; waiting for kernel spin on cpu0." in "".join(said)
     assert said[-1] == "manycl: interrupted\n"
