@@ -1,9 +1,9 @@
 """Ctrl-C at random moments of random runs, once to three times: afterwards every array is right or said to be lost, and
 the next run is right.
 
-    python tests/run/interrupts.py [COUNT [FIRST SEED]]
+    python tests/run/interrupts.py [COUNT [FIRST SEED [KINDS]]]
 
-interrupts so many runs of each kind; the tests a few.
+interrupts so many runs of each kind, or of so many kinds; the tests a few.
 """
 
 from __future__ import annotations
@@ -150,12 +150,13 @@ def tortured(memories: str, how: str, presses: int, seed: int, count: int) -> It
 def main(arguments: list[str]) -> int:
     count = int(arguments[0]) if arguments else 60
     seed = int(arguments[1]) if len(arguments) > 1 else 0
+    kinds = Random(seed).sample(KINDS, int(arguments[2])) if len(arguments) > 2 else KINDS
     failed = 0
-    for memories, how, presses in KINDS:
+    for memories, how, presses in kinds:
         interrupted = turns = 0
         try:
             while interrupted < count:
-                for found in tortured(memories, how, presses, seed + turns, 20):
+                for found in tortured(memories, how, presses, seed + turns, min(20, count)):
                     turns += 1
                     interrupted += found
             words = "right"

@@ -14,7 +14,6 @@ from random import SystemRandom
 
 import numpy as np
 import pytest
-from interrupts import MEMORIES, tortured
 
 import manycl as mc
 from manycl.errors import ResultError
@@ -31,13 +30,13 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("how", ["plain", "prepared", "divided"])
-@pytest.mark.parametrize("memories", MEMORIES)
-def test_arrays_are_right_or_lost_and_the_next_run_is_right(memories: str, how: str) -> None:
+def test_arrays_are_right_or_lost_and_the_next_run_is_right() -> None:
+    """In a process of its own: a press may hit whatever Python does at that moment, pytest's own code too."""
     seed = SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    for presses in (1, 2, 3):
-        print(presses, list(tortured(memories, how, presses, seed, 2)))
+    command = [sys.executable, str(Path(__file__).with_name("interrupts.py")), "2", str(seed), "5"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, f"seed {seed}: {ended.stdout}{ended.stderr}"
+    assert ended.stdout.count("right") == 5
 
 
 def press() -> None:
