@@ -25,10 +25,13 @@ _known: Kept[tuple[str, tuple[str, ...], str], TripCount] = Kept(4096)  # kernel
 
 
 class TripCount(NamedTuple):
-    """f of a kernel: an expression (None: 1), and the scalar arguments in it: name, index, code for :mod:`struct`."""
+    """f of a kernel: an expression (None: 1), and the scalar arguments in it: name, index, code for :mod:`struct`.
+    ``bounded``: whether no data decide how often its loops run, so that a launch with the same arguments ends after the
+    same work."""
 
     f: Expr | None = None
     scalars: tuple[tuple[str, int, str], ...] = ()
+    bounded: bool = False
 
     def arguments(self, args: Sequence[Argument]) -> tuple[Argument, ...]:
         """What f depends on besides the NDRange."""
@@ -81,6 +84,7 @@ def _find(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
     summary = symbolic(program, kernel.name)
     if summary.failure:
         return ONCE
+    bounded = all(loop.trips is not None and not loop.trips.unknown for loop in summary.loops)
     f = cost_function(summary).f
     names = f.variables()
     scalars = tuple(
@@ -88,7 +92,7 @@ def _find(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
         for a in kernel.arguments
         if a.kind == "scalar" and a.name in names and a.base in TYPES and a.lanes == 1
     )
-    return TripCount(f, scalars) if names or f.value != 1 else ONCE
+    return TripCount(f, scalars, bounded) if names or f.value != 1 else TripCount(bounded=bounded)
 
 
 def _sizes_and_ids(

@@ -4,6 +4,7 @@ learned."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 from manycl.graph.graph import Graph
@@ -66,6 +67,7 @@ class PreparedGraph:
         self._tape: tuple[Plan, Tape] | None = None
         self._recordings: list[Recording] = []
         self._is_short = True
+        self._seconds = inf  # of the tape's last run
 
     @property
     def plan(self) -> Plan | None:
@@ -101,8 +103,9 @@ class PreparedGraph:
         """A run of a plan: without deciding anything, if one is known that began as this one does."""
         learning = self._learner is not None
         if self._tape is not None and self._tape[0] is plan:
-            result = self.session.play(self._tape[1])
+            result = self.session.play(self._tape[1], self._seconds)
             if result is not None:
+                self._seconds = result.seconds
                 return result
         for recording in self._recordings:
             if recording.plan is plan:

@@ -53,6 +53,9 @@ from manycl.run.windows import limited, same_graph, same_plan
 from manycl.unforeseen import told
 
 KEPT_LOWERED = 8  # plans with ranges whose steps are kept for when they run again
+AT_ONCE = 1e-3
+"""Seconds that what is certain to take as long as the last time may take for the driver's own wait, during which Ctrl-C
+is not heard."""
 UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
 
 Profile = bool | Literal["learning"]
@@ -337,8 +340,9 @@ class Session:
         self._use_clocks(learning)
         return record(self.backend, result.graph, result.lowered, result.commands)
 
-    def play(self, tape: Tape) -> Result | None:
-        """Run a tape; None if buffers are not where it needs them (run the graph instead). Raises RunError."""
+    def play(self, tape: Tape, seconds: float) -> Result | None:
+        """Run a tape; None if buffers are not where it needs them (run the graph instead). ``seconds``: what the graph
+        took the last time. Raises RunError."""
         self._check_open()
         with self._lock, Uninterrupted():
             self._collect()
@@ -348,7 +352,7 @@ class Session:
             for key in tape.graph.buffers if lowered.steps else (k for k, _ in tape.needs):
                 self.directory.check(key)
             try:
-                result = played(tape, self.backend, self.directory)
+                result = played(tape, self.backend, self.directory, tape.bounded and seconds <= AT_ONCE)
             except ManyclError:
                 examine(self)
                 raise

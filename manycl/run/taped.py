@@ -9,21 +9,21 @@ from manycl.run.coherence import Directory
 from manycl.run.engine import Result
 
 
-def played(tape: Tape, backend: OpenCLBackend, directory: Directory) -> Result | None:
-    """Run a tape; None if buffers are not where it needs them. Raises RunError."""
+def played(tape: Tape, backend: OpenCLBackend, directory: Directory, at_once: bool) -> Result | None:
+    """Run a tape; None if buffers are not where it needs them. ``at_once``: as for ``play``. Raises RunError."""
     tape.lowered.open(directory)
     try:
-        return _played(tape, backend, directory)
+        return _played(tape, backend, directory, at_once)
     finally:
         tape.lowered.close(directory)
 
 
-def _played(tape: Tape, backend: OpenCLBackend, directory: Directory) -> Result | None:
+def _played(tape: Tape, backend: OpenCLBackend, directory: Directory, at_once: bool) -> Result | None:
     valid = directory.valid
     if any(k in directory.parts or valid.get(k, bit) & bit == 0 for k, bit in tape.needs):
         return None
     try:
-        seconds, done = play(backend, tape)
+        seconds, done = play(backend, tape, at_once)
     except BaseException:
         _lose(tape, directory, "the run was interrupted")
         raise

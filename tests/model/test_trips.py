@@ -84,9 +84,33 @@ def test_loops_that_differ_between_work_items_count_their_mean(items: int, offse
 
 def test_what_data_decide_counts_once_and_what_has_no_loops_is_one() -> None:
     assert f(launch("data", (4,), None, BUFFER, b"\x07")) == 7
-    assert trip_count(PROGRAM, PROGRAM.kernels["plain"]) is ONCE
+    assert f(launch("plain", (4,), None)) == 1
     by_hand = ProgramFacts("no source", (), {"plain": PROGRAM.kernels["plain"]})
     assert trip_count(by_hand, PROGRAM.kernels["plain"]) is ONCE
+
+
+ENDS = {
+    "for (int k = 0; k < n; k++) c[i] += 1;": True,
+    "for (int k = 0; k < 7; k++) { if (a[k]) break; c[i] += 1; }": True,  # at most
+    "for (int k = n; k > 0; k /= 2) for (int j = 0; j < k; j++) c[i] += j;": None,  # whatever is found
+    "while (a[i]) ;": False,
+    "while (1) ;": False,
+    "for (int k = 0; k < a[i]; k++) c[i] += 1;": False,
+    "int k = 0; do { k += a[k]; } while (k < n);": False,
+    "while (atomic_xchg((volatile global int *)c, 1)) ;": False,
+    "float x = c[i]; while (x > 1e-3f) x *= 0.5f;": False,
+    "for (int k = 0; k < n; k++) { if (a[k]) k -= a[k]; }": False,
+    "again: c[i] += 1; if (a[0]) goto again;": False,
+    "if (a[i]) c[i] = 2;": True,
+}
+
+
+@pytest.mark.parametrize("body", ENDS)
+def test_whether_data_decide_how_long_a_kernel_runs(body: str) -> None:
+    source = f"kernel void k(global int *c, volatile global const int *a, int n) {{ int i = get_global_id(0); {body} }}"
+    program = parse_program(source)
+    found = trip_count(program, program.kernels["k"]).bounded
+    assert ENDS[body] is None or found == ENDS[body]
 
 
 def test_only_the_scalars_that_matter_tell_launches_apart() -> None:

@@ -107,6 +107,7 @@ class OpenCLBackend:
             driver.need_queues(count)
             offsets.append(driver.offset() if count or driver.stager else None)
         run = self.start(graph, offsets)
+        responsive.enter(self)
         joined = next((found for known, found in self._joined if known() is graph), None)
         if joined is None:
             joined = {}
@@ -120,7 +121,6 @@ class OpenCLBackend:
         run = self._run = Underway(self._runs, graph, self.machine, self.drivers, self.profile)
         run.record.offsets = offsets
         self._is_over = False
-        responsive.enter(self)
         last_words.begin()
         return run
 

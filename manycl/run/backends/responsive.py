@@ -1,4 +1,4 @@
-"""The interpreter's switch interval: short while any run is under way."""
+"""The interpreter's switch interval: short while any run is under way of which threads report."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ class Responsive:
             self._runs.add(run)
 
     def leave(self, run: object) -> None:
+        if run not in self._runs:
+            return
         with self._lock:
-            if run in self._runs:
-                self._runs.remove(run)
-                if not self._runs:
-                    sys.setswitchinterval(self._interval)
+            self._runs.remove(run)
+            if not self._runs:
+                sys.setswitchinterval(self._interval)
 
 
 responsive = Responsive()

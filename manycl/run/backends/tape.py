@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyopencl as cl
 
+from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.graph import BufferArg, Graph, Launch, Version
 from manycl.interrupts import interruptible
+from manycl.model.trips import trip_count
 from manycl.run.backend import Command, Failed, Run
 from manycl.run.backends import last_words
 from manycl.run.backends.programs import KernelObject
 from manycl.run.backends.record import OpenCLRecord
+from manycl.run.backends.responsive import responsive
 from manycl.run.backends.underway import Underway
 from manycl.run.steps import Lowered
 
@@ -33,7 +36,8 @@ class Tape:
     the entries it waits for. ``places``: (node, device, queue) of each. ``needs``: (buffer, memory bit) that must be
     valid, or undefined, before. ``leaves``: where written buffers are valid afterwards. ``version``: of the memory
     whose buffer objects it holds. ``versions``: which one runs, of nodes that have several versions of their kernel.
-    ``profile``: whether its queues are those whose commands are timed. Nodes and buffers are the steps and pieces of
+    ``profile``: whether its queues are those whose commands are timed. ``bounded``: whether its kernels end after the
+    same work each time. Nodes and buffers are the steps and pieces of
     ``lowered``, which was made of ``graph``.
     """
 
@@ -46,6 +50,7 @@ class Tape:
     version: int
     versions: dict[int, Version]
     profile: bool
+    bounded: bool
 
 
 def record(backend: OpenCLBackend, graph: Graph, lowered: Lowered, commands: Sequence[Command]) -> Tape | None:
@@ -59,6 +64,7 @@ def record(backend: OpenCLBackend, graph: Graph, lowered: Lowered, commands: Seq
     leaves: dict[int, int] = {}
     held: dict[int, tuple[KernelObject, list[Any]]] = {}
     versions: dict[int, Version] = {}
+    ran: list[tuple[ProgramFacts, KernelFacts]] = []
     for command in commands:
         assert isinstance(command, Run)
         node, device, queue, after, _ = command
@@ -72,6 +78,8 @@ def record(backend: OpenCLBackend, graph: Graph, lowered: Lowered, commands: Seq
         chosen: Launch | Version = launch
         if launch.versions:
             chosen = versions[node] = backend.programs.version(launch, device)
+        if (chosen.program, chosen.kernel) not in ran:
+            ran.append((chosen.program, chosen.kernel))
         kernel = backend.programs.kernel(chosen.program, chosen.kernel.name, device)
         wanted = [backend.memory.on_device(a.key, device) if isinstance(a, BufferArg) else a for a in launch.args]
         before = held.get(id(kernel), (kernel, [None] * len(wanted)))[1]
@@ -89,9 +97,18 @@ def record(backend: OpenCLBackend, graph: Graph, lowered: Lowered, commands: Seq
             )
         )
         places.append((node, device, queue))
-    needed = tuple(sorted(needs))
-    version, profile = backend.memory.version, backend.profile
-    return Tape(graph, lowered, tuple(entries), tuple(places), needed, leaves, version, versions, profile)
+    return Tape(
+        graph,
+        lowered,
+        tuple(entries),
+        tuple(places),
+        tuple(sorted(needs)),
+        leaves,
+        backend.memory.version,
+        versions,
+        backend.profile,
+        all(trip_count(program, kernel).bounded for program, kernel in ran),
+    )
 
 
 def _same(value: Any, held: Any) -> bool:
@@ -104,8 +121,10 @@ def _note(backend: OpenCLBackend, tape: Tape) -> None:
         last_words.given(node, f"{backend.machine.devices[device].name} queue {queue}", f"kernel {name}")
 
 
-def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
-    """Enqueue everything and wait: seconds, and the record (with its failure, if a launch failed)."""
+def play(backend: OpenCLBackend, tape: Tape, at_once: bool) -> tuple[float, OpenCLRecord]:
+    """Enqueue everything and wait: seconds, and the record (with its failure, if a launch failed). ``at_once``: it is
+    known to end so soon that Ctrl-C may wait for it; by a thread, which lets Ctrl-C in, its end is known 30 us later
+    (two cores, PoCL)."""
     used = {(d, q): i for i, (_, d, q) in enumerate(tape.places)}
     devices = {d for d, _ in used}
     backend.use(tape.profile)
@@ -134,10 +153,14 @@ def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
             )
         for device, number in used:
             backend.drivers[device].queues[number].flush()
-        for (device, number), last in used.items():
-            run.watch(device, number, [tape.places[last][0]], events[last])
         result.kernels = _kernels(tape, events)
-        failure = _wait(run, len(used))
+        if at_once and not any(backend.drivers[d].watched for d in devices):
+            failure = _blocked(run, tape, [(last, events[last]) for last in used.values()])
+        else:
+            responsive.enter(backend)
+            for (device, number), last in used.items():
+                run.watch(device, number, [tape.places[last][0]], events[last])
+            failure = _wait(run, len(used))
     except cl.Error as error:
         node = tape.places[min(len(events), len(tape.places) - 1)][0]
         failure = Failed(node, run.now(), str(error), run.number)
@@ -156,6 +179,17 @@ def play(backend: OpenCLBackend, tape: Tape) -> tuple[float, OpenCLRecord]:
 
 def _kernels(tape: Tape, events: Sequence[cl.Event]) -> list[tuple[int, int, int, cl.Event]]:
     return [(node, d, q, event) for (node, d, q), event in zip(tape.places, events, strict=False)]
+
+
+def _blocked(run: Underway, tape: Tape, ends: Sequence[tuple[int, cl.Event]]) -> Failed | None:
+    """Until all entries are complete; the first that was found to have failed."""
+    failure: Failed | None = None
+    for entry, event in ends:
+        try:
+            event.wait()
+        except cl.Error as error:
+            failure = failure or Failed(tape.places[entry][0], run.now(), str(error), run.number)
+    return failure
 
 
 def _wait(run: Underway, count: int) -> Failed | None:
