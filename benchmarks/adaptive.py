@@ -27,11 +27,11 @@ from typing import Any
 
 import common
 
-from manycl.bench.libsplit import real
-from manycl.bench.libsplit.judging import Bench
-from manycl.bench.libsplit.registry import APPLICATIONS
 from manycl.front.queue import Queue
 from manycl.plan.policies.adaptive import Adaptive
+from manycl_bench.libsplit import real
+from manycl_bench.libsplit.judging import Bench
+from manycl_bench.libsplit.registry import APPLICATIONS
 
 DEVICES = ("cpu/2", "cpu/2#0,cpu/2#1@4")
 DECISIONS = 300

@@ -1,6 +1,6 @@
 """How far off predicted times are: MKMD's Table 1 on this machine's CPU, and a whole run's makespan.
 
-What is measured: manycl/bench/model_error.py, with launches of restricted sizes (`manycl bench models` draws such of
+What is measured: manycl_bench/model_error.py, with launches of restricted sizes (`manycl bench models` draws such of
 all sizes, too). MANYCL_DEVICES chooses the device (one; default: the whole CPU).
 mean_error_percent: mean relative error over all kernels with 20 profiles; mean_error_40_percent: with 40.
 noise_floor_percent: what nothing could predict.
@@ -17,7 +17,7 @@ import common
 
 os.environ["MANYCL_MODELS"] = "0"  # neither learns from this machine's past nor adds to it
 
-from manycl.bench import model_error
+from manycl_bench import model_error
 
 
 def main() -> None:

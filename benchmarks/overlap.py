@@ -18,8 +18,6 @@ from typing import Any
 import common
 import numpy as np
 
-from manycl.bench import mkmd_real
-from manycl.bench.equations import EQUATIONS, Equation, N, RooflineEstimates
 from manycl.front.queue import Queue
 from manycl.machine import HOST, Machine
 from manycl.machine_file import load_machine, shipped_machines
@@ -30,6 +28,8 @@ from manycl.plan.splitting import Splits
 from manycl.run import overlap
 from manycl.run.coherence import Directory
 from manycl.run.foresee import rehearsal
+from manycl_bench import mkmd_real
+from manycl_bench.equations import EQUATIONS, Equation, N, RooflineEstimates
 
 HANDOVER = 110e-6  # seconds, as measured on the machine
 

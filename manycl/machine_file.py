@@ -38,13 +38,11 @@ _MOST = 10**6  # of a count
 _MOST_BYTES = 2**60
 _NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 _RESERVED = ("host", "own", "machine")
-_FOLDERS = ("machines", "bench")  # in the package; an experiment keeps its own machine beside it
 
 
 def shipped_machines() -> dict[str, Path]:
     """The machine files that come with manycl, by name, sorted."""
-    here = Path(__file__).parent
-    found = [path for folder in _FOLDERS for path in (here / folder).glob("*.toml")]
+    found = (Path(__file__).parent / "machines").glob("*.toml")
     return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
 
 

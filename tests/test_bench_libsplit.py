@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import manycl as mc
-from manycl.bench.libsplit import own
-from manycl.bench.libsplit.application import Application
-from manycl.bench.libsplit.registry import APPLICATIONS
 from manycl.front.runner import relative_error
 from manycl.graph.graph import Graph
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.policy import Timed
+from manycl_bench.libsplit import own
+from manycl_bench.libsplit.application import Application
+from manycl_bench.libsplit.registry import APPLICATIONS
 
 REPETITIONS = 3
 

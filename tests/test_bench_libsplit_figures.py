@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from manycl.bench.libsplit import experiments, report
-from manycl.bench.libsplit.experiments import Settings, imbalance, settled
 from manycl.cli import main
+from manycl_bench.libsplit import experiments, report
+from manycl_bench.libsplit.experiments import Settings, imbalance, settled
 
 NAMES = ("GEMM", "Jacobi2D")
 

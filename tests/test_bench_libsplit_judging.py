@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manycl.bench.libsplit import judging, real
-from manycl.bench.libsplit.judging import FAR, LONG, Bench, Division, Table, Taken
 from manycl.machine import Device, Machine
+from manycl_bench.libsplit import judging, real
+from manycl_bench.libsplit.judging import FAR, LONG, Bench, Division, Table, Taken
 
 MACHINE = Machine((Device("cpu", "cpu"), Device("one", "gpu", memory=1), Device("two", "gpu", memory=2)))
 

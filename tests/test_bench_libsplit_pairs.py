@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import pytest
 
-from manycl.bench.libsplit import pairs
-from manycl.bench.libsplit.pairs import PAIRS, QUIET, Noise, Pair
-from manycl.bench.libsplit.registry import APPLICATIONS
 from manycl.plan.granularity import METHODS
+from manycl_bench.libsplit import pairs
+from manycl_bench.libsplit.pairs import PAIRS, QUIET, Noise, Pair
+from manycl_bench.libsplit.registry import APPLICATIONS
 
 TIMES = 9
 

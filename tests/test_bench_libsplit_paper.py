@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manycl.bench.libsplit import experiments
-from manycl.bench.libsplit.experiments import PAPER, Settings, machine_file, pays_after
-from manycl.bench.libsplit.paper import Broyden, FixedPoint, Libsplit, image, whole
-from manycl.bench.libsplit.registry import APPLICATIONS
-from manycl.bench.libsplit.simulated import Case, auto_over_one_device, seconds_of
 from manycl.plan.policy import LearningPolicy
+from manycl_bench.libsplit import experiments
+from manycl_bench.libsplit.experiments import PAPER, Settings, machine_file, pays_after
+from manycl_bench.libsplit.paper import Broyden, FixedPoint, Libsplit, image, whole
+from manycl_bench.libsplit.registry import APPLICATIONS
+from manycl_bench.libsplit.simulated import Case, auto_over_one_device, seconds_of
 
 SMALL = Settings(scale=16)
 

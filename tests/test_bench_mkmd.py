@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from manycl.bench import mkmd, mkmd_example, mkmd_report
-from manycl.bench.equations import EQUATIONS, MEMORY_BOUND, problem
 from manycl.cli import main
 from manycl.graph.graph import Launch
 from manycl.graph.verify import verify as verify_graph
@@ -20,6 +18,8 @@ from manycl.machine import Machine
 from manycl.machine_file import load_machine
 from manycl.plan.verify import verify
 from manycl.run.replay import replay
+from manycl_bench import mkmd, mkmd_example, mkmd_report
+from manycl_bench.equations import EQUATIONS, MEMORY_BOUND, problem
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_small_graphs_are_within_reach_of_the_optimum(machine: Machine) -> None:
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manycl.bench.mkmd.EQUATIONS", {k: EQUATIONS[k] for k in ("SVD", "Jacobi")})
+    monkeypatch.setattr("manycl_bench.mkmd.EQUATIONS", {k: EQUATIONS[k] for k in ("SVD", "Jacobi")})
     assert main(["bench", "mkmd", "--quick", "--json", "--repeats", "1"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert list(figures)[-1] == "summary"

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manycl.bench import mkmd_real
-from manycl.bench.equations import EQUATIONS
-from manycl.bench.mkmd_real import Kernels, OnQueue, Settings
 from manycl.errors import ResultError
 from manycl.front.queue import Queue
+from manycl_bench import mkmd_real
+from manycl_bench.equations import EQUATIONS
+from manycl_bench.mkmd_real import Kernels, OnQueue, Settings
 
 N = 256
 

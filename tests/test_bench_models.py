@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from manycl.analysis.service import launched
-from manycl.bench import model_error
-from manycl.bench.model_error import PAPER, RESTRICTED, WIDE, Settings, arrays, draw
 from manycl.front.program import Program
 from manycl.front.queue import Queue
 from manycl.graph.graph import Launch
 from manycl.graph.known import known_launch
+from manycl_bench import model_error
+from manycl_bench.model_error import PAPER, RESTRICTED, WIDE, Settings, arrays, draw
 
 
 def test_small_table(tmp_path: Path) -> None:

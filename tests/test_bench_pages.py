@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manycl.bench import mkmd_real, mkmd_report, model_error, pages, provenance, pyschedcl_report, repara_report
-from manycl.bench.libsplit import report as libsplit_report
-from manycl.bench.markdown import text_table
 from manycl.cli import main
 from manycl.machine import Device, Machine
+from manycl_bench import mkmd_real, mkmd_report, model_error, pages, provenance, pyschedcl_report, repara_report
+from manycl_bench.libsplit import report as libsplit_report
+from manycl_bench.markdown import text_table
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PAGES: dict[str, Callable[[Any], Iterator[str]]] = {
@@ -71,8 +71,8 @@ def test_what_is_not_known_is_said_to_be() -> None:
 def test_a_commit_is_the_packages_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where manycl is installed into somebody else's checkout, that one's commit says nothing."""
     assert provenance.commit() is None or re.match(r"[0-9a-f]{10}", provenance.commit() or "")
-    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "manycl" / "bench" / "provenance.py"))
-    (tmp_path / "manycl" / "bench").mkdir(parents=True)
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "manycl_bench" / "provenance.py"))
+    (tmp_path / "manycl_bench").mkdir()
     assert provenance.commit() is None
 
 

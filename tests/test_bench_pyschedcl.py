@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from manycl.bench import pyschedcl
-from manycl.bench.pyschedcl import PAPER_QUEUES, Settings
 from manycl.cli import main
+from manycl_bench import pyschedcl
+from manycl_bench.pyschedcl import PAPER_QUEUES, Settings
 
 SMALL = ["--heads", "2", "--queue-betas", "32", "--betas", "32", "--most-heads", "2", "--queues", "2"]
 

@@ -12,9 +12,6 @@ import numpy as np
 import pytest
 
 import manycl as mc
-from manycl.bench import repara, repara_graphs
-from manycl.bench.repara_graphs import BENCHMARKS
-from manycl.bench.repara_rates import Profiled, Real
 from manycl.cli import main
 from manycl.graph.graph import Launch
 from manycl.graph.verify import verify as verify_graph
@@ -23,6 +20,9 @@ from manycl.machine_file import load_machine
 from manycl.plan.plan import ON_HOST
 from manycl.plan.verify import verify
 from manycl.run.replay import replay
+from manycl_bench import repara, repara_graphs
+from manycl_bench.repara_graphs import BENCHMARKS
+from manycl_bench.repara_rates import Profiled, Real
 
 SETTINGS = repara.Settings(sample=40, time_limit=0.5)
 SMALLEST = {name: experiment.sizes[0] for name, experiment in repara.EXPERIMENTS.items()}

@@ -40,7 +40,7 @@ def loaded(code: str) -> set[str]:
     ("code", "never"),
     [
         ("import manycl", RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.front", "manycl.cli"}),
-        ("from manycl import *", RUNS | SHOWS | TESTS | ENGINE | {"manycl.cli", "manycl.bench", "manycl.report"}),
+        ("from manycl import *", RUNS | SHOWS | TESTS | ENGINE | {"manycl.cli", "manycl_bench", "manycl.report"}),
         (HELP, RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.front", "manycl.plan"}),
     ],
     ids=["the package", "all its names", "manycl --help"],
@@ -53,3 +53,27 @@ def test_only_what_is_needed_is_imported(code: str, never: set[str]) -> None:
 
 def test_the_names_are_there() -> None:
     assert {"manycl.front.queue", "manycl.front.program", "manycl.plan.policy"} <= loaded("from manycl import *")
+
+
+WITHOUT = """
+import sys
+class Missing:
+    def find_spec(self, name, *others):
+        if name.partition(".")[0] == "manycl_bench":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from manycl import cli
+"""
+
+
+def test_the_command_line_works_without_the_experiments() -> None:
+    """And says what is missing."""
+    words = [["--help"], ["bench", "mkmd"], ["bench"], ["simulate", "--machines"]]
+    runs = [
+        subprocess.run([sys.executable, "-c", f"{WITHOUT}sys.exit(cli.main({w}))"], capture_output=True, text=True)
+        for w in words
+    ]
+    assert [r.returncode for r in runs] == [0, 2, 2, 0]
+    assert "manycl_bench is missing" in " ".join(runs[0].stdout.split())
+    assert all("bench needs the package manycl_bench" in " ".join(r.stderr.split()) for r in runs[1:3])
+    assert "Traceback" not in "".join(r.stderr for r in runs)

@@ -14,18 +14,20 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "manycl"
+PACKAGES = (PACKAGE, ROOT / "manycl_bench")
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONTRACT = SETTINGS["tool"]["importlinter"]["contracts"][0]["layers"]
 HEAVY = {"numpy", "pyopencl", "clang", "matplotlib", "jsonschema", "rich", "pcpp"}
 
 
 def stage(module: str) -> str:
-    """``manycl.run.engine`` belongs to ``manycl.run``."""
-    return ".".join(module.split(".")[:2])
+    """``manycl.run.engine`` belongs to ``manycl.run``; the experiments are one."""
+    package, *inner = module.split(".")
+    return package if package != "manycl" or not inner else f"{package}.{inner[0]}"
 
 
 def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+    return sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 
 
 def name_of(path: Path) -> str:
@@ -76,10 +78,11 @@ def test_what_decides_reads_no_clock() -> None:
     assert reads == told
 
 
-def test_every_data_file_is_shipped():
-    patterns = [p.removeprefix("**/") for p in SETTINGS["tool"]["setuptools"]["package-data"]["manycl"]]
-    data = [p for p in PACKAGE.rglob("*") if p.is_file() and p.suffix not in {".py", ".pyc"}]
-    assert data
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)
+def test_every_data_file_is_shipped(package: Path) -> None:
+    patterns = [p.removeprefix("**/") for p in SETTINGS["tool"]["setuptools"]["package-data"][package.name]]
+    data = [p for p in package.rglob("*") if p.is_file() and p.suffix not in {".py", ".pyc"}]
+    assert package / "py.typed" in data
     assert not [p for p in data if not any(fnmatch.fnmatch(p.name, pattern) for pattern in patterns)]
 
 

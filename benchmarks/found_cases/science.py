@@ -52,9 +52,9 @@ def mkmd_fine_phase() -> None:
 @case(seconds=300)
 def host_memory() -> None:
     """BiCGSTAB and Jacobi draw no more from the host's memory than the 12.8 GB/s of MKMD's Table 2."""
-    from manycl.bench import mkmd
-    from manycl.bench.equations import EQUATIONS, MEMORY_BOUND, Equation, problem
     from manycl.machine_file import load_machine
+    from manycl_bench import mkmd
+    from manycl_bench.equations import EQUATIONS, MEMORY_BOUND, Equation, problem
 
     machine = load_machine(mkmd.MACHINE)
     for name in MEMORY_BOUND:
@@ -81,7 +81,7 @@ def _busy() -> None:
 @case(seconds=300)
 def verdicts_under_load() -> None:
     """EP and AESEncrypt may be divided, however busy the machine is."""
-    from manycl.bench.libsplit.experiments import Settings, case_of, machine_file
+    from manycl_bench.libsplit.experiments import Settings, case_of, machine_file
 
     machine = machine_file("conan")
     others = [multiprocessing.get_context("fork").Process(target=_busy, daemon=True) for _ in range(12)]
@@ -158,9 +158,9 @@ def simulate_runs_the_engine() -> None:
 @case(seconds=280)
 def auto_is_never_slower_than_one_device() -> None:
     """``auto`` does not choose divisions that are slower than the fastest device alone."""
-    from manycl.bench.libsplit.experiments import Settings, alone, case_of, machine_file
-    from manycl.bench.libsplit.simulated import seconds_of
     from manycl.plan.policies.auto import Auto
+    from manycl_bench.libsplit.experiments import Settings, alone, case_of, machine_file
+    from manycl_bench.libsplit.simulated import seconds_of
 
     machine = machine_file("conan")
     for name in ("SPMV", "CORR"):

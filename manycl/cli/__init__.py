@@ -1,4 +1,5 @@
-"""The command line: ``manycl COMMAND``. One module per command in this folder, each with HELP, configure and run."""
+"""The command line: ``manycl COMMAND``. A module per command, each with HELP, configure and run: all in this folder but
+``bench``, which is found by name in a package of its own (manycl_bench) and may be missing."""
 
 from __future__ import annotations
 
@@ -11,12 +12,15 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from types import ModuleType
 
 from manycl import __version__, flags
 from manycl.errors import ManyclError
 
 # in the order of `manycl --help`; a module per command
 COMMANDS = ("devices", "analyze", "spec", "plan", "simulate", "profile", "models", "run", "report", "bench")
+_EXPERIMENTS = "manycl_bench"
+_ELSEWHERE = {"bench": f"{_EXPERIMENTS}.cli"}
 _ABOUT = "Run OpenCL kernels on every device of a machine: analyse, plan, run, see."
 _EPILOG = """\
 examples:
@@ -54,7 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen in COMMANDS and name != chosen:
             commands.add_parser(name)
             continue
-        module = importlib.import_module(f"manycl.cli.{name}")
+        module = _module(name)
+        if module is None:
+            if chosen == name:
+                parser.error(f"{name} needs the package {_EXPERIMENTS}, which comes with manycl but is not here")
+            commands.add_parser(name, help=f"not here: the package {_EXPERIMENTS} is missing")
+            continue
         sub = commands.add_parser(
             name,
             help=module.HELP,
@@ -89,6 +98,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     finally:
         warnings.formatwarning = formatted
+
+
+def _module(command: str) -> ModuleType | None:
+    """The module of a command; None where the package that it lies in is missing."""
+    try:
+        return importlib.import_module(_ELSEWHERE.get(command, f"manycl.cli.{command}"))
+    except ModuleNotFoundError as error:
+        if error.name == _EXPERIMENTS:
+            return None
+        raise
 
 
 def _last_words(command: str) -> AbstractContextManager[None]:

@@ -27,7 +27,7 @@ MEASURED = ("flops", "bandwidth", "launch_overhead")
 """The device's numbers that the guess rests on; where each comes from stands in ``Machine.notes``."""
 
 _WEIGHTS = {
-    # CPU: what fits the seven kernels of bench/model_kernels.cl on PoCL; addresses are mostly computed outside of
+    # CPU: what fits the seven kernels of MKMD's Table 1 on PoCL; addresses are mostly computed outside of
     # the loops. Others: lanes a clock of one of NVIDIA's multiprocessors (CUDA C++ Programming Guide, throughput of
     # native arithmetic instructions): 128 multiply-adds (256 operations), 64 integers, 32 loads, 16 special functions
     "cpu": {"int": 0.125, "compare": 0.125, "convert": 0.125, "load": 0.5, "store": 0.5, "special": 8.0, "atomic": 8.0},

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import manycl as mc
-from manycl.bench.libsplit.polybench import jacobi2d
 from manycl.graph.graph import Graph
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.policy import Timed
 from manycl.run.engine import Result
 from manycl.run.steps import RANGE
 from manycl.trace import TransferEvent
+from manycl_bench.libsplit.polybench import jacobi2d
 
 SIZE = 96
 SPEEDS = (1.0, 3.0, 2.0)

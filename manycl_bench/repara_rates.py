@@ -12,10 +12,10 @@ import random
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from manycl.bench.repara_graphs import Benchmark
 from manycl.machine import HOST, Machine
 from manycl.model.estimates import Estimates
 from manycl.model.interpolation import interpolate
+from manycl_bench.repara_graphs import Benchmark
 
 CACHES = 30 << 20
 """Bytes of the last cache of a Xeon E5-2695 (Intel's data sheet)."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from manycl import flags
-from manycl.bench.markdown import table
 from manycl.machine import Device, Machine
+from manycl_bench.markdown import table
 
 PACKAGES = ("manycl", "numpy", "pyopencl", "pocl-binary-distribution", "libclang-ng", "islpy", "ortools")
 VARIABLES = ("MANYCL_", "POCL_", "OCL_")
@@ -67,14 +67,14 @@ def processor() -> str:
 
 
 def commit() -> str | None:
-    """The commit of the checkout that this package lies in (None: it lies in none), and whether the package has been
-    changed since."""
-    package = Path(__file__).resolve().parents[1]
+    """The commit of the checkout that manycl and its experiments lie in (None: they lie in none), and whether either
+    has been changed since."""
+    checkout = Path(__file__).resolve().parents[1]
     try:
-        top, head = _git(package, "rev-parse", "--show-toplevel", "HEAD").split()
-        if Path(top).resolve() != package.parent:
+        top, head = _git(checkout, "rev-parse", "--show-toplevel", "HEAD").split()
+        if Path(top).resolve() != checkout:
             return None  # somebody else's, in which manycl is installed
-        changed = _git(package, "status", "--porcelain", "--", ".")
+        changed = _git(checkout, "status", "--porcelain", "--", "manycl", "manycl_bench")
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
     return f"{head[:10]}, with changes" if changed else head[:10]

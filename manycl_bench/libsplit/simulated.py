@@ -22,9 +22,6 @@ import numpy as np
 
 from manycl.analysis.cost import LaunchCost
 from manycl.analysis.service import launched
-from manycl.bench.libsplit.application import Application, Contents
-from manycl.bench.libsplit.divisions import Fixed, of_family, parts
-from manycl.bench.libsplit.paper import Libsplit
 from manycl.errors import ResultError
 from manycl.front.arrays import as_bytes
 from manycl.graph.dependences import GraphBuilder
@@ -43,6 +40,9 @@ from manycl.plan.problem import Problem
 from manycl.plan.split import Split
 from manycl.plan.splitting import Splits
 from manycl.run.repeat import Repetition, repetitions
+from manycl_bench.libsplit.application import Application, Contents
+from manycl_bench.libsplit.divisions import Fixed, of_family, parts
+from manycl_bench.libsplit.paper import Libsplit
 
 UNITS = {"special": 8.0}
 """What an operation of a kind costs beside an addition; loads and stores are counted by their bytes."""

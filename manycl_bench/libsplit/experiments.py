@@ -8,21 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import manycl
-from manycl.bench.libsplit import divisions, own, pairs
-from manycl.bench.libsplit.application import Application
-from manycl.bench.libsplit.divisions import Fixed
-from manycl.bench.libsplit.registry import APPLICATIONS
-from manycl.bench.libsplit.simulated import METHODS, Case, auto_over_one_device, learner, policies, seconds_of
 from manycl.machine import Machine
-from manycl.machine_file import load_machine
+from manycl.machine_file import load_machine, shipped_machines
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.policy import StaticPolicy
 from manycl.run.repeat import repetitions
 from manycl.trace import KernelEvent
+from manycl_bench.libsplit import divisions, own, pairs
+from manycl_bench.libsplit.application import Application
+from manycl_bench.libsplit.divisions import Fixed
+from manycl_bench.libsplit.registry import APPLICATIONS
+from manycl_bench.libsplit.simulated import METHODS, Case, auto_over_one_device, learner, policies, seconds_of
 
 Say = Callable[[str], None]
 MACHINES = ("conan", "happycl")
@@ -61,7 +59,7 @@ class Settings:
 
 def machine_file(name: str) -> Machine:
     """One of the machine files that come with the project."""
-    return load_machine(Path(manycl.__file__).with_name("machines") / f"{name}.toml")
+    return load_machine(shipped_machines()[name])
 
 
 def case_of(name: str, machine: Machine, settings: Settings) -> Case:

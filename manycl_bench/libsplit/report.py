@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from manycl.bench import pages, provenance
-from manycl.bench.libsplit import pairs
-from manycl.bench.libsplit.experiments import CLOSE, LABELS
-from manycl.bench.libsplit.simulated import METHODS
-from manycl.bench.markdown import table
+from manycl_bench import pages, provenance
+from manycl_bench.libsplit import pairs
+from manycl_bench.libsplit.experiments import CLOSE, LABELS
+from manycl_bench.libsplit.simulated import METHODS
+from manycl_bench.markdown import table
 
 _COLOURS = {
     "uniform": "0.6",
@@ -111,7 +111,7 @@ in the paper, and go by what each repetition took:
 - *estimates* is the same begun by the project's first guesses instead.
 
 Speed-ups are over the device that is fastest alone. *Oracle* is the split with which the slowest device ends as early
-as can be, found with the true times. The applications are our own (`manycl/bench/libsplit`): a cipher, random numbers,
+as can be, found with the true times. The applications are our own (`manycl_bench/libsplit`): a cipher, random numbers,
 options, bodies in a crowd that drifts, a matrix whose last rows are the longest, and kernels that compute what
 PolyBench's do.
 """

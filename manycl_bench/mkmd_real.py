@@ -17,14 +17,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from manycl.bench import pages, provenance
-from manycl.bench.equations import EQUATIONS, MEMORY_BOUND, TILE
 from manycl.errors import ManyclError, ResultError
 from manycl.front.arrays import AnyArray, Array
 from manycl.front.program import Program
 from manycl.front.queue import Queue
 from manycl.run.prepared import PreparedGraph
 from manycl.run.session import Session
+from manycl_bench import pages, provenance
+from manycl_bench.equations import EQUATIONS, MEMORY_BOUND, TILE
 
 KERNELS = Path(__file__).with_name("equations.cl")
 POLICIES = ("balance", "mkmd", "auto")
@@ -56,7 +56,7 @@ class Runs(Protocol):
 
 
 class Kernels:
-    """What the equations are made of, launched; stands for :class:`manycl.bench.equations.Equation`."""
+    """What the equations are made of, launched; stands for :class:`manycl_bench.equations.Equation`."""
 
     def __init__(self, runs: Runs, n: int) -> None:
         self.runs = runs

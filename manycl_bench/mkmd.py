@@ -1,6 +1,6 @@
 """MKMD's experiments (Section 6, Figures 9, 10 and 12) and its worked example on its machine, simulated.
 
-Eleven equations (``bench/equations.py``) in order on the GTX 760, and planned by ``mkmd_coarse``, ``mkmd`` and
+Eleven equations (``equations.py``) in order on the GTX 760, and planned by ``mkmd_coarse``, ``mkmd`` and
 ``balance`` on all three devices. The machine file beside this module says where each rate is from. In order is what the
 engine does with one queue of the GTX 760, transfers beside kernels; the others are their plans, replayed with every
 transfer on the simulated machine.
@@ -14,17 +14,14 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
-from manycl.bench import mkmd_example
-from manycl.bench.equations import EQUATIONS, MEMORY_BOUND, Equation, RooflineEstimates, problem
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, HostTask, Launch
 from manycl.machine import HOST, Machine
-from manycl.machine_file import load_machine
+from manycl.machine_file import load_machine, shipped_machines
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policy import StaticPolicy, find
@@ -34,8 +31,10 @@ from manycl.report.intervals import union_length
 from manycl.run.replay import replay
 from manycl.run.simulate import simulate
 from manycl.trace import KernelEvent, Trace, TransferEvent
+from manycl_bench import mkmd_example
+from manycl_bench.equations import EQUATIONS, MEMORY_BOUND, Equation, RooflineEstimates, problem
 
-MACHINE = Path(__file__).with_name("mkmd.toml")
+MACHINE = shipped_machines()["mkmd"]
 BASELINE = "gpu0"
 """The GTX 760, where the paper runs everything in order."""
 POLICIES = {"coarse": "mkmd_coarse", "mkmd": "mkmd", "balance": "balance"}

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from manycl.bench.libsplit.application import Application, Contents, Step, around, uniform
 from manycl.front.arrays import AnyArray
+from manycl_bench.libsplit.application import Application, Contents, Step, around, uniform
 
 ROW = (64, 1)
 """Work-groups of kernels on matrices: a part of one row, so that ranges of rows can be of any length."""

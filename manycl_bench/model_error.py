@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from manycl.bench import pages, provenance
 from manycl.front.arrays import Array
 from manycl.front.program import LocalMemory, Program
 from manycl.front.queue import Queue
@@ -35,6 +34,7 @@ from manycl.model.regression import Regression, Sample, fit
 from manycl.model.trips import trip_count
 from manycl.plan.policy import find
 from manycl.run.simulate import plan_with, simulate
+from manycl_bench import pages, provenance
 
 KERNELS = Path(__file__).with_name("model_kernels.cl")
 DEVICE = "cpu"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from manycl.bench.libsplit import own, polybench
-from manycl.bench.libsplit.application import Application
+from manycl_bench.libsplit import own, polybench
+from manycl_bench.libsplit.application import Application
 
 
 class Entry(NamedTuple):

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from manycl.bench import mkmd_example_report, pages, provenance
-from manycl.bench.mkmd import MACHINE, PAPER, POLICIES, timelines
-from manycl.bench.pages import table
 from manycl.machine_file import load_machine
+from manycl_bench import mkmd_example_report, pages, provenance
+from manycl_bench.mkmd import MACHINE, PAPER, POLICIES, timelines
+from manycl_bench.pages import table
 
 _COLOURS = {"in_order": "0.6", "coarse": "tab:blue", "mkmd": "tab:orange", "balance": "tab:green"}
 
@@ -64,7 +64,7 @@ ABOUT = """\
 J. Lee, M. Samadi and S. Mahlke, *Orchestrating Multiple Data-Parallel Kernels on Multiple Devices*, PACT 2015,
 Section 6, on its machine, simulated.
 
-`manycl/bench/mkmd.toml` has every rate with its source. The paper gives peaks only; by them no speed-up above 1.77
+`manycl/machines/mkmd.toml` has every rate with its source. The paper gives peaks only; by them no speed-up above 1.77
 would be possible, and it measured 1.89. Its text implies 2.12 for the nine equations that compute, and the rates are
 chosen so that this is the most there can be: all devices' rates over the GTX 760's are {bound:.3f}. So these figures
 compare policies on one model of a machine; they do not predict that machine.

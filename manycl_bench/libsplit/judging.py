@@ -31,9 +31,6 @@ from typing import Any
 
 import numpy as np
 
-from manycl.bench.libsplit import divisions
-from manycl.bench.libsplit.application import Application
-from manycl.bench.libsplit.divisions import Fixed
 from manycl.front.queue import Queue
 from manycl.graph.graph import Graph
 from manycl.machine import HOST
@@ -43,6 +40,9 @@ from manycl.plan.policy import StaticPolicy
 from manycl.run.prepared import PreparedGraph
 from manycl.run.waiting import waiting
 from manycl.trace import Trace
+from manycl_bench.libsplit import divisions
+from manycl_bench.libsplit.application import Application
+from manycl_bench.libsplit.divisions import Fixed
 
 Division = tuple[tuple[int, ...], ...]
 """The cuts of every family, in work-groups of its leader: the first one of every device, and the number of all."""

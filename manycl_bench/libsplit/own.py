@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from manycl.bench.libsplit.application import Application, Contents, Step, around, uniform
 from manycl.front.arrays import AnyArray
+from manycl_bench.libsplit.application import Application, Contents, Step, around, uniform
 
 LOCAL = 64
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from manycl.bench.equations import FLOAT, TILE, Equation, asked
 from manycl.machine import Machine
 from manycl.plan.partition import Slot
 from manycl.plan.placement import Fit, Placement
@@ -16,6 +15,7 @@ from manycl.plan.policies.mkmd_coarse import MkmdCoarse, coarse, look_up, priori
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.split import Slice, Split
+from manycl_bench.equations import FLOAT, TILE, Equation, asked
 
 SMALL, LARGE = 1024, 8192
 """A and C are SMALL x SMALL, B is SMALL x LARGE."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from manycl.bench.markdown import table
+from manycl_bench.markdown import table
 
 __all__ = ["render", "table", "write"]
 

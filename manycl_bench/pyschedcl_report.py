@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from manycl.bench import pages, provenance
-from manycl.bench.markdown import table
-from manycl.bench.pyschedcl import PAPER_MS, PAPER_QUEUES, WARM, Settings, charts
+from manycl_bench import pages, provenance
+from manycl_bench.markdown import table
+from manycl_bench.pyschedcl import PAPER_MS, PAPER_QUEUES, WARM, Settings, charts
 
 CHARTS = ("clustering", "eager", "heft")
 _MARKS = {"anew": "o-", "prepared": "^-", "simulated": "o-"}

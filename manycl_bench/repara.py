@@ -16,8 +16,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from manycl.bench.repara_graphs import BENCHMARKS, Benchmark
-from manycl.bench.repara_rates import Profiled, Real
 from manycl.errors import PolicyError
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
@@ -29,6 +27,8 @@ from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.verify import verify
 from manycl.run.replay import replay
+from manycl_bench.repara_graphs import BENCHMARKS, Benchmark
+from manycl_bench.repara_rates import Profiled, Real
 
 MACHINE = Path(__file__).with_name("repara.toml")
 OTHERS = ("mkmd", "balance")

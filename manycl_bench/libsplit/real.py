@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from manycl.bench.libsplit.divisions import settled
-from manycl.bench.libsplit.judging import Bench, Division, Table, Taken
-from manycl.bench.libsplit.registry import APPLICATIONS
 from manycl.front.queue import Queue
 from manycl.plan.granularity import METHODS
 from manycl.plan.policies.adaptive import Adaptive
+from manycl_bench.libsplit.divisions import settled
+from manycl_bench.libsplit.judging import Bench, Division, Table, Taken
+from manycl_bench.libsplit.registry import APPLICATIONS
 
 Say = Callable[[str], None]
 CLOSE = 1.03

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from manycl.bench import pages, provenance
-from manycl.bench.pages import table
-from manycl.bench.repara import words
+from manycl_bench import pages, provenance
+from manycl_bench.pages import table
+from manycl_bench.repara import words
 
 _COLOURS = {"cpu": "tab:blue", "gpu": "tab:orange", "accelerator": "tab:green"}
 
@@ -54,9 +54,9 @@ ABOUT = """\
 REPARA's paper, *Static partitioning and scheduling of kernels from profiles*, Section 3, on its machine, simulated.
 
 The paper tells no times, only which plans were best and how near to the best plan they came.
-`manycl/bench/repara.toml` and `manycl/bench/repara_rates.py` have every rate, with what the tables imply and what
+`manycl_bench/repara.toml` and `manycl_bench/repara_rates.py` have every rate, with what the tables imply and what
 is a guess: these figures compare plans on one model of a machine, they do not predict that machine. Kernels are
-real (`manycl/bench/repara.cl`, written for this), and how they may be divided is what the analysis finds out. Only
+real (`manycl_bench/repara.cl`, written for this), and how they may be divided is what the analysis finds out. Only
 one iteration of each benchmark is planned, as in the paper.
 """
 SAMPLES = "`results`: each plan, time and rank; what is simulated has one value"

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from manycl.bench.equations import problem
-from manycl.bench.mkmd_example import Partitioning, Worked, worked
-from manycl.bench.pages import table
 from manycl.machine import Machine
 from manycl.plan.plan import Assignment
 from manycl.plan.problem import Problem
 from manycl.report.graph_chart import chart, write_graph
 from manycl.run.replay import replay
+from manycl_bench.equations import problem
+from manycl_bench.mkmd_example import Partitioning, Worked, worked
+from manycl_bench.pages import table
 
 ABOUT = """\
 A^2 B B^T C B, A and C of 1K x 1K and B of 1K x 8K elements (Figure 1; with the devices that run it in the end):

@@ -17,16 +17,16 @@ from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
-from manycl.bench.libsplit.application import Application
-from manycl.bench.libsplit.divisions import settled
-from manycl.bench.libsplit.registry import APPLICATIONS
-from manycl.bench.libsplit.simulated import Case, learner
 from manycl.machine import Device, Machine
 from manycl.plan.families import Family
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policies.adaptive import Adaptive, Ranges
 from manycl.plan.policy import StaticPolicy
 from manycl.run.repeat import repetitions
+from manycl_bench.libsplit.application import Application
+from manycl_bench.libsplit.divisions import settled
+from manycl_bench.libsplit.registry import APPLICATIONS
+from manycl_bench.libsplit.simulated import Case, learner
 
 PAIRS = {"two alike": 1.0, "one four times slower": 4.0}
 TILT, UNLIKE = 0.12, 1.1

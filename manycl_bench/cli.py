@@ -1,4 +1,4 @@
-"""``manycl bench``: the papers' experiments."""
+"""``manycl bench``: which experiment, with which settings. A command of :mod:`manycl.cli`, found there by name."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Experiment(NamedTuple):
 
 
 def run(args: argparse.Namespace) -> int:
-    from manycl.bench import provenance
+    from manycl_bench import provenance
 
     _refuse_others(args)
     if args.repeats is not None and args.repeats < 1:
@@ -145,8 +145,8 @@ def _refuse_others(args: argparse.Namespace) -> None:
 
 
 def _libsplit(args: argparse.Namespace) -> Experiment:
-    from manycl.bench.libsplit import experiments, report
-    from manycl.bench.libsplit.registry import APPLICATIONS
+    from manycl_bench.libsplit import experiments, report
+    from manycl_bench.libsplit.registry import APPLICATIONS
 
     names = tuple(args.applications.split(",")) if args.applications else ()
     for name in names:
@@ -171,9 +171,9 @@ def _libsplit(args: argparse.Namespace) -> Experiment:
 
 
 def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experiment:
-    from manycl.bench import pages
-    from manycl.bench.libsplit import real
     from manycl.run.backends.platforms import open_devices
+    from manycl_bench import pages
+    from manycl_bench.libsplit import real
 
     machine, _ = open_devices(args.devices)
     if len(machine.devices) < 2:
@@ -210,8 +210,8 @@ def _show_divided(rows: Sequence[Figures]) -> None:
 
 
 def _mkmd(args: argparse.Namespace) -> Experiment:
-    from manycl.bench import mkmd, mkmd_report
     from manycl.machine_file import load_machine
+    from manycl_bench import mkmd, mkmd_report
 
     if args.real:
         return _mkmd_real(args)
@@ -241,8 +241,8 @@ _EQUATIONS = {
 
 
 def _mkmd_real(args: argparse.Namespace) -> Experiment:
-    from manycl.bench import mkmd_real
     from manycl.run.backends.platforms import open_devices
+    from manycl_bench import mkmd_real
 
     machine, _ = open_devices(args.devices)
     otherwise = mkmd_real.LARGE if any(d.kind == "gpu" for d in machine.devices) else mkmd_real.SMALL
@@ -262,8 +262,8 @@ def _mkmd_real(args: argparse.Namespace) -> Experiment:
 
 
 def _models(args: argparse.Namespace) -> Experiment:
-    from manycl.bench import model_error
     from manycl.run.backends.platforms import open_devices
+    from manycl_bench import model_error
 
     settings = model_error.Settings(device=args.devices or model_error.DEVICE)
     if args.quick:
@@ -284,8 +284,8 @@ def _models(args: argparse.Namespace) -> Experiment:
 
 
 def _repara(args: argparse.Namespace) -> Experiment:
-    from manycl.bench import repara, repara_report
     from manycl.machine_file import load_machine
+    from manycl_bench import repara, repara_report
 
     settings = repara.Settings(sample=30, time_limit=0.2, sizes=1) if args.quick else repara.Settings()
 
@@ -300,7 +300,7 @@ def _repara(args: argparse.Namespace) -> Experiment:
 
 
 def _pyschedcl(args: argparse.Namespace) -> Experiment:
-    from manycl.bench import pyschedcl, pyschedcl_report
+    from manycl_bench import pyschedcl, pyschedcl_report
 
     chosen: dict[str, Any] = {"profile": args.profile, "cold": args.cold, "machine": args.machine}
     if args.machine is not None:
@@ -361,7 +361,7 @@ def _show_summary(values: Mapping[str, float | None], digits: int) -> None:
 
 
 def _show_table(rows: Sequence[Figures], title: str, keys: int = 1) -> None:
-    from manycl.bench.markdown import text_table
+    from manycl_bench.markdown import text_table
 
     print(f"\n{title}\n")
     for line in text_table(rows, keys=keys, width=shutil.get_terminal_size().columns):
