@@ -1,0 +1,57 @@
+"""The documents name what there is: every path in the pages for contributors, and every link between pages, leads
+somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CODE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def is_path(word: str) -> bool:
+    """What stands in a folder of the project, or is called like one of its files."""
+    folder, slash, _ = word.partition("/")
+    return " " not in word and (
+        (bool(slash) and (ROOT / folder).is_dir()) or re.fullmatch(r"\w+\.(md|py)", word) is not None
+    )
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(("name", "least"), [("contributing", 100), ("glossary", 60)])
+def test_paths_for_contributors_are_there(name: str, least: int) -> None:
+    named = set(filter(is_path, CODE.findall((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8"))))
+    assert len(named) >= least
+    missing = [path for path in sorted(named) if not (ROOT / path).exists()]
+    # a file that was named with its folder before may be named alone after it
+    assert [path for path in missing if "/" in path or not any(n.endswith(f"/{path}") for n in named)] == []
+
+
+def test_the_glossary_is_in_order_and_names_a_module_for_each_term() -> None:
+    entries = re.findall(
+        r"^- (\*\*.*(?:\n  .*)*)", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    terms = [re.findall(r"\*\*([^*]+)\*\*", entry)[0] for entry in entries]
+    assert terms == sorted(set(terms))
+    assert [term for term, entry in zip(terms, entries, strict=True) if "`manycl/" not in entry] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        leads = page if not path else page.parent / path
+        assert leads.exists(), target
+        assert not anchor or anchor in anchors(leads), target
