@@ -1,4 +1,5 @@
-"""The faults that scripts/mutate puts into the package: each changes one thing, and leaves what can be read."""
+"""The faults that scripts/mutate puts into the package: each changes one thing, and leaves what can be read. And the
+tests that judge them: those that execute what is changed."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import ast
 import importlib.machinery
 import importlib.util
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -53,17 +55,76 @@ def mutants() -> ModuleType:
 @pytest.fixture(scope="module")
 def mutate(mutants: ModuleType) -> ModuleType:
     script("environment", "environment.py")
+    script("covered", "covered.py")
     return script("mutate", "mutate")
 
 
-def test_the_nearest_tests_are_there(mutate: ModuleType) -> None:
-    for folder in mutate.JUDGES:
-        modules = sorted((ROOT / "manycl" / folder).glob("*.py"))
-        assert modules
-        for module in modules:
-            found = mutate.nearest(module)
-            assert all((ROOT / name).is_file() for name in found)
-    assert mutate.nearest(ROOT / "manycl" / "run" / "coherence.py")[0] == "tests/run/test_coherence.py"
+def test_lines_of_a_statement_are_executed_together(mutate: ModuleType) -> None:
+    source = """def f(a):
+    if (
+        a
+        > 1
+    ):
+        b = [
+            a,
+            2,
+        ]
+        return b
+    return None
+"""
+    head, made = {2, 3, 4, 5}, {6, 7, 8, 9}
+    expected = {2: head, 3: head, 4: head, 5: head, 6: made, 8: made, 10: {10}, 11: {11}}
+    assert {line: mutate.lines(source, line) for line in expected} == expected
+
+
+def test_a_mutant_is_judged_by_what_executes_it_quickest_first(mutate: ModuleType) -> None:
+    module = "manycl/run/cut.py"
+    found = {
+        "a.py::slow": (30.0, {module: [1, 2, 3]}),
+        "a.py::quick": (0.1, {module: [2]}),
+        "b.py::quick": (0.11, {module: [3], "manycl/run/fit.py": [9]}),
+        "b.py::elsewhere": (0.1, {"manycl/run/fit.py": [2]}),
+        "a.py::none": (0.1, {}),
+    }
+    judges = mutate.judges(found, module, {2, 3})
+    assert list(judges) == ["a.py::quick", "b.py::quick", "a.py::slow"]
+    assert all(limit > found[test][0] for test, limit in judges.items())
+    assert not mutate.judges(found, module, {4})
+
+
+def test_what_judges_is_there(mutate: ModuleType) -> None:
+    assert all(list(ROOT.glob(pattern)) for pattern in mutate.TESTS)
+    assert all(list(ROOT.glob(f"tests/*/{name}")) for name in mutate.LEFT_OUT)
+
+
+def test_executed_lines_are_told_apart_test_by_test(mutate: ModuleType, tmp_path: Path) -> None:
+    """In a process of its own: where tests are run with coverage, two would be one too many."""
+    pytest.importorskip("coverage")
+    for name in ("__init__", "run/__init__", "analysis/__init__", "analysis/worker", "analysis/service"):
+        path = tmp_path / "manycl" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("_answer = None\n")
+    (tmp_path / "manycl" / "run" / "it.py").write_text("def f(a):\n    if a:\n        return 1\n    return 2\n")
+    tests = "from manycl.run.it import f\n"
+    tests += "def test_one(): assert f(1) == 1\ndef test_two(): assert f(0) == 2\ndef test_no(): assert f(0) == 1\n"
+    (tmp_path / "tests" / "run").mkdir(parents=True)
+    (tmp_path / "tests" / "run" / "test_it.py").write_text(tests)
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mutate, "CACHE", tmp_path / "cache")
+        found = mutate.executed(tmp_path)
+        source = (tmp_path / "manycl" / "run" / "it.py").read_text()
+        one, two = (f"tests/run/test_it.py::test_{name}" for name in ("one", "two"))
+        lines = {test: modules["manycl/run/it.py"] for test, (_, modules) in found.items()}
+        assert lines == {one: [2, 3], two: [2, 4]}, "what fails judges nothing"
+        patch.setattr(mutate, "pytest", None)
+        assert mutate.executed(tmp_path) == found, "found out once"
+    limits = mutate.judges(found, "manycl/run/it.py", {4})
+    assert list(limits) == [two]
+    assert not mutate.noticed(tmp_path, limits), "nothing is changed"
+    (tmp_path / "manycl" / "run" / "it.py").write_text(source.replace("return 2", "while True: pass"))
+    assert mutate.noticed(tmp_path, {two: 0.5})
+    assert not mutate.noticed(tmp_path, {})
 
 
 def test_what_is_not_counted_is_still_a_mutant(mutants: ModuleType) -> None:
