@@ -1,0 +1,138 @@
+"""What devices with limited room hold: against looking through all steps, and at all pieces."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from test_state import FACTS, PROGRAM
+
+from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece, Rows
+from manycl.machine import HOST, Device, Machine
+from manycl.plan.plan import Assignment, Plan
+from manycl.run.holdings import Holdings, Places
+from manycl.run.windows import Room, Window
+
+WHOLE, WINDOWS = (0, 1), (10, 11, 12)
+PIECES = {100: 0, 101: 0, 102: 1, 103: 1}  # by key: of which buffer
+SIZES = {0: 8, 1: 12, 10: 4, 11: 5, 12: 6}
+MACHINE = Machine((Device("host", "cpu", memory=HOST), Device("a", "gpu", memory=1), Device("b", "gpu", memory=2)))
+
+
+@st.composite
+def runs(draw: Any) -> tuple[Graph, Room, Plan]:
+    """Launches on whole buffers or windows of them, and host functions, on two devices, in any order."""
+    nodes: list[HostTask | Launch] = []
+    using: list[dict[int, int]] = []
+    for i in range(draw(st.integers(1, 8))):
+        keys = draw(st.lists(st.sampled_from(sorted(PIECES)), max_size=3, unique=True))
+        split = draw(st.integers(0, len(keys)))
+        reads, writes = tuple(keys[:split]), tuple(keys[split:])
+        mine = draw(st.dictionaries(st.sampled_from(WHOLE), st.sampled_from(WINDOWS)))
+        mine = {whole: window for whole, window in mine.items() if window % 2 == whole}
+        if draw(st.integers(0, 4)) == 0:
+            nodes.append(HostTask(f"h{i}", print, (), reads, writes))
+            using.append({})
+            continue
+        wholes = {PIECES[key] for key in keys}
+        args = tuple(BufferArg(mine.get(whole, whole)) for whole in sorted(wholes))
+        nodes.append(Launch(f"k{i}", PROGRAM, FACTS, (1,), None, args, reads, writes))
+        using.append({whole: window for whole, window in mine.items() if whole in wholes})
+    buffers: dict[int, Buffer] = {k: Piece(k, 4, "", whole, (Rows(0, 4),)) for k, whole in PIECES.items()}
+    graph = Graph(tuple(nodes), buffers, ((),) * len(nodes))
+    windows = {key: Window(key, key % 2, 0, SIZES[key], 1) for key in WINDOWS}
+    limits = {d: draw(st.integers(0, 40)) for d in draw(st.sampled_from([(1,), (1, 2)]))}
+    order = draw(st.permutations(range(len(nodes))))
+    assigned = (Assignment(n, draw(st.integers(1, 2)), 0, 0.0, 0.0) for n in order)
+    return graph, Room(limits, windows, tuple(using), SIZES), Plan(tuple(assigned), "p", ("host", "a", "b"), 0.0)
+
+
+def stores_of(task: object) -> set[int]:
+    return {a.key for a in task.args if isinstance(a, BufferArg)} if isinstance(task, Launch) else set()
+
+
+@given(runs(), st.booleans(), st.data())
+def test_the_next_use_is_the_first_step_that_has_not_been_issued(
+    run: tuple[Graph, Room, Plan], planned: bool, data: Any
+) -> None:
+    """By its place in the device's order, or in the graph where nobody has decided yet."""
+    graph, room, plan = run
+    holdings = Holdings(graph, plan if planned else None, room)
+    issued: set[int] = set()
+    for _ in range(3):
+        for device in room.limits:
+            mine = [a.node for a in plan.assignments if a.device == device] if planned else [*range(len(graph))]
+            for store in SIZES:
+                uses = [i for i, n in enumerate(mine) if store in stores_of(graph.nodes[n]) and n not in issued]
+                assert holdings.next_use(device, store, issued.__contains__) == min(uses, default=inf)
+        issued |= set(data.draw(st.lists(st.integers(0, len(graph) - 1), max_size=3)))
+
+
+@given(runs(), st.lists(st.tuples(st.sampled_from(["hold", "use", "done", "evict"]), *[st.integers(0, 4)] * 2)))
+def test_what_is_free_and_who_uses_what(run: tuple[Graph, Room, Plan], events: list[tuple[str, int, int]]) -> None:
+    graph, room, plan = run
+    holdings = Holdings(graph, plan, room)
+    assert [holdings.needs(n) for n in range(len(graph))] == [stores_of(task) for task in graph.nodes]
+    assert set(holdings.devices) == set(room.limits)
+    held: dict[int, set[int]] = {d: set() for d in room.limits}
+    using: dict[int, set[tuple[int, int]]] = {}
+    for what, token, at in events:
+        device, store = 1 + token % 2, sorted(SIZES)[at]
+        if what == "hold" and device in held and SIZES[store] <= holdings.free[device]:
+            holdings.hold(device, store)
+            held[device].add(store)
+        elif what == "use" and (device not in held or store in held[device]):
+            holdings.use(token, (device, store))
+            if device in held:
+                using.setdefault(token, set()).add((device, store))
+        elif what == "done":
+            holdings.completed(token)
+            using.pop(token, None)
+        elif what == "evict" and device in held and store in held[device] and not holdings.users((device, store)):
+            holdings.leaving[device][store] = None
+            holdings.evict(device, store)
+            held[device].discard(store)
+        holdings.validate()
+        for d, stores in held.items():
+            assert dict(holdings.held(d)) == {s: SIZES[s] for s in stores}
+            assert holdings.free[d] == room.limits[d] - sum(SIZES[s] for s in stores)
+        for t in range(5):
+            assert set(holdings.used(t)) == using.get(t, set())
+            assert holdings.uses(t) == (t in using)
+        for place in {(d, s) for d in (1, 2) for s in SIZES}:
+            assert set(holdings.users(place)) == {t for t, places in using.items() if place in places}
+
+
+@given(runs())
+def test_places_are_memories_and_windows(run: tuple[Graph, Room, Plan]) -> None:
+    graph, room, plan = run
+    places = Places(MACHINE, graph, room)
+    assert places.whole == PIECES
+    for a in plan.assignments:
+        task, using = graph.nodes[a.node], room.using[a.node]
+        homes = places.homes(a.node, a.device)
+        assert set(homes) == {*task.reads, *task.writes}
+        for key, place in homes.items():
+            whole = PIECES[key]
+            if whole in using:
+                assert place == places.at(1, using[whole]) >= MACHINE.memories
+                assert places.store(place, key) == (1, using[whole])
+                assert key in places.pieces(using[whole])
+            else:
+                assert place == places.at(a.device, whole) == MACHINE.devices[a.device].memory
+                assert places.store(place, key) == (a.device, whole)
+    for window in WINDOWS:
+        touching = [n for n, using in enumerate(room.using) if window in using.values()]
+        mine = {k for n in touching for k in (*graph.nodes[n].reads, *graph.nodes[n].writes) if PIECES[k] == window % 2}
+        assert set(places.pieces(window)) == mine
+        assert len(places.pieces(window)) == len(mine)
+    for whole in WHOLE:
+        assert set(places.pieces(whole)) == {k for k, of in PIECES.items() if of == whole}
+    assert set(places.buffers) == set(WHOLE)
+
+
+@given(st.integers(0, (1 << 12) - 1))
+def test_the_places_of_a_mask(mask: int) -> None:
+    assert list(Places.of(mask)) == [i for i in range(12) if mask >> i & 1 and i != HOST]
