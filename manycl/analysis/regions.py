@@ -186,6 +186,10 @@ class Regions:
         """The first argument that has the same memory."""
         return self.launch.same.get(argument, argument)
 
+    def _nbytes(self, argument: int) -> int:
+        """Bytes of an argument's memory: its unit divides them."""
+        return self.launch.sizes[self.memory(argument)]
+
     def sharers(self, argument: int) -> list[int]:
         root = self.memory(argument)
         return [index for index in self.buffers if self.memory(index) == root]
@@ -204,7 +208,7 @@ class Regions:
         for index in self.sharers(root):
             for access in self._by_argument[index]:
                 found = gcd(found, access.size, x.divisor(access.offset))
-        nbytes = self.launch.sizes.get(root, 0)
+        nbytes = self._nbytes(root)
         return max(gcd(found, nbytes), 1) if found else max(gcd(nbytes, self.buffers[root].size or 1), 1)
 
     def widened(self, argument: int, kind: str) -> str:
@@ -245,7 +249,7 @@ class Regions:
 
     def _count(self, argument: int) -> int:
         """Units of an argument's memory."""
-        return -(-self.launch.sizes.get(self.memory(argument), 0) // self.units[argument])
+        return self._nbytes(argument) // self.units[argument]
 
     def _everything(self, argument: int) -> Any:
         groups = isl.BasicSet.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 3))
@@ -280,7 +284,7 @@ class Regions:
 
     def _clipped(self, relation: Any, access: Access, exact: bool) -> tuple[Any, Any]:
         """What lies in the memory, and what provably lies outside."""
-        nbytes = self.launch.sizes.get(self.memory(access.argument), 0)
+        nbytes = self._nbytes(access.argument)
         if access.offset.low >= 0 and access.offset.high + access.size <= nbytes:
             return relation, None
         valid = isl.Set.from_basic_set(_units(0, self._count(access.argument) - 1))
@@ -332,7 +336,7 @@ class Regions:
             found: Region = self.limited(self._exact_region, argument, kind, dimension, first, count, exact, reason)
             return found
         except TooComplexError as error:
-            size = self.launch.sizes.get(self.memory(argument), 0)
+            size = self._nbytes(argument)
             whole = (Box(0, size),) if size else ()
             return Region(argument, kind, unit, whole, True, False, f"the region is too complex{error}")
 
@@ -341,7 +345,7 @@ class Regions:
     ) -> Region | None:
         """The region without isl, if every access to it is a box. Raises as :meth:`region`."""
         count = check_range(self.launch, kind, dimension, first, count)
-        unit, size = self.units[argument], self.launch.sizes.get(self.memory(argument), 0)
+        unit, size = self.units[argument], self._nbytes(argument)
         if reason := self.widened(argument, kind):
             return Region(argument, kind, unit, (Box(0, size),) if size else (), True, False, reason)
         domain = Domain(self.launch, dimension, first, count)
@@ -374,8 +378,7 @@ class Regions:
             relation = relation.intersect_domain(isl.Set.from_basic_set(_units(first, first + count - 1)))
         elements = tidied(relation.range())
         found, tight = boxes(elements)
-        size = self.launch.sizes.get(self.memory(argument), 0)
-        scaled = tuple(_cut(box.scaled(unit), size) for box in found)
+        scaled = tuple(box.scaled(unit) for box in found)
         return Region(argument, kind, unit, scaled, tight, exact, reason, "" if tight else str(elements))
 
     def out_of_bounds(self) -> list[str]:
@@ -392,7 +395,7 @@ class Regions:
                         continue
                     low = relation.outside.dim_min_val(0)
                     high = relation.outside.dim_max_val(0)
-                    unit, size = self.units[index], self.launch.sizes.get(self.memory(index), 0)
+                    unit, size = self.units[index], self._nbytes(index)
                     first = low.to_python() * unit if low.is_int() else None
                     end = (high.to_python() + 1) * unit if high.is_int() else None
                     line, path = relation.access.line, relation.access.path
@@ -420,13 +423,6 @@ def _units(low: int, high: int) -> Any:
 def _run(length: int) -> Any:
     """``{ [e] -> [f] : e <= f < e + length }``"""
     return isl.Map(f"{{ [e] -> [f] : e <= f < e + {length} }}")
-
-
-def _cut(box: Box, size: int) -> Box:
-    """The last unit of a memory may be shorter than the others."""
-    if box.kind == "interval" and box.end > size > box.offset:
-        return Box(box.offset, size - box.offset)
-    return box
 
 
 def _quotient(offset: Expr, unit: int) -> Expr:

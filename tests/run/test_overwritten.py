@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ import manycl as mc
 from manycl.analysis import service
 from manycl.analysis.launched import LaunchFacts
 from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece, Rows, Version
 from manycl.plan.plan import Assignment, Plan
 from manycl.run import engine, overwritten
 from manycl.run.overwritten import brought_to_be_overwritten
-from manycl.run.steps import Lowered
+from manycl.run.steps import RANGE, Lowered, Step
 
 COUNT = 1 << 14  # ints: as few as are worth looking
 PROGRAM = mc.Program("""
@@ -131,3 +133,64 @@ def test_of_a_run_that_is_repeated_only_what_it_finds_may_be_elsewhere(before: i
     plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(len(graph))), "", ("d0",), 0.0)
     found = brought_to_be_overwritten(Lowered(graph, plan), machine([1]), {a: 1 << 1}, repeated)
     assert list(found) == [(before, a)] * asked
+
+
+WRITERS = mc.Program("""
+kernel void every(global int *b) { b[get_global_id(0)] = 1; }
+kernel void later(global int *b) { b[get_global_id(0) + 1] = 1; }
+kernel void some(global int *b, global const int *a) { if (a[get_global_id(0)]) b[get_global_id(0)] = 1; }
+kernel void second(global int *a, global int *b) { b[get_global_id(0)] = a[0]; }
+kernel void group(global int *b) { b[get_group_id(0) * get_local_size(0) + get_local_id(0)] = 1; }
+""").facts
+
+
+def writes(name: str, items: int, keys: list[int], local: int | None = 16, **more: Any) -> Launch:
+    kernel = WRITERS.kernels[name]
+    args = tuple(map(BufferArg, keys))
+    return Launch(name, WRITERS, kernel, (items,), local and (local,), args, (), (keys[-1],), **more)
+
+
+@pytest.mark.parametrize(
+    ("task", "is_overwritten"),
+    [
+        (writes("every", COUNT, [0]), True),
+        (writes("every", COUNT, [0], None), True),  # any work-groups will do
+        (writes("group", COUNT, [0]), True),
+        (writes("group", COUNT, [0], None), False),  # its work-groups are not known
+        (writes("every", COUNT - 16, [0]), False),
+        (writes("later", COUNT - 16, [0]), False),
+        (writes("some", COUNT, [0, 1]), False),
+        (writes("second", COUNT, [1, 0]), True),
+        (writes("second", COUNT, [0, 0]), True),  # the one argument reads what the other overwrites
+        (replace(writes("every", COUNT, [0]), program=replace(WRITERS, tree=b"")), False),  # made by hand
+        (
+            writes("every", COUNT, [0], versions=(Version(WRITERS, WRITERS.kernels["every"], (COUNT,), (16,)),)),
+            False,  # which of them runs is not known
+        ),
+        (HostTask("h", print, (), (), (0,)), False),
+    ],
+)
+@pytest.mark.parametrize("repeated", [False, True])
+def test_what_is_proved_to_write_all_of_a_buffer(task: Launch | HostTask, is_overwritten: bool, repeated: bool) -> None:
+    buffers = {key: Buffer(key, 4 * COUNT) for key in range(2)}
+    graph = Graph((task,), buffers, ((),))
+    known = overwritten.Overwritten(Lowered(graph), graph, repeated)
+    assert not known(0, 0), "nobody has asked"
+    known.ask([(0, 0)])
+    assert known(0, 0) == is_overwritten
+    assert not known(0, 1)
+    # a piece is if all of the buffer is; what ranges overwrite is told by their launches
+    piece = Graph((task,), {7: Piece(7, 4, "", 0, (Rows(0, 4),))}, ((),))
+    for role in ("", RANGE):
+        known = overwritten.Overwritten(Lowered(piece, steps=(Step(0, role),)), graph, repeated)
+        known.ask([(0, 7)])
+        assert known(0, 7) == (is_overwritten and not role)
+
+
+@pytest.mark.parametrize(("elements", "asked"), [(COUNT - 16, False), (COUNT, True)])
+def test_what_is_small_is_worth_looking_only_for_a_graph_that_runs_again(elements: int, asked: bool) -> None:
+    graph = Graph((writes("every", elements, [0]),), {0: Buffer(0, 4 * elements)}, ((),))
+    for repeated in (False, True):
+        known = overwritten.Overwritten(Lowered(graph), graph, repeated)
+        known.ask([(0, 0)])
+        assert known(0, 0) == (asked or repeated)

@@ -1,0 +1,111 @@
+"""What a launch in ranges is: which are refused, and what is said of what ranges touch, against one another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_divided_chaos import DIVISIBLE, GROUP, ITEMS, NBYTES
+from test_divided_chaos import launch as kernel
+
+from manycl.analysis import parse_program
+from manycl.errors import PolicyError
+from manycl.graph import pieces
+from manycl.graph.graph import BufferArg, Launch, Version
+from manycl.run.divide import divide
+from manycl.run.passes import _SPARSE, shape_of
+
+PROGRAM = parse_program("""
+uint far(uint d);
+kernel void plain(global int *a) { a[get_global_id(0)] = 1; }
+kernel void hidden(global int *a) { if (0) far(0); a[get_global_id(0)] = 1; }
+kernel void same(global int *a) { a[0] = a[0] + 1; }
+kernel void group(global int *a) { a[get_group_id(0)] = 1; }
+kernel void apart(global int *a, int n) { a[(int)get_group_id(0) * n + (int)get_local_id(0)] = 1; }
+kernel void copy(global const int *a, global int *b, int n) {
+    b[(int)get_group_id(0) * n + (int)get_local_id(0)] = a[get_global_id(0)];
+}
+""")
+
+
+def launch(name: str, items: int = 64, local: int | None = 16, *scalars: int, **more: Any) -> Launch:
+    facts = PROGRAM.kernels[name]
+    buffers = [a for a in facts.arguments if a.kind == "buffer"]
+    args = (*(BufferArg(i) for i in range(len(buffers))), *(n.to_bytes(4, "little") for n in scalars))
+    reads = tuple(i for i, a in enumerate(buffers) if a.reads)
+    writes = tuple(i for i, a in enumerate(buffers) if a.writes)
+    return Launch(name, PROGRAM, facts, (items,), local and (local,), args, reads, writes, **more)
+
+
+@pytest.mark.parametrize(
+    ("task", "dimension", "why"),
+    [
+        (launch("hidden"), 0, "line 4 calls far, whose body is not here"),
+        (launch("plain"), 1, "it has no dimension 1"),
+        (launch("plain"), -1, "it has no dimension -1"),
+        (launch("same"), 0, "a: line 5"),
+        (launch("group", 64, None), 0, "its local size is left to the driver, and the kernel may tell"),
+        (
+            launch("plain", versions=(Version(PROGRAM, PROGRAM.kernels["plain"], (64,), (16,)),)),
+            0,
+            "it has several versions, with work-groups of their own",
+        ),
+    ],
+)
+def test_launches_that_cannot_be_split(task: Launch, dimension: int, why: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        divide(task, dimension, {0: 256})
+    assert str(caught.value).startswith(f"{task.name} cannot be split along dimension {dimension}: ")
+    assert why in str(caught.value)
+
+
+def test_launches_that_can_be_split() -> None:
+    assert divide(launch("plain"), 0, {0: 256}).groups == 4
+    assert divide(launch("plain", 64, None), 0, {0: 256}).groups == 1, "one group of 64 was chosen"
+    assert divide(launch("group"), 0, {0: 256}).groups == 4
+
+
+@given(st.sampled_from(DIVISIBLE), st.data())
+def test_an_outline_is_the_hull_of_what_is_touched(name: str, data: Any) -> None:
+    first = data.draw(st.integers(0, ITEMS // GROUP - 1))
+    count = data.draw(st.integers(1, ITEMS // GROUP - first))
+    divided = divide(kernel(name, [0, 1, 2]), 0, dict.fromkeys(range(3), NBYTES))
+    access, outline = divided.access(first, count), divided.outline(first, count)
+    assert set(access) == set(divided.sizes) & {a.key for a in divided.launch.args if isinstance(a, BufferArg)}
+    for key, found in outline.items() if outline is not None else ():
+        for span, given_bytes in ((found.reads, access[key].reads), (found.writes, access[key].writes)):
+            low, high = given_bytes
+            assert span == ((int(low[0]), int(high[-1])) if len(low) else (0, 0))
+        counts = [sum(high - low) for low, high in (access[key].reads, access[key].writes)]
+        assert found.nbytes >= max(counts)
+        if found.sure:
+            assert access[key].exact
+            assert found.writes[1] - found.writes[0] == counts[1] > 0
+    hulls = divided.hulls(first, count)
+    assert set(hulls) == divided.movable
+    for key, hull in hulls.items():
+        low, high = pieces.union([access[key].reads, access[key].writes])
+        assert hull == ((int(low[0]), int(high[-1])) if len(low) else (0, 0))
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.sampled_from(["apart", "copy"]))
+def test_launches_whose_ranges_touch_little_of_what_they_span_are_in_no_pass(groups: int, step: int, name: str) -> None:
+    """Of half of the groups: each writes four elements, ``step`` times as far from one another."""
+    task = launch(name, 4 * groups, 4, 4 * step)
+    sizes = {0: 16 * groups * step, 1: 16 * groups * step}
+    half = max(groups // 2, 1)
+    mask = np.zeros(groups * step, bool)
+    mask[: half * step : step] = True  # in units of a group
+    span = (half - 1) * step + 1
+    found = shape_of(divide(task, 0, sizes))
+    assert (found is not None) == (groups >= 2 and span <= _SPARSE * mask.sum())
+    if found is not None:
+        assert found.groups == groups
+        (key,) = found.writes
+        assert found.writes[key].stride == 16 * step * (groups > 1)
+        for at in range(groups):
+            assert found.writes[key].begin(at) == 16 * step * at
+            assert found.writes[key].end(at + 1) == 16 * (step * at + 1)
