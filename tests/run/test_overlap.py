@@ -10,6 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from test_divided_chaos import launch
 from test_divided_plans import APPLICATIONS, DEVICES, on_one_device, random_cuts
 
@@ -22,7 +24,9 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
+from manycl.plan.split import Slice
 from manycl.plan.splitting import Splits
+from manycl.run import overlap
 from manycl.run.coherence import Directory
 from manycl.run.foresee import foresee
 from manycl.run.lower import lower
@@ -262,3 +266,19 @@ def test_what_is_cut_follows_where_data_are(queue: mc.Queue, monkeypatch: pytest
         numbers.append(len(queue.session.run(graph, plan).ranges(0)))
         assert (y.get() == (0 if turn == 1 else turn) + 1).all()
     assert numbers[0] == numbers[2] == numbers[3] > numbers[1] == 1
+
+
+@given(st.lists(st.floats(0.05, 1.0), min_size=1, max_size=5), st.integers(1, 200))
+def test_parts_end_where_their_shares_do(shares: list[float], groups: int) -> None:
+    sizes = [share / sum(shares) for share in shares]
+    ends = overlap._ends(sizes, groups)
+    assert len(ends) == len(sizes) - 1
+    for number, end in enumerate(ends, 1):
+        assert abs(end - max(1, sum(sizes[:number]) * groups)) <= 0.5 + 1e-6
+        assert end >= 1
+
+
+@given(st.integers(1, 9), st.integers(0, 12), st.integers(-5, 9), st.integers(1, 90))
+def test_how_many_groups_touch_all_bytes_below_one(stride: int, width: int, offset: int, high: int) -> None:
+    ends = {n: offset + stride * (n - 1) + (width or stride) for n in range(-40, 120)}
+    assert overlap._groups_until(Slice(stride, width, offset), high) == min(n for n, end in ends.items() if end >= high)

@@ -1,0 +1,169 @@
+"""What a region is where isl gives up, where accesses are lost, and where they leave their memory; bytes of regions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import islpy as isl
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manycl.analysis import frontend, kernels, regions
+from manycl.analysis.interpret import Launch
+from manycl.analysis.launched import LaunchFacts
+from manycl.analysis.options import read_options
+from manycl.analysis.regions import Region, Regions, TooComplexError
+from manycl.analysis.shapes import Box
+
+SOURCE = """
+kernel void plain(global const int *a, global int *b) { b[get_global_id(0)] = a[2 * get_global_id(0)]; }
+kernel void shifted(global const int *a, global int *b, int by) { b[(int)get_global_id(0) + by] = a[0]; }
+kernel void chosen(global const int *a, global int *b, int n) {
+    for (int i = 0; i < n; i++) if (a[i]) b[3 * i + get_global_id(0) / 3] = i;
+}
+kernel void table(global const int *a, global int *b) { b[a[get_global_id(0)]] = 1; }
+kernel void lost(global int *a, global int *b, int n) { global int *p = (global int *)(long)n; *p = 1; a[0] = b[0]; }
+"""
+UNIT = frontend.load(SOURCE, "<source>", None, read_options(()))
+FACTS = kernels.kernel_facts(UNIT)
+
+
+def regions_of(name: str, items: int = 8, nbytes: int = 64, scalar: int = 4, **more: Any) -> Regions:
+    sizes = {0: nbytes, 1: nbytes}
+    launch = Launch((items,), (2,), (), {2: scalar.to_bytes(4, "little", signed=True)}, sizes, **more)
+    return LaunchFacts(UNIT, FACTS[name], launch).regions
+
+
+def test_why_isl_gave_up_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not how: that it had enough operations is no error of isl's."""
+    known = regions_of("plain")
+
+    def why(function: Any, *arguments: Any) -> str:
+        with pytest.raises(TooComplexError) as caught:
+            known.limited(function, *arguments)
+        return str(caught.value)
+
+    assert known.limited(isl.Set, "{ [i] : 0 <= i < 4 }").is_bounded()
+    assert why(isl.Set, "{ [i] : ").startswith(" (isl: ")
+
+    def nothing() -> None:
+        raise TypeError("no result")
+
+    assert why(nothing) == " (isl: no result)"
+    monkeypatch.setattr(regions, "MOST_OPERATIONS", 1)
+    words = "{ [i] -> [j] : exists k, l : 7k <= i < 5l and 3l - k = j and i % 3 = j % 5 }"
+    heavy = [isl.Map(words), isl.Map(words.replace("7", "11"))]
+    assert why(lambda: heavy[0].apply_range(heavy[1]).lexmin().is_empty()) == ""
+    monkeypatch.setattr(known, "spent", regions.MOST_SPENT)
+    assert why(lambda: 1 / 0 if known.spent > regions.MOST_SPENT else nothing()) == " (isl: no result)"
+    monkeypatch.setattr(known, "spent", regions.MOST_SPENT + 1)
+    assert why(nothing) == f" (more than {regions.MOST_SPENT} operations)"
+    known.isl_here, known.absent = False, " (it is elsewhere)"
+    assert why(nothing) == " (it is elsewhere)"
+
+
+@given(st.integers(0, 10), st.integers(0, 10), st.integers(1, 12))
+def test_brief_questions_are_not_counted(before: int, more: int, brief: int) -> None:
+    known = regions_of("plain")
+    known.spent = before + more
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(regions, "BRIEF", brief)
+        known.answered(before)
+    assert known.spent == (before if more < brief else before + more)
+
+
+def test_regions_that_isl_does_not_find_are_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = {"chosen": "the region is too complex", "table": "the region is too complex"}
+    for name, words in expected.items():
+        free = regions_of(name).region(1, "write")
+        known = regions_of(name)
+        relations = known.relations(1, "write")
+        assert relations
+        monkeypatch.setattr(known, "_exact_region", lambda *given: 1 / 0 if not given else isl.Set("{ [i"))
+        found = known.region(1, "write")
+        assert found.boxes == (Box(0, 64),)
+        assert found.reason.startswith(words)
+        assert not found.exact
+        assert found.tight
+        assert (free.mask(64) <= found.mask(64)).all()
+        known = regions_of(name)
+        monkeypatch.setattr(known, "_relation", lambda *given: isl.Set("{ [i"))
+        found = known.region(1, "write")
+        assert found.boxes == (Box(0, 64),)
+        assert "is too complex (isl:" in found.reason
+        assert not found.exact
+
+
+def test_what_a_lost_pointer_may_touch_is_everything() -> None:
+    known = regions_of("lost")
+    for argument, kind in ((0, "write"), (1, "write"), (1, "read")):
+        found = known.region(argument, kind)
+        assert found.boxes == (Box(0, 64),)
+        assert not found.exact
+        assert found.reason == "a pointer that was lost, line 8"
+    nothing = regions_of("plain").region(0, "write")
+    assert (nothing.boxes, nothing.exact, nothing.reason) == ((), True, ""), "the kernel may not write it at all"
+
+
+@pytest.mark.parametrize("by", range(-3, 12))
+@pytest.mark.parametrize("items", [2, 8])
+def test_what_leaves_its_memory_is_told_to_the_byte(by: int, items: int) -> None:
+    """Of sixteen elements."""
+    known = regions_of("shifted", items, 64, by)
+    outside = [i for i in range(by, by + items) if not 0 <= i < 16]
+    found = known.outside()
+    assert len(found) == len(known.out_of_bounds()) == (1 if outside else 0)
+    inside = [i for i in range(by, by + items) if 0 <= i < 16]
+    mask = np.zeros(64, bool)
+    for i in inside:
+        mask[4 * i : 4 * i + 4] = True
+    assert (known.region(1, "write").mask(64) == mask).all()
+    if outside:
+        (one,) = found
+        assert (one.argument, one.name, one.kind, one.line, one.nbytes) == (1, "b", "write", 3, 64)
+        assert (one.low, one.high) == (4 * min(outside), 4 * max(outside) + 4)
+
+
+BOXES = st.builds(
+    Box,
+    *[st.integers(0, 20), st.integers(1, 6), st.integers(6, 9), st.integers(1, 3)],
+    *[st.integers(30, 32), st.integers(1, 2)],
+)
+
+
+@given(st.lists(BOXES, max_size=4))
+def test_bytes_of_a_region_are_counted_once(boxes: list[Box]) -> None:
+    made = [box if box.rows > 1 or box.slices > 1 else Box(box.offset, box.width) for box in boxes]
+    region = Region(0, "read", 1, tuple(made), True, True, "")
+    mask = np.zeros(200, bool)
+    for box in made:
+        for start in box.starts():
+            mask[start : start + box.width] = True
+    assert (region.mask(200) == mask).all()
+    assert region.nbytes == mask.sum()
+
+
+@pytest.mark.parametrize("unit", [1, 4])
+def test_elements_of_a_region_that_is_no_boxes(unit: int) -> None:
+    region = Region(0, "read", unit, (Box(0, 10 * unit),), False, True, "", "{ [i] : 0 <= i < 10 and i % 3 = 1 }")
+    assert np.flatnonzero(region.mask(8 * unit)).tolist() == [u * unit + b for u in (1, 4, 7) for b in range(unit)]
+    assert region.mask(0).size == 0
+
+
+def test_questions_that_are_none() -> None:
+    known = regions_of("plain")
+    for wrong in (
+        (0, "atomic"),
+        (0, "read", 0, -1, 1),
+        (0, "read", 0, 0, 0),
+        (0, "read", 0, 3, 2),
+        (0, "read", 3, 0, 1),
+    ):
+        with pytest.raises(ValueError, match=r"region is read or written|no range of"):
+            known.region(*wrong)
+    assert known.region(0, "read", 0, 3, 1).boxes
+    assert known.region(0, "read", 2, 0, 1).boxes
+    with pytest.raises(KeyError):
+        known.region(5, "read")
