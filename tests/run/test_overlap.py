@@ -282,3 +282,18 @@ def test_parts_end_where_their_shares_do(shares: list[float], groups: int) -> No
 def test_how_many_groups_touch_all_bytes_below_one(stride: int, width: int, offset: int, high: int) -> None:
     ends = {n: offset + stride * (n - 1) + (width or stride) for n in range(-40, 120)}
     assert overlap._groups_until(Slice(stride, width, offset), high) == min(n for n, end in ends.items() if end >= high)
+
+
+def test_parts_share_the_time_of_their_range() -> None:
+    p = problem("table", "twice", "twice")
+    timed = [a._replace(start=3.0 + i, end=7.0 + 2 * i) for i, a in enumerate(halves(p.graph).assignments)]
+    plan, _ = overlapped(p, replace(halves(p.graph), assignments=tuple(timed)))
+    assert len(plan.assignments) > len(timed)
+    for a in timed:
+        parts = [b for b in plan.assignments if (b.node, b.device) == (a.node, a.device)]
+        assert parts[0][:5] == (a.node, a.device, a.queue, a.start, parts[0].end)
+        assert parts[-1].end == pytest.approx(a.end)
+        assert sum(b.groups for b in parts) == a.groups
+        for b in parts:
+            assert b.end - b.start == pytest.approx((a.end - a.start) * (b.groups / a.groups if a.groups else 1.0))
+        assert all(one.end == pytest.approx(other.start) for one, other in pairwise(parts))
