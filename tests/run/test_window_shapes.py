@@ -6,15 +6,17 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from test_state import launch
+from test_state import Unit, launch
 
 from manycl.graph import pieces
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Graph
+from manycl.graph.graph import Graph, HostTask
 from manycl.graph.pieces import Bytes
+from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
 from manycl.run.conflicts import interfere
-from manycl.run.windows import ALIGNED, Windows, same_graph, same_plan, size_of
+from manycl.run.windows import ALIGNED, Windows, limited, same_graph, same_plan, size_of
 
 INTERVALS = st.tuples(st.integers(0, 60), st.integers(1, 30)).map(lambda x: (x[0] * 4096, (x[0] + x[1]) * 4096))
 
@@ -117,3 +119,44 @@ def test_plans_are_the_same_but_for_their_times(one: list[Assignment], other: li
     assert same_plan(None, None)
     assert not same_plan(plans[0], None)
     assert not same_plan(None, plans[0])
+
+
+@given(
+    st.lists(st.integers(1, 20), min_size=2, max_size=4),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(-1, 2)), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60), st.integers(1, 25)), min_size=3, max_size=3),
+    st.booleans(),
+)
+def test_the_devices_that_do_not_hold_all_that_runs_there(
+    sizes: list[int],
+    launches: list[tuple[int, int, int]],
+    devices: list[tuple[int, int, int]],
+    planned: bool,
+) -> None:
+    """Together, or one buffer. What host functions use is on the host, and so is what its own devices use."""
+    builder = GraphBuilder()
+    keys = [builder.buffer(size) for size in sizes]
+    used: dict[int, set[int]] = {d: set() for d in range(3)}
+    assigned = []
+    for node, (one, other, device) in enumerate(launches):
+        of = {keys[one % len(keys)], keys[other % len(keys)]}
+        if device < 0:
+            builder.add(HostTask("h", print, (), tuple(of), ()))
+        else:
+            builder.add(launch("k", tuple(of), ()))
+            for d in [device] if planned else used:
+                used[d] |= of
+        assigned.append(Assignment(node, device, 0, 0.0, 0.0))
+    where = Machine(
+        tuple(
+            Device(f"d{i}", "gpu", memory=m, global_memory=g, max_allocation=a) for i, (m, g, a) in enumerate(devices)
+        )
+    )
+    problem = Problem(builder.build(), where, Unit(), (1, 1, 1), spills=True)
+    expected = {}
+    for d, (memory, room, largest) in enumerate(devices):
+        needed = [sizes[keys.index(k)] for k in used[d]]
+        if memory != HOST and (sum(needed) > room or any(n > largest for n in needed)):
+            expected[d] = room
+    plan = Plan(tuple(assigned), "p", ("d0", "d1", "d2"), 0.0) if planned else None
+    assert limited(problem, plan) == expected
