@@ -22,7 +22,7 @@ from manycl.plan.problem import Problem
 from manycl.run.coherence import Directory, Part
 from manycl.run.drafts import _MOST_GAPS, Draft, _rounds
 from manycl.run.lower import lower
-from manycl.run.steps import CLEAR, Lowered, Step
+from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Step
 
 GROUPS = ITEMS // GROUP
 MACHINE = Machine((Device("a", "gpu", memory=1), Device("b", "gpu", memory=2)))
@@ -122,3 +122,36 @@ def test_preparations_come_first_and_what_puts_together_last(
     assert [d.round for d in first] == list(range(before))
     assert [d.round - before for d in ranges] == turns
     assert [d.round for d in last] == [before + max(turns) + 1 + i for i in range(after)]
+
+
+@pytest.mark.parametrize("name", ["map", "count", "scatter"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2)])
+def test_steps_come_where_and_when_the_plan_has_their_ranges(name: str, order: tuple[int, ...]) -> None:
+    """What prepares them with the first one, what puts them together with the last."""
+    planned = [
+        LOW._replace(start=1.0, end=2.0),
+        HIGH._replace(start=3.0, end=5.0, queue=1),
+        HOST_FUNCTION._replace(start=6.0, end=7.0),
+    ]
+    planned = [planned[i] for i in order]
+    found = lowered(name, *planned)
+    assert found.plan is not None
+    assert sorted(a.node for a in found.plan.assignments) == list(range(len(found.graph)))
+    times = [(a.start, a.end) for a in planned]
+    roles = [found.step(a.node).role for a in found.plan.assignments]
+    first = roles.index(RANGE)
+    assert set(roles[:first]) <= {COPY, CLEAR}
+    assert roles[first : first + 2] == [RANGE, RANGE]
+    assert set(roles[first + 2 : -1]) <= {COMBINE}
+    assert (COMBINE in roles) == (name != "map")
+    assert roles[-1] == ""
+    for i, a in enumerate(found.plan.assignments):
+        step = found.step(a.node)
+        which = 0 if i <= first else 2 if a.node == len(found.graph) - 1 else 1
+        assert (a.start, a.end) == times[which]
+        if step.role == RANGE:
+            own = planned[which]
+            assert (step.first, step.groups, a.device, a.queue) == (own.first, own.groups, own.device, own.queue)
+        assert (a.dimension, a.first, a.groups, a.version) == (WHOLE, 0, 0, 0)
+    assert not found.plan.moves
+    assert not found.plan.events
