@@ -143,6 +143,8 @@ def test_bytes_of_a_region_are_counted_once(boxes: list[Box]) -> None:
             mask[start : start + box.width] = True
     assert (region.mask(200) == mask).all()
     assert region.nbytes == mask.sum()
+    kinds = [box.kind for box in made]
+    assert region.shape == ("nothing" if not kinds else kinds[0] if len(kinds) == 1 else "several")
 
 
 @pytest.mark.parametrize("unit", [1, 4])

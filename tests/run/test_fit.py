@@ -15,13 +15,15 @@ from test_state import Unit
 
 from manycl.errors import RunError
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Graph
+from manycl.graph.graph import Graph, Launch
 from manycl.machine import Device, Machine
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run import fit
+from manycl.run.coherence import Directory
 from manycl.run.divide import divide
-from manycl.run.windows import intervals, size_of
+from manycl.run.lower import lower
+from manycl.run.windows import intervals, size_of, stores
 
 patched = small_windows({"fit.WORTH": 4})
 GROUPS = ITEMS // GROUP
@@ -94,7 +96,7 @@ def test_the_ranges_that_are_looked_at_are_as_large_as_the_largest(first: int, c
     st.integers(0, 60),
     st.integers(0, 9),
     st.integers(0, 20),
-    st.integers(1, 400),
+    st.integers(1, 2000),
     st.integers(1, 4000),
     st.sampled_from([3, 5, 8]),
 )
@@ -125,7 +127,8 @@ def test_as_few_ranges_as_have_room(whole: int, band: int, each: int, count: int
             break
     else:
         assert found.at_once == 0
-    assert len(set(tried)) <= 40
+    if whole + at_once * windows(count) <= limit:
+        assert len(tried) <= 130
 
 
 @pytest.mark.parametrize("name", ONE)
@@ -200,3 +203,29 @@ def test_all_launches_of_a_device_are_cut_into_as_many_ranges() -> None:
     assert len(cuts[0]) > 1
     roomy = fit.fitted(Problem(graph, machine(1 << 20), Unit(), (1,)), plan, {0: 1 << 20}, together=False)
     assert roomy.plan is plan
+
+
+@pytest.mark.parametrize("limit", [2 * 16 + 8, 2 * 16 - 1, 20, 19])
+def test_windows_of_one_size_are_made_smaller_where_they_do_not_fit(limit: int) -> None:
+    """Each launch reads four bytes of the buffer of which the other writes sixteen in a range."""
+    builder = GraphBuilder()
+    a, b = builder.buffer(NBYTES, "a"), builder.buffer(NBYTES, "b")
+    builder.add(kernel("reversed", [a, b]))
+    builder.add(kernel("reversed", [b, a]))
+    where, directory = machine(limit), Directory()
+    for key in (a, b):
+        directory.define(key)
+    plan = plan_of(*(Assignment(n, 0, 0, float(n), n + 1.0) for n in range(2)))
+    problem = Problem(builder.build(), where, Unit(), (1,))
+    if limit < 20:
+        with pytest.raises(RunError, match="at once"):
+            lower(problem, plan, directory, {0: limit})
+        return
+    found = lower(problem, plan, directory, {0: limit})
+    assert found.room is not None
+    needs = [
+        sum(found.room.sizes[key] for key in stores(task)) for task in found.graph.nodes if isinstance(task, Launch)
+    ]
+    assert len(needs) == 2 * GROUPS
+    assert max(needs) <= limit
+    assert len({w.nbytes for w in found.room.windows.values()}) == (1 if limit >= 32 else 2)
