@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manycl.analysis import expr as x
@@ -101,7 +101,13 @@ def _is_nought(term: Term, launch: Launch, of: Mapping[str, Symbol], at: Any) ->
         return False
 
 
-@given(LAUNCHES, terms([*IDS, *SIZES, *VALUES]))
+NUMERATORS = st.builds(Operation, st.just("-"), st.tuples(st.sampled_from(IDS), st.integers(0, 5)))
+DIVISORS = st.builds(Operation, st.just("+"), st.tuples(st.sampled_from(IDS), st.integers(-1, 3)))
+QUOTIENTS = st.builds(Operation, st.sampled_from(["//", "%"]), st.tuples(NUMERATORS, DIVISORS))
+
+
+@settings(max_examples=200)
+@given(LAUNCHES, terms([*IDS, *SIZES, *VALUES]) | QUOTIENTS)
 def test_what_is_said_in_terms_of_ids_is_what_python_counts(launch: Launch, term: Term) -> None:
     """Where a divisor may be nought, or a quotient is none that the analysis has, nothing is said."""
     known = _Terms(launch, KERNEL)
