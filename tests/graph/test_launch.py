@@ -199,3 +199,18 @@ def test_type_names() -> None:
     for wrong in ("float5", "", "int*", "4", "image2d_t"):
         with pytest.raises(ValueError, match="not a scalar or vector type"):
             split_type(wrong)
+
+
+@given(st.lists(st.integers(1, 64), min_size=1, max_size=3), st.integers(-1, 1))
+def test_as_many_work_items_as_allowed_and_not_one_more(local: list[int], more: int) -> None:
+    """In a work-group, and in all."""
+    items = int(np.prod(local))
+    wanted = tuple(2 * n for n in local), tuple(local)
+    if more >= 0:
+        assert check_ndrange(KERNEL, *wanted, max_work_group=items + more) == wanted
+    else:
+        with pytest.raises(LaunchError, match=f"has {items} work-items, at most {items - 1} fit"):
+            check_ndrange(KERNEL, *wanted, max_work_group=items - 1)
+    assert check_ndrange(KERNEL, (2**63 - 1,), None) == ((2**63 - 1,), None)
+    with pytest.raises(LaunchError, match="too many work-items"):
+        check_ndrange(KERNEL, (2**62, 2), None)
