@@ -109,3 +109,14 @@ def test_launches_whose_ranges_touch_little_of_what_they_span_are_in_no_pass(gro
         for at in range(groups):
             assert found.writes[key].begin(at) == 16 * step * at
             assert found.writes[key].end(at + 1) == 16 * (step * at + 1)
+
+
+@pytest.mark.parametrize("missing", [None, (3, 1), (4, 1), (0, 8), (2, 4)])
+def test_launches_of_which_a_range_takes_long_to_find_out_are_in_no_pass(
+    missing: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One group, its neighbour, all of them, half of them: whichever it is."""
+    divided = divide(launch("apart", 32, 4, 4), 0, {0: 128})
+    outline = divided.outline
+    monkeypatch.setattr(divided, "outline", lambda *given: None if given == missing else outline(*given))
+    assert (shape_of(divided) is None) == (missing is not None)
