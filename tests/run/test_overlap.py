@@ -297,3 +297,11 @@ def test_parts_share_the_time_of_their_range() -> None:
         for b in parts:
             assert b.end - b.start == pytest.approx((a.end - a.start) * (b.groups / a.groups if a.groups else 1.0))
         assert all(one.end == pytest.approx(other.start) for one, other in pairwise(parts))
+
+
+@pytest.mark.parametrize(("units", "is_cut"), [(512, True), (513, False)])
+def test_the_smallest_part_has_a_work_group_for_every_core(units: int, is_cut: bool) -> None:
+    """An eighth of half of the groups is 512."""
+    cores = tuple(replace(d, kind="cpu", compute_units=units) for d in MACHINE.devices)
+    p = replace(problem("table"), machine=Machine(cores))
+    assert (len(sizes(overlapped(p, halves(p.graph)).plan, 0, 0)) > 1) == is_cut
