@@ -38,14 +38,19 @@ def graphs(draw: Any) -> Graph:
     """Launches and host functions on a few buffers, with some edges that no buffer implies."""
     builder = GraphBuilder()
     keys = [builder.buffer(4) for _ in range(4)]
-    some = st.lists(st.sampled_from(keys), max_size=2, unique=True)
+    some = st.lists(st.sampled_from(keys), max_size=1)
     for i in range(draw(st.integers(2, 8))):
         reads, writes = tuple(draw(some)), tuple(draw(some))
-        task = HostTask(f"h{i}", print, (), reads, writes) if draw(st.booleans()) else by_hand(f"k{i}", reads, writes)
+        task = (
+            HostTask(f"h{i}", print, (), reads, writes)
+            if draw(st.integers(0, 3)) == 0
+            else by_hand(f"k{i}", reads, writes)
+        )
         builder.add(task, sorted(draw(st.sets(st.integers(0, i - 1), max_size=2))) if i else ())
     return builder.build()
 
 
+@settings(max_examples=200)
 @given(graphs(), st.data())
 def test_nothing_runs_between_the_launches_of_a_chain(graph: Graph, data: Any) -> None:
     launches = [n for n, task in enumerate(graph.nodes) if not isinstance(task, HostTask)]

@@ -299,9 +299,11 @@ def test_parts_share_the_time_of_their_range() -> None:
         assert all(one.end == pytest.approx(other.start) for one, other in pairwise(parts))
 
 
-@pytest.mark.parametrize(("units", "is_cut"), [(512, True), (513, False)])
-def test_the_smallest_part_has_a_work_group_for_every_core(units: int, is_cut: bool) -> None:
-    """An eighth of half of the groups is 512."""
-    cores = tuple(replace(d, kind="cpu", compute_units=units) for d in MACHINE.devices)
+@pytest.mark.parametrize(
+    ("kind", "units", "is_cut"), [("cpu", 512, True), ("cpu", 513, False), ("gpu", 16, True), ("gpu", 17, False)]
+)
+def test_the_smallest_part_has_work_for_every_compute_unit(kind: str, units: int, is_cut: bool) -> None:
+    """An eighth of half of the groups is 512, of 64 work-items: as many as 16 compute units of 2048."""
+    cores = tuple(replace(d, kind=kind, compute_units=units) for d in MACHINE.devices)
     p = replace(problem("table"), machine=Machine(cores))
     assert (len(sizes(overlapped(p, halves(p.graph)).plan, 0, 0)) > 1) == is_cut
