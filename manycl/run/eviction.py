@@ -362,6 +362,8 @@ class TightState(PlacedState):
                 else:
                     valid[key] = mask & ~(1 << place)
                 self._arriving.get(key, {}).pop(place, None)
+                if self._written_at.get(key) == place:
+                    del self._written_at[key]  # what is there from now on was brought
         self._holdings.evict(device, store)
         commands.append(Evict(device, store))
 
