@@ -248,7 +248,10 @@ class Transfers:
             return True
         owner = self._owner[(mask & -mask).bit_length() - 1]
         writer = self._writer.get(key)
-        pending = [writer] if writer is not None and not self.done[writer] else []
+        pending: list[int] = []
+        if writer is not None and not self.done[writer]:
+            pending.append(writer)
+            owner = self._device[writer]  # of those with this memory, only it can wait for what it has not completed
         token = self._new_transfer(key, HOST, owner)
         queue = EARLY_QUEUE if device == HOST_DEVICE else DOWNLOAD_QUEUE
         if writer is not None and self._device[writer] == owner:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -102,10 +103,10 @@ class Anyhow(KernelByKernel):
         return Choice(component.index, free[next(self._numbers) % len(free)].index)
 
 
-def expected(graph: Graph, start: dict[int, object]) -> dict[int, object]:
-    """One node after another in one memory."""
+def expected(graph: Graph, start: dict[int, object], nodes: Collection[int] | None = None) -> dict[int, object]:
+    """One node after another in one memory (``nodes``: only these)."""
     values = dict(start)
-    for n in range(len(graph.nodes)):
+    for n in range(len(graph.nodes)) if nodes is None else sorted(nodes):
         inputs = {k: values.get(k) for k in touched(graph, n)}
         for key in graph.nodes[n].writes:
             values[key] = left_by(graph, n, key, inputs, None)
