@@ -1,0 +1,293 @@
+"""What is measured of devices is what they are: devices made of numbers, on a clock of their own."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from manycl.machine import HOST, Device, Machine
+from manycl.model.history import identity
+from manycl.model.measured import together
+from manycl.model.occupancy import ITEMS_PER_UNIT
+from manycl.run import measure
+
+MIB = 1 << 20
+OPERATIONS, GROUP, LEAST, SMALL = 8, 128, 0.02, 1 << 12  # of a round; work-items; seconds; bytes
+
+
+@dataclass
+class World:
+    """A clock, and what was asked of the devices. ``disturbed``: one of three commands takes longer than it would."""
+
+    now: float = 100.0
+    disturbed: bool = False
+    stands_still: bool = False  # the devices' clocks
+    log: list[tuple[str, str, int, float]] = field(default_factory=list)  # device, what, how much, seconds
+    buffers: list[tuple[str, int]] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+    filled: list[tuple[int, int]] = field(default_factory=list)  # from which byte, how many
+    pinned: dict[str, set[int]] = field(default_factory=lambda: {"up": set(), "down": set()})  # arrays of each way
+    turn: Any = field(default_factory=lambda: itertools.count(1))
+
+    def took(self, seconds: float) -> float:
+        return seconds * (3.0 if self.disturbed and next(self.turn) % 3 == 0 else 1.0)
+
+
+class Event:
+    def __init__(self, world: World, start: float, end: float) -> None:
+        self.world, self.end, self.flushed = world, end, True
+        still = world.stands_still
+        self.profile = SimpleNamespace(start=0 if still else start * 1e9, end=0 if still else end * 1e9)
+
+    def wait(self) -> None:
+        assert self.flushed, "nobody has sent it to the device"
+        self.world.now = max(self.world.now, self.end)
+
+
+@dataclass
+class Real:
+    """What a device really does: operations and bytes a second, seconds to start a kernel, and of both directions of
+    its link bytes a second and seconds."""
+
+    device: Device
+    flops: float
+    bandwidth: float
+    starts: float
+    up: tuple[float, float] = (1e9, 1e-5)
+    down: tuple[float, float] = (1e9, 1e-5)
+
+
+class Driver:
+    """As the OpenCL one, of a device that is a few numbers."""
+
+    world: World
+
+    def __init__(self, opened: Real) -> None:
+        self.real, self.device = opened, opened.device
+        self.context = self
+        self.queues = [SimpleNamespace(driver=self, way="")]
+        self.uploads, self.downloads = (SimpleNamespace(driver=self, way=way, sent=[]) for way in ("up", "down"))
+        for queue in (self.uploads, self.downloads):
+            queue.flush = lambda queue=queue: [setattr(event, "flushed", True) for event in queue.sent]
+
+    def close(self) -> None:
+        self.world.closed.append(self.device.name)
+
+
+class Kernel:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.args: tuple[Any, ...] = ()
+
+    def set_args(self, *args: Any) -> None:
+        self.args = args
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    Driver.world = made
+
+    def buffer(context: Driver, flags: int, nbytes: int) -> tuple[str, int]:
+        assert 0 < nbytes <= context.device.max_allocation
+        made.buffers.append((context.device.name, nbytes))
+        return made.buffers[-1]
+
+    def run(queue: Any, kernel: Kernel, items: tuple[int], local: tuple[int]) -> Event:
+        real: Real = queue.driver.real
+        assert items[0] % local[0] == 0
+        if kernel.name == "add":
+            seconds, much = sum(nbytes for _, nbytes in kernel.args) / real.bandwidth, items[0]
+            assert all(nbytes == 4 * items[0] for _, nbytes in kernel.args), "each work-item has its element"
+        elif kernel.name == "multiply_add":
+            assert 4 * items[0] <= kernel.args[0][1], "each work-item has its element"
+            much = int(kernel.args[1]) * items[0]
+            seconds = OPERATIONS * much / real.flops
+        else:
+            seconds, much = 0.0 if made.stands_still else 4e-5, items[0]
+        start = made.now + made.took(real.starts)
+        seconds = made.took(seconds)
+        made.log.append((queue.driver.device.name, kernel.name, much, seconds))
+        return Event(made, start, start + seconds)
+
+    def copy(queue: Any, target: Any, source: Any, is_blocking: bool) -> Event:
+        assert not is_blocking
+        data = source if queue.way == "up" else target
+        bandwidth, latency = getattr(queue.driver.real, queue.way)
+        assert data[0] == data[-1] == 1
+        made.pinned[queue.way].add(data.__array_interface__["data"][0])
+        seconds = made.took(latency + len(data) / bandwidth)
+        made.log.append((queue.driver.device.name, queue.way, len(data), seconds))
+        event = Event(made, made.now, made.now + seconds)
+        event.flushed = False
+        queue.sent.append(event)
+        return event
+
+    def fill(queue: Any, buffer: Any, value: Any, offset: int, nbytes: int) -> Event:
+        made.filled.append((offset, nbytes))
+        return Event(made, made.now, made.now + 1.0)
+
+    cl = SimpleNamespace(
+        Program=lambda context, source: SimpleNamespace(build=lambda: source),
+        Buffer=buffer,
+        mem_flags=SimpleNamespace(READ_WRITE=1),
+        enqueue_fill_buffer=fill,
+        enqueue_nd_range_kernel=run,
+        enqueue_copy=copy,
+    )
+    monkeypatch.setattr(measure, "cl", cl)
+    monkeypatch.setattr(measure, "Driver", Driver)
+    monkeypatch.setattr(measure, "new_kernel", lambda program, name: Kernel(name))
+    monkeypatch.setattr(measure, "pinned", lambda context, queue, nbytes: (None, np.zeros(nbytes, np.uint8)))
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: made.now)
+    return made
+
+
+def device(name: str, kind: str = "gpu", memory: int = 1, **more: Any) -> Device:
+    return Device(name, kind, memory=memory, global_memory=32 * MIB, max_allocation=MIB, compute_units=2, **more)
+
+
+def measured(*reals: Real, progress: Callable[[int], None] = lambda _: None) -> dict[str, measure.Values]:
+    machine = Machine(tuple(r.device for r in reals))
+    return measure.measure(machine, reals, progress)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("disturbed", [False, True])
+def test_measured_is_what_a_device_does(world: World, disturbed: bool) -> None:
+    """Also where now and then something takes longer."""
+    world.disturbed = disturbed
+    gpu = Real(device("gpu0"), 2e11, 4e9, 7e-6, up=(1e9, 3e-5), down=(2e9, 5e-5))
+    steps: list[int] = []
+    found = measured(gpu, progress=steps.append)
+    nbytes = MIB
+    up, down = 3e-5 + nbytes / 1e9, 5e-5 + nbytes / 2e9
+    latency_up, latency_down = 3e-5 + SMALL / 1e9, 5e-5 + SMALL / 2e9
+    assert found == {
+        "gpu0": {
+            "flops": pytest.approx(2e11),
+            "bandwidth": pytest.approx(4e9),
+            "launch_overhead": pytest.approx(7e-6, rel=1e-3),
+            "up_latency": pytest.approx(latency_up),
+            "up_bandwidth": pytest.approx(nbytes / (up - latency_up)),
+            "down_latency": pytest.approx(latency_down),
+            "down_bandwidth": pytest.approx(nbytes / (down - latency_down)),
+            "both_ways": pytest.approx(2 * nbytes / up),
+        }
+    }
+    assert steps == [1, 2] == [*range(1, measure.steps(Machine((gpu.device,))) + 1)]
+    assert world.closed == ["gpu0"]
+    assert world.filled == [(0, nbytes)] * 3, "kernels read what is there"
+    counts = Counter(what for _, what, _, _ in world.log)
+    assert (counts["add"], counts["nothing"]) == (1 + 5, 1 + 30), "the first one tells nothing: it may allocate"
+    assert counts["up"] == counts["down"] == 1 + 30 + 5 + 5
+    assert [len(arrays) for arrays in world.pinned.values()] == [1, 1]
+    assert not world.pinned["up"] & world.pinned["down"], "both ways at once have arrays of their own"
+    last = [seconds for _, what, _, seconds in world.log if what == "multiply_add"][-5:]
+    assert min(last) >= LEAST > min(last) / 4, "it takes no longer than it has to"
+
+
+def test_work_items_fill_the_device_as_far_as_there_are_elements(world: World) -> None:
+    for kind, memory in (("gpu", 1), ("cpu", HOST)):
+        for units in (1, 3, 4000):
+            world.log.clear()
+            where = Device("d", kind, memory=memory, global_memory=64 * MIB, max_allocation=MIB, compute_units=units)
+            measured(Real(where, 1e9, 1e9, 1e-6))
+            first = world.log[0][2] // 1000  # of a thousand rounds
+            filled = 8 * units * max(GROUP, ITEMS_PER_UNIT[kind])
+            assert first == min(filled, MIB // 4) // GROUP * GROUP
+            assert {n for _, what, n, _ in world.log if what == "nothing"} == {GROUP}
+
+
+@pytest.mark.parametrize(
+    ("kind", "global_memory", "most", "nbytes"),
+    [
+        ("cpu", 1 << 40, 1 << 40, 64 * MIB),
+        ("gpu", 1 << 40, 1 << 40, 256 * MIB),
+        ("gpu", 160 * MIB, 1 << 40, 10 * MIB),
+        ("gpu", 1 << 40, 3 * MIB + 4097, 3 * MIB + 4096),
+    ],
+)
+def test_arrays_are_large_but_leave_room(world: World, kind: str, global_memory: int, most: int, nbytes: int) -> None:
+    where = Device("d", kind, memory=HOST, global_memory=global_memory, max_allocation=most)
+    found = measured(Real(where, 1e12, 1e9, 1e-6))
+    assert world.buffers == [("d", nbytes)] * 3
+    assert found["d"].keys() == {"flops", "bandwidth", "launch_overhead"}, "it has no link"
+    assert found["d"]["bandwidth"] == pytest.approx(1e9)
+
+
+def test_what_is_moved_is_large_but_leaves_room(world: World) -> None:
+    where = Device("d", "gpu", memory=1, global_memory=1 << 40, max_allocation=80 * MIB)
+    measured(Real(where, 1e12, 1e12, 1e-6))
+    assert max(n for _, what, n, _ in world.log if what == "up") == 64 * MIB
+    assert [n for _, n in world.buffers[3:]] == [64 * MIB] * 2
+    world.buffers.clear()
+    measured(Real(replace(where, global_memory=160 * MIB), 1e12, 1e12, 1e-6))
+    assert [n for _, n in world.buffers] == [10 * MIB] * 5
+
+
+def test_of_what_hardly_takes_longer_than_nothing_half_counts(world: World) -> None:
+    found = measured(Real(device("gpu0"), 1e9, 1e9, 1e-6, up=(1e12, 1.0), down=(1e9, 0.0)))
+    assert found["gpu0"]["up_latency"] == pytest.approx(1.0)
+    assert found["gpu0"]["up_bandwidth"] == pytest.approx(MIB / 0.5, rel=1e-4)
+
+
+def test_a_device_that_is_never_busy_is_not_kept_busy_for_ever(world: World) -> None:
+    measured(Real(device("gpu0"), 1e19, 1e9, 1e-6))
+    items = world.log[0][2] // 1000
+    rounds = max(much // items for _, what, much, _ in world.log if what == "multiply_add")
+    assert rounds // 2 < 1 << 28 <= rounds
+
+
+@pytest.mark.parametrize("disturbed", [False, True])
+def test_two_links_are_measured_together(world: World, disturbed: bool) -> None:
+    world.disturbed = disturbed
+    reals = [Real(device(f"gpu{i}", memory=i + 1), 2e11, 4e9, 1e-6, up=(1e9, 0.0), down=(2e9, 0.0)) for i in range(2)]
+    found = measured(*reals)
+    assert measure.steps(Machine(tuple(r.device for r in reals))) == 5
+    assert found["together: gpu0 + gpu1"] == {"up": pytest.approx(2e9), "down": pytest.approx(4e9)}
+
+
+def test_clocks_that_stand_still_are_replaced_by_the_hosts(world: World) -> None:
+    world.stands_still = True
+    found = measured(Real(device("gpu0"), 2e9, 4e9, 0.0))
+    assert found["gpu0"]["flops"] == pytest.approx(2e9)
+    assert found["gpu0"]["bandwidth"] == pytest.approx(4e9)
+    assert found["gpu0"]["launch_overhead"] == 1e-7, "no time at all is never believed"
+
+
+def test_equal_devices_are_measured_once_and_all_links_together(world: World) -> None:
+    same = {"model": "m", "platform": "p"}
+    first, second = (Real(device(f"gpu{i}", memory=i + 1, **same), 2e9, 4e9, 1e-6) for i in range(2))
+    other = Real(device("gpu2", memory=3), 1e9, 1e9, 1e-6, up=(5e8, 0.0), down=(4e9, 0.0))
+    cpu = Real(device("cpu", "cpu", memory=HOST), 1e9, 1e9, 1e-6)
+    steps: list[int] = []
+    found = measured(first, second, other, cpu, progress=steps.append)
+    machine = Machine(tuple(r.device for r in (first, second, other, cpu)))
+    own = [first.device, second.device, other.device]
+    assert steps == [*range(1, measure.steps(machine) + 1)] == [*range(1, 9)]
+    assert found.keys() == {identity(first.device), "gpu2", "cpu", together(own)}
+    assert {name for name, what, _, _ in world.log if what == "add"} == {"gpu0", "gpu2", "cpu"}
+    assert not [entry for entry in world.log if entry[0] == "gpu1" and entry[2] == SMALL]
+    slowest = MIB / 5e8
+    assert found[together(own)] == {
+        "up": pytest.approx(3 * MIB / slowest),
+        "down": pytest.approx(3 * MIB / (1e-5 + MIB / 1e9)),
+    }
+    assert world.closed == ["gpu0", "gpu1", "gpu2", "cpu"]
+
+
+def test_devices_are_closed_whatever_happens(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(measure.cl, "Buffer", broken)
+    with pytest.raises(RuntimeError, match="out of order"):
+        measured(Real(device("gpu0"), 1e9, 1e9, 1e-6), Real(device("gpu1", memory=2), 1e9, 1e9, 1e-6))
+    assert world.closed == ["gpu0", "gpu1"]
