@@ -34,6 +34,13 @@ def test_noise_has_its_mean_and_deviation_and_follows_the_seed() -> None:
     assert by.noisy(7, 0, 2.0) != by.noisy(7, 1, 2.0)
 
 
+def test_the_mean_stays_however_large_the_noise() -> None:
+    by = Disturbance(noise=0.6)
+    times = [by.noisy(token, 0, 2.0) for token in range(20000)]
+    assert statistics.mean(times) == pytest.approx(2.0, rel=0.015)
+    assert statistics.stdev(times) == pytest.approx(1.2, rel=0.05)
+
+
 def test_noise_of_a_kernel_does_not_depend_on_what_else_runs() -> None:
     by = Disturbance(noise=0.2, seed=5)
     alone = follow(apart(1), [CPU], [(0, 0)], [1.0], disturbance=by)
