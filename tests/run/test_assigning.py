@@ -19,7 +19,7 @@ from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel
 from manycl.plan.problem import Problem
 from manycl.plan.queues import setup_cq
 from manycl.plan.rank import bottom_levels
-from manycl.run.assign import Ask, Assigned, Follow
+from manycl.run.assign import Ask, Assigned, Follow, assigner
 from manycl.trace import DecisionEvent
 
 
@@ -238,3 +238,59 @@ def test_times_of_kernels_that_fit_nowhere_are_not_foreseen() -> None:
     (given,) = asked.start(0.0)
     assert policy.asked[0][0][0].seconds == (1.0, inf)
     assert given.seconds == (1.0 if given.device == 0 else 0.0)
+
+
+def told_of(graph: Graph, parts: list[tuple[int, ...]], memories: list[int]) -> tuple[Ask, Chooses]:
+    policy = Chooses(random.Random(1), parts, len(memories))
+    return Ask(Problem(graph, machine(memories), Unit(), (1,) * len(memories)), policy, {0: 1, 1: 1}), policy
+
+
+def test_what_several_kernels_of_a_component_read_is_brought_once() -> None:
+    """And what one of them makes is not brought; what is valid is so when it is asked."""
+    builder = GraphBuilder()
+    a, b, c = (builder.buffer(4) for _ in range(3))
+    builder.add(launch("one", (a,), (b,)))
+    builder.add(launch("two", (a, b), ()))
+    builder.add(launch("makes", (), (c,)))
+    builder.add(launch("then", (c,), ()))
+    asked, policy = told_of(builder.build(), [(0, 1), (2,), (3,)], [0, 1])
+    given = asked.start(0.0)
+    while not {0, 1, 2} <= {a.node for a in given}:
+        given += asked.completed([], 1.0, {})
+    seconds = {c.index: c.seconds for frontier, *_ in policy.asked for c in frontier}
+    assert seconds[0] == (2.0, 2.0 + 1.0)
+    count = len(policy.asked)
+    asked.completed([2], 2.0, {c: 1 << 1})
+    assert policy.asked[count][0][-1].seconds == (1.0 + 1.0, 1.0)
+
+
+def test_a_component_runs_where_all_its_kernels_may() -> None:
+    builder = GraphBuilder()
+    for i, device in enumerate(("", "d1", "d2")):
+        builder.add(replace(launch(f"n{i}", (builder.buffer(4),), ()), device=device))
+    graph = builder.build()
+    asked, policy = told_of(graph, [(0, 1), (2,)], [0, 0, 0])
+    asked.start(0.0)
+    assert {c.index: c.devices for c in policy.asked[0][0]} == {0: (1,), 1: (2,)}
+    asked, _ = told_of(graph, [(0,), (1, 2)], [0, 0, 0])
+    with pytest.raises(PolicyError, match=r"no one device meets the preferences of all .*: n1, n2"):
+        asked.start(0.0)
+
+
+def test_components_beside_a_circle_are_not_part_of_it() -> None:
+    builder = GraphBuilder()
+    a, b, c = (builder.buffer(4) for _ in range(3))
+    for reads, writes in (((), (a,)), ((a,), (b,)), ((b,), (c,)), ((), ()), ((), ())):
+        builder.add(launch("n", reads, writes))
+    with pytest.raises(PolicyError, match=r"task components \[0, 2\] wait"):
+        told_of(builder.build(), [(0, 2), (3,), (1,), (4,)], [0])
+
+
+def test_static_policies_are_asked_for_their_plan() -> None:
+    class Given:
+        def plan(self, problem: Problem) -> Plan:
+            return plan((0, 1, 0), (1, 0, 0))
+
+    assert assigner(two(), Given(), {}).start(0.0) == [Assigned(0, 1, 0, False, 2.5), Assigned(1, 0, 0, False, 2.5)]
+    on_host = plan((0, 0, 0), (1, ON_HOST, 3))
+    assert Follow(two(), on_host).queues == (1, 0), "the host has no queues"
