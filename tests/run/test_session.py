@@ -1,0 +1,272 @@
+"""What a session does around its runs: where buffers are, what is freed, what is learned, and when something fails."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from test_state import launch, machine
+
+from manycl.errors import DeviceError, GraphError, ResultError, RunError
+from manycl.front.program import Program
+from manycl.front.queue import Queue
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Buffer, Rows
+from manycl.machine import HOST
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.policies.in_order import InOrder
+from manycl.plan.problem import Part as Interval
+from manycl.run import session as session_module
+from manycl.run.admission import make_room
+from manycl.run.coherence import Part
+from manycl.run.session import UNLEARNED, Session
+from manycl.run.steps import Lowered
+
+UP = "kernel void up(global int *x) { x[get_global_id(0)] += 1; }"
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+    """Two parts of the CPU, with memories of their own."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with Queue("cpu/2#0-1") as made:
+        yield made
+
+
+def up(queue: Queue, n: int = 64) -> Any:
+    """An array, and a graph that adds one to it."""
+    x = queue.array(np.zeros(n, np.int32), name="x")
+    Program(UP).up(queue, (n,), (8,), x)
+    return x, queue.take()
+
+
+def test_parts_of_buffers_are_told_to_policies(queue: Queue) -> None:
+    x, graph = up(queue)
+    session, key = queue.session, x.buffer.key
+    session.directory.forget(key)
+    halves = Part((Rows(0, 100),), 1 << 1), Part((Rows(100, 56),), 1 << 2 | 1), Part((Rows(156, 100),), 0)
+    session.directory.parts[key] = halves
+    told = session.problem(graph).parts
+    assert told == {key: (Interval(0, 100, frozenset({1})), Interval(100, 156, frozenset({0, 2})))}
+    session.directory.parts[key] = Part((Rows(0, 2, 4, 64),), 1 << 1), Part((Rows(2, 2, 4, 64),), 1 << 2)
+    assert session.problem(graph).parts == {}, "rows of a pitch are no interval"
+    other = queue.array(np.zeros(8, np.int32))
+    session.directory.parts[other.buffer.key] = halves
+    assert session.problem(graph).parts == {}, "of the graph's buffers"
+    session.directory.forget(key)
+    session.directory.forget(other.buffer.key)
+
+
+def test_a_policy_is_told_where_buffers_are(queue: Queue) -> None:
+    x, graph = up(queue)
+    session, key = queue.session, x.buffer.key
+    assert session.problem(graph).valid == {key: {HOST}}
+    session.run(graph, InOrder())
+    (place,) = session.problem(graph).valid[key]
+    assert place in (1, 2)
+    assert (x.get() == 1).all()
+    assert session.problem(graph).valid == {key: {HOST, place}}
+    asked = session.problem(graph, {"cpu": 3}, {"a": "b"})
+    assert (asked.queues, dict(asked.options), asked.spills, asked.repeated) == ((3, 3), {"a": "b"}, True, 0)
+
+
+def test_what_makes_way_outside_a_run_comes_to_the_host_first(queue: Queue) -> None:
+    x, graph = up(queue)
+    session, key = queue.session, x.buffer.key
+    session.run(graph, InOrder())
+    (place,) = session.directory.memories(key)
+    device = next(i for i, d in enumerate(session.machine.devices) if d.memory == place)
+    assert key in session.memory.allocated(device)
+    session.evict(key, place)
+    assert session.directory.memories(key) == {HOST}
+    assert key not in session.memory.allocated(device)
+    assert (x.get() == 1).all()
+    session.run(graph, InOrder())
+    assert (x.get() == 2).all(), "it is brought again"
+
+
+def test_a_buffer_that_is_not_needed_any_more_is_freed_before_the_next_run(queue: Queue) -> None:
+    x, graph = up(queue)
+    other = queue.array(np.zeros(8, np.int32))
+    session, key = queue.session, other.buffer.key
+    session.discard(key)
+    assert session.directory.memories(key) == {HOST}, "only a note is taken"
+    session.run(graph, InOrder())
+    assert session.directory.memories(key) == frozenset()
+    with pytest.raises(KeyError):
+        session.memory.nbytes(key)
+    assert (x.get() == 1).all()
+
+
+def test_buffers_that_have_keys_are_adopted_in_their_turn() -> None:
+    with Session("cpu") as session:
+        session.adopt(Buffer(0, 16, "first"))
+        with pytest.raises(GraphError, match="buffer 2 is adopted out of turn"):
+            session.adopt(Buffer(2, 16, "third"))
+    for use in (lambda: session.new_buffer(4), lambda: session.adopt(Buffer(1, 4)), lambda: session.host(0)):
+        with pytest.raises(DeviceError, match="the session is closed"):
+            use()
+
+
+def test_what_is_lost_is_not_run_with(queue: Queue) -> None:
+    x, graph = up(queue)
+    session, key = queue.session, x.buffer.key
+    plan = InOrder().plan(session.problem(graph))
+    results = [session.run(graph, plan, record=True) for _ in range(3)]
+    recording = results[-1].recording
+    assert recording is not None
+    assert session.again(recording) is not None
+    assert (x.get() == 4).all()
+    session.directory.lose(key, "it is broken")
+    for run in (lambda: session.run(graph, plan), lambda: session.again(recording), lambda: session.host(key)):
+        with pytest.raises(ResultError, match="it is broken"):
+            run()
+    x.set(np.zeros(64, np.int32))
+    session.run(graph, plan)
+    assert (x.get() == 1).all()
+
+
+def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, graph = up(queue)
+    session, key = queue.session, x.buffer.key
+    plan = InOrder().plan(session.problem(graph))
+    for _ in range(2):
+        result = session.run(graph, plan, record=True)
+    recording, tape = result.recording, session.tape(result)
+    assert recording is not None
+    assert tape is not None
+    examined: list[Session] = []
+
+    def fails(*args: Any, **named: Any) -> None:
+        raise RunError("broken")
+
+    monkeypatch.setattr(session_module, "examine", examined.append)
+    for name in ("execute", "again", "played"):
+        monkeypatch.setattr(session_module, name, fails)
+    monkeypatch.setattr(session.backend, "fetch", fails)
+    tidied: list[int] = []
+    monkeypatch.setattr(session.memory, "tidy", lambda: tidied.append(1))
+    runs = [
+        lambda: session.run(graph, plan),
+        lambda: session.again(recording),
+        lambda: session.play(tape),
+        lambda: session.host(key),
+    ]
+    for count, run in enumerate(runs, 1):
+        with pytest.raises(RunError, match="broken"):
+            run()
+        assert examined == [session] * count
+    assert len(tidied) == 2, "of runs that decide, and of repetitions"
+
+
+def test_only_the_last_results_are_learned_from_and_a_defect_stops_nothing(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, graph = up(queue)
+    session = queue.session
+    plan = InOrder().plan(session.problem(graph))
+    results = [session.run(graph, plan) for _ in range(UNLEARNED + 2)]
+    learned: list[Any] = []
+    monkeypatch.setattr(session, "_learn_from", learned.append)
+    session.learn()
+    assert learned == results[2:]
+    session.learn()
+    assert len(learned) == UNLEARNED
+    session.run(graph, plan)
+    session.forget()
+    session.learn()
+    assert len(learned) == UNLEARNED
+    assert (x.get() == UNLEARNED + 3).all()
+
+
+def test_devices_that_are_left_out_leave_nothing_to_follow(queue: Queue) -> None:
+    x, graph = up(queue)
+    session = queue.session
+    plan = InOrder().plan(session.problem(graph))
+    result = session.run(graph, plan, record=True)
+    assert result.recording is not None
+    everything = [d.name for d in session.machine.devices]
+    x.get()
+    session.evict(x.buffer.key, 1)
+    session.evict(x.buffer.key, 2)
+    assert [d.name for d in session.restrict(everything[:1]).devices] == everything[:1]
+    assert session.again(result.recording) is None, "it is of other devices"
+    assert [d.name for d in session.restrict(everything).devices] == everything
+
+
+def test_no_run_without_a_device_or_by_nobody(queue: Queue) -> None:
+    _, graph = up(queue)
+    session = queue.session
+    names = [d.name for d in session.machine.devices]
+    session.excluded = {"cpu0": "burnt"}
+    session.restrict([])
+    with pytest.raises(DeviceError, match=r"no device is left that works \(cpu0: burnt\)"):
+        session.run(graph)
+    session.restrict(names)
+    session.excluded = {}
+
+
+class Room:
+    """A session of which only what makes way is asked."""
+
+    def __init__(self, held: list[dict[int, int]], limits: list[int], sizes: dict[int, int]) -> None:
+        self.held, self.sizes = held, sizes
+        self.evicted: list[tuple[int, int]] = []
+        self.memory = SimpleNamespace(allocated=lambda d: dict(self.held[d]), nbytes=sizes.__getitem__)
+        self.directory = SimpleNamespace(valid={})
+        devices = machine([1, 2]).devices
+        self.machine = SimpleNamespace(devices=[self.sized(d, n) for d, n in zip(devices, limits, strict=True)])
+
+    def sized(self, device: Any, nbytes: int) -> Any:
+        return SimpleNamespace(memory=device.memory, name=device.name, global_memory=nbytes)
+
+    def evict(self, key: int, memory: int) -> None:
+        self.evicted.append((key, memory))
+        del self.held[memory - 1][key]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_a_run_does_not_use_makes_way_the_largest_first_and_no_more_than_that(seed: int) -> None:
+    chance = random.Random(seed)
+    builder = GraphBuilder()
+    mine = [builder.buffer(chance.randint(1, 6)) for _ in range(chance.randint(1, 4))]
+    places = [chance.randrange(2) for _ in range(3)]
+    used: list[set[int]] = [set(), set()]
+    for place in places:
+        keys = tuple(chance.sample(mine, chance.randint(1, len(mine))))
+        used[place].update(keys)
+        builder.add(launch("n", keys, ()))
+    graph = builder.build()
+    others = range(100, 100 + chance.randint(0, 5))
+    sizes = {key: b.nbytes for key, b in graph.buffers.items()} | {key: chance.randint(1, 6) for key in others}
+    held = [{key: sizes[key] for key in sizes if chance.random() < 0.6} for _ in range(2)]
+    needed = [sum(sizes[key] for key in keys) for keys in used]
+    limits = [max(sum(h.values()), n) - chance.choice((0, 0, 1, 2)) for h, n in zip(held, needed, strict=True)]
+    before = [dict(h) for h in held]
+    session: Any = Room(held, limits, sizes)
+    ranges = tuple(Assignment(n, place, 0, 0.0, 0.0) for n, place in enumerate(places))
+    lowered = Lowered(graph, Plan(ranges, "given", ("d0", "d1"), 0.0))
+    state: Any = SimpleNamespace(limited=(), queues=tuple(int(d in places) for d in range(2)), held=None, buffers=None)
+    total = sum(graph.buffers[key].nbytes for key in graph.buffers)
+    short = [d for d in range(2) if d in places and sum(before[d].values()) + total > limits[d]]
+    if any(needed[d] > limits[d] for d in short):
+        with pytest.raises(RunError, match=r"the run needs .* bytes of buffers on d"):
+            make_room(session, lowered, state)
+        return
+    make_room(session, lowered, state)
+    for d in range(2):
+        gone = [key for key, memory in session.evicted if memory == d + 1]
+        if d not in short:
+            assert not gone
+            continue
+        assert not used[d].intersection(gone), "what the run uses stays"
+        free = [sizes[key] for key in before[d] if key not in used[d]]
+        assert [sizes[key] for key in gone] == sorted(free, reverse=True)[: len(gone)], "the largest first"
+        there = {key for key in before[d] if key not in gone} | used[d]
+        assert sum(sizes[key] for key in there) <= limits[d], "all that is used has room"
+        if gone:
+            assert sum(sizes[key] for key in there | {gone[-1]}) > limits[d], "no more than that"
