@@ -1,0 +1,75 @@
+"""What makes way is what is needed last: how often buffers come to a device, beside the fewest times that any choice of
+victims could do with."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+from test_state import FACTS, PROGRAM, Unit
+
+from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
+from manycl.machine import Device, Machine
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.backend import Done, Evict, HostCall, Upload
+from manycl.run.coherence import Directory
+from manycl.run.eviction import TightState
+from manycl.run.steps import Lowered
+from manycl.run.windows import Room
+
+
+def uploads(order: list[int], room: int) -> int:
+    """How many transfers bring what launches read, one buffer each, to a device that has room for so many. All that was
+    enqueued is over before anything else is decided."""
+    keys = sorted({*order})
+    args = ((BufferArg(key),) for key in order)
+    nodes = (Launch(f"n{n}", PROGRAM, FACTS, (1,), None, arg, (arg[0].key,), ()) for n, arg in enumerate(args))
+    graph = Graph(tuple(nodes), {key: Buffer(key, 1, f"b{key}") for key in keys}, tuple(() for _ in order))
+    where = Machine((Device("d", "gpu", memory=1, global_memory=room),))
+    plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(len(order))), "given", ("d",), 0.0)
+    directory = Directory()
+    for key in keys:
+        directory.define(key)
+    lowered = Lowered(graph, plan, room=Room({0: room}, {}, (), dict.fromkeys(keys, 1)))
+    state = TightState(Problem(graph, where, Unit(), (1,)), plan, directory, lowered=lowered)
+    commands, count = [*state.start(0.0), *state.handle()], 0
+    while True:
+        count += sum(isinstance(c, Upload) for c in commands)
+        if state.finished:
+            return count
+        told = [c for c in commands if not isinstance(c, Evict) and (isinstance(c, HostCall) or c.notify)]
+        commands = state.handle(*(Done(c.token, 1.0) for c in told))
+
+
+def fewest(order: list[int], room: int) -> int:
+    @cache
+    def after(at: int, held: frozenset[int]) -> int:
+        if at == len(order):
+            return 0
+        if order[at] in held:
+            return after(at + 1, held)
+        if len(held) < room:
+            return 1 + after(at + 1, held | {order[at]})
+        return 1 + min(after(at + 1, held - {victim} | {order[at]}) for victim in held)
+
+    return after(0, frozenset())
+
+
+def test_hardly_more_is_brought_than_has_to_be() -> None:
+    """Exactly the fewest it is not: what the last launch works on stays, for the device is not to wait for its end."""
+    found = least = 0
+    for seed in range(400):
+        chance = random.Random(seed)
+        order = [chance.randrange(6) for _ in range(chance.randint(3, 16))]
+        room = chance.randint(3, 4)
+        count, few = uploads(order, room), fewest(order, room)
+        assert count >= few
+        found, least = found + count, least + few
+    assert found <= 1.07 * least
+
+
+def test_where_the_last_use_is_furthest_ahead_it_goes_first() -> None:
+    """The first three come, and then only what makes way for nothing that is needed sooner."""
+    assert uploads([0, 1, 2, 3, 0, 1, 3, 0, 1, 3], 4) == 4
+    assert uploads([0, 1, 2, 3, 0, 1, 3, 0, 1, 3], 3) == 4
