@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace as Of
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,8 +26,9 @@ from manycl.plan.splitting import Splits
 from manycl.run.coherence import Directory, Part
 from manycl.run.disturbance import Disturbance
 from manycl.run.engine import RunFailure
-from manycl.run.foresee import ENQUEUING, foresee, rehearsal
+from manycl.run.foresee import ENQUEUING, StepEstimates, foresee, rehearsal
 from manycl.run.simulate import plan_with, simulate
+from manycl.run.steps import RANGE, Step
 from manycl.trace import FailureEvent, KernelEvent, TransferEvent
 
 MACHINE = Machine(tuple(Device(f"gpu{i}", "gpu", memory=i + 1, launch_overhead=0.0, bandwidth=1e3) for i in range(2)))
@@ -188,3 +191,21 @@ def test_what_has_begun_is_not_run_by_the_engine() -> None:
     begun = replace(p, fixed=(Assignment(0, 0, 0, 0.0, 8.0),), not_before=1.0)
     with pytest.raises(PolicyError, match="what has begun cannot be simulated"):
         simulate(begun, "auto")
+
+
+def test_steps_take_and_draw_what_they_are_of_their_launch() -> None:
+    """A range its part; what puts ranges together moves its bytes once."""
+    buffers = {0: Of(nbytes=600), 1: Of(nbytes=400)}
+    graph = Of(nodes=[Of(reads=(0,), writes=(1,))] * 3, buffers=buffers)
+    steps = (Step(5, RANGE, 0, 0, 3), Step(6), Step(5, "merge"))
+    lowered: Any = Of(step=steps.__getitem__, graph=graph)
+    problem: Any = Of(
+        estimates=Of(contended=True, launch=lambda n, d: 10.0 * n + d, traffic=lambda n, d: 100.0 * n + d),
+        machine=Of(devices=[Of(launch_overhead=0.5, bandwidth=100.0)] * 2),
+        splits={5: Of(groups=12)},
+        range_seconds=lambda n, d, groups: 1000.0 * n + 10 * d + groups,
+    )
+    asked = StepEstimates(problem, lowered)
+    assert [asked.launch(token, 1) for token in range(3)] == [5013.0, 61.0, 0.5 + 10.0]
+    assert [asked.traffic(token, 1) for token in range(3)] == [501.0 * 3 / 12, 601.0, 1000.0]
+    assert asked.contended

@@ -13,7 +13,7 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import Done, Run
 from manycl.run.coherence import Directory
-from manycl.run.pace import AHEAD
+from manycl.run.pace import AHEAD, Pace
 from manycl.run.state import RunState
 
 
@@ -63,3 +63,12 @@ def test_short_launches_are_enqueued_at_once_and_one_is_reported() -> None:
 def test_as_much_is_enqueued_as_makes_a_second() -> None:
     assert len(state([5.0, 5.0, 5.0]).start(0.0)) == 1
     assert len(state([0.6, 0.6, 0.6]).start(0.0)) == 2
+
+
+def test_a_queue_whose_work_is_as_long_as_it_may_be_is_not_full() -> None:
+    pace = Pace()
+    for node in range(3):
+        pace.give(node, 0, 0, AHEAD / 2, False)
+        assert pace.full == ({(0, 0)} if node == 2 else set())
+    pace.end(0, (0, 0))
+    assert not pace.full

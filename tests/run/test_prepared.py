@@ -19,6 +19,7 @@ from manycl.plan.policies.in_order import InOrder
 from manycl.plan.problem import Problem
 from manycl.run.backends.moves import Moves
 from manycl.run.engine import Result
+from manycl.run.health import arrange
 from manycl.run.prepared import PreparedGraph
 from manycl.run.trials import (
     COMPARED,
@@ -358,3 +359,32 @@ def test_what_was_kept_of_one_plan_is_not_played_for_another(zero_copy: str, mon
             assert {k.device for k in result.trace.kernels()} == {queue.devices[policy.planned % 2]}
             assert (x.get() == turn + 1).all()
         assert policy.planned == 5
+
+
+def test_what_is_kept_stays_so_while_another_plan_is_tried() -> None:
+    seconds = {"a": 2.0, "bb": 1.0, "ccc": 1.5}
+    trials = Trials()
+    follow(trials, seconds, iter(["a", "bb", "a", "a"]), PLANNED_RUNS + SECOND_THOUGHTS[0])
+    assert trials.kept == plan_named("bb")
+    for _ in range(1 + COMPARED):
+        follow(trials, seconds, iter(["ccc"]), 1)
+        assert trials.kept == plan_named("bb")
+
+
+def test_where_devices_have_changed_a_prepared_graph_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with Queue("cpu/2#0-1") as queue:
+        x = queue.array(np.zeros(64, np.int32))
+        Program(UP).up(queue, (64,), (8,), x)
+        prepared = PreparedGraph(queue.session, queue.take(), InOrder())
+        names = [d.name for d in queue.session.machine.devices]
+        for _ in range(PLANNED_RUNS + 1):
+            prepared.run()
+        assert prepared.plan is not None
+        x.get()
+        queue.session.excluded[names[1]] = "it is tired"
+        arrange(queue.session)
+        assert [d.name for d in queue.session.machine.devices] == names[:1]
+        prepared.run()
+        assert prepared.plan is None, "it is asked anew"
+        assert (x.get() == PLANNED_RUNS + 2).all()

@@ -270,3 +270,27 @@ def test_what_a_run_does_not_use_makes_way_the_largest_first_and_no_more_than_th
         assert sum(sizes[key] for key in there) <= limits[d], "all that is used has room"
         if gone:
             assert sum(sizes[key] for key in there | {gone[-1]}) > limits[d], "no more than that"
+
+
+@pytest.mark.parametrize("zero_copy", ["0", "1"])
+def test_links_are_learned_where_there_are_any(zero_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
+    with Queue("cpu/2#0-1") as made:
+        x, graph = up(made, 1 << 16)
+        session, seen = made.session, []
+        session.learn()
+        monkeypatch.setattr(session._links, "observe", lambda device, *found: seen.append((device.name, *found)))
+        before, after = session.machine, object()
+        session.run(graph, InOrder())
+        with monkeypatch.context() as patch:
+            patch.setattr(session_module, "on_machine", lambda *given: after)
+            session.learn()
+        found, session.machine = session.machine, before
+        assert (x.get() == 1).all()
+        if zero_copy == "1":
+            assert not seen
+            assert found is before
+        else:
+            assert [(to_device, nbytes) for _, to_device, nbytes, _ in seen] == [(True, 1 << 18)]
+            assert all(seconds > 0 for *_, seconds in seen)
+            assert found is after, "with what has been learned"
