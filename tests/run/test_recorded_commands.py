@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import command_model as roomy
+import little_room_model as tight
 import pytest
-import test_commands as roomy
-import test_commands_in_little_room as tight
+from little_room_cases import Case as TightCase
 from test_state import Unit, expected
 
 from manycl.graph.graph import Graph, Launch, Piece, Rows
@@ -282,13 +283,13 @@ def one(case: roomy.Case, seed: int) -> None:
 def test_a_repetition_in_little_room_does_too(nodes: int) -> None:
     for seed in range(SEEDS):
         try:
-            one_in_little_room(tight.Case(seed, nodes), seed)
+            one_in_little_room(TightCase(seed, nodes), seed)
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
 
 
-def one_in_little_room(case: tight.Case, seed: int) -> None:
+def one_in_little_room(case: TightCase, seed: int) -> None:
     state, backend, first = tight.begun(case, seed)
     assert isinstance(state, TightState)
     problem = Problem(case.told_graph, case.where, Unit(), (case.queues,) * case.count)

@@ -153,7 +153,7 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
     runs = [
         lambda: session.run(graph, plan),
         lambda: session.again(recording),
-        lambda: session.play(tape),
+        lambda: session.play(tape, 1.0),
         lambda: session.host(key),
     ]
     for count, run in enumerate(runs, 1):
