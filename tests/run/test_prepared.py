@@ -388,3 +388,28 @@ def test_where_devices_have_changed_a_prepared_graph_begins_anew(monkeypatch: py
         prepared.run()
         assert prepared.plan is None, "it is asked anew"
         assert (x.get() == PLANNED_RUNS + 2).all()
+
+
+def test_of_long_runs_nothing_is_done_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is decided as it goes, for as long as they are long."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with Queue("cpu/2#0") as queue:
+        x = queue.array(np.zeros(64, np.int32))
+        Program(UP).up(queue, (64,), (8,), x)
+        session, recorded = queue.session, []
+        run = session.run
+
+        def noted(*given: Any, **more: Any) -> Result:
+            recorded.append(more["record"])
+            return run(*given, **more)
+
+        monkeypatch.setattr(session, "run", noted)
+        prepared = PreparedGraph(session, queue.take(), InOrder())
+        with monkeypatch.context() as patch:
+            patch.setattr("manycl.run.prepared.AHEAD", 0.0)
+            for _ in range(PLANNED_RUNS + 3):
+                prepared.run()
+        assert recorded == [False] * PLANNED_RUNS + [True, False, False]
+        prepared.run()
+        prepared.run()
+        assert (x.get() == PLANNED_RUNS + 5).all()

@@ -294,3 +294,36 @@ def test_links_are_learned_where_there_are_any(zero_copy: str, monkeypatch: pyte
             assert [(to_device, nbytes) for _, to_device, nbytes, _ in seen] == [(True, 1 << 18)]
             assert all(seconds > 0 for *_, seconds in seen)
             assert found is after, "with what has been learned"
+
+
+def test_what_is_played_is_learned_from_and_what_cannot_be_played_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "1")
+    with Queue("cpu") as made:
+        x, graph = up(made)
+        session = made.session
+        plan = InOrder().plan(session.problem(graph))
+        session.run(graph, plan)
+        tape = session.tape(session.run(graph, plan))
+        assert tape is not None
+        session.learn()
+        played = session.play(tape, 1.0)
+        assert played is not None
+        assert list(session._unlearned) == [played]
+        assert (x.get() == 3).all()
+        monkeypatch.setattr(session_module, "played", lambda *given: None)
+        assert session.play(tape, 1.0) is None
+        assert list(session._unlearned) == [played]
+
+
+def test_kernels_let_go_of_what_is_freed_and_only_then(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, graph = up(queue)
+    other = queue.array(np.zeros(8, np.int32))
+    session = queue.session
+    plan = InOrder().plan(session.problem(graph))
+    unbound: list[int] = []
+    monkeypatch.setattr(session.backend.programs, "unbind", lambda: unbound.append(1))
+    session.run(graph, plan)
+    assert not unbound
+    session.discard(other.buffer.key)
+    session.run(graph, plan)
+    assert len(unbound) == 1

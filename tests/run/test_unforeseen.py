@@ -6,19 +6,28 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from test_state import Unit
+from test_state import launch as state_launch
+from test_state import machine as state_machine
 
 import manycl as mc
 from manycl.analysis import cost, interpret, launched, loops, regions, service, walk
 from manycl.errors import PolicyError
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import HostTask
 from manycl.model import counts, estimate, learning, predictor, transfer, trips
 from manycl.plan import splitting
 from manycl.plan.policies import adaptive, auto, balance, clustering, eager, heft, in_order, mkmd, mkmd_coarse
+from manycl.plan.policies.in_order import InOrder
 from manycl.plan.policy import KernelByKernel
+from manycl.plan.problem import Problem
 from manycl.run import assign, session
+from manycl.run.planning import plain
 from manycl.unforeseen import UnforeseenWarning
 
 SOURCE = """
@@ -179,3 +188,20 @@ def test_what_a_run_went_on_without_is_in_its_trace(queue: mc.Queue, monkeypatch
         right(queue, "mkmd")
     assert "planning with policy mkmd failed (Broken: at random)" in queue.trace.details["unforeseen"][0]
     assert "went on without: planning with policy mkmd failed" in queue.trace.summary()
+
+
+def test_where_planning_in_order_fails_kernels_run_where_most_of_them_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Any, problem: Any) -> Any:
+        raise ValueError("at a loss")
+
+    monkeypatch.setattr(InOrder, "plan", fails)
+    builder = GraphBuilder()
+    for i, device in enumerate(("", "d1", "d1", "d2")):
+        builder.add(replace(state_launch(f"n{i}", (builder.buffer(4),), ()), device=device))
+    builder.add(HostTask("h", print, (), (), ()))
+    with pytest.warns(UnforeseenWarning, match="at a loss"):
+        plan = plain(Problem(builder.build(), state_machine([0, 0, 0]), Unit(), (1, 1, 1)), "why")
+    assert [(a.node, a.device) for a in plan.assignments] == [(0, 1), (1, 1), (2, 1), (3, 2), (4, -1)]
+    assert plan.devices == ("d0", "d1", "d2")
+    (said,) = plan.details["unforeseen"]
+    assert said.startswith("why; ")
