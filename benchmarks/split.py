@@ -29,8 +29,7 @@ from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.engine import Result
 from manycl.run.prepared import PreparedGraph
-from manycl.run.recording import Playback
-from manycl.run.state import RunState
+from manycl.run.playback import Playback
 from manycl.trace import KernelEvent, TransferEvent
 
 SOURCE = """
@@ -132,7 +131,7 @@ def stencils(program: mc.Program, repeats: int) -> tuple[bool, float]:
     prepared = PreparedGraph(queue.session, graph, halves(graph, queue.devices))
     results: list[Result] = []
     deciding = []
-    with timed(RunState, Playback) as thought:
+    with timed(Playback) as thought:
         for _ in range(repeats + 2):
             thought()
             begin = time.perf_counter()

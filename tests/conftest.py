@@ -35,7 +35,7 @@ LONGEST = (
     "test_benchmarks.py",
     "analysis/test_generated.py",
     "front/test_queue.py",
-    "run/test_recording.py",
+    "run/test_script.py",
     "plan/test_optimal.py",
     "test_bench_models.py",
     "test_bench_libsplit_figures.py",

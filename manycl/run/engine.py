@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from manycl import flags
 from manycl.errors import ManyclError, RunError
@@ -22,17 +22,19 @@ from manycl.run.awaited import Awaited
 from manycl.run.backend import Backend, Command, Failed, Record, Run
 from manycl.run.coherence import Directory
 from manycl.run.compiling import Phase, moved, phases, without
+from manycl.run.dynamic import Dynamic
+from manycl.run.emit import compiled
 from manycl.run.eviction import TightState
 from manycl.run.lower import lower
 from manycl.run.overwritten import Overwritten, brought_to_be_overwritten
 from manycl.run.planning import POSTPONED, UNDIVIDED, UNFORESEEN, careful, decided
-from manycl.run.recorded import recorded
-from manycl.run.recording import Playback, Recording, beginning
-from manycl.run.state import RunState
+from manycl.run.playback import Playback
+from manycl.run.recorded import beginning, recorded
+from manycl.run.script import Script
 from manycl.run.steps import RANGE, Lowered, Step
 from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
-Decider = RunState | Playback
+Decider = TightState | Playback
 """What decides the commands of a run."""
 
 
@@ -68,7 +70,7 @@ class Result:
     lowered: Lowered | None = None  # what was really run
     kind: str = "run"
     details: dict[str, Any] = field(default_factory=dict)
-    recording: Recording | None = None  # to do it again, if that was asked for and is possible
+    script: Script | None = None  # to do it again, if that was asked for and is possible
 
     def measured(self) -> Iterator[Measured]:
         """The seconds of every launch that completed, as measured on the device (none without profiling)."""
@@ -228,47 +230,56 @@ def execute(
     lowered.open(directory)
     try:
         overwritten = Overwritten(lowered, problem.graph, problem.repeated > 0)
+        if problem.machine.memories > 1:
+            with interruptible:
+                where = problem.machine, directory.valid, problem.repeated > 0
+                overwritten.ask(brought_to_be_overwritten(lowered, *where))
+        level = flags.debug() if aloud else 0
+        if plan is not None and lowered.room is None:
+            script = compiled(problem, plan, lowered, directory, overwritten)
+            if prepare is not None:
+                prepare(lowered, Playback(script, directory))
+                if not script.fits(directory):  # something made way
+                    script = compiled(problem, plan, lowered, directory, overwritten)
+            played = Playback(script, directory)
+            result, _ = _execute(problem, plan, lowered, played, backend, directory, name, progress, level)
+            return replace(result, script=script) if record else result
         state = _state(steps, lowered, policy, directory, overwritten)
         try:
             if prepare is not None:
                 prepare(lowered, state)
-            if problem.machine.memories > 1:
-                with interruptible:
-                    where = problem.machine, directory.valid, problem.repeated > 0
-                    overwritten.ask(brought_to_be_overwritten(lowered, *where))
-            level = flags.debug() if aloud else 0
-            begun = beginning(state, directory) if record and plan is not None else None
+            begun = beginning(state, directory) if record and isinstance(state, TightState) else None
             result, batches = _execute(problem, plan, lowered, state, backend, directory, name, progress, level)
         finally:
             state.close()
         if begun is not None and plan is not None:
             found = recorded(problem, plan, lowered, state.queues, batches, begun, directory.valid, overwritten)
-            result = replace(result, recording=found)
+            result = replace(result, script=found)
     finally:
         lowered.close(directory)
     return result
 
 
 def again(
-    recording: Recording,
+    script: Script,
     backend: Backend,
     directory: Directory,
     *,
     name: str = "",
     prepare: Callable[[Lowered, Decider], None] | None = None,
 ) -> Result | None:
-    """Run what was recorded; None if buffers are not where it needs them. Raises what ``execute`` raises."""
-    lowered = recording.lowered
+    """Play a script; None if buffers are not where it needs them. Raises what ``execute`` raises."""
+    lowered = script.lowered
     lowered.open(directory)
     try:
-        if not recording.fits(directory):
+        if not script.fits(directory):
             return None
-        state = Playback(recording, directory)
+        state = Playback(script, directory)
         if prepare is not None:
             prepare(lowered, state)
-            if not recording.fits(directory):
+            if not script.fits(directory):
                 return None
-        given = recording.problem, recording.plan, lowered
+        given = script.problem, script.plan, lowered
         return _execute(*given, state, backend, directory, name, None, flags.debug())[0]
     finally:
         lowered.close(directory)
@@ -280,10 +291,11 @@ def _state(
     policy: StaticPolicy | DynamicPolicy | Plan,
     directory: Directory,
     overwritten: Overwritten,
-) -> RunState:
-    if lowered.room is None:
-        return RunState(problem, lowered.plan or policy, directory, overwritten)
-    return TightState(problem, lowered.plan or policy, directory, overwritten, lowered=lowered)
+) -> Decider:
+    if lowered.room is not None:
+        return TightState(problem, lowered.plan or policy, directory, overwritten, lowered=lowered)
+    assert not isinstance(policy, Plan), "plans are compiled"
+    return Dynamic(problem, cast("DynamicPolicy", policy), lowered, directory, overwritten)
 
 
 def _execute(
@@ -343,7 +355,7 @@ def _execute(
         if record.failure is not None and (state.failed is None or record.failure.token < state.failed.token):
             state.fail(record.failure)  # nobody waited for it, or what waited for it has failed, too
     except BaseException as error:
-        _lose(state, directory, f"the run was stopped by {type(error).__name__}")
+        state.lose(f"the run was stopped by {type(error).__name__}")
         backend.abort()
         raise
     result = Result(
@@ -358,7 +370,7 @@ def _execute(
         lowered=lowered,
     )
     if state.failed is not None:
-        raise _failure(state, state.failed, result, directory)
+        raise _failure(state, state.failed, result)
     return result, batches
 
 
@@ -381,19 +393,11 @@ def _tell(level: int, state: Decider, backend: Backend, commands: list[Command])
 
 def _as_plan(state: Decider, name: str, machine: Machine) -> Plan:
     """What a dynamic policy decided, so that it can be done again without asking."""
-    assert isinstance(state, RunState), "a recording is of a plan"
+    assert isinstance(state, (TightState, Dynamic)), "a script is of a plan"
     return Plan(tuple(state.issued), name, tuple(d.name for d in machine.devices), 0.0)
 
 
-def _lose(state: Decider, directory: Directory, reason: str) -> None:
-    """After a failure: forget copies that may never have arrived, and what unfinished nodes were to write."""
-    for key, memory in state.unfinished_copies():
-        directory.drop(key, memory)
-    for key in state.unfinished_writes():
-        directory.lose(key, reason)
-
-
-def _failure(state: Decider, failed: Failed, result: Result, directory: Directory) -> ManyclError:
+def _failure(state: Decider, failed: Failed, result: Result) -> ManyclError:
     """Tell the story: which kernel, where, with which sizes, and what was done before."""
     graph, machine = state.graph, result.machine
     assert result.lowered is not None
@@ -403,7 +407,7 @@ def _failure(state: Decider, failed: Failed, result: Result, directory: Director
     sizes = ""
     if node is not None and isinstance(task := graph.nodes[node], Launch):
         sizes = f" with NDRange {task.global_size}, work-groups {task.local_size or 'chosen by the driver'}"
-    _lose(state, directory, f"{what} failed on {on}")
+    state.lose(f"{what} failed on {on}")
     trace = result.trace
     kernels = sum(1 for _ in trace.kernels())
     message = (

@@ -3,12 +3,13 @@ waits for it. Pure; in seconds as the plan foresees them, so that no clock decid
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 AHEAD = 1.0
 """Seconds of work that a queue has at most, when it is given more: of queues that kernels of microseconds go through,
 as much as they like."""
-_HEARD = AHEAD / 4
+HEARD = AHEAD / 4
 """Seconds of work after which a queue's progress is heard of: before it is at its limit, and long before it is idle."""
 
 
@@ -37,7 +38,7 @@ class Pace:
         given = of.given = self._upto[node] = of.given + seconds  # any node's end may be told, by what moves its result
         if given - of.ended > AHEAD:
             self.full.add(place)
-        if watched or given - of.heard >= _HEARD:
+        if watched or given - of.heard >= HEARD:
             of.heard = given
             return True
         return False
@@ -50,3 +51,30 @@ class Pace:
             of.ended = max(of.ended, upto)
             if of.given - of.ended <= AHEAD:
                 self.full.discard(place)
+
+
+class Marks:
+    """Of one queue of a script: the nodes whose ends will be heard of, so that it is never given more than it should
+    have."""
+
+    def __init__(self) -> None:
+        self._given = 0.0
+        self._heard = 0.0  # up to the last mark
+        self._ended = 0.0  # up to the last mark that nodes come after
+        self._marks: deque[tuple[float, int]] = deque()  # what the queue was given up to a node, and the node
+
+    def give(self, node: int, seconds: float, heard: set[int]) -> bool:
+        """The queue is given its next node, which comes after the end of the mark that is added to ``heard``, if it
+        has to; whether the node is a mark itself."""
+        if self._given - self._ended > AHEAD:
+            marks = self._marks
+            while self._given - marks[0][0] > AHEAD:
+                marks.popleft()
+            self._ended, latest = marks[0]
+            heard.add(latest)
+        self._given += seconds
+        if self._given - self._heard < HEARD:
+            return False
+        self._heard = self._given
+        self._marks.append((self._given, node))
+        return True

@@ -15,11 +15,11 @@ from manycl.run.engine import Result
 from manycl.run.learners import Learners, told
 from manycl.run.pace import AHEAD
 from manycl.run.planning import asked
-from manycl.run.recording import Recording
+from manycl.run.script import Script
 from manycl.run.session import Session
 from manycl.run.trials import Trials
 
-RECORDINGS = 8
+SCRIPTS = 8
 """Of plans: from where buffers were at the start of each."""
 
 
@@ -65,7 +65,7 @@ class PreparedGraph:
         self._trials = Trials(self._given, later=self.session.machine.memories > 1)
         self._learned = self._given  # what the learner has planned
         self._tape: tuple[Plan, Tape] | None = None
-        self._recordings: list[Recording] = []
+        self._scripts: list[Script] = []
         self._is_short = True
         self._seconds = inf  # of the tape's last run
 
@@ -107,9 +107,9 @@ class PreparedGraph:
             if result is not None:
                 self._seconds = result.seconds
                 return result
-        for recording in self._recordings:
-            if recording.plan is plan:
-                result = self.session.again(recording, learning=learning)
+        for script in self._scripts:
+            if script.plan is plan:
+                result = self.session.again(script, learning=learning)
                 if result is not None:
                     return result
         result = self._run(plan)
@@ -119,6 +119,6 @@ class PreparedGraph:
             return result
         tape = self.session.tape(result, learning=learning)
         self._tape = None if tape is None else (plan, tape)
-        if tape is None and result.recording is not None:
-            self._recordings = [result.recording, *self._recordings[: RECORDINGS - 1]]
+        if tape is None and result.script is not None:
+            self._scripts = [result.script, *self._scripts[: SCRIPTS - 1]]
         return result

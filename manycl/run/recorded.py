@@ -1,23 +1,39 @@
-"""What the commands of a run wait for, found from what they read and write, and where: how a run becomes a
-:class:`manycl.run.recording.Recording`. Pure.
+"""What the commands of a run in little memory wait for, found from what they read and write, and where: how such a run
+becomes a :class:`manycl.run.script.Script`. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from manycl.graph.graph import Launch
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import HOST_DEVICE, Command, Copy, Download, Evict, HostCall, Run, Upload
+from manycl.run.coherence import Directory
 from manycl.run.holdings import Places
-from manycl.run.recording import Beginning, Recording
+from manycl.run.script import Script, linked
+from manycl.run.state import RunState
 from manycl.run.steps import Lowered
 from manycl.run.windows import stores
 
 _FOUND = -1
+
+
+class Beginning(NamedTuple):
+    """Where buffers were when a run began: masks by buffer; by device whose memory is short, its stores."""
+
+    masks: Mapping[int, int]
+    held: Mapping[int, frozenset[int]]
+
+
+def beginning(state: RunState, directory: Directory) -> Beginning:
+    """Of a run that is to be recorded."""
+    masks = {key: directory.valid.get(key, 0) for key in state.graph.buffers}
+    return Beginning(masks, {device: frozenset(state.held(device)) for device in state.limited})
 
 
 def recorded(
@@ -29,8 +45,8 @@ def recorded(
     begun: Beginning,
     after: Mapping[int, int],
     overwritten: Callable[[int, int], bool],
-) -> Recording | None:
-    """The recording of a run that has succeeded; None for one whose commands do not tell all: where ranges of a kernel
+) -> Script | None:
+    """The script of a run that has succeeded; None for one whose commands do not tell all: where ranges of a kernel
     write the same bytes. ``batches``: the commands that were given together. ``after``: the masks of buffers when it
     had ended. ``overwritten``: as in :class:`manycl.run.state.RunState`."""
     if lowered.graph.notes.get("together"):
@@ -41,7 +57,7 @@ def recorded(
     # only memories of their own make a beginning of large transfers, on which all else follows at once; what was held
     # back for other reasons need not be
     ahead = len(batches[0]) if problem.machine.memories > 1 else sum(len(batch) for batch in batches)
-    found = order.recording(problem, plan, tuple(queues), ahead)
+    found = order.script(problem, plan, tuple(queues), ahead)
     if lowered.room is None:
         return found
     # what makes way depends on all that is there
@@ -247,28 +263,25 @@ class _Order:
         self._masks[key] = 1 << place
         self._writers[key] = node
 
-    def recording(self, problem: Problem, plan: Plan, queues: tuple[int, ...], ahead: int) -> Recording:
+    def script(self, problem: Problem, plan: Plan, queues: tuple[int, ...], ahead: int) -> Script:
         always = [c.token for c in self._commands if isinstance(c, (Download, Copy, HostCall))]
         told = {self._tells.get(token) for token in always}
         ends = [node for node in self._last.values() if node not in told]  # of queues
         hears: dict[int, list[int]] = {token: [] for token in (*always, *ends)}
-        frees: list[list[int]] = [[] for _ in self._commands]
-        for i, (enqueued, heard) in enumerate(zip(self._enqueued, self._heard, strict=True)):
-            for before in enqueued:
-                frees[before].append(i)
-            for token in heard:
-                hears.setdefault(token, []).append(i)
+        waits, frees, heard = linked(dict(enumerate(self._enqueued)), dict(enumerate(self._heard)))
+        for token, waiting in heard.items():
+            hears.setdefault(token, []).extend(waiting)
         commands = [c._replace(notify=c.token in hears) if isinstance(c, (Run, Upload)) else c for c in self._commands]
-        return Recording(
+        return Script(
             problem=problem,
             plan=plan,
             lowered=self._lowered,
             queues=queues,
             commands=tuple(commands),
             ahead=ahead,
-            waits=tuple(len(e) + len(h) for e, h in zip(self._enqueued, self._heard, strict=True)),
-            frees=tuple(map(tuple, frees)),
-            hears={token: tuple(waiting) for token, waiting in hears.items()},
+            waits=waits,
+            frees=frees,
+            hears=hears,
             needs=self._needs,
             leaves=self._masks,
             held=self._begun.held,

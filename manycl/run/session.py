@@ -45,7 +45,7 @@ from manycl.run.foresee import rehearsal
 from manycl.run.health import admit, examine
 from manycl.run.lower import lower
 from manycl.run.overwritten import unneeded
-from manycl.run.recording import Recording
+from manycl.run.script import Script
 from manycl.run.simulate import with_ranges
 from manycl.run.steps import Lowered, State, state_of
 from manycl.run.taped import played
@@ -104,7 +104,7 @@ class Session:
         self._keys = count()
         self._garbage: list[int] = []
         # by what was done again, the version of the memory in which its buffers are
-        self._placed: weakref.WeakKeyDictionary[Recording, int] = weakref.WeakKeyDictionary()
+        self._placed: weakref.WeakKeyDictionary[Script, int] = weakref.WeakKeyDictionary()
         # results that nobody has learned from yet: reading thousands of times out costs more than running again
         self._unlearned: deque[Result] = deque(maxlen=UNLEARNED)
         self._lowered: deque[tuple[Graph, Plan | None, dict[int, int], Lowered]] = deque()
@@ -299,15 +299,15 @@ class Session:
             self._unlearned.append(result)
             return result
 
-    def again(self, recording: Recording, *, learning: bool = True) -> Result | None:
+    def again(self, script: Script, *, learning: bool = True) -> Result | None:
         """Run what was recorded; None if buffers are not where it needs them (run the graph instead). ``learning``, and
         what it raises: as ``run``."""
         self._check_open()
         with self._lock, Uninterrupted():
             self._collect()
             self._use_clocks(learning)
-            lowered, graph = recording.lowered, recording.problem.graph
-            if recording.plan.devices != tuple(d.name for d in self.machine.devices) or lowered.state != self._state(
+            lowered, graph = script.lowered, script.problem.graph
+            if script.plan.devices != tuple(d.name for d in self.machine.devices) or lowered.state != self._state(
                 lowered, graph
             ):
                 return None
@@ -316,19 +316,19 @@ class Session:
                 return None  # its buffers have gone
             for key in graph.buffers:
                 self.directory.check(key)
-            version = self._placed.get(recording)
+            version = self._placed.get(script)
             # buffers that nobody has removed since are still there, and where memory is short, others make way
             ready = version == self.memory.version and lowered.room is None
             prepare = None if ready else self._prepare
             try:
-                result = again(recording, self.backend, self.directory, name=recording.plan.policy, prepare=prepare)
+                result = again(script, self.backend, self.directory, name=script.plan.policy, prepare=prepare)
             except ManyclError:
                 examine(self)
                 raise
             finally:
                 self.memory.tidy()
             if result is not None:
-                self._placed[recording] = self.memory.version
+                self._placed[script] = self.memory.version
                 self._unlearned.append(result)
             return result
 

@@ -340,6 +340,13 @@ class RunState(Transfers):
                 said.append(f"on {where}, node {node} ({self.graph.nodes[node].name}){after} was not enqueued")
         return "; ".join(said)
 
+    def lose(self, reason: str) -> None:
+        """After a failure: forget copies that may never have arrived, and what unfinished nodes were to write."""
+        for key, memory in self.unfinished_copies():
+            self.directory.drop(key, memory)
+        for key in self.unfinished_writes():
+            self.directory.lose(key, reason)
+
     def unfinished_writes(self) -> set[int]:
         """Buffers whose contents a failure leaves unknown: written by a node that was issued but is not complete, or
         that comes after the one that failed (a driver may run it all the same)."""

@@ -175,7 +175,7 @@ def run_seed(kind: str, seed: int) -> None:
     if isinstance(policy, Plan) and r.random() < 0.3:
         made: list[Any] = []
         assert of.run(graph, lambda: made.append(of.execute(graph, policy, record=True))), "nothing went wrong"
-        recording = made[0].recording
+        recording = made[0].script
     of.backend.faults = of_kind(kind, r, graph, of.where)
     assert recording is None or isinstance(policy, Plan)
 

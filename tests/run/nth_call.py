@@ -305,7 +305,7 @@ def calls_of(case: Case, numbers: Callable[[int], Sequence[int]]) -> Iterator[tu
                 world.turn(well)
             if case.again:
                 kept = world.prepared._prepared
-                assert kept._tape is not None if "taped" in case.name else kept._recordings, "nothing was recorded"
+                assert kept._tape is not None if "taped" in case.name else kept._scripts, "no script was kept"
             calls.count_from_now()
             world.turn(well)
             count = calls.count

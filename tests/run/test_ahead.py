@@ -24,6 +24,7 @@ from manycl.run.backend import (
     Done,
     Download,
     HostCall,
+    Report,
     Run,
     Upload,
     continues,
@@ -31,13 +32,35 @@ from manycl.run.backend import (
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
-from manycl.run.state import RunState
+from manycl.run.emit import compiled
+from manycl.run.playback import Playback
+from manycl.run.state import nothing_overwritten
+from manycl.run.steps import Lowered
 from manycl.run.transfers import LARGE, SMALL
+from manycl.run.verify_script import verify_script
 
 WHERE = machine([1, 2])
 
 
-def state_of(graph: Graph, devices: list[int], where: Machine = WHERE, queues: list[int] | None = None) -> RunState:
+class Compiled:
+    """A run, compiled when it starts: the directory may be changed before."""
+
+    def __init__(self, problem: Problem, plan: Plan, directory: Directory) -> None:
+        self._given = problem, plan
+        self.directory = directory
+
+    def start(self, now: float) -> list[Command]:
+        lowered = Lowered(self._given[0].graph)
+        script = compiled(*self._given, lowered, self.directory, nothing_overwritten)
+        verify_script(script)
+        self._playback = Playback(script, self.directory)
+        return self._playback.start(now)
+
+    def handle(self, *reports: Report) -> list[Command]:
+        return self._playback.handle(*reports)
+
+
+def state_of(graph: Graph, devices: list[int], where: Machine = WHERE, queues: list[int] | None = None) -> Compiled:
     """A run whose buffers are all valid on the host."""
     directory = Directory()
     for key in graph.buffers:
@@ -46,7 +69,7 @@ def state_of(graph: Graph, devices: list[int], where: Machine = WHERE, queues: l
     used = queues or [0] * len(devices)
     places = enumerate(zip(devices, used, strict=True))
     plan = Plan(tuple(Assignment(n, d, q, 0.0, 0.0) for n, (d, q) in places), "given", names, 0.0)
-    return RunState(Problem(graph, where, Unit(), (1 + max(used),) * len(names)), plan, directory)
+    return Compiled(Problem(graph, where, Unit(), (1 + max(used),) * len(names)), plan, directory)
 
 
 def started(graph: Graph, devices: list[int]) -> list[Command]:
@@ -149,7 +172,7 @@ def test_what_another_device_reads_leaves_when_it_is_made() -> None:
     builder.add(launch("reads too", (a,), ()))
     state = state_of(builder.build(), [ON_HOST, 0, 1, 1, 1])
     (leaves,) = [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
-    assert (leaves.buffer, leaves.device, leaves.after, leaves.queue) == (a, 0, [1], EARLY_QUEUE)
+    assert (leaves.buffer, leaves.device, leaves.after, leaves.queue) == (a, 0, (1,), EARLY_QUEUE)
     commands = state.handle(Done(1, 1.0), Done(leaves.token, 1.0))
     assert uploads(commands, AHEAD_QUEUE) == [(a, 1)]
     after = state.handle(Done(0, 2.0))
@@ -185,7 +208,7 @@ def test_who_waits_only_for_what_another_device_makes_gets_it_in_its_turn(
     builder.add(launch("reads", (a,), ()))
     state = state_of(builder.build(), [0, 1])
     (leaves,) = [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
-    assert (leaves.queue, leaves.after) == (leaves_by, [0])
+    assert (leaves.queue, leaves.after) == (leaves_by, (0,))
     commands = state.handle(Done(0, 1.0), Done(leaves.token, 1.0))
     assert uploads(commands, comes_by) == [(a, 1)]
     assert [c.token for c in commands if isinstance(c, Run)] == [1]
@@ -223,9 +246,9 @@ def test_what_leaves_does_not_wait_for_later_kernels() -> None:
     builder.add(HostTask("waits", print, (), (c,), ()))
     builder.add(HostTask("looks", print, (), (a,), ()))
     state = state_of(builder.build(), [0, 0, 1, ON_HOST, ON_HOST])
-    (first,) = [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
-    (leaves,) = [c for c in state.handle(Done(2, 1.0), Done(first.token, 1.0)) if isinstance(c, Download)]
-    assert (leaves.buffer, leaves.queue) == (a, EARLY_QUEUE)
+    leaves = next(c for c in state.start(0.0) + state.handle() if isinstance(c, Download) and c.buffer == a)
+    assert (leaves.device, leaves.after) == (0, (0,))
+    assert leaves.queue == 0  # before the kernel that takes long
 
 
 def test_contents_that_are_written_again_before_they_are_read_do_not_leave() -> None:
@@ -238,7 +261,7 @@ def test_contents_that_are_written_again_before_they_are_read_do_not_leave() -> 
     state = state_of(builder.build(), [0, ON_HOST, 0, 1])
     assert not [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
     commands = state.handle(Done(1, 1.0))
-    assert [(c.buffer, c.after) for c in commands if isinstance(c, Download)] == [(a, [2])]
+    assert [(c.buffer, c.after) for c in commands if isinstance(c, Download)] == [(a, (2,))]
 
 
 @pytest.mark.parametrize("by_host", [False, True])

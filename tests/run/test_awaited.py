@@ -20,7 +20,7 @@ from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.engine import execute
 from manycl.run.eviction import TightState
-from manycl.run.state import RunState
+from manycl.run.playback import Playback
 
 COUNT = 1 << 15  # ints: a third of the device's memory
 PROGRAM = mc.Program("""
@@ -53,7 +53,7 @@ def test_only_what_is_reported_is_waited_for() -> None:
         awaited.check(_Held())
 
 
-class _Deaf(RunState):
+class _Deaf(Playback):
     """Forgets that queues wait."""
 
     def handle(self, *reports: Report) -> Any:
@@ -63,7 +63,7 @@ class _Deaf(RunState):
 
 @pytest.mark.parametrize("kind", [ChaosBackend, SimBackend])
 def test_a_stand_is_an_error_on_every_back_end(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manycl.run.engine.RunState", _Deaf)
+    monkeypatch.setattr("manycl.run.engine.Playback", _Deaf)
     builder = GraphBuilder()
     a, b, c = (builder.buffer(4, name) for name in "abc")
     builder.add(launch("first", (a,), (b,)))

@@ -13,18 +13,22 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import Done, Run
 from manycl.run.coherence import Directory
-from manycl.run.pace import AHEAD, Pace
-from manycl.run.state import RunState
+from manycl.run.emit import compiled
+from manycl.run.pace import AHEAD
+from manycl.run.playback import Playback
+from manycl.run.state import nothing_overwritten
+from manycl.run.steps import Lowered
 
 
-def state(seconds: list[float], queues: int = 1, own: bool = False) -> RunState:
+def state(seconds: list[float], queues: int = 1, own: bool = False) -> Playback:
     """Launches that take so long, in turn in some queues of one device."""
     builder = GraphBuilder()
     for n in range(len(seconds)):
         builder.add(launch(f"n{n}", (), (builder.buffer(4),)))
     ranges = tuple(Assignment(n, 0, n % queues, 0.0, s) for n, s in enumerate(seconds))
     problem = Problem(builder.build(), machine([1 if own else HOST]), Unit(), (queues,))
-    return RunState(problem, Plan(ranges, "one", ("d0",), sum(seconds)), Directory())
+    plan, lowered = Plan(ranges, "one", ("d0",), sum(seconds)), Lowered(problem.graph)
+    return Playback(compiled(problem, plan, lowered, Directory(), nothing_overwritten), Directory())
 
 
 def enqueued(seconds: list[float], queues: int = 1, own: bool = False) -> list[float]:
@@ -66,9 +70,4 @@ def test_as_much_is_enqueued_as_makes_a_second() -> None:
 
 
 def test_a_queue_whose_work_is_as_long_as_it_may_be_is_not_full() -> None:
-    pace = Pace()
-    for node in range(3):
-        pace.give(node, 0, 0, AHEAD / 2, False)
-        assert pace.full == ({(0, 0)} if node == 2 else set())
-    pace.end(0, (0, 0))
-    assert not pace.full
+    assert len(state([AHEAD / 2] * 4).start(0.0)) == 3

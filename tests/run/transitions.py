@@ -1,5 +1,5 @@
-"""For tests of runs: every transition of a run's state is followed by its ``validate``, and what has led to one that
-breaks an invariant is told."""
+"""For tests of runs: every script is judged before it is played, every transition of a run's state is followed by its
+``validate``, and what has led to one that breaks an invariant is told."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from manycl.run import engine
-from manycl.run.recording import Playback
-from manycl.run.state import RunState
+from manycl.run.playback import Playback
+from manycl.run.script import Script
+from manycl.run.verify_script import verify_script
 
 TOLD = 40  # transitions, the last ones
 
@@ -36,11 +37,18 @@ def watched(state: Any) -> Any:
     return state
 
 
+def verified(script: Script) -> Script:
+    verify_script(script)
+    return script
+
+
 @pytest.fixture(scope="module", autouse=True)
 def validated() -> Iterator[None]:
     """Import it: for all tests of a module."""
     with pytest.MonkeyPatch.context() as patch:
-        make: Callable[..., RunState] = engine._state
+        make: Callable[..., engine.Decider] = engine._state
         patch.setattr(engine, "_state", lambda *given: watched(make(*given)))
         patch.setattr(engine, "Playback", lambda *given: watched(Playback(*given)))
+        compile_: Callable[..., Script] = engine.compiled
+        patch.setattr(engine, "compiled", lambda *given: verified(compile_(*given)))
         yield

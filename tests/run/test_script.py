@@ -1,4 +1,4 @@
-"""Runs done again from their recordings: under chaos, whatever ends first, and on devices."""
+"""Scripts of plans, played once and again: under chaos, whatever ends first, and on devices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, again, execute
 from manycl.run.lower import lower
-from manycl.run.recording import Playback, Recording
+from manycl.run.playback import Playback
+from manycl.run.script import Script
 from manycl.run.steps import Lowered
 from manycl.run.trials import COMPARED, PLANNED_RUNS, SECOND_THOUGHTS
 from manycl.run.windows import limited
@@ -77,7 +78,7 @@ class Turn:
 
 @settings(max_examples=120)
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32))
-def test_a_recording_gives_the_sequential_result_whatever_ends_first(
+def test_a_script_gives_the_sequential_result_whatever_ends_first(
     data: Any, graph: Graph, where: Machine, seed: int
 ) -> None:
     directory, values = Directory(), Values(graph, where.memories)
@@ -99,14 +100,11 @@ def test_a_recording_gives_the_sequential_result_whatever_ends_first(
         first = Turn(graph, where, seed, directory, values)
         made = execute(problem, plan, first.backend, first.directory, lowering=first.lowering, record=True)
     first.check()
-    if made.recording is None:
-        assert made.lowered is not None
-        assert made.lowered.graph.notes.get("together")
-        return
+    assert made.script is not None
     for turn in range(1, 5):
         then = Turn(graph, where, seed + turn, directory, values)
-        then.fill(made.recording.lowered)
-        result = again(made.recording, then.backend, then.directory)
+        then.fill(made.script.lowered)
+        result = again(made.script, then.backend, then.directory)
         assert result is not None
         then.check()
         assert then.directory.valid == first.directory.valid
@@ -155,15 +153,15 @@ def again_in_little_memory(
         event("a launch does not fit")
         return
     given = backend(lowered, 0, first)
-    recording = execute(problem, plan, given, first, lowering=lambda *_: lowered, record=True).recording
-    if recording is None:
+    script = execute(problem, plan, given, first, lowering=lambda *_: lowered, record=True).script
+    if script is None:
         assert lowered.graph.notes.get("together")
         return
     event("windows" if lowered.room is not None and lowered.room.windows else "limited" if lowered.room else "room")
     for turn in range(1, 4):
         then, held = directory.copy(), copy.deepcopy(values)
         chaos = backend(lowered, turn, then)
-        result = again(recording, chaos, then)
+        result = again(script, chaos, then)
         assert result is not None
         then.validate(where.memories)
         assert (then.valid, then.parts) == (first.valid, first.parts)
@@ -173,7 +171,7 @@ def again_in_little_memory(
     chaos = backend(lowered, 4, then)
     chaos._fail = {seed % len(lowered.graph)}  # any step
     with pytest.raises(RunFailure, match="made to fail"):
-        again(recording, chaos, then)
+        again(script, chaos, then)
     then.validate(where.memories)
     note(graph, where, lowered, chaos, held)
     check_valid(graph, where, then, held)
@@ -194,10 +192,10 @@ def test_what_made_way_in_a_repetition_that_fails_is_not_counted_on() -> None:
     lowered = lower(problem, plan, directory, limited(problem, plan))
     first = directory.copy()
     given = ChaosBackend(where, 0, room={0: 2 * NBYTES})
-    recording = execute(problem, plan, given, first, lowering=lambda *_: lowered, record=True).recording
-    assert recording is not None
+    script = execute(problem, plan, given, first, lowering=lambda *_: lowered, record=True).script
+    assert script is not None
     with pytest.raises(RunFailure, match="made to fail"):
-        again(recording, ChaosBackend(where, 0, fail=[1], room={0: 2 * NBYTES}), directory)
+        again(script, ChaosBackend(where, 0, fail=[1], room={0: 2 * NBYTES}), directory)
     directory.validate(2)
     assert directory.valid[a] == 1 << 0
     assert directory.memories(c) == {0}
@@ -206,11 +204,11 @@ def test_what_made_way_in_a_repetition_that_fails_is_not_counted_on() -> None:
 WHERE = machine([1, 2])
 
 
-def recording_of(graph: Graph, devices: list[int], directory: Directory, where: Machine = WHERE) -> Recording:
+def script_of(graph: Graph, devices: list[int], directory: Directory, where: Machine = WHERE) -> Script:
     names = tuple(d.name for d in where.devices)
     plan = Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(devices)), "given", names, 0.0)
     problem = Problem(graph, where, Unit(), (1,) * len(names))
-    found = execute(problem, plan, ChaosBackend(where, 0), directory, record=True).recording
+    found = execute(problem, plan, ChaosBackend(where, 0), directory, record=True).script
     assert found is not None
     return found
 
@@ -234,12 +232,12 @@ def handed_on() -> tuple[Graph, int]:
 
 def test_only_what_is_waited_for_is_heard_of() -> None:
     graph, made = handed_on()
-    recording = recording_of(graph, [0, 1, ON_HOST], defined(graph))
-    runs = [c for c in recording.commands if isinstance(c, Run)]
+    script = script_of(graph, [0, 1, ON_HOST], defined(graph))
+    runs = [c for c in script.commands if isinstance(c, Run)]
     assert [r.notify for r in runs] == [False, False]  # downloads tell
-    download = next(c for c in recording.commands if isinstance(c, Download) and c.buffer == made)
+    download = next(c for c in script.commands if isinstance(c, Download) and c.buffer == made)
     assert download.after == (0,)
-    state = Playback(recording, defined(graph))
+    state = Playback(script, defined(graph))
     commands = state.start(0.0) + state.handle()
     assert 1 not in [c.token for c in commands]
     commands = state.handle(Done(download.token, 0.0))
@@ -253,65 +251,65 @@ def test_functions_of_the_host_are_called_in_their_order() -> None:
     builder.add(HostTask("first", print, (), (b,), ()))
     builder.add(HostTask("second", print, (), (), ()))  # waits for nothing else
     graph = builder.build()
-    recording = recording_of(graph, [0, ON_HOST, ON_HOST], defined(graph))
-    state = Playback(recording, defined(graph))
+    script = script_of(graph, [0, ON_HOST, ON_HOST], defined(graph))
+    state = Playback(script, defined(graph))
     commands = state.start(0.0) + state.handle()
     assert not any(isinstance(c, HostCall) for c in commands)
     (download,) = [c for c in commands if isinstance(c, Download)]
     assert state.handle(Done(download.token, 0.0)) == [HostCall(1), HostCall(2)]
 
 
-def test_a_recording_fits_only_where_buffers_are_as_they_were() -> None:
+def test_a_script_fits_only_where_buffers_are_as_they_were() -> None:
     graph, made = handed_on()
-    recording = recording_of(graph, [0, 1, ON_HOST], defined(graph))
+    script = script_of(graph, [0, 1, ON_HOST], defined(graph))
     first = next(iter(graph.buffers))
-    assert recording.fits(defined(graph))
+    assert script.fits(defined(graph))
     elsewhere = defined(graph)
     elsewhere.define(first, 1)
-    assert not recording.fits(elsewhere)
+    assert not script.fits(elsewhere)
     undefined = defined(graph)
     undefined.forget(first)
-    assert not recording.fits(undefined)
+    assert not script.fits(undefined)
     written = defined(graph)
     written.define(made, 2)  # a launch may leave parts of what it writes as they were, so that counts, too
-    assert recording.needs == dict.fromkeys(graph.buffers, 1)
-    assert not recording.fits(written)
-    assert again(recording, ChaosBackend(WHERE, 1), elsewhere) is None
+    assert script.needs == dict.fromkeys(graph.buffers, 1)
+    assert not script.fits(written)
+    assert again(script, ChaosBackend(WHERE, 1), elsewhere) is None
     assert elsewhere.valid[first] == 1 << 1
 
 
-def test_a_recording_that_found_nothing_does_not_fit_where_something_is() -> None:
+def test_a_script_that_found_nothing_does_not_fit_where_something_is() -> None:
     """It would not bring what it has never seen: contents that came since, or a further copy of what it reads."""
     graph, _ = handed_on()
     first, *others = graph.buffers
     nothing = Directory()
     nothing.define(first)
-    recording = recording_of(graph, [0, 1, ON_HOST], nothing.copy())
-    assert [recording.needs[key] for key in graph.buffers] == [1] + [0] * len(others)
-    assert recording.fits(nothing)
+    script = script_of(graph, [0, 1, ON_HOST], nothing.copy())
+    assert [script.needs[key] for key in graph.buffers] == [1] + [0] * len(others)
+    assert script.fits(nothing)
     for key in others:
         for memory in range(WHERE.memories):
             now = nothing.copy()
             now.define(key, memory)
-            assert not recording.fits(now)
+            assert not script.fits(now)
     now = nothing.copy()
     now.copied(first, 1)
-    assert not recording.fits(now)
+    assert not script.fits(now)
     halves = {-1: (pieces.Rows(0, 2),), -2: (pieces.Rows(2, 2),)}
     for key in others:
         now = nothing.copy()
         now.define(-1, 1)  # a run of ranges has left one half of it
         now.close({key: halves}, {})
         assert key in now.parts
-        assert not recording.fits(now)
+        assert not script.fits(now)
 
 
 def test_a_failure_leaves_what_was_to_be_written_unknown() -> None:
     graph, made = handed_on()
-    recording = recording_of(graph, [0, 1, ON_HOST], defined(graph))
+    script = script_of(graph, [0, 1, ON_HOST], defined(graph))
     directory = defined(graph)
     with pytest.raises(RunFailure, match=r"makes.*made to fail"):
-        again(recording, ChaosBackend(WHERE, 1, fail=[0]), directory)
+        again(script, ChaosBackend(WHERE, 1, fail=[0]), directory)
     assert made not in directory.valid
     assert directory.valid[next(iter(graph.buffers))] & 1
 
@@ -335,7 +333,7 @@ def test_a_prepared_graph_decides_nothing_once_its_plan_is_kept(monkeypatch: pyt
         thought = PLANNED_RUNS + sum(n + 1 + COMPARED for n in SECOND_THOUGHTS[:2])
         for turn in range(thought + 10):
             if turn == thought + 2:  # from here on nothing is decided
-                monkeypatch.setattr("manycl.run.engine.RunState", None)
+                monkeypatch.setattr("manycl.run.engine.compiled", None)
             a.set(data + turn)
             result = prepared.run()
             assert (c.get() == 4 * (data + turn)).all()

@@ -1,0 +1,163 @@
+"""A run whose policy decides while it goes on: what is decided is compiled at once, and played. Pure."""
+
+from __future__ import annotations
+
+from collections import ChainMap, deque
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.policy import DynamicPolicy
+from manycl.plan.problem import Problem
+from manycl.run.assign import Ask, Assigned
+from manycl.run.backend import HOST_DEVICE, Command, Evict, Failed, HostCall, Report, Run
+from manycl.run.coherence import Directory
+from manycl.run.emit import Emitter
+from manycl.run.playback import Playback
+from manycl.run.script import Script
+from manycl.run.steps import Lowered
+
+
+class Dynamic(Playback):
+    """A script that grows. ``issued``: who runs what, as far as it is decided."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        policy: DynamicPolicy,
+        lowered: Lowered,
+        directory: Directory,
+        overwritten: Callable[[int, int], bool],
+    ) -> None:
+        self._assigner = Ask(problem, policy, directory.valid)
+        self._emitter = Emitter(problem, lowered, directory, overwritten, self._assigner.queues)
+        self._names = tuple(d.name for d in problem.machine.devices)
+        self.issued: list[Assignment] = []
+        super().__init__(self._written(), directory)
+        self.decisions = self._assigner.decisions
+        self._frees: dict[int, list[int]] = {}
+        self._hears: dict[int, list[int]] = {}
+        self._nodes: dict[tuple[int, int], deque[int]] = {}  # of queues, that are not complete
+        self._ended = 0
+        self._is_heard: set[int] = set()
+        self._valid = ChainMap(self._emitter.masks, directory.valid)
+
+    def _written(self) -> Script:
+        """What there is of the script."""
+        return self._emitter.script(Plan(tuple(self.issued), "", self._names, 0.0))
+
+    @property
+    def finished(self) -> bool:
+        return self._ended == len(self.graph.nodes)
+
+    @property
+    def complete(self) -> int:
+        return self._ended
+
+    def start(self, now: float) -> list[Command]:
+        self._add(self._assigner.start(now))
+        return self._released()
+
+    def handle(self, *reports: Report) -> list[Command]:
+        for report in reports:
+            if isinstance(report, Failed):
+                self.failed = self.failed or report
+            if self.failed is not None:
+                return []
+            self._heard.append(report.token)
+            self._is_heard.add(report.token)
+            for i in self._hears.pop(report.token, ()):
+                self._free(i)
+            ended = self._end(self._emitter.told_by(report.token))
+            self._add(self._assigner.completed(ended, report.time, self._valid))
+        if self.finished:
+            self._directory.valid.update(self._emitter.masks)
+        return self._released()
+
+    def _end(self, node: int | None) -> list[int]:
+        """The nodes that are complete when one is: with it what its queue was given before."""
+        if node is None:
+            return []
+        command = self._emitter.command(node)
+        line = self._nodes[_place(command)]
+        if node not in line:
+            return []  # complete already, through a later command of its queue
+        ended: list[int] = []
+        while not ended or ended[-1] != node:
+            ended.append(line.popleft())
+        self._ended += len(ended)
+        return ended
+
+    def _add(self, assigned: Sequence[Assigned]) -> None:
+        """Compile what was decided."""
+        emitter = self._emitter
+        steps = [Assignment(a.node, a.device, a.queue, 0.0, a.seconds) for a in assigned]
+        emitter.give(steps)
+        first = len(emitter.commands)
+        for step, a in zip(steps, assigned, strict=True):
+            emitter.add(step, a.watched)
+            self.issued.append(step._replace(end=0.0))
+        for index, command in enumerate(emitter.commands[first:], first):
+            assert not isinstance(command, Evict)
+            if isinstance(command, (Run, HostCall)):
+                self._nodes.setdefault(_place(command), deque()).append(command.token)
+            behind = [b for b in emitter.enqueued.get(index, ()) if b in emitter.held]
+            told = [t for t in emitter.heard.get(index, ()) if t not in self._is_heard]
+            for b in behind:
+                self._frees.setdefault(b, []).append(index)
+            for token in told:
+                self._hears.setdefault(token, []).append(index)
+            self._waits[index] = len(behind) + len(told)
+            if not self._waits[index]:
+                heappush(self._ready, index)
+
+    def _free(self, index: int) -> None:
+        self._waits[index] -= 1
+        if not self._waits[index]:
+            heappush(self._ready, index)
+
+    def _released(self) -> list[Command]:
+        out: list[Command] = []
+        while self._ready:
+            index = heappop(self._ready)
+            out.append(self._emitter.commands[index])
+            self._freed.append(index)
+            self._emitter.held.discard(index)
+            for i in self._frees.pop(index, ()):
+                self._free(i)
+        return out
+
+    def _was_given(self) -> set[int]:
+        return set(self._freed)
+
+    def fail(self, failure: Failed) -> None:
+        self.script = self._written()
+        super().fail(failure)
+        self._ended = min(self._ended, len(self.graph.nodes) - 1)
+
+    def lose(self, reason: str) -> None:
+        self.script = self._written()
+        super().lose(reason)
+
+    def where(self, token: int, node: int) -> tuple[int, int | None, str]:
+        self.script = self._written()
+        return super().where(token, node)
+
+    def held_up(self) -> str:
+        commands = [self._emitter.commands[i] for i, n in self._waits.items() if n]
+        waiting = [n for n in range(len(self.graph)) if n not in {a.node for a in self.issued}]
+        return (
+            f"{self._ended} of {len(self.graph)} nodes are complete; nobody has decided who runs {waiting[:5]};"
+            f" {len(commands)} commands were not enqueued, first {commands[:1]}"
+        )
+
+    def validate(self) -> None:
+        super().validate()
+        waiting = {i for i, n in self._waits.items() if n}
+        assert waiting.isdisjoint(self._freed), "a command was given that waits"
+        assert len(self._freed) == len(set(self._freed)), "a command was given twice"
+
+
+def _place(command: Command) -> tuple[int, int]:
+    assert not isinstance(command, Evict)
+    return (HOST_DEVICE, 0) if isinstance(command, HostCall) else (command.device, command.queue)

@@ -1,0 +1,522 @@
+"""A plan is compiled: what each device does, which bytes come and go, and what all of that waits for, before time
+starts. Pure.
+
+What a launch reads comes as early as it can: what the host has, when the run begins; what a device makes, when it has
+made it. Commands are in an order in which they could run one after another; the engine gives them to their queues in
+this order, each as soon as all that it must hear of has ended. So what comes first has the first place in its queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+from manycl.errors import PolicyError
+from manycl.graph.graph import HostTask, Launch
+from manycl.machine import HOST
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.backend import (
+    AHEAD_QUEUE,
+    DOWNLOAD_QUEUE,
+    EARLY_QUEUE,
+    HOST_DEVICE,
+    UPLOAD_QUEUE,
+    Command,
+    Download,
+    HostCall,
+    Run,
+    Upload,
+)
+from manycl.run.coherence import HOST_BIT, Directory
+from manycl.run.pace import Marks
+from manycl.run.script import Script, linked
+from manycl.run.steps import Lowered
+
+LOOK_AHEAD = 16
+"""Nodes of a queue, from one that waits on, whose data on the host are brought before their turn."""
+SMALL = 1 << 16
+"""Bytes that a link brings while the next command is enqueued. Less than that goes in the kernels' own queues: there
+nothing has to wait for another queue, which takes a GPU's driver 40 us, and what leaves the device does not wait for
+large uploads, behind which NVIDIA's driver puts it in any other queue (measured with an H200). But where a device has
+several queues for kernels, what the host has had from the start waits for none of them: the others may read it too."""
+LARGE = 1 << 20
+"""Bytes of a buffer, or a piece of one, that is brought before anything else of a run is enqueued; what is due before
+it comes before it, as links carry first what was enqueued first."""
+
+Place = tuple[int, int]
+"""A device and one of its queues."""
+
+
+def compiled(
+    problem: Problem,
+    plan: Plan,
+    lowered: Lowered,
+    directory: Directory,
+    overwritten: Callable[[int, int], bool],
+) -> Script:
+    """The script of a plan whose steps are ``lowered``, from the directory's present state (open for the steps).
+    ``overwritten(step, key)``: whether a step writes all of a piece although ``Launch.overwrites`` does not say so.
+    Raises PolicyError for a plan that cannot be followed: for other devices, or whose order is not the graph's."""
+    assert lowered.room is None
+    assert lowered.plan is not None or not lowered.steps
+    steps = (lowered.plan or plan).assignments
+    queues = _checked(problem, lowered, lowered.plan or plan)
+    emitter = Emitter(problem, lowered, directory, overwritten, queues)
+    if emitter.far:
+        emitter.give(steps)
+        emitter.begin(steps)
+    for step in steps:
+        emitter.add(step)
+    return emitter.script(plan)
+
+
+def _checked(problem: Problem, lowered: Lowered, plan: Plan) -> tuple[int, ...]:
+    """How many queues a plan uses of each device."""
+    devices = len(problem.machine.devices)
+    names = tuple(d.name for d in problem.machine.devices)
+    if plan.devices != names:
+        raise PolicyError(f"the plan is for devices {', '.join(plan.devices)}, not for {', '.join(names)}")
+    if problem.fixed:
+        raise PolicyError("the engine cannot continue a partial schedule yet (problem.fixed)")
+    used = [0] * devices
+    seen = bytearray(len(lowered.graph.nodes))
+    for a in plan.assignments:
+        if not (0 <= a.node < len(seen) and -1 <= a.device < devices and a.queue >= 0) or seen[a.node]:
+            raise PolicyError(f"the plan is not valid: {a}")
+        seen[a.node] = 1
+        if a.device >= 0 and a.queue >= used[a.device]:
+            used[a.device] = a.queue + 1
+    if not all(seen):
+        raise PolicyError(f"policy {plan.policy} planned {sum(seen)} of {len(seen)} nodes")
+    return tuple(used)
+
+
+class Emitter:
+    """``masks``: where each buffer is valid after the commands so far. ``made[key][memory]``: the command whose end
+    makes it so, where that is one of the run's.
+
+    A command is *held* if it must hear of something, or comes behind a held one: in its queue, or by what it waits for
+    on its device. All others are enqueued at once."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        lowered: Lowered,
+        directory: Directory,
+        overwritten: Callable[[int, int], bool],
+        queues: tuple[int, ...],
+    ) -> None:
+        machine, graph = problem.machine, lowered.graph
+        self._problem, self._lowered, self._graph = problem, lowered, graph
+        self._valid = directory.valid
+        self._overwritten = overwritten
+        self._queues = queues
+        self.far = machine.memories > 1
+        self._memory = [d.memory for d in machine.devices]
+        self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
+        # memories of several devices: one of them may wait for what another has brought
+        self._shared = {m for m in self._memory if m != HOST and self._memory.count(m) > 1}
+        # pieces that ranges of a launch write at the same time: they have several writers
+        self._together = {k for _, keys in graph.notes.get("together", {}).values() for k in keys}
+        count = len(graph.nodes)
+        self.commands: list[Command] = []
+        self._ahead = 0
+        self._at: dict[int, int] = {}  # the index of a transfer's command, by token; of a node's, by node
+        self._place: list[Place | None] = [None] * count
+        self._transfers: list[tuple[int, int]] = []  # of transfers, by token - count: its device, and …
+        self._tells: list[int | None] = []  # … the node that is complete when it is, if there is one
+        self.masks: dict[int, int] = {}
+        self._needs: dict[int, int] = {}
+        self._made: dict[int, dict[int, int]] = {}
+        self._writers: dict[int, list[int]] = {}  # the last; several, of what is written together
+        self._arrived: dict[tuple[int, int], int] = {}  # transfers that those who write together wait for
+        self._last: dict[Place, int] = {}  # the index of the last command of a kernel queue, or of the host
+        self._ordered: dict[Place, set[int]] = {}  # what commands of a kernel queue wait for already
+        self.held: set[int] = set()  # indices
+        self.enqueued: dict[int, set[int]] = {}  # of held commands: indices that must have been enqueued
+        self.heard: dict[int, set[int]] = {}  # … and tokens that must have been heard of
+        self._going: dict[int, Place] = {}
+        self._lines: dict[Place, list[int]] = {}  # the nodes of each queue, in their order
+        self._turn: dict[Place, int] = {}  # how many of them are emitted
+        self._pace: dict[Place, Marks] = {}
+
+    # what comes before all else
+
+    def give(self, steps: Sequence[Assignment]) -> None:
+        """Who runs what."""
+        for a in steps:
+            self._going[a.node] = a.device, a.queue
+            self._lines.setdefault((a.device, a.queue), []).append(a.node)
+
+    def begin(self, steps: Sequence[Assignment]) -> None:
+        """The large transfers, and those that are due before one of them, so that all links are at work while the rest
+        is enqueued."""
+        lines = [(place, line, self._until_large(line)) for place, line in self._lines.items() if place[0] >= 0]
+        for turn in range(LOOK_AHEAD):  # all links begin
+            for place, line, until in lines:
+                if turn < until:
+                    self._look_ahead(line[turn], place, SMALL)
+        self._ahead = len(self.commands)
+
+    def _until_large(self, line: Iterable[int]) -> int:
+        """How many of the next nodes of a queue to look at for the last large buffer among what they touch."""
+        nodes, buffers, until = self._graph.nodes, self._graph.buffers, 0
+        for turn, node in enumerate(islice(line, LOOK_AHEAD)):
+            task = nodes[node]
+            if any(buffers[key].nbytes >= LARGE for key in (*task.reads, *task.writes)):
+                until = turn + 1
+        return until
+
+    def _look_ahead(self, node: int, place: Place, least: int = 0) -> None:
+        """Bring what a node needs and the host has had from the start, of buffers of ``least`` bytes, if no node before
+        it changes that."""
+        device, _ = place
+        memory, task = self._memory[device], self._graph.nodes[node]
+        assert isinstance(task, Launch)
+        # what it changes has its final contents when all that comes before it is emitted
+        comes_next = all(self._place[p] is not None for p in self._graph.predecessors[node])
+        keys = dict.fromkeys((*task.reads, *task.writes)) if comes_next else task.reads
+        for key in keys:
+            mask = self._mask(key)
+            if not mask & HOST_BIT or mask >> memory & 1 or self._graph.buffers[key].nbytes < least:
+                continue
+            if key in self._writers or HOST in self._made.get(key, {}) or not self._is_final(node, key):
+                continue
+            if key in task.reads or not (key in task.overwrites or self._overwritten(node, key)):
+                self._upload(key, place, False, self._comes_by(key, place, False))
+
+    def _is_final(self, node: int, key: int) -> bool:
+        """Whether all that writes a buffer before the node, which reads it, was emitted."""
+        nodes, place = self._graph.nodes, self._place
+        return all(place[p] is not None or key not in nodes[p].writes for p in self._graph.predecessors[node])
+
+    # steps
+
+    def add(self, step: Assignment, watched: bool = False) -> None:
+        """Emit a step, what brings its data, and what takes its results to others. ``watched``: its end is reported
+        in any case. Raises PolicyError for a step that cannot be next."""
+        node, device = step.node, step.device
+        task = self._graph.nodes[node]
+        for p in self._graph.predecessors[node]:
+            if self._place[p] is None:
+                raise PolicyError(f"the plan is not valid: node {node} ({task.name}) stands before node {p}")
+        if device == ON_HOST:
+            if not isinstance(task, HostTask):
+                raise PolicyError(f"node {node} ({task.name}) is a launch, but was assigned to the host")
+            self._call(node, task)
+        else:
+            if not isinstance(task, Launch):
+                raise PolicyError(f"node {node} ({task.name}) is a host function, but was assigned to a device")
+            self._run(step, task, watched)
+
+    def _run(self, step: Assignment, task: Launch, watched: bool) -> None:
+        node, device, place = step.node, step.device, (step.device, step.queue)
+        memory = self._memory[device]
+        bit = 1 << memory
+        masks, valid, needs = self.masks, self._valid, self._needs
+        after: list[int] = []
+        told: set[int | None] = set()
+        heard: set[int] = set()
+        is_due = True
+        if self.far:
+            is_due = self._is_due(node, place)
+            if not is_due and not self._is_held(place):  # from here on the queue waits
+                turn = self._turn.get(place, 0)
+                for following in self._lines[place][turn : turn + LOOK_AHEAD]:
+                    self._look_ahead(following, place)
+        for key in task.reads:
+            mask = masks.get(key)
+            if mask is None:
+                mask = needs[key] = valid.get(key, 0)
+            if mask and (not mask & bit or key in self._made):
+                self._bring(key, place, is_due, after, told, heard)
+        for key in task.writes:
+            if key in task.reads or key in task.overwrites:
+                continue
+            mask = masks.get(key)
+            if mask is None:
+                mask = valid.get(key, 0)
+                if mask and not mask & bit and self._overwritten(node, key):
+                    continue
+                needs[key] = mask
+            elif not mask & bit and self._overwritten(node, key):
+                continue
+            if mask and (not mask & bit or key in self._made):
+                self._bring(key, place, is_due, after, told, heard)
+        for p in self._graph.predecessors[node]:
+            at = self._place[p]
+            assert at is not None
+            if at[0] != device:
+                if p not in told:
+                    heard.add(p)
+            elif at != place:
+                after.append(p)
+        index = len(self.commands)
+        seconds = step.end - step.start
+        notify = watched
+        if seconds > 0.0:
+            notify |= self._paced(place, node, seconds, heard)
+        self.commands.append(Run(node, device, step.queue, self._in_queue(index, place, after, heard), notify))
+        self._at[node] = index
+        self._place[node] = place
+        for key in task.writes:
+            if key in self._together:
+                writers = self._writers.setdefault(key, [])
+                if writers and writers[-1] in self._graph.predecessors[node]:  # else they write at the same time
+                    writers.clear()
+                if not writers:
+                    self._arrived = {at: t for at, t in self._arrived.items() if at[0] != key}
+                writers.append(node)
+                if (token := self._made.get(key, {}).get(memory, -1)) >= len(self._place):
+                    self._arrived[key, memory] = token  # others, which write it too, still wait for it
+            else:
+                self._writers[key] = [node]
+            self._made[key] = {memory: node}
+            masks[key] = bit
+        if self.far:
+            self._turn[place] = self._turn.get(place, 0) + 1
+            self._hand_over(node, device, task.writes)
+
+    def _call(self, node: int, task: HostTask) -> None:
+        place = HOST_DEVICE, 0
+        heard: set[int] = set()
+        told: set[int | None] = set()
+        for key in dict.fromkeys((*task.reads, *task.writes)):
+            mask = self._mask(key)
+            if mask and not mask & HOST_BIT:
+                self._download(key, EARLY_QUEUE)
+            token = self._made.get(key, {}).get(HOST)
+            if mask and token is not None:  # where several have made it, they are its predecessors
+                heard.add(token)
+                told.add(self.told_by(token))
+        heard.update(p for p in self._graph.predecessors[node] if p not in told)
+        index = len(self.commands)
+        self._in_queue(index, place, (), heard)  # what functions do beside arrays is done in their order
+        self.commands.append(HostCall(node))
+        self._at[node] = index
+        self._place[node] = place
+        for key in task.writes:
+            self._writers[key] = [node]
+            self._made[key] = {HOST: node}
+            self.masks[key] = HOST_BIT
+        if self.far:
+            self._hand_over(node, HOST_DEVICE, task.writes)
+
+    def _in_queue(self, index: int, place: Place, after: Sequence[int], heard: set[int]) -> tuple[int, ...]:
+        """A command comes after those that its queue was given before; what of ``after``, tokens on its own device, it
+        has to wait for besides. Whether it is held is found out here."""
+        held, last = self.held, self._last.get(place)
+        behind = set()
+        if last is not None and last in held:
+            behind.add(last)
+        self._last[place] = index
+        new: tuple[int, ...] = ()
+        if after:
+            ordered = self._ordered.setdefault(place, set())
+            # transfers that are staged are not in the queue that they are given to
+            is_node, of = len(self._place), self._place_of
+            new = tuple(dict.fromkeys(t for t in after if t not in ordered and (t >= is_node or of(t) != place)))
+            ordered.update(new)
+            behind.update(at for t in after if (at := self._at[t]) in held)
+        if behind or heard:
+            self._hold(index, behind, heard)
+        return new
+
+    def _hold(self, index: int, behind: set[int], heard: set[int]) -> None:
+        self.held.add(index)
+        if behind:
+            self.enqueued[index] = behind
+        if heard:
+            self.heard[index] = heard
+
+    def _paced(self, place: Place, node: int, seconds: float, heard: set[int]) -> bool:
+        """What a queue is given cannot be taken back: a node that would be too far ahead of it waits until enough has
+        ended. Whether the node's own end must be reported."""
+        pace = self._pace.get(place)
+        if pace is None:
+            pace = self._pace[place] = Marks()
+        return pace.give(node, seconds, heard)
+
+    # transfers
+
+    def _mask(self, key: int) -> int:
+        mask = self.masks.get(key)
+        if mask is None:
+            mask = self._needs[key] = self._valid.get(key, 0)
+        return mask
+
+    def _place_of(self, token: int) -> Place:
+        if token < len(self._place):
+            place = self._place[token]
+            assert place is not None
+            return place
+        return self._transfers[token - len(self._place)]
+
+    def command(self, token: int) -> Command:
+        """What was emitted under a token."""
+        return self.commands[self._at[token]]
+
+    def told_by(self, token: int) -> int | None:
+        """The node that is complete when a command is heard to be."""
+        return token if token < len(self._place) else self._tells[token - len(self._place)]
+
+    def _bring(
+        self, key: int, place: Place, is_due: bool, after: list[int], told: set[int | None], heard: set[int]
+    ) -> None:
+        """A buffer is to be valid in the memory of the device of the next node of a queue."""
+        device, _ = place
+        memory = self._memory[device]
+        mask = self._mask(key)
+        if not mask >> memory & 1:
+            if not mask & HOST_BIT:
+                self._download(key, DOWNLOAD_QUEUE)
+            if memory != HOST:  # what it waits for is due when it has come
+                self._upload(key, place, is_due or HOST in self._made.get(key, {}))
+        token = self._made.get(key, {}).get(memory)
+        if token is None:
+            return  # it was there
+        if token < len(self._place):  # a predecessor has made it, or writes it at the same time
+            arrived = self._arrived.get((key, memory)) if key in self._together else None
+            if arrived is None:
+                return
+            token = arrived
+        if self._place_of(token)[0] != device:  # another device of this memory has asked for it
+            heard.add(token)
+        else:
+            after.append(token)
+        told.add(self._tells[token - len(self._place)])
+
+    def _is_due(self, node: int, place: Place) -> bool:
+        """Whether a node can be enqueued at the start, as far as others are concerned."""
+        of = (self._place[p] for p in self._graph.predecessors[node])
+        return not self._is_held(place) and all(at is not None and at[0] == place[0] for at in of)
+
+    def _is_held(self, place: Place) -> bool:
+        """Whether a queue waits for something."""
+        last = self._last.get(place)
+        return last is not None and last in self.held
+
+    def _upload(self, key: int, place: Place, is_due: bool, queue: int | None = None) -> None:
+        """What the host has, or will have, comes to a device for the next node of a queue, or for a later one."""
+        device, _ = place
+        memory, index = self._memory[device], len(self.commands)
+        queue = self._comes_by(key, place, is_due) if queue is None else queue
+        source = self._made.get(key, {}).get(HOST)
+        heard = {source} if source is not None else set()
+        tells = self.told_by(source) if source is not None else None
+        if source is not None and source < len(self._place) and key in self._together:
+            heard, tells = set(self._writers[key]), None
+        token = self._transfer(key, memory, device, queue, tells)
+        if queue >= 0:
+            self._in_queue(index, (device, queue), (), heard)
+        else:
+            behind: set[int] = set()
+            turn = self._turn.get(place, 0) - LOOK_AHEAD
+            if turn >= 0 and not is_due and (before := self._at[self._lines[place][turn]]) in self.held:
+                behind.add(before)
+            if behind or heard:
+                self._hold(index, behind, heard)
+        self.commands.append(Upload(token, key, device, (), memory in self._shared, queue=queue))
+
+    def _download(self, key: int, queue: int) -> None:
+        """What a device has, or will have, comes to the host."""
+        mask, index = self._mask(key), len(self.commands)
+        memory = (mask & -mask).bit_length() - 1
+        made = self._made.get(key, {}).get(memory)
+        device = self._owner[memory] if made is None else self._place_of(made)[0]
+        before: Sequence[int] = () if made is None else (made,)
+        writers = self._writers.get(key, [])
+        if key in self._together and made is not None and made < len(self._place):
+            before = [w for w in writers if self._place_of(w)[0] == device]
+        others = {w for w in writers if self._place_of(w)[0] != device} if len(writers) > 1 else set()
+        if len(writers) == 1 and self._graph.buffers[key].nbytes < SMALL and before:
+            writer = self._place_of(writers[0])
+            if writer[0] == device and self._last.get(writer) == self._at[writers[0]]:
+                queue = writer[1]
+        token = self._transfer(key, HOST, device, queue, writers[0] if len(writers) == 1 else None)
+        if queue >= 0:
+            self._in_queue(index, (device, queue), before, others)
+        else:
+            behind = {at for t in before if (at := self._at[t]) in self.held}
+            if behind or others:
+                self._hold(index, behind, others)
+        self.commands.append(Download(token, key, device, tuple(before), True, queue=queue))
+
+    def _transfer(self, key: int, memory: int, device: int, queue: int, tells: int | None) -> int:
+        token = len(self._place) + len(self._transfers)
+        self._transfers.append((device, queue))
+        self._tells.append(tells)
+        self._at[token] = len(self.commands)
+        self.masks[key] = self._mask(key) | 1 << memory
+        self._made.setdefault(key, {})[memory] = token
+        return token
+
+    def _comes_by(self, key: int, place: Place, is_due: bool) -> int:
+        """The queue by which a buffer comes for a launch in a queue: what takes long, and is not due, in one of its
+        own, where it holds up nothing."""
+        device, queue = place
+        is_small = self._graph.buffers[key].nbytes < SMALL
+        if is_small and (self._queues[device] == 1 or (is_due and key in self._writers)):
+            return queue
+        return UPLOAD_QUEUE if is_due or is_small else AHEAD_QUEUE
+
+    def _hand_over(self, node: int, device: int, written: Sequence[int]) -> None:
+        """What nodes of other memories read leaves as soon as this one has made it, and goes on to them, whatever else
+        they wait for."""
+        memory = HOST if device == HOST_DEVICE else self._memory[device]
+        for s in self._graph.successors[node]:
+            if (to := self._going.get(s)) is None:
+                continue  # it is not decided who runs it
+            other, queue = to
+            target = HOST if other == HOST_DEVICE else self._memory[other]
+            if target == memory:
+                continue
+            reads = self._graph.nodes[s].reads
+            for key in written:
+                if key not in reads or key in self._together or not self._is_final(s, key):
+                    continue
+                if not self.masks[key] & HOST_BIT:
+                    self._download(key, EARLY_QUEUE)
+                if target != HOST and not self.masks[key] >> target & 1:
+                    place = other, queue
+                    is_due = self._lines[place][self._turn.get(place, 0)] == s
+                    by = self._comes_by(key, place, is_due)
+                    if by < 0:  # else it takes its turn
+                        self._upload(key, place, is_due, by)
+
+    # the whole
+
+    def script(self, plan: Plan) -> Script:
+        always = [c.token for c in self.commands if isinstance(c, (Download, HostCall))]
+        told = {self.told_by(token) for token in always}
+        hears: dict[int, list[int]] = {token: [] for token in always}
+        for index in self._last.values():  # of queues
+            command = self.commands[index]
+            if isinstance(command, Run) and command.token not in told:
+                hears[command.token] = []
+        waits, frees, heard = linked(self.enqueued, self.heard)
+        for token, waiting in heard.items():
+            hears.setdefault(token, []).extend(waiting)
+        commands = self.commands
+        for token in hears:
+            command = commands[self._at[token]]
+            if isinstance(command, (Run, Upload)) and not command.notify:
+                commands[self._at[token]] = command._replace(notify=True)
+        for command in commands:
+            if isinstance(command, (Run, Upload)) and command.notify:
+                hears.setdefault(command.token, [])
+        return Script(
+            problem=self._problem,
+            plan=plan,
+            lowered=self._lowered,
+            queues=self._queues,
+            commands=tuple(commands),
+            ahead=self._ahead,
+            waits=waits,
+            frees=frees,
+            hears=hears,
+            needs=self._needs,
+            leaves=self.masks,
+            held={},
+        )

@@ -1,0 +1,193 @@
+"""A judge of scripts that knows nothing of how they are made: whatever ends first, every command finds the contents
+that the graph says, nobody touches what another one is writing, and nothing is lost. Pure.
+
+What certainly comes before what follows from the commands and their edges alone: a queue runs its kernels in the order
+in which it was given them (transfers that are staged overtake each other), a command starts after what it waits for on
+its device, and is given after what it must have heard of. Of each two commands that touch the same bytes in the same
+memory, one of them writing, one must come before the other. Then the order of the script is as good as any, and in that
+order each command must find the last version of what it reads. Scripts of runs in little memory, whose commands work on
+windows, are judged by the chaos back end alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from manycl.errors import ManyclError
+from manycl.graph.graph import HostTask, Launch
+from manycl.machine import HOST
+from manycl.run.backend import Copy, Download, Evict, HostCall, Run, Upload
+from manycl.run.script import Script
+
+
+class ScriptError(ManyclError):
+    """A script is wrong: manycl itself is at fault."""
+
+
+class _Access(NamedTuple):
+    at: int
+    writes: bool
+
+
+def verify_script(script: Script) -> None:
+    """Raise :class:`ScriptError` for the first fault."""
+    assert script.lowered.room is None, "windows are not judged here"
+    judge = _Judge(script)
+    judge.order()
+    judge.races()
+    judge.contents()
+
+
+class _Judge:
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._commands = [c for c in script.commands if not isinstance(c, (Evict, Copy))]
+        if len(self._commands) < len(script.commands):
+            raise ScriptError("a script with room has copies within a device, or makes way")
+        self._nodes = script.lowered.graph.nodes
+        self._memory = [d.memory for d in script.problem.machine.devices]
+        self._index = {c.token: i for i, c in enumerate(self._commands)}
+        self._before: list[int] = []  # by command: the set of those that are complete before it starts, as bits
+        together = script.lowered.graph.notes.get("together", {}).values()
+        self._together = {key for _, keys in together for key in keys}
+
+    def order(self) -> None:
+        """Find what comes before what."""
+        script, count = self._script, len(self._commands)
+        enqueued: list[list[int]] = [[] for _ in range(count)]
+        heard: list[list[int]] = [[] for _ in range(count)]
+        for before, freed in script.frees.items():
+            for i in freed:
+                enqueued[i].append(before)
+        for token, freed in script.hears.items():
+            command = self._commands[self._index[token]]
+            if not isinstance(command, HostCall) and not command.notify:
+                raise ScriptError(f"{command} is waited for, but nobody hears of it")
+            for i in freed:
+                heard[i].append(self._index[token])
+        at_start = sum(1 << i for i in range(count) if i not in script.waits)
+        first = (1 << script.ahead) - 1
+        given: list[int] = []  # what was certainly given to the devices before
+        for i, command in enumerate(self._commands):
+            needed = [*enqueued[i], *heard[i]]
+            if len(needed) != script.waits.get(i, 0) or any(b >= i for b in needed):
+                raise ScriptError(f"{command} waits for {len(needed)} others, of which {needed} are known")
+            if not needed:
+                lower = (1 << i) - 1
+                mine = at_start & lower if i < script.ahead else at_start & (lower | first)
+            else:
+                mine = at_start
+            complete = 0
+            for b in needed:
+                mine |= given[b] | 1 << b
+            for b in heard[i]:
+                complete |= self._before[b] | 1 << b
+            after = () if isinstance(command, HostCall) else command.after
+            for token in after:
+                b = self._index[token]
+                if not mine >> b & 1:
+                    raise ScriptError(f"{command} waits on its device for {token}, which may come later")
+                if self._place(b)[0] != self._place(i)[0]:
+                    raise ScriptError(f"{command} waits on its device for {token} of another one")
+                complete |= self._before[b] | 1 << b
+            for b in range(i) if isinstance(command, Run) else ():
+                if mine >> b & 1 and self._place(b) == self._place(i) and isinstance(self._commands[b], Run):
+                    complete |= self._before[b] | 1 << b
+            given.append(mine)
+            self._before.append(complete)
+
+    def _place(self, index: int) -> tuple[int, int]:
+        command = self._commands[index]
+        return (-1, 0) if isinstance(command, HostCall) else (command.device, command.queue)
+
+    def _touches(self, index: int) -> Iterator[tuple[int, int, bool]]:
+        """(memory, buffer, whether it is written) of a command."""
+        command = self._commands[index]
+        if isinstance(command, Upload):
+            yield HOST, command.buffer, False
+            yield self._memory[command.device], command.buffer, True
+        elif isinstance(command, Download):
+            yield self._memory[command.device], command.buffer, False
+            yield HOST, command.buffer, True
+        else:
+            memory = self._memory[command.device] if isinstance(command, Run) else HOST
+            task = self._nodes[command.token]
+            for key in task.reads:
+                yield memory, key, False
+            for key in task.writes:
+                yield memory, key, True
+
+    def races(self) -> None:
+        """Of two that touch the same, one comes before the other; but for ranges that write together."""
+        seen: dict[tuple[int, int], list[_Access]] = {}
+        for i in range(len(self._commands)):
+            for memory, key, writes in self._touches(i):
+                for other in seen.setdefault((memory, key), []):
+                    if not (writes or other.writes) or self._before[i] >> other.at & 1 or other.at == i:
+                        continue
+                    if not self._beside(other.at, i, key):
+                        one, two = self._commands[other.at], self._commands[i]
+                        raise ScriptError(f"{one} and {two} touch buffer {key} in memory {memory} at the same time")
+                seen[memory, key].append(_Access(i, writes))
+
+    def _beside(self, one: int, other: int, key: int) -> bool:
+        first, second = self._commands[one], self._commands[other]
+        if key not in self._together or not (isinstance(first, Run) and isinstance(second, Run)):
+            return False
+        return first.token not in self._script.lowered.graph.predecessors[second.token]
+
+    def contents(self) -> None:
+        """In the script's order everybody finds the last version of what it reads; at the end it is where it is said
+        to be. A version is the number of times that a buffer was written."""
+        script = self._script
+        version: dict[int, int] = {}
+        held: dict[tuple[int, int], int] = {}  # by (memory, buffer)
+        for key, mask in script.needs.items():
+            held.update(((m, key), 0) for m in range(mask.bit_length()) if mask >> m & 1)
+        done: set[int] = set()
+        for i, command in enumerate(self._commands):
+            if isinstance(command, (Upload, Download)):
+                (source, key, _), (target, _, _) = self._touches(i)
+                if held.get((source, key)) != version.get(key, 0):
+                    raise ScriptError(f"{command} moves contents that are not the last")
+                if held.get((target, key)) == version.get(key, 0) and key not in self._together:
+                    raise ScriptError(f"{command} brings what is there")
+                held[target, key] = version.get(key, 0)
+                continue
+            self._step(command, version, held)
+            if not done.issuperset(script.lowered.graph.predecessors[command.token]):
+                raise ScriptError(f"{command} stands before what it depends on")
+            done.add(command.token)
+        if len(done) < len(self._nodes):
+            raise ScriptError(f"{len(self._nodes) - len(done)} nodes do not run")
+        for key, mask in script.leaves.items():
+            for memory in range(mask.bit_length()):
+                if mask >> memory & 1 and held.get((memory, key)) != version.get(key, 0):
+                    raise ScriptError(f"buffer {key} is said to be valid in memory {memory} at the end")
+            if not mask:
+                raise ScriptError(f"buffer {key} is said to be valid nowhere at the end")
+        written = {key for task in self._nodes for key in task.writes}
+        if not written <= script.leaves.keys():
+            raise ScriptError(f"nothing is said of {sorted(written - script.leaves.keys())}, which are written")
+
+    def _step(self, command: Run | HostCall, version: dict[int, int], held: dict[tuple[int, int], int]) -> None:
+        """A node finds what it reads, and what it may leave as it was; unless that was undefined from the start."""
+        memory = self._memory[command.device] if isinstance(command, Run) else HOST
+        task = self._nodes[command.token]
+        if isinstance(task, HostTask) != isinstance(command, HostCall):
+            raise ScriptError(f"{command} is of another kind than its node")
+        for key in dict.fromkeys((*task.reads, *task.writes)):
+            if key not in task.reads and isinstance(task, Launch) and key in task.overwrites:
+                continue
+            known = self._script.needs.get(key)
+            if known is None and key not in version:
+                if key in task.reads:
+                    raise ScriptError(f"{command} reads buffer {key}, of which nothing is needed")
+                continue  # it is known to write all of it
+            is_undefined = key not in version and not known
+            if held.get((memory, key)) != version.get(key, 0) and not is_undefined and key in task.reads:
+                raise ScriptError(f"{command} reads buffer {key} in memory {memory}, where it is not valid")
+        for key in task.writes:
+            version[key] = version.get(key, 0) + 1
+            held[memory, key] = version[key]
