@@ -28,8 +28,8 @@ from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.engine import Result
-from manycl.run.prepared import PreparedGraph
 from manycl.run.playback import Playback
+from manycl.run.prepared import PreparedGraph
 from manycl.trace import KernelEvent, TransferEvent
 
 SOURCE = """

@@ -73,11 +73,11 @@ class Playback:
             if isinstance(report, Failed):
                 self.failed = self.failed or report
                 continue
+            self._heard.append(report.token)
             waiting = hears.get(report.token)
             if waiting is None:
                 continue
             self._reports -= 1
-            self._heard.append(report.token)
             if report.token in self._comes_home and isinstance(report, Done):
                 self._directory.copied(self._comes_home[report.token], HOST)
             for i in waiting:
