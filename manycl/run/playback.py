@@ -132,7 +132,7 @@ class Playback:
             command = commands[index[heard]]
             assert not isinstance(command, Evict)
             # what a transfer was to wait for is complete when it is
-            for token in (heard,) if isinstance(command, HostCall) else (heard, *command.after):
+            for token in (heard,) if isinstance(command, (HostCall, Run)) else (heard, *command.after):
                 if token < count:
                     of = commands[index[token]]
                     place = (of.device, of.queue) if isinstance(of, Run) else (HOST_DEVICE, 0)
