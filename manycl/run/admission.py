@@ -11,11 +11,11 @@ from manycl.run.coherence import HOST_BIT
 from manycl.run.steps import Lowered
 
 if TYPE_CHECKING:
-    from manycl.run.engine import Decider
+    from manycl.run.playback import Playback
     from manycl.run.session import Session
 
 
-def make_room(session: Session, lowered: Lowered, state: Decider) -> None:
+def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
     """Evict buffers of earlier runs where a device with memory of its own would not hold all that a run needs there.
 
     Of devices that cannot hold all of the run in any case, everything goes that the run does not find valid there: it

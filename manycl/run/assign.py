@@ -1,4 +1,4 @@
-"""Who runs what: turns a plan, or a dynamic policy's choices, into assignments of nodes to queues. Pure."""
+"""Who runs what: turns a dynamic policy's choices into assignments of nodes to queues. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import HostTask
-from manycl.plan.plan import ON_HOST, Plan
-from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy, StaticPolicy
+from manycl.plan.plan import ON_HOST
+from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy
 from manycl.plan.problem import Problem
 from manycl.plan.queues import setup_cq
 from manycl.plan.rank import bottom_levels
@@ -28,57 +28,6 @@ class Assigned(NamedTuple):
     queue: int
     watched: bool
     seconds: float = 0.0
-
-
-class Assigner(Protocol):
-    """``ahead`` assigners hand out everything at once; the others answer each completion."""
-
-    queues: tuple[int, ...]
-    decisions: list[DecisionEvent]
-
-    def start(self, now: float) -> list[Assigned]: ...
-
-    def completed(self, nodes: list[int], now: float, valid: Mapping[int, int]) -> list[Assigned]: ...
-
-
-def assigner(problem: Problem, policy: StaticPolicy | DynamicPolicy | Plan, valid: Mapping[int, int]) -> Assigner:
-    """The assigner of a policy, or of a plan that exists already."""
-    if isinstance(policy, Plan):
-        return Follow(problem, policy)
-    if hasattr(policy, "plan"):
-        return Follow(problem, policy.plan(problem))
-    return Ask(problem, policy, valid)
-
-
-class Follow:
-    """Hands out a static plan, all of it at the start."""
-
-    def __init__(self, problem: Problem, plan: Plan) -> None:
-        self.plan = plan
-        self.decisions: list[DecisionEvent] = []
-        devices = len(problem.machine.devices)
-        names = tuple(d.name for d in problem.machine.devices)
-        if plan.devices != names:
-            raise PolicyError(f"the plan is for devices {', '.join(plan.devices)}, not for {', '.join(names)}")
-        if problem.fixed:
-            raise PolicyError("the engine cannot continue a partial schedule yet (problem.fixed)")
-        used = [0] * devices
-        seen = bytearray(len(problem.graph.nodes))
-        for a in plan.assignments:
-            if not (0 <= a.node < len(seen) and -1 <= a.device < devices and a.queue >= 0) or seen[a.node]:
-                raise PolicyError(f"the plan is not valid: {a}")
-            seen[a.node] = 1
-            if a.device >= 0 and a.queue >= used[a.device]:
-                used[a.device] = a.queue + 1
-        if not all(seen):
-            raise PolicyError(f"policy {plan.policy} planned {sum(seen)} of {len(seen)} nodes")
-        self.queues = tuple(used)
-
-    def start(self, now: float) -> list[Assigned]:
-        return [Assigned(a.node, a.device, a.queue, False, a.end - a.start) for a in self.plan.assignments]
-
-    def completed(self, nodes: list[int], now: float, valid: Mapping[int, int]) -> list[Assigned]:
-        return []
 
 
 @dataclass(slots=True)

@@ -10,16 +10,16 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy
 from manycl.plan.problem import Problem
 from manycl.run.assign import Ask, Assigned
-from manycl.run.backend import HOST_DEVICE, Command, Evict, Failed, HostCall, Report, Run
+from manycl.run.backend import HOST_DEVICE, Command, Copy, Download, Evict, Failed, HostCall, Report, Run
 from manycl.run.coherence import Directory
-from manycl.run.emit import Emitter
+from manycl.run.compiler import emitting
 from manycl.run.playback import Playback
 from manycl.run.script import Script
 from manycl.run.steps import Lowered
 
 
 class Dynamic(Playback):
-    """A script that grows. ``issued``: who runs what, as far as it is decided."""
+    """A script that grows."""
 
     def __init__(
         self,
@@ -30,25 +30,25 @@ class Dynamic(Playback):
         overwritten: Callable[[int, int], bool],
     ) -> None:
         self._assigner = Ask(problem, policy, directory.valid)
-        self._emitter = Emitter(problem, lowered, directory, overwritten, self._assigner.queues)
+        self._emitter = emitting(problem, lowered, directory, overwritten, self._assigner.queues, None)
         self._names = tuple(d.name for d in problem.machine.devices)
-        self.issued: list[Assignment] = []
-        super().__init__(self._written(), directory)
+        super().__init__(self._written(()), directory)
         self.decisions = self._assigner.decisions
         self._frees: dict[int, list[int]] = {}
         self._hears: dict[int, list[int]] = {}
         self._nodes: dict[tuple[int, int], deque[int]] = {}  # of queues, that are not complete
         self._ended = 0
         self._is_heard: set[int] = set()
+        self._moving: set[int] = set()  # transfers that will be reported
         self._valid = ChainMap(self._emitter.masks, directory.valid)
 
-    def _written(self) -> Script:
+    def _written(self, issued: Sequence[Assignment]) -> Script:
         """What there is of the script."""
-        return self._emitter.script(Plan(tuple(self.issued), "", self._names, 0.0))
+        return self._emitter.script(Plan(tuple(issued), "", self._names, 0.0))
 
     @property
     def finished(self) -> bool:
-        return self._ended == len(self.graph.nodes)
+        return self._ended == len(self.graph.nodes) and not self._moving
 
     @property
     def complete(self) -> int:
@@ -66,12 +66,13 @@ class Dynamic(Playback):
                 return []
             self._heard.append(report.token)
             self._is_heard.add(report.token)
+            self._moving.discard(report.token)
             for i in self._hears.pop(report.token, ()):
                 self._free(i)
             ended = self._end(self._emitter.told_by(report.token))
             self._add(self._assigner.completed(ended, report.time, self._valid))
         if self.finished:
-            self._directory.valid.update(self._emitter.masks)
+            self._leave(self._emitter.leaves())
         return self._released()
 
     def _end(self, node: int | None) -> list[int]:
@@ -93,13 +94,19 @@ class Dynamic(Playback):
         emitter = self._emitter
         steps = [Assignment(a.node, a.device, a.queue, 0.0, a.seconds) for a in assigned]
         emitter.give(steps)
-        first = len(emitter.commands)
+        first, last = len(emitter.commands), {(a.device, a.queue): a.node for a in assigned}
+        device_of = {a.node: a.device for a in assigned}
         for step, a in zip(steps, assigned, strict=True):
-            emitter.add(step, a.watched)
+            elsewhere = (s for s in self.graph.successors[a.node] if device_of.get(s, a.device) != a.device)
+            watched = a.watched or last[a.device, a.queue] == a.node or next(elsewhere, None) is not None
+            emitter.add(step, watched)
             self.issued.append(step._replace(end=0.0))
+        if assigned and len(self.issued) == len(self.graph):
+            emitter.finish()
         for index, command in enumerate(emitter.commands[first:], first):
-            assert not isinstance(command, Evict)
-            if isinstance(command, (Run, HostCall)):
+            if isinstance(command, (Download, Copy)):
+                self._moving.add(command.token)
+            elif isinstance(command, (Run, HostCall)):
                 self._nodes.setdefault(_place(command), deque()).append(command.token)
             behind = [b for b in emitter.enqueued.get(index, ()) if b in emitter.held]
             told = [t for t in emitter.heard.get(index, ()) if t not in self._is_heard]
@@ -131,16 +138,16 @@ class Dynamic(Playback):
         return set(self._freed)
 
     def fail(self, failure: Failed) -> None:
-        self.script = self._written()
+        self.script = self._written(self.issued)
         super().fail(failure)
         self._ended = min(self._ended, len(self.graph.nodes) - 1)
 
     def lose(self, reason: str) -> None:
-        self.script = self._written()
+        self.script = self._written(self.issued)
         super().lose(reason)
 
     def where(self, token: int, node: int) -> tuple[int, int | None, str]:
-        self.script = self._written()
+        self.script = self._written(self.issued)
         return super().where(token, node)
 
     def held_up(self) -> str:

@@ -1,5 +1,4 @@
-"""A plan is compiled: what each device does, which bytes come and go, and what all of that waits for, before time
-starts. Pure.
+"""How steps become commands: what each device does, which bytes come and go, and what all of that waits for. Pure.
 
 What a launch reads comes as early as it can: what the host has, when the run begins; what a device makes, when it has
 made it. Commands are in an order in which they could run one after another; the engine gives them to their queues in
@@ -8,7 +7,7 @@ this order, each as soon as all that it must hear of has ended. So what comes fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from manycl.errors import PolicyError
@@ -48,48 +47,9 @@ Place = tuple[int, int]
 """A device and one of its queues."""
 
 
-def compiled(
-    problem: Problem,
-    plan: Plan,
-    lowered: Lowered,
-    directory: Directory,
-    overwritten: Callable[[int, int], bool],
-) -> Script:
-    """The script of a plan whose steps are ``lowered``, from the directory's present state (open for the steps).
-    ``overwritten(step, key)``: whether a step writes all of a piece although ``Launch.overwrites`` does not say so.
-    Raises PolicyError for a plan that cannot be followed: for other devices, or whose order is not the graph's."""
-    assert lowered.room is None
-    assert lowered.plan is not None or not lowered.steps
-    steps = (lowered.plan or plan).assignments
-    queues = _checked(problem, lowered, lowered.plan or plan)
-    emitter = Emitter(problem, lowered, directory, overwritten, queues)
-    if emitter.far:
-        emitter.give(steps)
-        emitter.begin(steps)
-    for step in steps:
-        emitter.add(step)
-    return emitter.script(plan)
-
-
-def _checked(problem: Problem, lowered: Lowered, plan: Plan) -> tuple[int, ...]:
-    """How many queues a plan uses of each device."""
-    devices = len(problem.machine.devices)
-    names = tuple(d.name for d in problem.machine.devices)
-    if plan.devices != names:
-        raise PolicyError(f"the plan is for devices {', '.join(plan.devices)}, not for {', '.join(names)}")
-    if problem.fixed:
-        raise PolicyError("the engine cannot continue a partial schedule yet (problem.fixed)")
-    used = [0] * devices
-    seen = bytearray(len(lowered.graph.nodes))
-    for a in plan.assignments:
-        if not (0 <= a.node < len(seen) and -1 <= a.device < devices and a.queue >= 0) or seen[a.node]:
-            raise PolicyError(f"the plan is not valid: {a}")
-        seen[a.node] = 1
-        if a.device >= 0 and a.queue >= used[a.device]:
-            used[a.device] = a.queue + 1
-    if not all(seen):
-        raise PolicyError(f"policy {plan.policy} planned {sum(seen)} of {len(seen)} nodes")
-    return tuple(used)
+def nothing_overwritten(node: int, key: int) -> bool:
+    """What is known of graphs whose kernels nobody has looked at."""
+    return False
 
 
 class Emitter:
@@ -132,6 +92,7 @@ class Emitter:
         self._writers: dict[int, list[int]] = {}  # the last; several, of what is written together
         self._arrived: dict[tuple[int, int], int] = {}  # transfers that those who write together wait for
         self._last: dict[Place, int] = {}  # the index of the last command of a kernel queue, or of the host
+        self._newest: dict[Place, int] = {}  # the last node of a kernel queue
         self._ordered: dict[Place, set[int]] = {}  # what commands of a kernel queue wait for already
         self.held: set[int] = set()  # indices
         self.enqueued: dict[int, set[int]] = {}  # of held commands: indices that must have been enqueued
@@ -244,6 +205,25 @@ class Emitter:
                 continue
             if mask and (not mask & bit or key in self._made):
                 self._bring(key, place, is_due, after, told, heard)
+        self._emit(step, after, told, heard, watched)
+        for key in task.writes:
+            self._write(key, memory, node)
+        if self.far:
+            self._turn[place] = self._turn.get(place, 0) + 1
+            self._hand_over(node, device, task.writes)
+
+    def _emit(
+        self,
+        step: Assignment,
+        after: list[int],
+        told: set[int | None],
+        heard: set[int],
+        watched: bool,
+        behind: Iterable[int] = (),
+    ) -> None:
+        """Emit a launch that comes after some tokens of its device, must have heard of others, and finds its data.
+        ``told``: of which nodes that tells; ``behind``: commands that must have been given before."""
+        node, device, place = step.node, step.device, (step.device, step.queue)
         for p in self._graph.predecessors[node]:
             at = self._place[p]
             assert at is not None
@@ -252,62 +232,66 @@ class Emitter:
                     heard.add(p)
             elif at != place:
                 after.append(p)
-        index = len(self.commands)
-        seconds = step.end - step.start
+        index, seconds = len(self.commands), step.end - step.start
         notify = watched
         if seconds > 0.0:
             notify |= self._paced(place, node, seconds, heard)
-        self.commands.append(Run(node, device, step.queue, self._in_queue(index, place, after, heard), notify))
+        waits = self._in_queue(index, place, after, heard, behind)
+        self.commands.append(Run(node, device, step.queue, waits, notify))
         self._at[node] = index
         self._place[node] = place
-        for key in task.writes:
-            if key in self._together:
-                writers = self._writers.setdefault(key, [])
-                if writers and writers[-1] in self._graph.predecessors[node]:  # else they write at the same time
-                    writers.clear()
-                if not writers:
-                    self._arrived = {at: t for at, t in self._arrived.items() if at[0] != key}
-                writers.append(node)
-                if (token := self._made.get(key, {}).get(memory, -1)) >= len(self._place):
-                    self._arrived[key, memory] = token  # others, which write it too, still wait for it
-            else:
-                self._writers[key] = [node]
-            self._made[key] = {memory: node}
-            masks[key] = bit
-        if self.far:
-            self._turn[place] = self._turn.get(place, 0) + 1
-            self._hand_over(node, device, task.writes)
+        self._newest[place] = node
+
+    def _write(self, key: int, place: int, node: int) -> None:
+        """A buffer is valid in one place, where a node has written it."""
+        if key in self._together:
+            writers = self._writers.setdefault(key, [])
+            if writers and writers[-1] in self._graph.predecessors[node]:  # else they write at the same time
+                writers.clear()
+            if not writers:
+                self._arrived = {at: t for at, t in self._arrived.items() if at[0] != key}
+            writers.append(node)
+            if (token := self._made.get(key, {}).get(place, -1)) >= len(self._place):
+                self._arrived[key, place] = token  # others, which write it too, still wait for it
+        else:
+            self._writers[key] = [node]
+        self._made[key] = {place: node}
+        self.masks[key] = 1 << place
 
     def _call(self, node: int, task: HostTask) -> None:
         place = HOST_DEVICE, 0
         heard: set[int] = set()
-        told: set[int | None] = set()
         for key in dict.fromkeys((*task.reads, *task.writes)):
             mask = self._mask(key)
             if mask and not mask & HOST_BIT:
                 self._download(key, EARLY_QUEUE)
             token = self._made.get(key, {}).get(HOST)
-            if mask and token is not None:  # where several have made it, they are its predecessors
+            if mask and token is not None:
                 heard.add(token)
-                told.add(self.told_by(token))
-        heard.update(p for p in self._graph.predecessors[node] if p not in told)
+        # all of them are heard of themselves: a function is not called on what a kernel that failed has left
+        heard.update(self._graph.predecessors[node])
         index = len(self.commands)
         self._in_queue(index, place, (), heard)  # what functions do beside arrays is done in their order
         self.commands.append(HostCall(node))
         self._at[node] = index
         self._place[node] = place
         for key in task.writes:
-            self._writers[key] = [node]
-            self._made[key] = {HOST: node}
-            self.masks[key] = HOST_BIT
+            self._write(key, HOST, node)
+        self._called(node, task)
+
+    def _called(self, node: int, task: HostTask) -> None:
+        """What a host function has changed goes to those who read it."""
         if self.far:
             self._hand_over(node, HOST_DEVICE, task.writes)
 
-    def _in_queue(self, index: int, place: Place, after: Sequence[int], heard: set[int]) -> tuple[int, ...]:
+    def _in_queue(
+        self, index: int, place: Place, after: Sequence[int], heard: set[int], given: Iterable[int] = ()
+    ) -> tuple[int, ...]:
         """A command comes after those that its queue was given before; what of ``after``, tokens on its own device, it
-        has to wait for besides. Whether it is held is found out here."""
+        has to wait for besides. ``given``: commands that must have been given before. Whether it is held is found out
+        here."""
         held, last = self.held, self._last.get(place)
-        behind = set()
+        behind = {before for before in given if before in held}
         if last is not None and last in held:
             behind.add(last)
         self._last[place] = index
@@ -432,7 +416,7 @@ class Emitter:
         others = {w for w in writers if self._place_of(w)[0] != device} if len(writers) > 1 else set()
         if len(writers) == 1 and self._graph.buffers[key].nbytes < SMALL and before:
             writer = self._place_of(writers[0])
-            if writer[0] == device and self._last.get(writer) == self._at[writers[0]]:
+            if writer[0] == device and self._newest.get(writer) == writers[0]:
                 queue = writer[1]
         token = self._transfer(key, HOST, device, queue, writers[0] if len(writers) == 1 else None)
         if queue >= 0:
@@ -443,13 +427,14 @@ class Emitter:
                 self._hold(index, behind, others)
         self.commands.append(Download(token, key, device, tuple(before), True, queue=queue))
 
-    def _transfer(self, key: int, memory: int, device: int, queue: int, tells: int | None) -> int:
+    def _transfer(self, key: int, place: int, device: int, queue: int, tells: int | None) -> int:
+        """A buffer is valid in one more place, where a transfer brings it."""
         token = len(self._place) + len(self._transfers)
         self._transfers.append((device, queue))
         self._tells.append(tells)
         self._at[token] = len(self.commands)
-        self.masks[key] = self._mask(key) | 1 << memory
-        self._made.setdefault(key, {})[memory] = token
+        self.masks[key] = self._mask(key) | 1 << place
+        self._made.setdefault(key, {})[place] = token
         return token
 
     def _comes_by(self, key: int, place: Place, is_due: bool) -> int:
@@ -487,6 +472,18 @@ class Emitter:
 
     # the whole
 
+    @property
+    def begun(self) -> Mapping[int, frozenset[int]]:
+        """By device whose memory is short, what was there when the run began."""
+        return {}
+
+    def finish(self) -> None:
+        """All steps are emitted."""
+
+    def leaves(self) -> Mapping[int, int]:
+        """Where buffers are valid afterwards."""
+        return self.masks
+
     def script(self, plan: Plan) -> Script:
         always = [c.token for c in self.commands if isinstance(c, (Download, HostCall))]
         told = {self.told_by(token) for token in always}
@@ -517,6 +514,6 @@ class Emitter:
             frees=frees,
             hears=hears,
             needs=self._needs,
-            leaves=self.masks,
-            held={},
+            leaves=self.leaves(),
+            held=self.begun,
         )

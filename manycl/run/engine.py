@@ -1,4 +1,4 @@
-"""The one loop that acts: reports from the back end go into the pure state, its commands go back out."""
+"""The one loop that acts: reports from the back end go to the player of a script, its commands go back out."""
 
 from __future__ import annotations
 
@@ -21,22 +21,16 @@ from manycl.plan.rehearsal import expected
 from manycl.run.awaited import Awaited
 from manycl.run.backend import Backend, Command, Failed, Record, Run
 from manycl.run.coherence import Directory
+from manycl.run.compiler import compiled
 from manycl.run.compiling import Phase, moved, phases, without
 from manycl.run.dynamic import Dynamic
-from manycl.run.emit import compiled
-from manycl.run.eviction import TightState
 from manycl.run.lower import lower
 from manycl.run.overwritten import Overwritten, brought_to_be_overwritten
 from manycl.run.planning import POSTPONED, UNDIVIDED, UNFORESEEN, careful, decided
 from manycl.run.playback import Playback
-from manycl.run.recorded import beginning, recorded
 from manycl.run.script import Script
 from manycl.run.steps import RANGE, Lowered, Step
 from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
-
-Decider = TightState | Playback
-"""What decides the commands of a run."""
-
 
 TYPICAL = 4
 """Ranges of a launch on a device that models learn from, where a memory does not hold all of it."""
@@ -210,7 +204,7 @@ def execute(
     directory: Directory,
     *,
     name: str = "",
-    prepare: Callable[[Lowered, Decider], None] | None = None,
+    prepare: Callable[[Lowered, Playback], None] | None = None,
     progress: Callable[[int], None] | None = None,
     lowering: Callable[[Problem, Plan | None, Directory], Lowered] = lower,
     aloud: bool = True,
@@ -235,26 +229,14 @@ def execute(
                 where = problem.machine, directory.valid, problem.repeated > 0
                 overwritten.ask(brought_to_be_overwritten(lowered, *where))
         level = flags.debug() if aloud else 0
-        if plan is not None and lowered.room is None:
-            script = compiled(problem, plan, lowered, directory, overwritten)
-            if prepare is not None:
-                prepare(lowered, Playback(script, directory))
-                if not script.fits(directory):  # something made way
-                    script = compiled(problem, plan, lowered, directory, overwritten)
-            played = Playback(script, directory)
-            result, _ = _execute(problem, plan, lowered, played, backend, directory, name, progress, level)
-            return replace(result, script=script) if record else result
-        state = _state(steps, lowered, policy, directory, overwritten)
-        try:
-            if prepare is not None:
-                prepare(lowered, state)
-            begun = beginning(state, directory) if record and isinstance(state, TightState) else None
-            result, batches = _execute(problem, plan, lowered, state, backend, directory, name, progress, level)
-        finally:
-            state.close()
-        if begun is not None and plan is not None:
-            found = recorded(problem, plan, lowered, state.queues, batches, begun, directory.valid, overwritten)
-            result = replace(result, script=found)
+        found = _player(steps, problem, policy, plan, lowered, directory, overwritten)
+        if prepare is not None:
+            prepare(lowered, found)
+            if not found.script.fits(directory):  # something made way
+                found = _player(steps, problem, policy, plan, lowered, directory, overwritten)
+        result, _ = _execute(problem, plan, lowered, found, backend, directory, name, progress, level)
+        if record and plan is not None:
+            result = replace(result, script=found.script)
     finally:
         lowered.close(directory)
     return result
@@ -266,7 +248,7 @@ def again(
     directory: Directory,
     *,
     name: str = "",
-    prepare: Callable[[Lowered, Decider], None] | None = None,
+    prepare: Callable[[Lowered, Playback], None] | None = None,
 ) -> Result | None:
     """Play a script; None if buffers are not where it needs them. Raises what ``execute`` raises."""
     lowered = script.lowered
@@ -285,24 +267,26 @@ def again(
         lowered.close(directory)
 
 
-def _state(
+def _player(
+    steps: Problem,
     problem: Problem,
-    lowered: Lowered,
     policy: StaticPolicy | DynamicPolicy | Plan,
+    plan: Plan | None,
+    lowered: Lowered,
     directory: Directory,
     overwritten: Overwritten,
-) -> Decider:
-    if lowered.room is not None:
-        return TightState(problem, lowered.plan or policy, directory, overwritten, lowered=lowered)
-    assert not isinstance(policy, Plan), "plans are compiled"
-    return Dynamic(problem, cast("DynamicPolicy", policy), lowered, directory, overwritten)
+) -> Playback:
+    """Who plays a plan, or what a policy decides while it goes on."""
+    if plan is not None:
+        return Playback(compiled(problem, plan, lowered, directory, overwritten), directory)
+    return Dynamic(steps, cast("DynamicPolicy", policy), lowered, directory, overwritten)
 
 
 def _execute(
     problem: Problem,
     plan: Plan | None,
     lowered: Lowered,
-    state: Decider,
+    state: Playback,
     backend: Backend,
     directory: Directory,
     name: str,
@@ -378,7 +362,7 @@ def _say(backend: Backend, text: str) -> None:
     print(f"manycl {backend.now() * 1e3:10.3f} ms: {text}", file=sys.stderr)
 
 
-def _tell(level: int, state: Decider, backend: Backend, commands: list[Command]) -> None:
+def _tell(level: int, state: Playback, backend: Backend, commands: list[Command]) -> None:
     """MANYCL_DEBUG=2: which node goes where; 3: every command."""
     if level >= 3:
         for command in commands:
@@ -391,13 +375,12 @@ def _tell(level: int, state: Decider, backend: Backend, commands: list[Command])
                 _say(backend, f"{nodes[command.token].name} (node {command.token}) on {where}")
 
 
-def _as_plan(state: Decider, name: str, machine: Machine) -> Plan:
+def _as_plan(state: Playback, name: str, machine: Machine) -> Plan:
     """What a dynamic policy decided, so that it can be done again without asking."""
-    assert isinstance(state, (TightState, Dynamic)), "a script is of a plan"
     return Plan(tuple(state.issued), name, tuple(d.name for d in machine.devices), 0.0)
 
 
-def _failure(state: Decider, failed: Failed, result: Result) -> ManyclError:
+def _failure(state: Playback, failed: Failed, result: Result) -> ManyclError:
     """Tell the story: which kernel, where, with which sizes, and what was done before."""
     graph, machine = state.graph, result.machine
     assert result.lowered is not None

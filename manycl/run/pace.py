@@ -4,53 +4,12 @@ waits for it. Pure; in seconds as the plan foresees them, so that no clock decid
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 AHEAD = 1.0
 """Seconds of work that a queue has at most, when it is given more: of queues that kernels of microseconds go through,
 as much as they like."""
 HEARD = AHEAD / 4
 """Seconds of work after which a queue's progress is heard of: before it is at its limit, and long before it is idle."""
-
-
-@dataclass(slots=True)
-class _Queue:
-    given: float = 0.0  # seconds of all that it was given
-    heard: float = 0.0  # … up to the last node whose end will be reported
-    ended: float = 0.0  # … up to the last node whose end was
-
-
-class Pace:
-    """Of one run's queues."""
-
-    def __init__(self) -> None:
-        self._queues: dict[tuple[int, int], _Queue] = {}
-        self._upto: dict[int, float] = {}  # by node, what its queue was given with it
-        self.full: set[tuple[int, int]] = set()
-        """Queues (device, queue) that are given nothing now; the end of a node of each of them will be reported."""
-
-    def give(self, node: int, device: int, queue: int, seconds: float, watched: bool) -> bool:
-        """A queue is given a node; whether the node's end must be reported (``watched``: it is in any case)."""
-        place = device, queue
-        of = self._queues.get(place)
-        if of is None:
-            of = self._queues[place] = _Queue()
-        given = of.given = self._upto[node] = of.given + seconds  # any node's end may be told, by what moves its result
-        if given - of.ended > AHEAD:
-            self.full.add(place)
-        if watched or given - of.heard >= HEARD:
-            of.heard = given
-            return True
-        return False
-
-    def end(self, node: int, place: tuple[int, int]) -> None:
-        """A node is complete, and with it what its queue was given before."""
-        upto = self._upto.get(node)
-        if upto is not None:
-            of = self._queues[place]
-            of.ended = max(of.ended, upto)
-            if of.given - of.ended <= AHEAD:
-                self.full.discard(place)
 
 
 class Marks:

@@ -40,11 +40,12 @@ from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.tape import Tape, record
 from manycl.run.building import Builder
 from manycl.run.coherence import Directory, Part, places
-from manycl.run.engine import Decider, Result, again, execute
+from manycl.run.engine import Result, again, execute
 from manycl.run.foresee import rehearsal
 from manycl.run.health import admit, examine
 from manycl.run.lower import lower
 from manycl.run.overwritten import unneeded
+from manycl.run.playback import Playback
 from manycl.run.script import Script
 from manycl.run.simulate import with_ranges
 from manycl.run.steps import Lowered, State, state_of
@@ -435,7 +436,7 @@ class Session:
         self._garbage.extend(b.key for b in old.temporaries)
         self._garbage.extend(old.room.windows if old.room is not None else ())
 
-    def _prepare(self, lowered: Lowered, state: Decider) -> None:
+    def _prepare(self, lowered: Lowered, state: Playback) -> None:
         """Before time starts: there is room for what the run needs, programs and kernels exist on the devices."""
         make_room(self, lowered, state)
         with interruptible:

@@ -171,16 +171,16 @@ def run_seed(kind: str, seed: int) -> None:
     r, everything = of.r, list(range(len(of.where.devices)))
     graph = a_graph(r, of.buffers)
     policy = a_policy(r, graph, of.where, everything)
-    recording = None
+    script = None
     if isinstance(policy, Plan) and r.random() < 0.3:
         made: list[Any] = []
         assert of.run(graph, lambda: made.append(of.execute(graph, policy, record=True))), "nothing went wrong"
-        recording = made[0].script
+        script = made[0].script
     of.backend.faults = of_kind(kind, r, graph, of.where)
-    assert recording is None or isinstance(policy, Plan)
+    assert script is None or isinstance(policy, Plan)
 
     def faulty() -> None:
-        if recording is None or again(recording, of.backend, of.directory) is None:
+        if script is None or again(script, of.backend, of.directory) is None:
             of.execute(graph, policy)
 
     of.run(graph, faulty)

@@ -12,7 +12,7 @@ from between_runs import run_enqueued
 import manycl as mc
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.run.admission import make_room
-from manycl.run.engine import Decider
+from manycl.run.playback import Playback
 from manycl.run.session import Session
 from manycl.run.steps import Lowered
 
@@ -82,7 +82,7 @@ def test_a_run_that_does_not_fit_begins_with_what_it_finds_valid_alone(
     """Of other runs' arrays, and of its own that have become stale, nothing is left where room is scarce."""
     began: list[bool] = []
 
-    def judged(session: Session, lowered: Lowered, state: Decider) -> None:
+    def judged(session: Session, lowered: Lowered, state: Playback) -> None:
         before = [set(session.memory.allocated(d)) for d in state.limited]
         make_room(session, lowered, state)
         for device in state.limited:

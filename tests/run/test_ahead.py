@@ -32,11 +32,10 @@ from manycl.run.backend import (
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
-from manycl.run.emit import compiled
+from manycl.run.compiler import compiled
+from manycl.run.emit import LARGE, SMALL, nothing_overwritten
 from manycl.run.playback import Playback
-from manycl.run.state import nothing_overwritten
 from manycl.run.steps import Lowered
-from manycl.run.transfers import LARGE, SMALL
 from manycl.run.verify_script import verify_script
 
 WHERE = machine([1, 2])

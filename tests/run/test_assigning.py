@@ -19,7 +19,13 @@ from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel
 from manycl.plan.problem import Problem
 from manycl.plan.queues import setup_cq
 from manycl.plan.rank import bottom_levels
-from manycl.run.assign import Ask, Assigned, Follow, assigner
+from manycl.run.assign import Ask, Assigned
+from manycl.run.backend import Run
+from manycl.run.coherence import Directory
+from manycl.run.compiler import compiled
+from manycl.run.emit import nothing_overwritten
+from manycl.run.script import Script
+from manycl.run.steps import Lowered
 from manycl.trace import DecisionEvent
 
 
@@ -181,12 +187,23 @@ def plan(*places: tuple[int, int, int], names: tuple[str, ...] = ("d0", "d1")) -
     return Plan(tuple(Assignment(n, d, q, 1.0, 3.5) for n, d, q in places), "given", names, 0.0)
 
 
+def script_of(given: Plan, host: bool = False) -> Script:
+    problem = two()
+    if host:
+        problem = replace(problem, graph=replace(problem.graph, nodes=(problem.graph.nodes[0], looks())))
+    return compiled(problem, given, Lowered(problem.graph), Directory(), nothing_overwritten)
+
+
+def looks() -> HostTask:
+    return HostTask("looks", print, (), (), ())
+
+
 def test_a_plan_is_followed_in_its_order() -> None:
-    follows = Follow(two(), plan((1, 1, 2), (0, 0, 0)))
-    assert follows.queues == (1, 3)
-    assert follows.start(0.0) == [Assigned(1, 1, 2, False, 2.5), Assigned(0, 0, 0, False, 2.5)]
-    assert (follows.completed([0], 1.0, {}), follows.decisions) == ([], [])
-    assert Follow(two(), plan((0, 1, 0), (1, 1, 0))).queues == (0, 1)
+    script = script_of(plan((1, 1, 2), (0, 0, 0)))
+    assert script.queues == (1, 3)
+    assert [c for c in script.commands if isinstance(c, Run)] == [Run(1, 1, 2, (), True), Run(0, 0, 0, (), True)]
+    assert script_of(plan((0, 1, 0), (1, 1, 0))).queues == (0, 1)
+    assert script_of(plan((0, 0, 0), (1, ON_HOST, 3)), host=True).queues == (1, 0), "the host has no queues"
 
 
 @pytest.mark.parametrize(
@@ -204,13 +221,13 @@ def test_a_plan_is_followed_in_its_order() -> None:
 )
 def test_a_plan_that_cannot_be_followed_is_refused(given: Plan, words: str) -> None:
     with pytest.raises(PolicyError, match=words):
-        Follow(two(), given)
+        script_of(given)
 
 
 def test_what_has_begun_is_not_continued() -> None:
     problem = replace(two(), fixed=(Assignment(0, 0, 0, 0.0, 1.0),))
     with pytest.raises(PolicyError, match="partial schedule"):
-        Follow(problem, plan((0, 0, 0), (1, 0, 0)))
+        compiled(problem, plan((0, 0, 0), (1, 0, 0)), Lowered(problem.graph), Directory(), nothing_overwritten)
     with pytest.raises(PolicyError, match="partial schedule"):
         Ask(problem, KernelByKernel(), {})
 
@@ -284,13 +301,3 @@ def test_components_beside_a_circle_are_not_part_of_it() -> None:
         builder.add(launch("n", reads, writes))
     with pytest.raises(PolicyError, match=r"task components \[0, 2\] wait"):
         told_of(builder.build(), [(0, 2), (3,), (1,), (4,)], [0])
-
-
-def test_static_policies_are_asked_for_their_plan() -> None:
-    class Given:
-        def plan(self, problem: Problem) -> Plan:
-            return plan((0, 1, 0), (1, 0, 0))
-
-    assert assigner(two(), Given(), {}).start(0.0) == [Assigned(0, 1, 0, False, 2.5), Assigned(1, 0, 0, False, 2.5)]
-    on_host = plan((0, 0, 0), (1, ON_HOST, 3))
-    assert Follow(two(), on_host).queues == (1, 0), "the host has no queues"

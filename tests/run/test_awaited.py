@@ -19,7 +19,6 @@ from manycl.run.backends.chaos import ChaosBackend
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.engine import execute
-from manycl.run.eviction import TightState
 from manycl.run.playback import Playback
 
 COUNT = 1 << 15  # ints: a third of the device's memory
@@ -101,20 +100,3 @@ def test_what_fits_nowhere_whole_runs_in_ranges_also_where_a_policy_decides_whil
             queue.finish()
             assert len(queue.result.ranges(1)) > 1
         assert (arrays[3].get() == want[3]).all()
-
-
-def test_a_run_that_comes_to_a_stand_on_devices_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if nobody looked whether a launch fits: two of its arrays are there, and there is no room for the others."""
-    monkeypatch.setattr(TightState, "_check_fits", lambda *given: None)
-    monkeypatch.setattr("manycl.run.session.with_ranges", lambda problem, policy, name: policy)
-    with little(monkeypatch, "eager") as queue:
-        want = [np.arange(COUNT, dtype=np.int32) * k for k in range(4)]
-        arrays = [queue.array(x) for x in want]
-        PROGRAM.three(queue, (COUNT,), (64,), *arrays[1:])
-        PROGRAM.four(queue, (COUNT,), (64,), *arrays, COUNT)
-        with pytest.raises(RunError, match=r"itself is at fault.*node 1 \(four\).*waits for room"):
-            queue.finish()
-        for array, contents in zip(arrays[:3], want, strict=False):
-            assert (array.get() == contents).all()
-        PROGRAM.three(queue, (COUNT,), (64,), *arrays[:3])
-        assert (arrays[2].get() == want[0] - want[1]).all()

@@ -232,8 +232,9 @@ def test_the_fewest_columns_of_which_so_many_have_room(
         patch.setattr(chains, "_ROUNDED", 1.0)
         found = made._columns(0, 2, at_once)
     fitting = [n for n in range(2, 400) if whole + at_once * (band + Fraction(each * groups, n)) <= limit]
+    certain = [n for n in range(2, 400) if whole + at_once * (band + Fraction(each * groups, n)) < limit]
     room = Fraction(limit - whole, at_once)
     if groups < 4 or each < 1 or band + each > room or Fraction(3, 2) * band > room:
         assert not found
     else:
-        assert found == fitting[0]
+        assert fitting[0] <= found <= certain[0]  # where it is just as large, by rounding either

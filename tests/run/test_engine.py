@@ -75,10 +75,10 @@ def test_a_failure_is_said_and_a_repetition_too(
 ) -> None:
     monkeypatch.setenv("MANYCL_DEBUG", "1")
     directory = Directory()
-    recording = execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), directory, record=True).recording
-    assert recording is not None
+    script = execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), directory, record=True).script
+    assert script is not None
     assert said(capsys)[0] == "run of 3 steps by a plan, queues (1, 1)"
-    assert again(recording, SimBackend(WHERE, Unit()), Directory(), name="kept") is not None
+    assert again(script, SimBackend(WHERE, Unit()), Directory(), name="kept") is not None
     assert said(capsys) == ["run of 3 steps by kept, queues (1, 1)", "complete: 3 steps"]
     broken = SimBackend(WHERE, Unit(), disturbance=Disturbance(failing={1: "worn out"}))
     with pytest.raises(RunFailure):

@@ -25,10 +25,10 @@ from manycl.run.backend import Done, Download, Failed, Run, Upload
 from manycl.run.backends import memory, opencl, staging
 from manycl.run.backends.chaos import ChaosBackend, left_by, touched
 from manycl.run.coherence import Directory
-from manycl.run.emit import compiled
+from manycl.run.compiler import compiled
+from manycl.run.emit import nothing_overwritten
 from manycl.run.engine import RunFailure, execute
 from manycl.run.playback import Playback
-from manycl.run.state import nothing_overwritten
 from manycl.run.steps import Lowered
 
 N = 64

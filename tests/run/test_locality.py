@@ -23,11 +23,14 @@ from manycl.plan.splitting import Splits
 from manycl.run.backend import DOWNLOAD_QUEUE, EARLY_QUEUE, Download, Run
 from manycl.run.backends.chaos import ChaosBackend
 from manycl.run.coherence import Directory
-from manycl.run.eviction import TightState
+from manycl.run.compiler import compiled
+from manycl.run.emit import nothing_overwritten
 from manycl.run.fit import _at_once
 from manycl.run.foresee import foresee
 from manycl.run.locality import _Run
 from manycl.run.lower import lower
+from manycl.run.playback import Playback
+from manycl.run.replacement import TightEmitter
 from manycl.run.steps import Lowered
 from manycl.run.windows import limited
 
@@ -136,7 +139,7 @@ def test_what_leaves_for_the_next_steps_leaves_before_their_turn(
 ) -> None:
     """Two ranges have room; while they run, room is made for two more. Results leave in any case."""
     if not results:
-        monkeypatch.setattr(TightState, "_send_results", lambda *_: None)
+        monkeypatch.setattr(TightEmitter, "_send_results", lambda *_: None)
     graph, plan = on_pairs("map", [(0, 1)])
     where = with_room(Machine((Device("d", "gpu", memory=1),)), 2 * NBYTES // 4)
     directory = Directory()
@@ -147,8 +150,7 @@ def test_what_leaves_for_the_next_steps_leaves_before_their_turn(
     assert lowered.plan is not None
     assert lowered.room is not None
     lowered.open(directory)
-    problem = replace(problem, graph=lowered.graph)
-    state = TightState(problem, lowered.plan, directory, lowered=lowered)
+    state = Playback(compiled(problem, plan, lowered, directory, nothing_overwritten), directory)
     commands = state.start(0.0) + state.handle()
     ran = {lowered.room.using[c.token][1] for c in commands if isinstance(c, Run)}
     leaving = {c.store: c for c in commands if isinstance(c, Download)}

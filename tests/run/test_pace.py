@@ -13,10 +13,10 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import Done, Run
 from manycl.run.coherence import Directory
-from manycl.run.emit import compiled
+from manycl.run.compiler import compiled
+from manycl.run.emit import nothing_overwritten
 from manycl.run.pace import AHEAD
 from manycl.run.playback import Playback
-from manycl.run.state import nothing_overwritten
 from manycl.run.steps import Lowered
 
 

@@ -234,7 +234,7 @@ def test_only_what_is_waited_for_is_heard_of() -> None:
     graph, made = handed_on()
     script = script_of(graph, [0, 1, ON_HOST], defined(graph))
     runs = [c for c in script.commands if isinstance(c, Run)]
-    assert [r.notify for r in runs] == [False, False]  # downloads tell
+    assert [r.notify for r in runs] == [False, True]  # a download tells of the one, a function waits for the other
     download = next(c for c in script.commands if isinstance(c, Download) and c.buffer == made)
     assert download.after == (0,)
     state = Playback(script, defined(graph))
@@ -256,7 +256,7 @@ def test_functions_of_the_host_are_called_in_their_order() -> None:
     commands = state.start(0.0) + state.handle()
     assert not any(isinstance(c, HostCall) for c in commands)
     (download,) = [c for c in commands if isinstance(c, Download)]
-    assert state.handle(Done(download.token, 0.0)) == [HostCall(1), HostCall(2)]
+    assert state.handle(Done(0, 0.0), Done(download.token, 0.0)) == [HostCall(1), HostCall(2)]
 
 
 def test_a_script_fits_only_where_buffers_are_as_they_were() -> None:

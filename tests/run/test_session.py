@@ -117,12 +117,12 @@ def test_what_is_lost_is_not_run_with(queue: Queue) -> None:
     session, key = queue.session, x.buffer.key
     plan = InOrder().plan(session.problem(graph))
     results = [session.run(graph, plan, record=True) for _ in range(3)]
-    recording = results[-1].recording
-    assert recording is not None
-    assert session.again(recording) is not None
+    script = results[-1].script
+    assert script is not None
+    assert session.again(script) is not None
     assert (x.get() == 4).all()
     session.directory.lose(key, "it is broken")
-    for run in (lambda: session.run(graph, plan), lambda: session.again(recording), lambda: session.host(key)):
+    for run in (lambda: session.run(graph, plan), lambda: session.again(script), lambda: session.host(key)):
         with pytest.raises(ResultError, match="it is broken"):
             run()
     x.set(np.zeros(64, np.int32))
@@ -136,8 +136,8 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
     plan = InOrder().plan(session.problem(graph))
     for _ in range(2):
         result = session.run(graph, plan, record=True)
-    recording, tape = result.recording, session.tape(result)
-    assert recording is not None
+    script, tape = result.script, session.tape(result)
+    assert script is not None
     assert tape is not None
     examined: list[Session] = []
 
@@ -152,7 +152,7 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
     monkeypatch.setattr(session.memory, "tidy", lambda: tidied.append(1))
     runs = [
         lambda: session.run(graph, plan),
-        lambda: session.again(recording),
+        lambda: session.again(script),
         lambda: session.play(tape, 1.0),
         lambda: session.host(key),
     ]
@@ -188,13 +188,13 @@ def test_devices_that_are_left_out_leave_nothing_to_follow(queue: Queue) -> None
     session = queue.session
     plan = InOrder().plan(session.problem(graph))
     result = session.run(graph, plan, record=True)
-    assert result.recording is not None
+    assert result.script is not None
     everything = [d.name for d in session.machine.devices]
     x.get()
     session.evict(x.buffer.key, 1)
     session.evict(x.buffer.key, 2)
     assert [d.name for d in session.restrict(everything[:1]).devices] == everything[:1]
-    assert session.again(result.recording) is None, "it is of other devices"
+    assert session.again(result.script) is None, "it is of other devices"
     assert [d.name for d in session.restrict(everything).devices] == everything
 
 

@@ -108,7 +108,7 @@ def test_devices_do_not_disturb_each_other() -> None:
 
 
 def test_transfers_go_by_the_host_and_overlap_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manycl.run.transfers.SMALL", 0)  # or they would be in the kernels' queue
+    monkeypatch.setattr("manycl.run.emit.SMALL", 0)  # or they would be in the kernels' queue
     builder = GraphBuilder()
     x, y = builder.buffer(1, "x"), builder.buffer(3, "y")
     builder.add(launch("a", (x,), (x,)))  # on the GPU

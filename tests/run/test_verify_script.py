@@ -20,10 +20,10 @@ from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.backend import Download, Upload
 from manycl.run.coherence import Directory
-from manycl.run.emit import compiled
+from manycl.run.compiler import compiled
+from manycl.run.emit import nothing_overwritten
 from manycl.run.lower import lower
 from manycl.run.script import Script
-from manycl.run.state import nothing_overwritten
 from manycl.run.verify_script import ScriptError, verify_script
 
 

@@ -29,8 +29,8 @@ from manycl.plan.splitting import Splits
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import HOST_BIT, Directory, Part
 from manycl.run.engine import RunFailure, execute
-from manycl.run.eviction import TightState
 from manycl.run.lower import lower
+from manycl.run.outcome import _Outcome
 from manycl.run.steps import Lowered
 from manycl.run.windows import limited, stores
 
@@ -334,13 +334,14 @@ def test_launches_in_columns_leave_what_they_leave_one_after_another(
 def test_what_was_not_sent_to_the_host_is_lost_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever fails, what was about to be overwritten is unknown, and all else is what it was."""
     gone: list[bool] = []
-    close = TightState.close
+    found = _Outcome.found
 
-    def watched(state: TightState) -> None:
-        gone.append(any(key not in state.directory.valid for key in state._let_go))
-        close(state)
+    def watched(outcome: _Outcome) -> Any:
+        what = found(outcome)
+        gone.append(bool(outcome._gone))
+        return what
 
-    monkeypatch.setattr(TightState, "close", watched)
+    monkeypatch.setattr(_Outcome, "found", watched)
     where = with_room(Machine((Device("d", "gpu", memory=1),)), 3 * NBYTES // 8)
     chain = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 1), (1, 0)]  # buffer 1 is read, of no use for a while, and overwritten
     for victim in range(48):

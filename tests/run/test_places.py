@@ -1,8 +1,7 @@
-"""What devices with limited room hold: against looking through all steps, and at all pieces."""
+"""Where pieces may be valid of runs in little memory: against looking at all of them."""
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 from hypothesis import given
@@ -12,7 +11,7 @@ from test_state import FACTS, PROGRAM
 from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece, Rows
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
-from manycl.run.holdings import Holdings, Places
+from manycl.run.places import Places
 from manycl.run.windows import Room, Window
 
 WHOLE, WINDOWS = (0, 1), (10, 11, 12)
@@ -47,62 +46,6 @@ def runs(draw: Any) -> tuple[Graph, Room, Plan]:
     order = draw(st.permutations(range(len(nodes))))
     assigned = (Assignment(n, draw(st.integers(1, 2)), 0, 0.0, 0.0) for n in order)
     return graph, Room(limits, windows, tuple(using), SIZES), Plan(tuple(assigned), "p", ("host", "a", "b"), 0.0)
-
-
-def stores_of(task: object) -> set[int]:
-    return {a.key for a in task.args if isinstance(a, BufferArg)} if isinstance(task, Launch) else set()
-
-
-@given(runs(), st.booleans(), st.data())
-def test_the_next_use_is_the_first_step_that_has_not_been_issued(
-    run: tuple[Graph, Room, Plan], planned: bool, data: Any
-) -> None:
-    """By its place in the device's order, or in the graph where nobody has decided yet."""
-    graph, room, plan = run
-    holdings = Holdings(graph, plan if planned else None, room)
-    issued: set[int] = set()
-    for _ in range(3):
-        for device in room.limits:
-            mine = [a.node for a in plan.assignments if a.device == device] if planned else [*range(len(graph))]
-            for store in SIZES:
-                uses = [i for i, n in enumerate(mine) if store in stores_of(graph.nodes[n]) and n not in issued]
-                assert holdings.next_use(device, store, issued.__contains__) == min(uses, default=inf)
-        issued |= set(data.draw(st.lists(st.integers(0, len(graph) - 1), max_size=3)))
-
-
-@given(runs(), st.lists(st.tuples(st.sampled_from(["hold", "use", "done", "evict"]), *[st.integers(0, 4)] * 2)))
-def test_what_is_free_and_who_uses_what(run: tuple[Graph, Room, Plan], events: list[tuple[str, int, int]]) -> None:
-    graph, room, plan = run
-    holdings = Holdings(graph, plan, room)
-    assert [holdings.needs(n) for n in range(len(graph))] == [stores_of(task) for task in graph.nodes]
-    assert set(holdings.devices) == set(room.limits)
-    held: dict[int, set[int]] = {d: set() for d in room.limits}
-    using: dict[int, set[tuple[int, int]]] = {}
-    for what, token, at in events:
-        device, store = 1 + token % 2, sorted(SIZES)[at]
-        if what == "hold" and device in held and SIZES[store] <= holdings.free[device]:
-            holdings.hold(device, store)
-            held[device].add(store)
-        elif what == "use" and (device not in held or store in held[device]):
-            holdings.use(token, (device, store))
-            if device in held:
-                using.setdefault(token, set()).add((device, store))
-        elif what == "done":
-            holdings.completed(token)
-            using.pop(token, None)
-        elif what == "evict" and device in held and store in held[device] and not holdings.users((device, store)):
-            holdings.leaving[device][store] = None
-            holdings.evict(device, store)
-            held[device].discard(store)
-        holdings.validate()
-        for d, stores in held.items():
-            assert dict(holdings.held(d)) == {s: SIZES[s] for s in stores}
-            assert holdings.free[d] == room.limits[d] - sum(SIZES[s] for s in stores)
-        for t in range(5):
-            assert set(holdings.used(t)) == using.get(t, set())
-            assert holdings.uses(t) == (t in using)
-        for place in {(d, s) for d in (1, 2) for s in SIZES}:
-            assert set(holdings.users(place)) == {t for t, places in using.items() if place in places}
 
 
 @given(runs())

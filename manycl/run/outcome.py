@@ -1,0 +1,116 @@
+"""What a run that did not come to its end has left: where contents are that are known, and which are not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+from manycl.machine import HOST
+from manycl.run.backend import HOST_DEVICE, Copy, Download, Evict, Failed, HostCall, Run, Upload
+from manycl.run.places import Places
+from manycl.run.script import Script
+
+
+def done(script: Script, heard: Iterable[int]) -> dict[tuple[int, int], int]:
+    """Up to which command the nodes of each queue are known to be complete, by the tokens that were ``heard``."""
+    commands, index, count = script.commands, script.index, len(script.lowered.graph)
+    found: dict[tuple[int, int], int] = {}
+    for told in heard:
+        command = commands[index[told]]
+        # what a transfer was to wait for is complete when it is
+        for token in (told, *command.after) if isinstance(command, (Upload, Download, Copy)) else (told,):
+            if token < count:
+                of = commands[index[token]]
+                place = (of.device, of.queue) if isinstance(of, Run) else (HOST_DEVICE, 0)
+                found[place] = max(found.get(place, -1), index[token])
+    return found
+
+
+def left(
+    script: Script, given: Set[int], heard: Iterable[int], failed: Failed | None
+) -> tuple[dict[int, int], set[int]]:
+    """Where the commands that are known to be complete have left buffers, as masks; and the buffers whose contents are
+    unknown: written by what was enqueued (``given``) and is not complete, or comes after what failed (a driver may run
+    it all the same), or let go."""
+    outcome = _Outcome(script)
+    ended, spoilt, told = done(script, heard), _spoilt(script, given, failed), set(heard)
+    for index in sorted(given):
+        command = script.commands[index]
+        if isinstance(command, Evict):
+            outcome.evicted(command)
+        elif isinstance(command, (Upload, Download, Copy)):
+            if command.token in told:
+                outcome.moved(command)
+        else:
+            place = (command.device, command.queue) if isinstance(command, Run) else (HOST_DEVICE, 0)
+            outcome.ran(command, index <= ended.get(place, -1) and command.token not in spoilt)
+    return outcome.found()
+
+
+def _spoilt(script: Script, given: Set[int], failed: Failed | None) -> set[int]:
+    """The nodes that may have run without what they read."""
+    index, graph = script.index, script.lowered.graph
+    if failed is None:
+        return set()
+    spoilt, count = {failed.token}, len(graph)
+    if failed.token >= count:  # a transfer: a driver that goes on has run all that was enqueued after it
+        since = index[failed.token]
+        spoilt.update(n for n in range(count) if index.get(n, -1) > since and index[n] in given)
+    for n in range(min(spoilt) + 1, count):
+        if index.get(n) in given and not spoilt.isdisjoint(graph.predecessors[n]):
+            spoilt.add(n)
+    return spoilt
+
+
+class _Outcome:
+    """Commands, in their order: what those that are complete leave."""
+
+    def __init__(self, script: Script) -> None:
+        room, machine = script.lowered.room, script.problem.machine
+        self._script = script
+        self._memory = [d.memory for d in machine.devices]
+        self._places = Places(machine, script.lowered.graph, room) if room is not None else None
+        self._masks: dict[int, int] = {}
+        self._lost: set[int] = set()
+        self._gone: set[int] = set()  # nobody needed it any more: it is known again when the next one has written it
+
+    def _mask(self, key: int) -> int:
+        return self._masks.get(key, self._script.needs.get(key, 0))
+
+    def _at(self, device: int, store: int | None) -> int:
+        return self._memory[device] if self._places is None or store is None else self._places.at(device, store)
+
+    def moved(self, command: Upload | Download | Copy) -> None:
+        if isinstance(command, Download):
+            place = HOST
+        else:
+            place = self._at(command.device, command.target if isinstance(command, Copy) else command.store)
+        self._masks[command.buffer] = self._mask(command.buffer) | 1 << place
+
+    def evicted(self, command: Evict) -> None:
+        assert self._places is not None, "only where memory is short"
+        bit = 1 << self._at(command.device, command.store)
+        for key in self._places.pieces(command.store):
+            if (mask := self._mask(key)) & bit:
+                self._masks[key] = mask & ~bit
+                if mask == bit:
+                    self._gone.add(key)
+
+    def ran(self, command: Run | HostCall, is_known: bool) -> None:
+        memory, homes = HOST, dict[int, int]()
+        if isinstance(command, Run):
+            memory = self._memory[command.device]
+            if self._places is not None:
+                homes = dict(self._places.homes(command.token, command.device))
+        for key in self._script.lowered.graph.nodes[command.token].writes:
+            self._gone.discard(key)
+            if is_known:
+                self._masks[key] = 1 << homes.get(key, memory)
+            else:
+                self._lost.add(key)
+
+    def found(self) -> tuple[dict[int, int], set[int]]:
+        if self._places is not None:  # there are no windows any more
+            everywhere = (1 << self._places.base) - 1
+            self._gone.update(key for key, mask in self._masks.items() if mask and not mask & everywhere)
+            self._masks = {key: mask & everywhere for key, mask in self._masks.items()}
+        return self._masks, self._lost | self._gone
