@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import SystemRandom
 
@@ -43,13 +44,25 @@ def press() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def until(true: object) -> None:
-    assert callable(true)
+def until(true: Callable[[], bool], end: Callable[[], None]) -> None:
+    """``end``: what is done before it is given up."""
     for _ in range(6000):
         if true():
             return
         time.sleep(0.01)
+    end()
     raise AssertionError("it did not come to that in a minute")
+
+
+def pressed_until(true: Callable[[], bool], end: Callable[[], None]) -> None:
+    """Press Ctrl-C, and again where a finalizer seems to have swallowed it."""
+    for _ in range(3):
+        press()
+        for _ in range(1000):
+            if true():
+                return
+            time.sleep(0.01)
+    until(true, end)
 
 
 def test_a_run_that_does_not_end_is_left_and_waited_for_by_the_next(capfd: pytest.CaptureFixture[str]) -> None:
@@ -65,10 +78,14 @@ def test_a_run_that_does_not_end_is_left_and_waited_for_by_the_next(capfd: pytes
             return words in "".join(said)
 
         def twice() -> None:
-            until(lambda: backend._run is not None and "kernel spin on cpu0.0" in backend._run.unfinished())
+            until(lambda: backend._run is not None and "kernel spin on cpu0.0" in backend._run.unfinished(), end)
+            pressed_until(
+                lambda: told("waiting for kernel spin on cpu0.0; press Ctrl-C again to leave it running"), end
+            )
             press()
-            until(lambda: told("waiting for kernel spin on cpu0.0; press Ctrl-C again to leave it running"))
-            press()
+
+        def end() -> None:
+            spinning[0] = 1  # or the test would wait for ever
 
         PROGRAM.spin(queue, (1,), (1,), a)
         PROGRAM.inc(queue, (N,), (16,), b)
@@ -83,12 +100,12 @@ def test_a_run_that_does_not_end_is_left_and_waited_for_by_the_next(capfd: pytes
         assert spinning[0] == 0, "it still runs"
 
         def once() -> None:
-            until(lambda: told("still waiting for kernel spin on cpu0.0, which an interrupted run has left"))
+            until(lambda: told("still waiting for kernel spin on cpu0.0, which an interrupted run has left"), end)
             press()
 
         def release() -> None:
-            until(lambda: told("still waiting for kernel spin on cpu0.0, which an interrupted run has left"))
-            spinning[0] = 1
+            until(lambda: told("still waiting for kernel spin on cpu0.0, which an interrupted run has left"), end)
+            end()
 
         for helper, ends in ((once, False), (release, True)):
             said.clear()
