@@ -33,6 +33,8 @@ def left(
     it all the same), or let go."""
     outcome = _Outcome(script)
     ended, spoilt, told = done(script, heard), _spoilt(script, given, failed), set(heard)
+    known: set[int] = set()
+    begun: set[int] = set()  # nodes of the graph that was lowered
     for index in sorted(given):
         command = script.commands[index]
         if isinstance(command, Evict):
@@ -42,7 +44,14 @@ def left(
                 outcome.moved(command)
         else:
             place = (command.device, command.queue) if isinstance(command, Run) else (HOST_DEVICE, 0)
-            outcome.ran(command, index <= ended.get(place, -1) and command.token not in spoilt)
+            is_known = index <= ended.get(place, -1) and command.token not in spoilt
+            outcome.ran(command, is_known)
+            begun.add(script.lowered.step(command.token).node)
+            if is_known:
+                known.add(command.token)
+    # of a launch whose ranges have run in part, what the others would have written is neither old nor new
+    steps = script.lowered.steps
+    outcome.lose_all({step.node for token, step in enumerate(steps) if token not in known and step.node in begun})
     return outcome.found()
 
 
@@ -107,6 +116,12 @@ class _Outcome:
                 self._masks[key] = 1 << homes.get(key, memory)
             else:
                 self._lost.add(key)
+
+    def lose_all(self, nodes: Set[int]) -> None:
+        """What any step of these nodes writes."""
+        for token, step in enumerate(self._script.lowered.steps):
+            if step.node in nodes:
+                self._lost.update(self._script.lowered.graph.nodes[token].writes)
 
     def found(self) -> tuple[dict[int, int], set[int]]:
         if self._places is not None:  # there are no windows any more
