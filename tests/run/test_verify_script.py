@@ -18,7 +18,7 @@ from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run.backend import Download, Upload
+from manycl.run.backend import Download, HostCall, Upload
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
 from manycl.run.emit import nothing_overwritten
@@ -37,6 +37,8 @@ def without_one_edge(script: Script) -> Iterator[Script]:
     for edges in ("hears", "frees"):
         for before, freed in getattr(script, edges).items():
             for i in freed:
+                if edges == "hears" and before < len(script.lowered.graph) and isinstance(script.commands[i], HostCall):
+                    continue  # a function also hears of what made its data, lest that has failed
                 left = {**getattr(script, edges), before: [j for j in freed if j != i]}
                 waits = {**script.waits, i: script.waits[i] - 1}
                 changes: dict[str, Any] = {edges: left, "waits": {j: n for j, n in waits.items() if n}}
