@@ -27,9 +27,9 @@ import manycl as mc
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
-from manycl.run.engine import Result
 from manycl.run.playback import Playback
 from manycl.run.prepared import PreparedGraph
+from manycl.run.result import Result
 from manycl.trace import KernelEvent, TransferEvent
 
 SOURCE = """

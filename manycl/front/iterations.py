@@ -19,9 +19,9 @@ from manycl.graph.graph import Graph
 from manycl.graph.rename import renamed
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
-from manycl.run.engine import Result
 from manycl.run.learners import Learners
 from manycl.run.prepared import PreparedGraph
+from manycl.run.result import Result
 from manycl.run.session import Session
 
 

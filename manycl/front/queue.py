@@ -25,8 +25,8 @@ from manycl.run.learners import Learners, told
 from manycl.trace import Trace
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
-    from manycl.run.engine import Result
     from manycl.run.prepared import PreparedGraph
+    from manycl.run.result import Result
     from manycl.run.session import Profile, Session
 
 

@@ -17,9 +17,10 @@ from manycl.plan.plan import Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.policy import Policy, learns
 from manycl.run.backends.memory import copy_bytes, host_memory
-from manycl.run.engine import Result
 from manycl.run.learners import Learners, told
+from manycl.run.observers import Counting
 from manycl.run.prepared import PreparedGraph
+from manycl.run.result import Result
 from manycl.run.session import Session
 
 
@@ -97,7 +98,7 @@ class Runner:
             chosen,
             queues={**self.application.queues, **(queues or {})},
             options=options,
-            progress=progress,
+            observers=(Counting(progress),) if progress is not None else (),
         )
         return told(chosen, result) if learns(chosen) else result
 

@@ -3,56 +3,50 @@
 from __future__ import annotations
 
 from collections import ChainMap, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy
-from manycl.plan.problem import Problem
 from manycl.run.assign import Ask, Assigned
 from manycl.run.backend import HOST_DEVICE, Command, Copy, Download, Evict, Failed, HostCall, Report, Run
 from manycl.run.coherence import Directory
 from manycl.run.compiler import emitting
+from manycl.run.emit import Subject
 from manycl.run.playback import Playback
 from manycl.run.script import Script
-from manycl.run.steps import Lowered
 
 
 class Dynamic(Playback):
     """A script that grows."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        policy: DynamicPolicy,
-        lowered: Lowered,
-        directory: Directory,
-        overwritten: Callable[[int, int], bool],
-    ) -> None:
-        self._assigner = Ask(problem, policy, directory.valid)
-        self._emitter = emitting(problem, lowered, directory, overwritten, self._assigner.queues, None)
+    def __init__(self, subject: Subject, policy: DynamicPolicy, directory: Directory) -> None:
+        problem = subject.problem
+        self._assigner = Ask(replace(problem, graph=subject.lowered.graph), policy, directory.valid)
+        self._emitter = emitting(subject, self._assigner.queues, None)
         self._names = tuple(d.name for d in problem.machine.devices)
-        super().__init__(self._written(()), directory)
+        super().__init__(self._emitter.script(Plan((), "", self._names, 0.0)), directory)
         self.decisions = self._assigner.decisions
         self._frees: dict[int, list[int]] = {}
         self._hears: dict[int, list[int]] = {}
         self._nodes: dict[tuple[int, int], deque[int]] = {}  # of queues, that are not complete
-        self._ended = 0
+        self._complete: set[int] = set()
         self._is_heard: set[int] = set()
         self._moving: set[int] = set()  # transfers that will be reported
         self._valid = ChainMap(self._emitter.masks, directory.valid)
 
-    def _written(self, issued: Sequence[Assignment]) -> Script:
+    def _written(self) -> Script:
         """What there is of the script."""
-        return self._emitter.script(Plan(tuple(issued), "", self._names, 0.0))
+        return self._emitter.script(self.plan(""))
 
     @property
     def finished(self) -> bool:
-        return self._ended == len(self.graph.nodes) and not self._moving
+        return len(self._complete) == len(self.graph.nodes) and not self._moving
 
     @property
     def complete(self) -> int:
-        return self._ended
+        return len(self._complete)
 
     def start(self, now: float) -> list[Command]:
         self._add(self._assigner.start(now))
@@ -65,29 +59,33 @@ class Dynamic(Playback):
             if self.failed is not None:
                 return []
             self._heard.append(report.token)
-            self._is_heard.add(report.token)
             self._moving.discard(report.token)
-            for i in self._hears.pop(report.token, ()):
-                self._free(i)
             ended = self._end(self._emitter.told_by(report.token))
+            for token in {report.token, *ended}:  # who waits for a node may hear of it by a later one of its queue
+                self._is_heard.add(token)
+                for i in self._hears.pop(token, ()):
+                    self._free(i)
             self._add(self._assigner.completed(ended, report.time, self._valid))
         if self.finished:
             self._leave(self._emitter.leaves())
         return self._released()
 
     def _end(self, node: int | None) -> list[int]:
-        """The nodes that are complete when one is: with it what its queue was given before."""
-        if node is None:
-            return []
-        command = self._emitter.command(node)
-        line = self._nodes[_place(command)]
-        if node not in line:
-            return []  # complete already, through a later command of its queue
+        """The nodes that turn out to be complete when one is: with it what its queue was given before, and whatever
+        any of these came after."""
         ended: list[int] = []
-        while not ended or ended[-1] != node:
-            ended.append(line.popleft())
-        self._ended += len(ended)
-        return ended
+        pending = [] if node is None else [node]
+        while pending:
+            last = pending.pop()
+            if last in self._complete:
+                continue
+            line = self._nodes[_place(self._emitter.command(last))]
+            while last not in self._complete:
+                following = line.popleft()
+                self._complete.add(following)
+                ended.append(following)
+                pending.extend(self.graph.predecessors[following])
+        return sorted(ended)
 
     def _add(self, assigned: Sequence[Assigned]) -> None:
         """Compile what was decided."""
@@ -138,23 +136,28 @@ class Dynamic(Playback):
         return set(self._freed)
 
     def fail(self, failure: Failed) -> None:
-        self.script = self._written(self.issued)
+        self.script = self._written()
         super().fail(failure)
-        self._ended = min(self._ended, len(self.graph.nodes) - 1)
+        index = self.script.index
+        self._complete = {n for n in self._complete if index[n] < index[failure.token]}
 
     def lose(self, reason: str) -> None:
-        self.script = self._written(self.issued)
+        self.script = self._written()
         super().lose(reason)
 
+    def plan(self, name: str) -> Plan:
+        """What was decided, so that it can be done again without asking."""
+        return Plan(tuple(self.issued), name, self._names, 0.0)
+
     def where(self, token: int, node: int) -> tuple[int, int | None, str]:
-        self.script = self._written(self.issued)
+        self.script = self._written()
         return super().where(token, node)
 
     def held_up(self) -> str:
         commands = [self._emitter.commands[i] for i, n in self._waits.items() if n]
         waiting = [n for n in range(len(self.graph)) if n not in {a.node for a in self.issued}]
         return (
-            f"{self._ended} of {len(self.graph)} nodes are complete; nobody has decided who runs {waiting[:5]};"
+            f"{len(self._complete)} of {len(self.graph)} nodes are complete; nobody has decided who runs {waiting[:5]};"
             f" {len(commands)} commands were not enqueued, first {commands[:1]}"
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import HostTask, Launch
@@ -27,7 +28,7 @@ from manycl.run.backend import (
     Run,
     Upload,
 )
-from manycl.run.coherence import HOST_BIT, Directory
+from manycl.run.coherence import HOST_BIT
 from manycl.run.pace import Marks
 from manycl.run.script import Script, linked
 from manycl.run.steps import Lowered
@@ -52,6 +53,17 @@ def nothing_overwritten(node: int, key: int) -> bool:
     return False
 
 
+class Subject(NamedTuple):
+    """What is compiled: the steps of a problem's graph, and where their buffers are valid before them (masks of
+    memories). ``overwritten(step, key)``: whether a step writes all of a buffer, which ``Launch.overwrites`` need not
+    say."""
+
+    problem: Problem
+    lowered: Lowered
+    valid: Mapping[int, int]
+    overwritten: Callable[[int, int], bool] = nothing_overwritten
+
+
 class Emitter:
     """``masks``: where each buffer is valid after the commands so far. ``made[key][memory]``: the command whose end
     makes it so, where that is one of the run's.
@@ -59,18 +71,11 @@ class Emitter:
     A command is *held* if it must hear of something, or comes behind a held one: in its queue, or by what it waits for
     on its device. All others are enqueued at once."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        lowered: Lowered,
-        directory: Directory,
-        overwritten: Callable[[int, int], bool],
-        queues: tuple[int, ...],
-    ) -> None:
+    def __init__(self, subject: Subject, queues: tuple[int, ...]) -> None:
+        problem, lowered = subject.problem, subject.lowered
         machine, graph = problem.machine, lowered.graph
         self._problem, self._lowered, self._graph = problem, lowered, graph
-        self._valid = directory.valid
-        self._overwritten = overwritten
+        self._valid, self._overwritten = subject.valid, subject.overwritten
         self._queues = queues
         self.far = machine.memories > 1
         self._memory = [d.memory for d in machine.devices]
@@ -110,7 +115,7 @@ class Emitter:
             self._going[a.node] = a.device, a.queue
             self._lines.setdefault((a.device, a.queue), []).append(a.node)
 
-    def begin(self, steps: Sequence[Assignment]) -> None:
+    def begin(self) -> None:
         """The large transfers, and those that are due before one of them, so that all links are at work while the rest
         is enqueued."""
         lines = [(place, line, self._until_large(line)) for place, line in self._lines.items() if place[0] >= 0]
@@ -265,8 +270,8 @@ class Emitter:
             mask = self._mask(key)
             if mask and not mask & HOST_BIT:
                 self._download(key, EARLY_QUEUE)
-            token = self._made.get(key, {}).get(HOST)
-            if mask and token is not None:
+            token = self._made.get(key, {}).get(HOST, -1)
+            if token >= len(self._place):  # what a node has made there comes before those whom the graph names
                 heard.add(token)
         # all of them are heard of themselves: a function is not called on what a kernel that failed has left
         heard.update(self._graph.predecessors[node])

@@ -19,7 +19,7 @@ from manycl.run.backends.sim import NO_HOST_TIMES, NO_TIME, SimBackend
 from manycl.run.chains import ENQUEUING
 from manycl.run.coherence import Directory
 from manycl.run.disturbance import UNDISTURBED, Disturbance
-from manycl.run.engine import execute
+from manycl.run.engine import Setup, execute
 from manycl.run.lower import lower
 from manycl.run.planning import planned
 from manycl.run.steps import RANGE, Lowered
@@ -104,7 +104,7 @@ def foresee(
         enqueuing=enqueuing,
     )
     name = name or (plan.policy if plan is not None else "")
-    result = execute(problem, plan or policy, backend, directory, name=name, lowering=lambda *_: lowered, aloud=False)
+    result = execute(problem, plan or policy, backend, directory, name=name, setup=Setup(lambda *_: lowered))
     # the engine's own clock has also waited for the last report
     ends = [e.end for e in result.trace.events if isinstance(e, KernelEvent | TransferEvent | HostEvent)]
     return replace(result.trace, kind="simulation", makespan=max(ends, default=0.0))

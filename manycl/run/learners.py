@@ -15,7 +15,7 @@ from manycl.run.steps import RANGE
 from manycl.run.waiting import waiting
 
 if TYPE_CHECKING:
-    from manycl.run.engine import Result
+    from manycl.run.result import Result
 
 _plain: Kept[str, Policy] = Kept(256)
 """By FILE.py:NAME, policies that do not learn: their files are not run again to find that out."""

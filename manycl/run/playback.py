@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Set
 from heapq import heappop, heappush
 
 from manycl.graph.graph import Graph, Launch, Piece
-from manycl.plan.plan import Assignment
+from manycl.plan.plan import Assignment, Plan
 from manycl.run.backend import HOST_DEVICE, Command, Evict, Failed, HostCall, Report
 from manycl.run.coherence import Directory
 from manycl.run.outcome import done, left
@@ -129,6 +129,10 @@ class Playback:
         self._heard = [t for t in self._heard if self.script.index[t] < self.script.index[failure.token]]
         self._reports = max(1, self._reports)
 
+    def plan(self, name: str) -> Plan:
+        """What was followed; ``name``: of the policy."""
+        return self.script.plan
+
     def where(self, token: int, node: int) -> tuple[int, int | None, str]:
         """As :func:`where`, of any command."""
         command = self.script.commands[self.script.index[token]]
@@ -160,9 +164,6 @@ class Playback:
     def validate(self) -> None:
         """Assert the invariants; used by tests and at debug level 4."""
         assert min(self._waits.values(), default=0) >= 0, "a command was freed twice"
-
-    def close(self) -> None:
-        """The run has ended, well or not."""
 
 
 def where(graph: Graph, device: int, token: int, node: int) -> tuple[int, int | None, str]:

@@ -11,10 +11,10 @@ from manycl.graph.graph import Graph
 from manycl.plan.plan import Plan
 from manycl.plan.policy import LearningPolicy, Policy, learns
 from manycl.run.backends.tape import Tape
-from manycl.run.engine import Result
 from manycl.run.learners import Learners, told
 from manycl.run.pace import AHEAD
 from manycl.run.planning import asked
+from manycl.run.result import Result
 from manycl.run.script import Script
 from manycl.run.session import Session
 from manycl.run.trials import Trials
@@ -55,7 +55,6 @@ class PreparedGraph:
             options=options,
             repeated=self._trials.planned + 1,
             rival=self._trials.rival,
-            record=isinstance(chosen, Plan) and self._is_short,
             learning=not isinstance(chosen, Plan) or self._learner is not None,
         )
 

@@ -17,13 +17,12 @@ it is decided while the run goes on, the order of the graph stands for it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
 from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.problem import Problem
 from manycl.run.backend import (
     DOWNLOAD_QUEUE,
     EARLY_QUEUE,
@@ -33,11 +32,10 @@ from manycl.run.backend import (
     Evict,
     Upload,
 )
-from manycl.run.coherence import HOST_BIT, Directory
-from manycl.run.emit import Emitter, Place
+from manycl.run.coherence import HOST_BIT
+from manycl.run.emit import Emitter, Place, Subject
 from manycl.run.lifetimes import Lifetimes
 from manycl.run.places import Places
-from manycl.run.steps import Lowered
 from manycl.run.windows import stores, too_large
 
 Store = tuple[int, int]
@@ -48,23 +46,16 @@ class TightEmitter(Emitter):
     """An :class:`Emitter` with limited room. Masks are over places (:class:`manycl.run.places.Places`). At the end
     nothing is valid in windows alone."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        lowered: Lowered,
-        directory: Directory,
-        overwritten: Callable[[int, int], bool],
-        queues: tuple[int, ...],
-        plan: Plan | None,
-    ) -> None:
+    def __init__(self, subject: Subject, queues: tuple[int, ...], plan: Plan | None) -> None:
         """``plan``: who runs the steps (None: it is decided while the run goes on)."""
-        super().__init__(problem, lowered, directory, overwritten, queues)
+        super().__init__(subject, queues)
+        lowered = subject.lowered
         assert lowered.room is not None
         self._room = lowered.room
-        self._places = Places(problem.machine, self._graph, self._room)
+        self._places = Places(subject.problem.machine, self._graph, self._room)
         self._everywhere = (1 << self._places.base) - 1
         self._mine = frozenset(lowered.own)
-        self._lifetimes = Lifetimes(self._graph, self._is_emitted, self._mine, overwritten)
+        self._lifetimes = Lifetimes(self._graph, self._is_emitted, self._mine, subject.overwritten)
         self._left = self._lifetimes.counts()  # steps to come that touch a piece
         self._stores: dict[int, frozenset[int]] = {}  # that steps work on; ranges of many launches have them in common
         self._free = dict(self._room.limits)
@@ -110,7 +101,7 @@ class TightEmitter(Emitter):
     def begun(self) -> Mapping[int, frozenset[int]]:
         return self._begun
 
-    def begin(self, steps: Sequence[Assignment]) -> None:
+    def begin(self) -> None:
         """What comes before its turn would need room before its turn."""
 
     # steps

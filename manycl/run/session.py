@@ -6,7 +6,7 @@ import atexit
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -40,20 +40,20 @@ from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.tape import Tape, record
 from manycl.run.building import Builder
 from manycl.run.coherence import Directory, Part, places
-from manycl.run.engine import Result, again, execute
+from manycl.run.engine import PLAIN, Setup, again, execute
 from manycl.run.foresee import rehearsal
 from manycl.run.health import admit, examine
-from manycl.run.lower import lower
+from manycl.run.kept_steps import KEPT, KeptSteps
+from manycl.run.observers import Observer, debugging
 from manycl.run.overwritten import unneeded
 from manycl.run.playback import Playback
+from manycl.run.result import Result
 from manycl.run.script import Script
 from manycl.run.simulate import with_ranges
 from manycl.run.steps import Lowered, State, state_of
 from manycl.run.taped import played
-from manycl.run.windows import limited, same_graph, same_plan
 from manycl.unforeseen import told
 
-KEPT_LOWERED = 8  # plans with ranges whose steps are kept for when they run again
 AT_ONCE = 1e-3
 """Seconds that what is certain to take as long as the last time may take for the driver's own wait, during which Ctrl-C
 is not heard."""
@@ -108,8 +108,8 @@ class Session:
         self._placed: weakref.WeakKeyDictionary[Script, int] = weakref.WeakKeyDictionary()
         # results that nobody has learned from yet: reading thousands of times out costs more than running again
         self._unlearned: deque[Result] = deque(maxlen=UNLEARNED)
-        self._lowered: deque[tuple[Graph, Plan | None, dict[int, int], Lowered]] = deque()
-        self._unneeded: deque[tuple[Graph, frozenset[int]]] = deque(maxlen=KEPT_LOWERED)
+        self._steps = KeptSteps(self.memory, self._garbage)
+        self._unneeded: deque[tuple[Graph, frozenset[int]]] = deque(maxlen=KEPT)
         self._looks = Looks()
         self._builder = Builder(self.backend.programs)
         self._lock = threading.RLock()
@@ -154,8 +154,7 @@ class Session:
         self._opened = self._all.only(names)
         self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
         self.sharing = sharing(self.machine, self._measurements)
-        while self._lowered:
-            self._forget_lowered()
+        self._steps.clear()
         self._placed.clear()
         self._builder = Builder(self.backend.programs)
         return self.machine
@@ -248,15 +247,14 @@ class Session:
         *,
         queues: Mapping[str, int] | None = None,
         options: Mapping[str, str] | None = None,
-        progress: Callable[[int], None] | None = None,
+        observers: Sequence[Observer] = (),
         repeated: int = 0,
         rival: bool = False,
-        record: bool = False,
         learning: bool = True,
     ) -> Result:
         """Plan and run a graph; raises what the engine raises, and LaunchError for a
         launch that certainly leaves its buffers. ``policy``: a name, a policy object or a plan.
-        ``repeated``, ``rival``: as in :class:`manycl.plan.problem.Problem`; ``record``: as in ``execute``;
+        ``repeated``, ``rival``: as in :class:`manycl.plan.problem.Problem`;
         ``learning``: whether somebody learns from what its kernels take."""
         self._check_open()
         bounds.check(graph)
@@ -287,10 +285,8 @@ class Session:
                     self.backend,
                     self.directory,
                     name=name,
-                    prepare=self._prepare,
-                    progress=progress,
-                    lowering=self._lower,
-                    record=record,
+                    setup=Setup(self._steps.lower, self._prepare),
+                    observers=(*debugging(), *observers),
                 )
             except ManyclError:
                 examine(self)
@@ -308,21 +304,19 @@ class Session:
             self._collect()
             self._use_clocks(learning)
             lowered, graph = script.lowered, script.problem.graph
-            if script.plan.devices != tuple(d.name for d in self.machine.devices) or lowered.state != self._state(
-                lowered, graph
-            ):
+            if script.plan.devices != tuple(d.name for d in self.machine.devices) or not self._steps.exists(lowered):
                 return None
-            own = lowered.temporaries or lowered.room is not None
-            if own and not any(kept is lowered for _, _, _, kept in self._lowered):
-                return None  # its buffers have gone
+            if lowered.state != self._state(lowered, graph):
+                return None
             for key in graph.buffers:
                 self.directory.check(key)
             version = self._placed.get(script)
             # buffers that nobody has removed since are still there, and where memory is short, others make way
             ready = version == self.memory.version and lowered.room is None
-            prepare = None if ready else self._prepare
+            setup = PLAIN if ready else Setup(prepare=self._prepare)
+            name, observers = script.plan.policy, debugging()
             try:
-                result = again(script, self.backend, self.directory, name=script.plan.policy, prepare=prepare)
+                result = again(script, self.backend, self.directory, name=name, setup=setup, observers=observers)
             except ManyclError:
                 examine(self)
                 raise
@@ -336,10 +330,11 @@ class Session:
     def tape(self, result: Result, *, learning: bool = True) -> Tape | None:
         """A run that can be played again without deciding anything, if it was of that kind. ``learning``: as in
         ``run``, of what is played."""
-        if result.commands is None or result.lowered is None or self.memory.guarded:
+        script = result.script
+        if script is None or script.waits or self.memory.guarded:
             return None
         self._use_clocks(learning)
-        return record(self.backend, result.graph, result.lowered, result.commands)
+        return record(self.backend, result.graph, script.lowered, script.commands)
 
     def play(self, tape: Tape, seconds: float) -> Result | None:
         """Run a tape; None if buffers are not where it needs them (run the graph instead). ``seconds``: what the graph
@@ -405,42 +400,11 @@ class Session:
     def _state(self, lowered: Lowered, graph: Graph) -> State:
         return state_of(graph, self.directory) if lowered.state else ()
 
-    def _lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
-        """Steps that are known from the last time."""
-        limits = limited(problem, plan)
-        if not limits and not directory.parts and (plan is None or not plan.is_split):
-            return lower(problem, plan, directory)
-        state = state_of(problem.graph, directory)
-        for graph, known, kept, lowered in self._lowered:
-            if kept != limits or lowered.state != state:
-                continue
-            if graph is problem.graph and known is plan:
-                return lowered
-            if limits and same_graph(graph, problem.graph) and same_plan(known, plan):
-                return lowered  # cutting is not free: the steps of a graph like this one do
-        if len(self._lowered) >= KEPT_LOWERED:
-            self._forget_lowered()
-        lowered = lower(problem, plan, directory, limits)
-        for buffer in lowered.temporaries:
-            self.memory.create(buffer.key, buffer.nbytes, buffer.name)
-        for window in lowered.room.windows.values() if lowered.room is not None else ():
-            self.memory.create_window(window.key, window.nbytes, self.memory.name(window.whole))
-        if not lowered.steps:
-            return lowered
-        self._lowered.append((problem.graph, plan, limits, lowered))
-        return lowered
-
-    def _forget_lowered(self) -> None:
-        """The oldest."""
-        _, _, _, old = self._lowered.popleft()
-        self._garbage.extend(b.key for b in old.temporaries)
-        self._garbage.extend(old.room.windows if old.room is not None else ())
-
-    def _prepare(self, lowered: Lowered, state: Playback) -> None:
-        """Before time starts: there is room for what the run needs, programs and kernels exist on the devices."""
-        make_room(self, lowered, state)
+    def _prepare(self, lowered: Lowered, playback: Playback) -> None:
+        """There is room for what the run needs, and programs and kernels exist on the devices."""
+        make_room(self, lowered, playback)
         with interruptible:
-            self._builder.build(lowered, state.queues)
+            self._builder.build(lowered, playback.queues)
 
     def forget(self) -> None:
         """Plan from now on as if no kernel had been measured, in this session or before; the store keeps what it has.

@@ -6,7 +6,7 @@ from manycl.errors import RunError
 from manycl.run.backends.opencl import OpenCLBackend
 from manycl.run.backends.tape import Tape, play
 from manycl.run.coherence import Directory
-from manycl.run.engine import Result
+from manycl.run.result import Result
 
 
 def played(tape: Tape, backend: OpenCLBackend, directory: Directory, at_once: bool) -> Result | None:

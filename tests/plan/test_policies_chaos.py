@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import problems
+from plan_cases import Table, launch, machine, problems
 
-from manycl.graph.graph import Launch
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
@@ -59,3 +60,18 @@ def test_declared_components_on_several_queues(p: Problem, seed: int, data: Any)
     resident = data.draw(st.sampled_from(["1", "2", "3"]))
     graph = replace(p.graph, components=components)
     run(replace(p, graph=graph, options={"resident": resident, "queues": "3"}), "clustering", seed)
+
+
+def test_what_a_kernel_made_on_the_hosts_memory_need_not_be_reported_to_a_function() -> None:
+    """It comes after another kernel, which does: the first is in a queue whose last kernel waits for the function."""
+    builder = GraphBuilder()
+    buffer = builder.buffer(1)
+    builder.add(launch("makes", (), (buffer,)))
+    builder.add(launch("reads", (buffer,), ()))
+    builder.add(HostTask("writes", print, (), (), (buffer,)))
+    builder.add(launch("reads it again", (buffer,), ()))
+    builder.add(launch("alone", (), ()))
+    graph = replace(builder.build(), components=((0, 1, 2, 3, 4),))
+    for queues in "123":
+        p = Problem(graph, machine([HOST]), Table([[1e-3]] * 5), (1,), options={"resident": "1", "queues": queues})
+        run(p, "clustering", int(queues))

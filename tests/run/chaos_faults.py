@@ -109,9 +109,9 @@ class Memories:
             if m != home:
                 self.backend.values[m][key] = f"stale {m} {key}"
 
-    def execute(self, graph: Graph, policy: Any, record: bool = False) -> Any:
+    def execute(self, graph: Graph, policy: Any) -> Any:
         problem = Problem(graph, self.where, Unit(), tuple(2 for _ in self.where.devices))
-        return execute(problem, policy, self.backend, self.directory, record=record)
+        return execute(problem, policy, self.backend, self.directory)
 
     def holds(self, key: int) -> object:
         """What is there where a buffer counts as valid: the same everywhere."""
@@ -174,7 +174,7 @@ def run_seed(kind: str, seed: int) -> None:
     script = None
     if isinstance(policy, Plan) and r.random() < 0.3:
         made: list[Any] = []
-        assert of.run(graph, lambda: made.append(of.execute(graph, policy, record=True))), "nothing went wrong"
+        assert of.run(graph, lambda: made.append(of.execute(graph, policy))), "nothing went wrong"
         script = made[0].script
     of.backend.faults = of_kind(kind, r, graph, of.where)
     assert script is None or isinstance(policy, Plan)

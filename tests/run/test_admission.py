@@ -106,7 +106,7 @@ def test_a_run_that_does_not_fit_begins_with_what_it_finds_valid_alone(
 def test_of_a_run_with_little_room_one_range_of_many_tells_what_can_be_learned(
     queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, fits: bool
 ) -> None:
-    monkeypatch.setattr("manycl.run.engine.TYPICAL", 1)
+    monkeypatch.setattr("manycl.run.result.TYPICAL", 1)
     queue.session.profile = "always"
     arrays = [queue.array(np.full(COUNT, i, np.int32)) for i in range(5)]
     PROGRAM.sum(queue, (COUNT,), (64,), *(arrays[i] for i in ((0, 0, 0, 0, 4) if fits else range(5))))

@@ -33,7 +33,7 @@ from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import LARGE, SMALL, nothing_overwritten
+from manycl.run.emit import LARGE, SMALL, Subject
 from manycl.run.playback import Playback
 from manycl.run.steps import Lowered
 from manycl.run.verify_script import verify_script
@@ -49,8 +49,9 @@ class Compiled:
         self.directory = directory
 
     def start(self, now: float) -> list[Command]:
-        lowered = Lowered(self._given[0].graph)
-        script = compiled(*self._given, lowered, self.directory, nothing_overwritten)
+        problem, plan = self._given
+        lowered = Lowered(problem.graph)
+        script = compiled(Subject(problem, lowered, self.directory.valid), plan)
         verify_script(script)
         self._playback = Playback(script, self.directory)
         return self._playback.start(now)

@@ -23,7 +23,7 @@ from manycl.run.assign import Ask, Assigned
 from manycl.run.backend import Run
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import nothing_overwritten
+from manycl.run.emit import Subject
 from manycl.run.script import Script
 from manycl.run.steps import Lowered
 from manycl.trace import DecisionEvent
@@ -191,7 +191,7 @@ def script_of(given: Plan, host: bool = False) -> Script:
     problem = two()
     if host:
         problem = replace(problem, graph=replace(problem.graph, nodes=(problem.graph.nodes[0], looks())))
-    return compiled(problem, given, Lowered(problem.graph), Directory(), nothing_overwritten)
+    return compiled(Subject(problem, Lowered(problem.graph), Directory().valid), given)
 
 
 def looks() -> HostTask:
@@ -227,7 +227,7 @@ def test_a_plan_that_cannot_be_followed_is_refused(given: Plan, words: str) -> N
 def test_what_has_begun_is_not_continued() -> None:
     problem = replace(two(), fixed=(Assignment(0, 0, 0, 0.0, 1.0),))
     with pytest.raises(PolicyError, match="partial schedule"):
-        compiled(problem, plan((0, 0, 0), (1, 0, 0)), Lowered(problem.graph), Directory(), nothing_overwritten)
+        compiled(Subject(problem, Lowered(problem.graph), Directory().valid), plan((0, 0, 0), (1, 0, 0)))
     with pytest.raises(PolicyError, match="partial schedule"):
         Ask(problem, KernelByKernel(), {})
 

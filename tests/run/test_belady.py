@@ -15,7 +15,7 @@ from manycl.plan.problem import Problem
 from manycl.run.backend import Upload
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import nothing_overwritten
+from manycl.run.emit import Subject
 from manycl.run.steps import Lowered
 from manycl.run.windows import Room
 
@@ -32,7 +32,7 @@ def uploads(order: list[int], room: int) -> int:
     for key in keys:
         directory.define(key)
     lowered = Lowered(graph, plan, room=Room({0: room}, {}, (), dict.fromkeys(keys, 1)))
-    script = compiled(Problem(graph, where, Unit(), (1,)), plan, lowered, directory, nothing_overwritten)
+    script = compiled(Subject(Problem(graph, where, Unit(), (1,)), lowered, directory.valid), plan)
     return sum(isinstance(c, Upload) for c in script.commands)
 
 

@@ -24,7 +24,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import Directory
-from manycl.run.engine import RunFailure, execute
+from manycl.run.engine import RunFailure, Setup, execute
 from manycl.run.lower import lower
 from manycl.run.steps import Lowered
 
@@ -157,7 +157,7 @@ def one_run(graph: Graph, where: Machine, plan: Plan, directory: Directory, valu
 
     problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices), splits=Splits(graph))
     try:
-        execute(problem, plan, backend, directory, lowering=lowering)
+        execute(problem, plan, backend, directory, setup=Setup(lowering))
     finally:
         directory.validate(where.memories)
     lowered = made[0]
@@ -232,7 +232,7 @@ def test_what_a_failed_range_leaves_is_unknown(data: Any, graph: Graph, where: M
     backend = ChaosBackend(where, seed)
     problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
     with pytest.raises(RunFailure, match=rf"node {victim}\)"):
-        execute(problem, plan, backend, directory, lowering=lowering)
+        execute(problem, plan, backend, directory, setup=Setup(lowering))
     directory.validate(where.memories)
     assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
     for key in graph.buffers:

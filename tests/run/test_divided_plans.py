@@ -18,8 +18,8 @@ from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, Launch
 from manycl.graph.work_groups import with_work_groups
 from manycl.plan.plan import WHOLE, Assignment, Plan
-from manycl.run.engine import Result
 from manycl.run.prepared import PreparedGraph
+from manycl.run.result import Result
 
 SOURCE = """
 kernel void scale(global float *x, global const float *y, int n) {

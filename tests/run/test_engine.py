@@ -17,7 +17,9 @@ from manycl.run.backends.chaos import ChaosBackend, ChaosRecord
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.disturbance import Disturbance
-from manycl.run.engine import TYPICAL, Measured, Result, RunFailure, again, execute
+from manycl.run.engine import RunFailure, again, execute
+from manycl.run.observers import Counting, debugging
+from manycl.run.result import TYPICAL, Measured, Result
 from manycl.run.steps import RANGE, Lowered, Step
 from manycl.run.windows import Room
 from manycl.trace import DecisionEvent, FailureEvent
@@ -53,7 +55,7 @@ def test_each_level_of_debugging_says_more(
     level: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MANYCL_DEBUG", str(level))
-    execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), Directory(), name="a name")
+    execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), Directory(), name="a name", observers=debugging())
     lines = said(capsys)
     if not level:
         assert not lines
@@ -75,22 +77,22 @@ def test_a_failure_is_said_and_a_repetition_too(
 ) -> None:
     monkeypatch.setenv("MANYCL_DEBUG", "1")
     directory = Directory()
-    script = execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), directory, record=True).script
+    script = execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), directory, observers=debugging()).script
     assert script is not None
     assert said(capsys)[0] == "run of 3 steps by a plan, queues (1, 1)"
-    assert again(script, SimBackend(WHERE, Unit()), Directory(), name="kept") is not None
+    assert again(script, SimBackend(WHERE, Unit()), Directory(), name="kept", observers=debugging()) is not None
     assert said(capsys) == ["run of 3 steps by kept, queues (1, 1)", "complete: 3 steps"]
     broken = SimBackend(WHERE, Unit(), disturbance=Disturbance(failing={1: "worn out"}))
     with pytest.raises(RunFailure):
-        execute(handed_on(), PLAN, broken, Directory(), aloud=True)
+        execute(handed_on(), PLAN, broken, Directory(), observers=debugging())
     assert said(capsys)[-1] == "failed: 1 steps"
-    execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), Directory(), aloud=False)
+    execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), Directory())
     assert not said(capsys)
 
 
 def test_progress_is_told_in_nodes() -> None:
     told: list[int] = []
-    execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), Directory(), progress=told.append)
+    execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), Directory(), observers=(Counting(told.append),))
     assert told == sorted(told)
     assert (told[0], told[-1]) == (1, 3)
 
@@ -98,13 +100,16 @@ def test_progress_is_told_in_nodes() -> None:
 def test_what_all_commands_were_is_known_where_all_could_be_given_at_once() -> None:
     problem = handed_on()
     whole = replace(PLAN, assignments=tuple(a._replace(device=0) for a in PLAN.assignments[:2]) + PLAN.assignments[2:])
-    assert execute(problem, PLAN, SimBackend(WHERE, Unit()), Directory()).commands is None
+    held = execute(problem, PLAN, SimBackend(WHERE, Unit()), Directory()).script
+    assert held is not None
+    assert held.waits
     builder = GraphBuilder()
     builder.add(launch("alone", (), (builder.buffer(4),)))
     alone = Problem(builder.build(), WHERE, Unit(), (1, 1))
     result = execute(alone, replace(PLAN, assignments=whole.assignments[:1]), SimBackend(WHERE, Unit()), Directory())
-    assert result.commands is not None
-    assert [c.token for c in result.commands] == [0]  # type: ignore[union-attr]
+    assert result.script is not None
+    assert not result.script.waits
+    assert [c.token for c in result.script.commands] == [0]  # type: ignore[union-attr]
 
 
 def test_what_a_dynamic_policy_has_decided_is_a_plan() -> None:

@@ -15,7 +15,7 @@ from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.problem import Problem
-from manycl.run import engine
+from manycl.run import result
 from manycl.run.foresee import foresee
 from manycl.run.simulate import plan_with
 from manycl.run.steps import RANGE, Lowered, Step
@@ -109,12 +109,12 @@ def test_of_many_ranges_a_few_of_the_usual_size_are_learned_from(ranges: list[tu
     """(node, device, groups) of each range that ran."""
     steps = tuple(Step(node, RANGE, 0, 0, groups) for node, _, groups in ranges)
     ran = [(token, device, float(token)) for token, (_, device, _) in enumerate(ranges)]
-    found = engine._typical(Lowered(Graph((), {}, ()), None, steps), ran)
+    found = result._typical(Lowered(Graph((), {}, ()), None, steps), ran)
     assert found == [r for r in ran if r in found], "in the order in which they ran"
     for place in {r[:2] for r in ranges}:
         groups = [r[2] for r in ranges if r[:2] == place]
         learned = [ranges[token][2] for token, *_ in found if ranges[token][:2] == place]
         most = max(map(groups.count, groups))
-        assert len(learned) == min(most, engine.TYPICAL)
+        assert len(learned) == min(most, result.TYPICAL)
         assert len(set(learned)) == 1
         assert groups.count(learned[0]) == most

@@ -26,8 +26,9 @@ from manycl.run.backends import memory, opencl, staging
 from manycl.run.backends.chaos import ChaosBackend, left_by, touched
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import nothing_overwritten
+from manycl.run.emit import Subject
 from manycl.run.engine import RunFailure, execute
+from manycl.run.observers import Counting
 from manycl.run.playback import Playback
 from manycl.run.steps import Lowered
 
@@ -60,7 +61,7 @@ def test_what_counts_as_valid_is_valid_after_a_failure(
 
     problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
     with pytest.raises((RunFailure, KeyboardInterrupt)):
-        execute(problem, plan, backend, directory, progress=interrupt)
+        execute(problem, plan, backend, directory, observers=(Counting(interrupt),))
     versions = {key: [value] for key, value in start.items()}
     current: dict[int, object] = dict(start)
     for n, node in enumerate(graph.nodes):
@@ -180,7 +181,7 @@ def test_a_run_that_the_user_interrupts(own: mc.Queue) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        own.session.run(graph, progress=interrupt)
+        own.session.run(graph, observers=(Counting(interrupt),))
     x.set(np.zeros(N, np.int32))
     PROGRAM.copy(own, (N,), (16,), y, x)
     PROGRAM.inc(own, (N,), (16,), x, 1)
@@ -225,7 +226,7 @@ def test_what_comes_after_a_failed_node_is_unknown_though_it_was_reported(data: 
     plan = Plan(tuple(Assignment(n, 0, q, 0.0, 0.0) for n, q in enumerate(places)), "", ("d0",), 0.0)
     directory = Directory()
     problem, lowered = Problem(graph, where, Unit(), (queues,)), Lowered(graph)
-    state = Playback(compiled(problem, plan, lowered, directory, nothing_overwritten), directory)
+    state = Playback(compiled(Subject(problem, lowered, directory.valid), plan), directory)
     assert len([c for c in [*state.start(0.0), *state.handle()] if isinstance(c, Run)]) == len(graph)
     reported = data.draw(st.sets(st.integers(0, len(graph) - 1)))
     victim = data.draw(st.integers(0, len(graph) - 1))
@@ -384,7 +385,7 @@ def test_a_download_is_complete_when_it_is_reported_itself() -> None:
     plan = Plan(tuple(Assignment(n, *p, 0.0, 0.0) for n, p in enumerate(places)), "", ("d0", "d1"), 0.0)
     directory = Directory()
     problem, lowered = Problem(graph, where, Unit(), (1, 2)), Lowered(graph)
-    state = Playback(compiled(problem, plan, lowered, directory, nothing_overwritten), directory)
+    state = Playback(compiled(Subject(problem, lowered, directory.valid), plan), directory)
     started = state.start(0.0)
     assert [c.token for c in started if isinstance(c, Run)] == [0, 1]
     downloads = [c for c in started if isinstance(c, Download)]  # behind what they wait for on their device

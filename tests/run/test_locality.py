@@ -24,7 +24,7 @@ from manycl.run.backend import DOWNLOAD_QUEUE, EARLY_QUEUE, Download, Run
 from manycl.run.backends.chaos import ChaosBackend
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import nothing_overwritten
+from manycl.run.emit import Subject
 from manycl.run.fit import _at_once
 from manycl.run.foresee import foresee
 from manycl.run.locality import _Run
@@ -150,7 +150,7 @@ def test_what_leaves_for_the_next_steps_leaves_before_their_turn(
     assert lowered.plan is not None
     assert lowered.room is not None
     lowered.open(directory)
-    state = Playback(compiled(problem, plan, lowered, directory, nothing_overwritten), directory)
+    state = Playback(compiled(Subject(problem, lowered, directory.valid), plan), directory)
     commands = state.start(0.0) + state.handle()
     ran = {lowered.room.using[c.token][1] for c in commands if isinstance(c, Run)}
     leaving = {c.store: c for c in commands if isinstance(c, Download)}

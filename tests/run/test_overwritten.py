@@ -38,7 +38,7 @@ class Asked:
         self.about: list[str] = []
         self.late: list[str] = []
         self._started = False
-        launched, region, execute = service.launched, LaunchFacts.region, engine._execute
+        launched, region, execute = service.launched, LaunchFacts.region, engine._play
 
         def looked(program: Any, kernel: str, known: Any) -> Any:
             self.late += [kernel] if self._started else []
@@ -57,7 +57,7 @@ class Asked:
 
         patch.setattr(service, "launched", looked)
         patch.setattr(LaunchFacts, "region", asked)
-        patch.setattr(engine, "_execute", started)
+        patch.setattr(engine, "_play", started)
 
 
 @pytest.fixture

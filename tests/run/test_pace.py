@@ -14,7 +14,7 @@ from manycl.plan.problem import Problem
 from manycl.run.backend import Done, Run
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import nothing_overwritten
+from manycl.run.emit import Subject
 from manycl.run.pace import AHEAD
 from manycl.run.playback import Playback
 from manycl.run.steps import Lowered
@@ -28,7 +28,7 @@ def state(seconds: list[float], queues: int = 1, own: bool = False) -> Playback:
     ranges = tuple(Assignment(n, 0, n % queues, 0.0, s) for n, s in enumerate(seconds))
     problem = Problem(builder.build(), machine([1 if own else HOST]), Unit(), (queues,))
     plan, lowered = Plan(ranges, "one", ("d0",), sum(seconds)), Lowered(problem.graph)
-    return Playback(compiled(problem, plan, lowered, Directory(), nothing_overwritten), Directory())
+    return Playback(compiled(Subject(problem, lowered, Directory().valid), plan), Directory())
 
 
 def enqueued(seconds: list[float], queues: int = 1, own: bool = False) -> list[float]:

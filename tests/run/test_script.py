@@ -26,7 +26,7 @@ from manycl.plan.splitting import Splits
 from manycl.run.backend import Done, Download, HostCall, Run
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import Directory
-from manycl.run.engine import RunFailure, again, execute
+from manycl.run.engine import RunFailure, Setup, again, execute
 from manycl.run.lower import lower
 from manycl.run.playback import Playback
 from manycl.run.script import Script
@@ -98,7 +98,7 @@ def test_a_script_gives_the_sequential_result_whatever_ends_first(
         plan = data.draw(plans(graph, where, 1 if pays else 2))
         problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices), splits=Splits(graph))
         first = Turn(graph, where, seed, directory, values)
-        made = execute(problem, plan, first.backend, first.directory, lowering=first.lowering, record=True)
+        made = execute(problem, plan, first.backend, first.directory, setup=Setup(first.lowering))
     first.check()
     assert made.script is not None
     for turn in range(1, 5):
@@ -153,7 +153,7 @@ def again_in_little_memory(
         event("a launch does not fit")
         return
     given = backend(lowered, 0, first)
-    script = execute(problem, plan, given, first, lowering=lambda *_: lowered, record=True).script
+    script = execute(problem, plan, given, first, setup=Setup(lambda *_: lowered)).script
     if script is None:
         assert lowered.graph.notes.get("together")
         return
@@ -192,7 +192,7 @@ def test_what_made_way_in_a_repetition_that_fails_is_not_counted_on() -> None:
     lowered = lower(problem, plan, directory, limited(problem, plan))
     first = directory.copy()
     given = ChaosBackend(where, 0, room={0: 2 * NBYTES})
-    script = execute(problem, plan, given, first, lowering=lambda *_: lowered, record=True).script
+    script = execute(problem, plan, given, first, setup=Setup(lambda *_: lowered)).script
     assert script is not None
     with pytest.raises(RunFailure, match="made to fail"):
         again(script, ChaosBackend(where, 0, fail=[1], room={0: 2 * NBYTES}), directory)
@@ -208,7 +208,7 @@ def script_of(graph: Graph, devices: list[int], directory: Directory, where: Mac
     names = tuple(d.name for d in where.devices)
     plan = Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(devices)), "given", names, 0.0)
     problem = Problem(graph, where, Unit(), (1,) * len(names))
-    found = execute(problem, plan, ChaosBackend(where, 0), directory, record=True).script
+    found = execute(problem, plan, ChaosBackend(where, 0), directory).script
     assert found is not None
     return found
 

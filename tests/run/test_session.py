@@ -116,7 +116,7 @@ def test_what_is_lost_is_not_run_with(queue: Queue) -> None:
     x, graph = up(queue)
     session, key = queue.session, x.buffer.key
     plan = InOrder().plan(session.problem(graph))
-    results = [session.run(graph, plan, record=True) for _ in range(3)]
+    results = [session.run(graph, plan) for _ in range(3)]
     script = results[-1].script
     assert script is not None
     assert session.again(script) is not None
@@ -135,7 +135,7 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
     session, key = queue.session, x.buffer.key
     plan = InOrder().plan(session.problem(graph))
     for _ in range(2):
-        result = session.run(graph, plan, record=True)
+        result = session.run(graph, plan)
     script, tape = result.script, session.tape(result)
     assert script is not None
     assert tape is not None
@@ -187,7 +187,7 @@ def test_devices_that_are_left_out_leave_nothing_to_follow(queue: Queue) -> None
     x, graph = up(queue)
     session = queue.session
     plan = InOrder().plan(session.problem(graph))
-    result = session.run(graph, plan, record=True)
+    result = session.run(graph, plan)
     assert result.script is not None
     everything = [d.name for d in session.machine.devices]
     x.get()

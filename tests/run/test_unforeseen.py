@@ -112,7 +112,7 @@ def forgotten(queue: mc.Queue) -> None:
     for answers in (splitting._known, trips._known):
         answers.clear()
     queue.session.forget()
-    queue.session._lowered.clear()
+    queue.session._steps._kept.clear()
 
 
 def right(queue: mc.Queue, policy: Any) -> None:

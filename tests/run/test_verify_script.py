@@ -21,7 +21,7 @@ from manycl.plan.splitting import Splits
 from manycl.run.backend import Download, HostCall, Upload
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import nothing_overwritten
+from manycl.run.emit import Subject
 from manycl.run.lower import lower
 from manycl.run.script import Script
 from manycl.run.verify_script import ScriptError, verify_script
@@ -90,6 +90,6 @@ def test_what_the_compiler_makes_is_right(data: Any, graph: Graph, where: Machin
     problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices), splits=Splits(graph))
     lowered = lower(problem, plan, directory)
     lowered.open(directory)
-    script = compiled(problem, plan, lowered, directory, nothing_overwritten)
+    script = compiled(Subject(problem, lowered, directory.valid), plan)
     verify_script(script)
     assert script.fits(directory)

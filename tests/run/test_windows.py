@@ -20,7 +20,8 @@ from manycl.graph.graph import Graph
 from manycl.plan.plan import Assignment, Plan
 from manycl.report.summary import summarise
 from manycl.run.backends.memory import Memory
-from manycl.run.engine import Result, RunFailure
+from manycl.run.engine import RunFailure
+from manycl.run.result import Result
 
 EVERYTHING = 1 << 30
 CHANGE = mc.Program("""

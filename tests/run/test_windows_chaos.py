@@ -28,7 +28,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import HOST_BIT, Directory, Part
-from manycl.run.engine import RunFailure, execute
+from manycl.run.engine import RunFailure, Setup, execute
 from manycl.run.lower import lower
 from manycl.run.outcome import _Outcome
 from manycl.run.steps import Lowered
@@ -129,7 +129,7 @@ def one_run(
         return lowered
 
     try:
-        execute(problem, plan, backend, directory, lowering=lowering)
+        execute(problem, plan, backend, directory, setup=Setup(lowering))
     finally:
         directory.validate(where.memories)
         if made and hasattr(backend, "record"):  # it has begun

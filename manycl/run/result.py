@@ -1,0 +1,181 @@
+"""What a run has given: how long its steps took, its trace, and its script."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from manycl.graph.graph import Graph, Launch, Piece
+from manycl.machine import Machine
+from manycl.plan.plan import ON_HOST, Plan
+from manycl.plan.rehearsal import expected
+from manycl.run.backend import Record
+from manycl.run.compiling import Phase, moved, phases, without
+from manycl.run.planning import POSTPONED, UNDIVIDED, UNFORESEEN
+from manycl.run.playback import Playback
+from manycl.run.script import Script
+from manycl.run.steps import RANGE, Lowered, Step
+from manycl.trace import DecisionEvent, Event, HostEvent, KernelEvent, Trace, TransferEvent
+
+TYPICAL = 4
+"""Ranges of a launch on a device that models learn from, where a memory does not hold all of it."""
+
+
+class Measured(NamedTuple):
+    """A step of a run took ``seconds`` on device ``device`` (index): the whole node, a range of its work-groups, or
+    what puts ranges together (``step.role``)."""
+
+    step: Step
+    device: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run. ``seconds`` from the first command to the last completion, compiling by drivers included.
+
+    ``record`` knows *steps*: of a plan with ranges, each range and each merge is one (``lowered.steps``, by the tokens
+    of the record). :meth:`measured` tells how long each of them took.
+    """
+
+    graph: Graph
+    machine: Machine
+    policy: str
+    seconds: float
+    record: Record
+    decisions: tuple[DecisionEvent, ...] = ()
+    plan: Plan | None = None  # a dynamic policy's: what it decided, without times
+    lowered: Lowered | None = None  # what was really run
+    kind: str = "run"
+    details: dict[str, Any] = field(default_factory=dict)
+    playback: Playback | None = None  # who played it
+
+    @property
+    def script(self) -> Script | None:
+        """What it has played, to be played again; None where a policy decided while the run went on."""
+        return self.playback.script if self.playback is not None and not self.playback.issued else None
+
+    def measured(self) -> Iterator[Measured]:
+        """The seconds of every launch that completed, as measured on the device (none without profiling)."""
+        step = self.lowered.step if self.lowered is not None else Step
+        return (Measured(step(token), device, seconds) for token, device, seconds in self.record.durations())
+
+    def ranges(self, node: int) -> list[Measured]:
+        """The ranges of work-groups in which a node ran, by their first groups."""
+        found = (m for m in self.measured() if m.step.node == node and m.step.role == RANGE)
+        return sorted(found, key=lambda m: m.step.first)
+
+    def samples(self) -> tuple[Graph, Iterable[tuple[int, int, float]]]:
+        """What models learn from: (node, device, seconds) of launches of a graph. A range is a launch of the kernel as
+        well, a smaller one; what puts ranges together is none."""
+        lowered, durations = self.lowered, self.record.durations()
+        if lowered is None or not lowered.steps:
+            return self.graph, durations
+        nodes = list(lowered.graph.nodes)
+        ran = [d for d in durations if lowered.steps[d[0]].role in ("", RANGE)]
+        if lowered.room is not None:
+            ran = _typical(lowered, ran)
+        for token, _, _ in ran:
+            step = lowered.steps[token]
+            launch, own = self.graph.nodes[step.node], nodes[token]
+            if step.role == RANGE and isinstance(launch, Launch) and isinstance(own, Launch):
+                nodes[token] = replace(own, program=launch.program, kernel=launch.kernel, args=launch.args)
+        return replace(lowered.graph, nodes=tuple(nodes), buffers={**self.graph.buffers, **lowered.graph.buffers}), ran
+
+    def _planned(self) -> dict[str, Any]:
+        """What the plan had foreseen, where there was one with times; the whole time as rehearsed, if it was."""
+        if self.plan is None or self.plan.makespan <= 0.0:
+            return {}
+        seconds = [[a.node, a.end - a.start] for a in self.plan.assignments if a.device != ON_HOST]
+        return {"planned": {"makespan": expected(self.plan), "seconds": seconds}}
+
+    def _limited(self) -> dict[str, Any]:
+        """What was predicted to move because devices did not hold all of the run."""
+        room = self.lowered.room if self.lowered is not None else None
+        if room is None or not room.spills:
+            return {}
+        names = [d.name for d in self.machine.devices]
+        said = ("limit", "needed", "again", "leave", "seconds")
+        return {"memory": [{"name": names[s.device], **dict(zip(said, s[1:], strict=True))} for s in room.spills]}
+
+    def _told(self) -> dict[str, Any]:
+        """What the plan says of itself: what failed, and what could not be divided."""
+        known = self.plan.details if self.plan is not None else {}
+        return {name: known[name] for name in (UNFORESEEN, UNDIVIDED, POSTPONED) if name in known}
+
+    @cached_property
+    def compiled(self) -> tuple[Phase, ...]:
+        """When devices only compiled kernels: part of ``seconds``, but not of the trace."""
+        waited = list(self.record.waited())
+        return phases(waited, self.record.events()) if waited else ()
+
+    @cached_property
+    def trace(self) -> Trace:
+        """Built when first asked for; without the time in which devices only compiled kernels, which is said."""
+        events = [*_events(self), *self.decisions]
+        return Trace(
+            events=tuple(moved(self.compiled, event) for event in events),
+            devices=tuple(d.name for d in self.machine.devices),
+            policy=self.policy,
+            makespan=without(self.compiled, self.seconds),
+            kind=self.kind,
+            application=self.graph.name,
+            edges=self.graph.edges,
+            details={
+                "models": {d.name: d.model for d in self.machine.devices},
+                **self._planned(),
+                **self._limited(),
+                **self._told(),
+                **({"compiled": sum(p.end - p.start for p in self.compiled)} if self.compiled else {}),
+                **self.details,
+            },
+        )
+
+
+def _typical(lowered: Lowered, ran: Sequence[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+    """Of launches that ran in many ranges on a device, one after another, a few ranges of the size that most of them
+    have: these tell what can be learned, and learning takes time."""
+    sizes: dict[tuple[int, int], Counter[int]] = {}
+    for token, device, _ in ran:
+        step = lowered.steps[token]
+        sizes.setdefault((step.node, device), Counter())[step.groups] += 1
+    most = {place: counts.most_common(1)[0][0] for place, counts in sizes.items()}
+    left = dict.fromkeys(most, TYPICAL)
+    found = []
+    for token, device, seconds in ran:
+        step = lowered.steps[token]
+        place = step.node, device
+        if step.groups == most[place] and left[place]:
+            left[place] -= 1
+            found.append((token, device, seconds))
+    return found
+
+
+def _events(result: Result) -> Iterator[Event]:
+    """What happened, in terms of the graph's nodes and buffers."""
+    lowered = result.lowered
+    if lowered is None or not (lowered.steps or lowered.cut):
+        yield from result.record.events()
+        return
+    for event in result.record.events():
+        if isinstance(event, KernelEvent):
+            step = lowered.step(event.node)
+            yield replace(
+                event,
+                node=step.node,
+                role=step.role,
+                dimension=step.dimension,
+                first=step.first,
+                groups=step.groups,
+                method=step.method,
+            )
+        elif isinstance(event, HostEvent):
+            yield replace(event, node=lowered.step(event.node).node)
+        elif isinstance(event, TransferEvent):
+            buffer = lowered.graph.buffers[event.buffer]
+            yield replace(event, buffer=buffer.whole) if isinstance(buffer, Piece) else event
+        else:
+            yield event
