@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--perfetto", metavar="FILE", help="trace for ui.perfetto.dev")
     parser.add_argument("--trace", metavar="FILE", help="the run's events as JSON lines (for `manycl report`)")
     parser.add_argument("--save", metavar="DIR", help="save every output there as NAME.npy")
+    parser.add_argument("--story", metavar="NODE", help="say why a kernel (name or number) ran where and when it did")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress bar, no summary")
 
@@ -81,6 +82,9 @@ def run(args: argparse.Namespace) -> int:
         print(summary.text())
         if len(seconds) > 1:
             print(f"runs: {', '.join(f'{s * 1e3:.3f}' for s in seconds)} ms")
+    if args.story is not None:
+        told = result.story(int(args.story) if args.story.isdecimal() else args.story)
+        print(told, file=sys.stderr if args.json else sys.stdout)
     for check in checks:
         print(f"check against {check.text}", file=sys.stderr if args.json else sys.stdout)
     return 0 if all(c.passed for c in checks) else 1

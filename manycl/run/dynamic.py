@@ -36,8 +36,7 @@ class Dynamic(Playback):
         self._moving: set[int] = set()  # transfers that will be reported
         self._valid = ChainMap(self._emitter.masks, directory.valid)
 
-    def _written(self) -> Script:
-        """What there is of the script."""
+    def written(self) -> Script:
         return self._emitter.script(self.plan(""))
 
     @property
@@ -136,13 +135,13 @@ class Dynamic(Playback):
         return set(self._freed)
 
     def fail(self, failure: Failed) -> None:
-        self.script = self._written()
+        self.script = self.written()
         super().fail(failure)
         index = self.script.index
         self._complete = {n for n in self._complete if index[n] < index[failure.token]}
 
     def lose(self, reason: str) -> None:
-        self.script = self._written()
+        self.script = self.written()
         super().lose(reason)
 
     def plan(self, name: str) -> Plan:
@@ -150,7 +149,7 @@ class Dynamic(Playback):
         return Plan(tuple(self.issued), name, self._names, 0.0)
 
     def where(self, token: int, node: int) -> tuple[int, int | None, str]:
-        self.script = self._written()
+        self.script = self.written()
         return super().where(token, node)
 
     def held_up(self) -> str:

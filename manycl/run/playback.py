@@ -8,15 +8,26 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Set
+from enum import Enum
 from heapq import heappop, heappush
 
 from manycl.graph.graph import Graph, Launch, Piece
 from manycl.plan.plan import Assignment, Plan
-from manycl.run.backend import HOST_DEVICE, Command, Evict, Failed, HostCall, Report
+from manycl.run.backend import HOST_DEVICE, Command, Evict, Failed, HostCall, Report, Run
 from manycl.run.coherence import Directory
 from manycl.run.outcome import done, left
 from manycl.run.script import Script
 from manycl.trace import DecisionEvent
+
+
+class State(Enum):
+    """Of an instruction: not given to its device yet; given, so that it cannot be taken back; known to be complete;
+    or neither given nor ever to be, as the run has ended without it."""
+
+    HELD = "held"
+    ISSUED = "issued"
+    DONE = "done"
+    CANCELLED = "cancelled"
 
 
 class Playback:
@@ -29,6 +40,7 @@ class Playback:
         self.decisions: list[DecisionEvent] = []
         self.issued: list[Assignment] = []
         self.failed: Failed | None = None
+        self._is_over = False  # before its end
         self._directory = directory
         self._waits = dict(script.waits)
         self._ready: list[int] = []  # a heap
@@ -139,6 +151,23 @@ class Playback:
         device = HOST_DEVICE if isinstance(command, (HostCall, Evict)) else command.device
         return where(self.graph, device, token, node)
 
+    def written(self) -> Script:
+        """The script, as far as it is known."""
+        return self.script
+
+    def state(self, token: int) -> State:
+        """Of the instruction with a token."""
+        script, node = self.written(), token < len(self.graph)
+        at = script.index[token]
+        if self.finished:
+            return State.DONE
+        if at not in self._was_given():
+            return State.HELD if self.failed is None and not self._is_over else State.CANCELLED
+        command = script.commands[at]
+        place = (command.device, command.queue) if isinstance(command, Run) else (HOST_DEVICE, 0)
+        known = at <= done(script, self._heard).get(place, -1) if node else token in self._heard
+        return State.DONE if known else State.ISSUED
+
     def held_up(self) -> str:
         """For messages: what has not been given to any device yet."""
         held = [self.script.commands[i] for i, n in self._waits.items() if n]
@@ -146,6 +175,7 @@ class Playback:
 
     def lose(self, reason: str) -> None:
         """The run has not come to its end: where contents are that are known, and which are not."""
+        self._is_over = True
         masks, lost = left(self.script, self._was_given(), self._heard, self.failed)
         directory, needs = self._directory, self.script.needs
         for key in self.script.leaves:

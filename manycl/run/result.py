@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from manycl.errors import ManyclError
 from manycl.graph.graph import Graph, Launch, Piece
 from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, Plan
@@ -57,6 +58,18 @@ class Result:
     def script(self) -> Script | None:
         """What it has played, to be played again; None where a policy decided while the run went on."""
         return self.playback.script if self.playback is not None and not self.playback.issued else None
+
+    def story(self, node: int | str) -> str:
+        """Why a node of the graph (its number, or the name that is its own) ran where and when it did, in lines."""
+        from manycl.run.story import Stories  # nobody needs it before something puzzles them
+
+        if isinstance(node, str):
+            named = [i for i, task in enumerate(self.graph.nodes) if task.name == node]
+            if len(named) != 1:
+                how_many = f"{len(named)} nodes are" if named else "no node is"
+                raise ManyclError(f"{how_many} called {node!r}", hint="give a node's number")
+            node = named[0]
+        return Stories(self).of_node(node)
 
     def measured(self) -> Iterator[Measured]:
         """The seconds of every launch that completed, as measured on the device (none without profiling)."""
