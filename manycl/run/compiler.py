@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from manycl.errors import PolicyError
 from manycl.plan.plan import Plan
-from manycl.run.emit import Emitter, Subject
+from manycl.run.emit import Emitter
+from manycl.run.emit_copies import Subject
 from manycl.run.replacement import TightEmitter
 from manycl.run.script import Script
 

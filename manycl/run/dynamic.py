@@ -13,7 +13,7 @@ from manycl.run.assign import Ask, Assigned
 from manycl.run.backend import HOST_DEVICE, Command, Copy, Download, Evict, Failed, HostCall, Report, Run
 from manycl.run.coherence import Directory
 from manycl.run.compiler import emitting
-from manycl.run.emit import Subject
+from manycl.run.emit_copies import Subject
 from manycl.run.playback import Playback
 from manycl.run.script import Script
 
@@ -78,7 +78,7 @@ class Dynamic(Playback):
             last = pending.pop()
             if last in self._complete:
                 continue
-            line = self._nodes[_place(self._emitter.command(last))]
+            line = self._nodes[_lane_of(self._emitter.command(last))]
             while last not in self._complete:
                 following = line.popleft()
                 self._complete.add(following)
@@ -104,7 +104,7 @@ class Dynamic(Playback):
             if isinstance(command, (Download, Copy)):
                 self._moving.add(command.token)
             elif isinstance(command, (Run, HostCall)):
-                self._nodes.setdefault(_place(command), deque()).append(command.token)
+                self._nodes.setdefault(_lane_of(command), deque()).append(command.token)
             behind = [b for b in emitter.enqueued.get(index, ()) if b in emitter.held]
             told = [t for t in emitter.heard.get(index, ()) if t not in self._is_heard]
             for b in behind:
@@ -167,6 +167,6 @@ class Dynamic(Playback):
         assert len(self._freed) == len(set(self._freed)), "a command was given twice"
 
 
-def _place(command: Command) -> tuple[int, int]:
+def _lane_of(command: Command) -> tuple[int, int]:
     assert not isinstance(command, Evict)
     return (HOST_DEVICE, 0) if isinstance(command, HostCall) else (command.device, command.queue)

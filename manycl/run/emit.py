@@ -2,36 +2,33 @@
 
 What a launch reads comes as early as it can: what the host has, when the run begins; what a device makes, when it has
 made it. Commands are in an order in which they could run one after another; the engine gives them to their queues in
-this order, each as soon as all that it must hear of has ended. So what comes first has the first place in its queue.
+this order, each as soon as all that it must hear of has ended. So what comes first has the first lane in its queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.plan.problem import Problem
 from manycl.run.backend import (
     AHEAD_QUEUE,
     DOWNLOAD_QUEUE,
     EARLY_QUEUE,
     HOST_DEVICE,
     UPLOAD_QUEUE,
-    Command,
     Download,
     HostCall,
     Run,
     Upload,
 )
 from manycl.run.coherence import HOST_BIT
+from manycl.run.emit_copies import Copies, Lane, Subject
 from manycl.run.pace import Marks
 from manycl.run.script import Script, linked
-from manycl.run.steps import Lowered
 
 LOOK_AHEAD = 16
 """Nodes of a queue, from one that waits on, whose data on the host are brought before their turn."""
@@ -44,68 +41,21 @@ LARGE = 1 << 20
 """Bytes of a buffer, or a piece of one, that is brought before anything else of a run is enqueued; what is due before
 it comes before it, as links carry first what was enqueued first."""
 
-Place = tuple[int, int]
-"""A device and one of its queues."""
 
-
-def nothing_overwritten(node: int, key: int) -> bool:
-    """What is known of graphs whose kernels nobody has looked at."""
-    return False
-
-
-class Subject(NamedTuple):
-    """What is compiled: the steps of a problem's graph, and where their buffers are valid before them (masks of
-    memories). ``overwritten(step, key)``: whether a step writes all of a buffer, which ``Launch.overwrites`` need not
-    say."""
-
-    problem: Problem
-    lowered: Lowered
-    valid: Mapping[int, int]
-    overwritten: Callable[[int, int], bool] = nothing_overwritten
-
-
-class Emitter:
-    """``masks``: where each buffer is valid after the commands so far. ``made[key][memory]``: the command whose end
-    makes it so, where that is one of the run's.
-
-    A command is *held* if it must hear of something, or comes behind a held one: in its queue, or by what it waits for
-    on its device. All others are enqueued at once."""
+class Emitter(Copies):
+    """Who emits the steps of a run, one after another, and all that they need."""
 
     def __init__(self, subject: Subject, queues: tuple[int, ...]) -> None:
-        problem, lowered = subject.problem, subject.lowered
-        machine, graph = problem.machine, lowered.graph
-        self._problem, self._lowered, self._graph = problem, lowered, graph
-        self._valid, self._overwritten = subject.valid, subject.overwritten
+        super().__init__(subject)
+        self._overwritten = subject.overwritten
         self._queues = queues
-        self.far = machine.memories > 1
-        self._memory = [d.memory for d in machine.devices]
-        self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
-        # memories of several devices: one of them may wait for what another has brought
-        self._shared = {m for m in self._memory if m != HOST and self._memory.count(m) > 1}
-        # pieces that ranges of a launch write at the same time: they have several writers
-        self._together = {k for _, keys in graph.notes.get("together", {}).values() for k in keys}
-        count = len(graph.nodes)
-        self.commands: list[Command] = []
+        self._owner = {d.memory: i for i, d in enumerate(subject.problem.machine.devices) if d.memory != HOST}
         self._ahead = 0
-        self._at: dict[int, int] = {}  # the index of a transfer's command, by token; of a node's, by node
-        self._place: list[Place | None] = [None] * count
-        self._transfers: list[tuple[int, int]] = []  # of transfers, by token - count: its device, and …
-        self._tells: list[int | None] = []  # … the node that is complete when it is, if there is one
-        self.masks: dict[int, int] = {}
-        self._needs: dict[int, int] = {}
-        self._made: dict[int, dict[int, int]] = {}
-        self._writers: dict[int, list[int]] = {}  # the last; several, of what is written together
-        self._arrived: dict[tuple[int, int], int] = {}  # transfers that those who write together wait for
-        self._last: dict[Place, int] = {}  # the index of the last command of a kernel queue, or of the host
-        self._newest: dict[Place, int] = {}  # the last node of a kernel queue
-        self._ordered: dict[Place, set[int]] = {}  # what commands of a kernel queue wait for already
-        self.held: set[int] = set()  # indices
-        self.enqueued: dict[int, set[int]] = {}  # of held commands: indices that must have been enqueued
-        self.heard: dict[int, set[int]] = {}  # … and tokens that must have been heard of
-        self._going: dict[int, Place] = {}
-        self._lines: dict[Place, list[int]] = {}  # the nodes of each queue, in their order
-        self._turn: dict[Place, int] = {}  # how many of them are emitted
-        self._pace: dict[Place, Marks] = {}
+        self._newest: dict[Lane, int] = {}  # the last node of a kernel queue
+        self._going: dict[int, Lane] = {}
+        self._lines: dict[Lane, list[int]] = {}  # the nodes of each queue, in their order
+        self._turn: dict[Lane, int] = {}  # how many of them are emitted
+        self._pace: dict[Lane, Marks] = {}
 
     # what comes before all else
 
@@ -118,11 +68,11 @@ class Emitter:
     def begin(self) -> None:
         """The large transfers, and those that are due before one of them, so that all links are at work while the rest
         is enqueued."""
-        lines = [(place, line, self._until_large(line)) for place, line in self._lines.items() if place[0] >= 0]
+        lines = [(lane, line, self._until_large(line)) for lane, line in self._lines.items() if lane[0] >= 0]
         for turn in range(LOOK_AHEAD):  # all links begin
-            for place, line, until in lines:
+            for lane, line, until in lines:
                 if turn < until:
-                    self._look_ahead(line[turn], place, SMALL)
+                    self._look_ahead(line[turn], lane, SMALL)
         self._ahead = len(self.commands)
 
     def _until_large(self, line: Iterable[int]) -> int:
@@ -134,14 +84,14 @@ class Emitter:
                 until = turn + 1
         return until
 
-    def _look_ahead(self, node: int, place: Place, least: int = 0) -> None:
+    def _look_ahead(self, node: int, lane: Lane, least: int = 0) -> None:
         """Bring what a node needs and the host has had from the start, of buffers of ``least`` bytes, if no node before
         it changes that."""
-        device, _ = place
+        device, _ = lane
         memory, task = self._memory[device], self._graph.nodes[node]
         assert isinstance(task, Launch)
         # what it changes has its final contents when all that comes before it is emitted
-        comes_next = all(self._place[p] is not None for p in self._graph.predecessors[node])
+        comes_next = all(self._lane[p] is not None for p in self._graph.predecessors[node])
         keys = dict.fromkeys((*task.reads, *task.writes)) if comes_next else task.reads
         for key in keys:
             mask = self._mask(key)
@@ -150,12 +100,12 @@ class Emitter:
             if key in self._writers or HOST in self._made.get(key, {}) or not self._is_final(node, key):
                 continue
             if key in task.reads or not (key in task.overwrites or self._overwritten(node, key)):
-                self._upload(key, place, False, self._comes_by(key, place, False))
+                self._upload(key, lane, False, self._comes_by(key, lane, False))
 
     def _is_final(self, node: int, key: int) -> bool:
         """Whether all that writes a buffer before the node, which reads it, was emitted."""
-        nodes, place = self._graph.nodes, self._place
-        return all(place[p] is not None or key not in nodes[p].writes for p in self._graph.predecessors[node])
+        nodes, lane = self._graph.nodes, self._lane
+        return all(lane[p] is not None or key not in nodes[p].writes for p in self._graph.predecessors[node])
 
     # steps
 
@@ -165,7 +115,7 @@ class Emitter:
         node, device = step.node, step.device
         task = self._graph.nodes[node]
         for p in self._graph.predecessors[node]:
-            if self._place[p] is None:
+            if self._lane[p] is None:
                 raise PolicyError(f"the plan is not valid: node {node} ({task.name}) stands before node {p}")
         if device == ON_HOST:
             if not isinstance(task, HostTask):
@@ -177,7 +127,7 @@ class Emitter:
             self._run(step, task, watched)
 
     def _run(self, step: Assignment, task: Launch, watched: bool) -> None:
-        node, device, place = step.node, step.device, (step.device, step.queue)
+        node, device, lane = step.node, step.device, (step.device, step.queue)
         memory = self._memory[device]
         bit = 1 << memory
         masks, valid, needs = self.masks, self._valid, self._needs
@@ -186,17 +136,17 @@ class Emitter:
         heard: set[int] = set()
         is_due = True
         if self.far:
-            is_due = self._is_due(node, place)
-            if not is_due and not self._is_held(place):  # from here on the queue waits
-                turn = self._turn.get(place, 0)
-                for following in self._lines[place][turn : turn + LOOK_AHEAD]:
-                    self._look_ahead(following, place)
+            is_due = self._is_due(node, lane)
+            if not is_due and not self._is_held(lane):  # from here on the queue waits
+                turn = self._turn.get(lane, 0)
+                for following in self._lines[lane][turn : turn + LOOK_AHEAD]:
+                    self._look_ahead(following, lane)
         for key in task.reads:
             mask = masks.get(key)
             if mask is None:
                 mask = needs[key] = valid.get(key, 0)
             if mask and (not mask & bit or key in self._made):
-                self._bring(key, place, is_due, after, told, heard)
+                self._bring(key, lane, is_due, after, told, heard)
         for key in task.writes:
             if key in task.reads or key in task.overwrites:
                 continue
@@ -209,12 +159,12 @@ class Emitter:
             elif not mask & bit and self._overwritten(node, key):
                 continue
             if mask and (not mask & bit or key in self._made):
-                self._bring(key, place, is_due, after, told, heard)
+                self._bring(key, lane, is_due, after, told, heard)
         self._emit(step, after, told, heard, watched)
         for key in task.writes:
             self._write(key, memory, node)
         if self.far:
-            self._turn[place] = self._turn.get(place, 0) + 1
+            self._turn[lane] = self._turn.get(lane, 0) + 1
             self._hand_over(node, device, task.writes)
 
     def _emit(
@@ -228,58 +178,58 @@ class Emitter:
     ) -> None:
         """Emit a launch that comes after some tokens of its device, must have heard of others, and finds its data.
         ``told``: of which nodes that tells; ``behind``: commands that must have been given before."""
-        node, device, place = step.node, step.device, (step.device, step.queue)
+        node, device, lane = step.node, step.device, (step.device, step.queue)
         for p in self._graph.predecessors[node]:
-            at = self._place[p]
+            at = self._lane[p]
             assert at is not None
             if at[0] != device:
                 if p not in told:
                     heard.add(p)
-            elif at != place:
+            elif at != lane:
                 after.append(p)
         index, seconds = len(self.commands), step.end - step.start
         notify = watched
         if seconds > 0.0:
-            notify |= self._paced(place, node, seconds, heard)
-        waits = self._in_queue(index, place, after, heard, behind)
+            notify |= self._paced(lane, node, seconds, heard)
+        waits = self._in_queue(index, lane, after, heard, behind)
         self.commands.append(Run(node, device, step.queue, waits, notify))
         self._at[node] = index
-        self._place[node] = place
-        self._newest[place] = node
+        self._lane[node] = lane
+        self._newest[lane] = node
 
-    def _write(self, key: int, place: int, node: int) -> None:
+    def _write(self, key: int, at: int, node: int) -> None:
         """A buffer is valid in one place, where a node has written it."""
         if key in self._together:
             writers = self._writers.setdefault(key, [])
             if writers and writers[-1] in self._graph.predecessors[node]:  # else they write at the same time
                 writers.clear()
             if not writers:
-                self._arrived = {at: t for at, t in self._arrived.items() if at[0] != key}
+                self._arrived = {of: t for of, t in self._arrived.items() if of[0] != key}
             writers.append(node)
-            if (token := self._made.get(key, {}).get(place, -1)) >= len(self._place):
-                self._arrived[key, place] = token  # others, which write it too, still wait for it
+            if (token := self._made.get(key, {}).get(at, -1)) >= len(self._lane):
+                self._arrived[key, at] = token  # others, which write it too, still wait for it
         else:
             self._writers[key] = [node]
-        self._made[key] = {place: node}
-        self.masks[key] = 1 << place
+        self._made[key] = {at: node}
+        self.masks[key] = 1 << at
 
     def _call(self, node: int, task: HostTask) -> None:
-        place = HOST_DEVICE, 0
+        lane = HOST_DEVICE, 0
         heard: set[int] = set()
         for key in dict.fromkeys((*task.reads, *task.writes)):
             mask = self._mask(key)
             if mask and not mask & HOST_BIT:
                 self._download(key, EARLY_QUEUE)
             token = self._made.get(key, {}).get(HOST, -1)
-            if token >= len(self._place):  # what a node has made there comes before those whom the graph names
+            if token >= len(self._lane):  # what a node has made there comes before those whom the graph names
                 heard.add(token)
         # all of them are heard of themselves: a function is not called on what a kernel that failed has left
         heard.update(self._graph.predecessors[node])
         index = len(self.commands)
-        self._in_queue(index, place, (), heard)  # what functions do beside arrays is done in their order
+        self._in_queue(index, lane, (), heard)  # what functions do beside arrays is done in their order
         self.commands.append(HostCall(node))
         self._at[node] = index
-        self._place[node] = place
+        self._lane[node] = lane
         for key in task.writes:
             self._write(key, HOST, node)
         self._called(node, task)
@@ -289,163 +239,79 @@ class Emitter:
         if self.far:
             self._hand_over(node, HOST_DEVICE, task.writes)
 
-    def _in_queue(
-        self, index: int, place: Place, after: Sequence[int], heard: set[int], given: Iterable[int] = ()
-    ) -> tuple[int, ...]:
-        """A command comes after those that its queue was given before; what of ``after``, tokens on its own device, it
-        has to wait for besides. ``given``: commands that must have been given before. Whether it is held is found out
-        here."""
-        held, last = self.held, self._last.get(place)
-        behind = {before for before in given if before in held}
-        if last is not None and last in held:
-            behind.add(last)
-        self._last[place] = index
-        new: tuple[int, ...] = ()
-        if after:
-            ordered = self._ordered.setdefault(place, set())
-            # transfers that are staged are not in the queue that they are given to
-            is_node, of = len(self._place), self._place_of
-            new = tuple(dict.fromkeys(t for t in after if t not in ordered and (t >= is_node or of(t) != place)))
-            ordered.update(new)
-            behind.update(at for t in after if (at := self._at[t]) in held)
-        if behind or heard:
-            self._hold(index, behind, heard)
-        return new
-
-    def _hold(self, index: int, behind: set[int], heard: set[int]) -> None:
-        self.held.add(index)
-        if behind:
-            self.enqueued[index] = behind
-        if heard:
-            self.heard[index] = heard
-
-    def _paced(self, place: Place, node: int, seconds: float, heard: set[int]) -> bool:
+    def _paced(self, lane: Lane, node: int, seconds: float, heard: set[int]) -> bool:
         """What a queue is given cannot be taken back: a node that would be too far ahead of it waits until enough has
         ended. Whether the node's own end must be reported."""
-        pace = self._pace.get(place)
+        pace = self._pace.get(lane)
         if pace is None:
-            pace = self._pace[place] = Marks()
+            pace = self._pace[lane] = Marks()
         return pace.give(node, seconds, heard)
 
     # transfers
 
-    def _mask(self, key: int) -> int:
-        mask = self.masks.get(key)
-        if mask is None:
-            mask = self._needs[key] = self._valid.get(key, 0)
-        return mask
-
-    def _place_of(self, token: int) -> Place:
-        if token < len(self._place):
-            place = self._place[token]
-            assert place is not None
-            return place
-        return self._transfers[token - len(self._place)]
-
-    def command(self, token: int) -> Command:
-        """What was emitted under a token."""
-        return self.commands[self._at[token]]
-
-    def told_by(self, token: int) -> int | None:
-        """The node that is complete when a command is heard to be."""
-        return token if token < len(self._place) else self._tells[token - len(self._place)]
-
     def _bring(
-        self, key: int, place: Place, is_due: bool, after: list[int], told: set[int | None], heard: set[int]
+        self, key: int, lane: Lane, is_due: bool, after: list[int], told: set[int | None], heard: set[int]
     ) -> None:
         """A buffer is to be valid in the memory of the device of the next node of a queue."""
-        device, _ = place
+        device, _ = lane
         memory = self._memory[device]
         mask = self._mask(key)
         if not mask >> memory & 1:
             if not mask & HOST_BIT:
                 self._download(key, DOWNLOAD_QUEUE)
             if memory != HOST:  # what it waits for is due when it has come
-                self._upload(key, place, is_due or HOST in self._made.get(key, {}))
+                self._upload(key, lane, is_due or HOST in self._made.get(key, {}))
         token = self._made.get(key, {}).get(memory)
         if token is None:
             return  # it was there
-        if token < len(self._place):  # a predecessor has made it, or writes it at the same time
+        if token < len(self._lane):  # a predecessor has made it, or writes it at the same time
             arrived = self._arrived.get((key, memory)) if key in self._together else None
             if arrived is None:
                 return
             token = arrived
-        if self._place_of(token)[0] != device:  # another device of this memory has asked for it
+        if self._lane_of(token)[0] != device:  # another device of this memory has asked for it
             heard.add(token)
         else:
             after.append(token)
-        told.add(self._tells[token - len(self._place)])
+        told.add(self._tells[token - len(self._lane)])
 
-    def _is_due(self, node: int, place: Place) -> bool:
+    def _is_due(self, node: int, lane: Lane) -> bool:
         """Whether a node can be enqueued at the start, as far as others are concerned."""
-        of = (self._place[p] for p in self._graph.predecessors[node])
-        return not self._is_held(place) and all(at is not None and at[0] == place[0] for at in of)
+        of = (self._lane[p] for p in self._graph.predecessors[node])
+        return not self._is_held(lane) and all(at is not None and at[0] == lane[0] for at in of)
 
-    def _is_held(self, place: Place) -> bool:
+    def _is_held(self, lane: Lane) -> bool:
         """Whether a queue waits for something."""
-        last = self._last.get(place)
+        last = self._last.get(lane)
         return last is not None and last in self.held
 
-    def _upload(self, key: int, place: Place, is_due: bool, queue: int | None = None) -> None:
+    def _upload(self, key: int, lane: Lane, is_due: bool, queue: int | None = None) -> None:
         """What the host has, or will have, comes to a device for the next node of a queue, or for a later one."""
-        device, _ = place
-        memory, index = self._memory[device], len(self.commands)
-        queue = self._comes_by(key, place, is_due) if queue is None else queue
-        source = self._made.get(key, {}).get(HOST)
-        heard = {source} if source is not None else set()
-        tells = self.told_by(source) if source is not None else None
-        if source is not None and source < len(self._place) and key in self._together:
-            heard, tells = set(self._writers[key]), None
-        token = self._transfer(key, memory, device, queue, tells)
-        if queue >= 0:
-            self._in_queue(index, (device, queue), (), heard)
-        else:
-            behind: set[int] = set()
-            turn = self._turn.get(place, 0) - LOOK_AHEAD
-            if turn >= 0 and not is_due and (before := self._at[self._lines[place][turn]]) in self.held:
-                behind.add(before)
-            if behind or heard:
-                self._hold(index, behind, heard)
-        self.commands.append(Upload(token, key, device, (), memory in self._shared, queue=queue))
+        device, _ = lane
+        queue = self._comes_by(key, lane, is_due) if queue is None else queue
+        behind: set[int] = set()
+        turn = self._turn.get(lane, 0) - LOOK_AHEAD
+        if queue < 0 and turn >= 0 and not is_due:
+            behind.add(self._at[self._lines[lane][turn]])
+        self._bring_up(key, self._memory[device], device, queue, behind)
 
     def _download(self, key: int, queue: int) -> None:
         """What a device has, or will have, comes to the host."""
-        mask, index = self._mask(key), len(self.commands)
+        mask = self._mask(key)
         memory = (mask & -mask).bit_length() - 1
         made = self._made.get(key, {}).get(memory)
-        device = self._owner[memory] if made is None else self._place_of(made)[0]
-        before: Sequence[int] = () if made is None else (made,)
+        device = self._owner[memory] if made is None else self._lane_of(made)[0]
         writers = self._writers.get(key, [])
-        if key in self._together and made is not None and made < len(self._place):
-            before = [w for w in writers if self._place_of(w)[0] == device]
-        others = {w for w in writers if self._place_of(w)[0] != device} if len(writers) > 1 else set()
-        if len(writers) == 1 and self._graph.buffers[key].nbytes < SMALL and before:
-            writer = self._place_of(writers[0])
+        if made is not None and len(writers) == 1 and self._graph.buffers[key].nbytes < SMALL:
+            writer = self._lane_of(writers[0])
             if writer[0] == device and self._newest.get(writer) == writers[0]:
                 queue = writer[1]
-        token = self._transfer(key, HOST, device, queue, writers[0] if len(writers) == 1 else None)
-        if queue >= 0:
-            self._in_queue(index, (device, queue), before, others)
-        else:
-            behind = {at for t in before if (at := self._at[t]) in self.held}
-            if behind or others:
-                self._hold(index, behind, others)
-        self.commands.append(Download(token, key, device, tuple(before), True, queue=queue))
+        self._bring_down(key, memory, device, queue)
 
-    def _transfer(self, key: int, place: int, device: int, queue: int, tells: int | None) -> int:
-        """A buffer is valid in one more place, where a transfer brings it."""
-        token = len(self._place) + len(self._transfers)
-        self._transfers.append((device, queue))
-        self._tells.append(tells)
-        self._at[token] = len(self.commands)
-        self.masks[key] = self._mask(key) | 1 << place
-        self._made.setdefault(key, {})[place] = token
-        return token
-
-    def _comes_by(self, key: int, place: Place, is_due: bool) -> int:
+    def _comes_by(self, key: int, lane: Lane, is_due: bool) -> int:
         """The queue by which a buffer comes for a launch in a queue: what takes long, and is not due, in one of its
         own, where it holds up nothing."""
-        device, queue = place
+        device, queue = lane
         is_small = self._graph.buffers[key].nbytes < SMALL
         if is_small and (self._queues[device] == 1 or (is_due and key in self._writers)):
             return queue
@@ -469,11 +335,11 @@ class Emitter:
                 if not self.masks[key] & HOST_BIT:
                     self._download(key, EARLY_QUEUE)
                 if target != HOST and not self.masks[key] >> target & 1:
-                    place = other, queue
-                    is_due = self._lines[place][self._turn.get(place, 0)] == s
-                    by = self._comes_by(key, place, is_due)
+                    lane = other, queue
+                    is_due = self._lines[lane][self._turn.get(lane, 0)] == s
+                    by = self._comes_by(key, lane, is_due)
                     if by < 0:  # else it takes its turn
-                        self._upload(key, place, is_due, by)
+                        self._upload(key, lane, is_due, by)
 
     # the whole
 

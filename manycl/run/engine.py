@@ -18,7 +18,7 @@ from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
 from manycl.run.compiling import without
 from manycl.run.dynamic import Dynamic
-from manycl.run.emit import Subject
+from manycl.run.emit_copies import Subject
 from manycl.run.lower import lower
 from manycl.run.observers import Observer
 from manycl.run.overwritten import Overwritten, brought_to_be_overwritten

@@ -28,12 +28,11 @@ from manycl.run.backend import (
     EARLY_QUEUE,
     UPLOAD_QUEUE,
     Copy,
-    Download,
     Evict,
-    Upload,
 )
 from manycl.run.coherence import HOST_BIT
-from manycl.run.emit import Emitter, Place, Subject
+from manycl.run.emit import Emitter
+from manycl.run.emit_copies import Lane, Subject
 from manycl.run.lifetimes import Lifetimes
 from manycl.run.places import Places
 from manycl.run.windows import stores, too_large
@@ -95,7 +94,7 @@ class TightEmitter(Emitter):
         return found
 
     def _is_emitted(self, step: int) -> bool:
-        return self._place[step] is not None
+        return self._lane[step] is not None
 
     @property
     def begun(self) -> Mapping[int, frozenset[int]]:
@@ -107,7 +106,7 @@ class TightEmitter(Emitter):
     # steps
 
     def _run(self, step: Assignment, task: Launch, watched: bool) -> None:
-        node, device, place = step.node, step.device, (step.device, step.queue)
+        node, device, lane = step.node, step.device, (step.device, step.queue)
         homes = self._places.homes(node, device)
         if device in self._holds:
             self._make_room(node, device)
@@ -115,31 +114,29 @@ class TightEmitter(Emitter):
         told: set[int | None] = set()
         heard: set[int] = set()
         for key in dict.fromkeys((*task.reads, *task.writes)):
-            if key not in task.reads and (key in task.overwrites or self._is_overwritten(node, key, homes[key])):
+            there = self._mask(key) >> homes[key] & 1
+            if key not in task.reads and (key in task.overwrites or (not there and self._overwritten(node, key))):
                 continue
-            self._fetch(key, homes[key], place, after, told, heard)
+            self._fetch(key, homes[key], lane, after, told, heard)
         for key in task.writes:  # what has left to make room has no reader that a writer would wait for
             token = self._made.get(key, {}).get(HOST, -1)
-            if token >= len(self._place):
-                if self._place_of(token)[0] == device:
+            if token >= len(self._lane):
+                if self._lane_of(token)[0] == device:
                     after.append(token)
                 else:
                     heard.add(token)
-        behind = [b for store in self._needs_of(node) if (b := self._use((device, store), place, node)) is not None]
+        behind = [b for store in self._needs_of(node) if (b := self._use((device, store), lane, node)) is not None]
         self._emit(step, after, told, heard, watched, behind)
         self._latest[device] = node
         for key in task.writes:
             self._write(key, homes[key], node)
-        self._send_results(node, device, homes)
-
-    def _is_overwritten(self, node: int, key: int, place: int) -> bool:
-        return not self._mask(key) >> place & 1 and self._overwritten(node, key)
+        self._send_results(homes)
 
     def _called(self, node: int, task: HostTask) -> None:
         for key in {*task.reads, *task.writes}:
             self._left[key] -= 1
 
-    def _send_results(self, node: int, device: int, homes: Mapping[int, int]) -> None:
+    def _send_results(self, homes: Mapping[int, int]) -> None:
         """What no step will touch any more leaves the windows of the last one that does: it has to, sooner or later."""
         for key, place in homes.items():
             self._left[key] -= 1
@@ -161,9 +158,9 @@ class TightEmitter(Emitter):
 
     # transfers
 
-    def _fetch(self, key: int, at: int, place: Place, after: list[int], told: set[int | None], heard: set[int]) -> None:
+    def _fetch(self, key: int, at: int, lane: Lane, after: list[int], told: set[int | None], heard: set[int]) -> None:
         """Make a piece valid at a place of a step's device."""
-        device, _ = place
+        device, _ = lane
         mask = self._mask(key)
         if not mask:
             return  # undefined contents: nothing to bring
@@ -171,86 +168,62 @@ class TightEmitter(Emitter):
             mine = (other for other in self._places.of(mask) if self._places.store(other, key)[0] == device)
             source = next(mine, None) if at != HOST else None
             if source is not None:
-                self._copy(key, source, at, place)
+                self._copy(key, source, at, lane)
             else:
                 if not mask & HOST_BIT:
                     self._download(key, DOWNLOAD_QUEUE)
                 if at != HOST:
                     self._come(key, at, device)
         token = self._made.get(key, {}).get(at)
-        if token is not None and token < len(self._place):  # a predecessor has made it, or writes it at the same time
+        if token is not None and token < len(self._lane):  # a predecessor has made it, or writes it at the same time
             token = self._arrived.get((key, at)) if key in self._together else None
         if token is None:
             return
-        if self._place_of(token)[0] != device:
+        if self._lane_of(token)[0] != device:
             heard.add(token)
         else:
             after.append(token)
         told.add(self.told_by(token))
 
-    def _copy(self, key: int, source: int, target: int, place: Place) -> None:
+    def _copy(self, key: int, source: int, target: int, lane: Lane) -> None:
         """From one store of a device to another, in a queue of its kernels."""
-        (device, queue), index = place, len(self.commands)
+        (device, queue), index = lane, len(self.commands)
         one, other = self._places.store(source, key), self._places.store(target, key)
         before, others = self._makers(key, source, device)
         token = self._transfer(key, target, device, queue, None)
-        behind = [b for store in (one, other) if (b := self._use(store, place, token)) is not None]
-        waits = self._in_queue(index, place, before, others, behind)
+        behind = [b for store in (one, other) if (b := self._use(store, lane, token)) is not None]
+        waits = self._in_queue(index, lane, before, others, behind)
         self.commands.append(Copy(token, key, device, queue, waits, True, one[1], other[1]))
 
     def _come(self, key: int, at: int, device: int) -> None:
         """From the host's memory to a store of a device."""
-        index, source = len(self.commands), self._made.get(key, {}).get(HOST)
-        heard = {source} if source is not None else set()
-        tells = self.told_by(source) if source is not None else None
-        if source is not None and source < len(self._place) and key in self._together:
-            heard, tells = set(self._writers[key]), None
         store = self._places.store(at, key)
-        token = self._transfer(key, at, device, UPLOAD_QUEUE, tells)
-        behind = {b for b in (self._use(store, None, token),) if b in self.held}
-        if behind or heard:
-            self._hold(index, behind, heard)
-        is_shared = self._memory[device] in self._shared
-        self.commands.append(Upload(token, key, device, (), is_shared, store[1], UPLOAD_QUEUE))
+        made_way = self._use(store, None, 0)
+        self._bring_up(key, at, device, UPLOAD_QUEUE, () if made_way is None else (made_way,), store[1])
 
     def _download(self, key: int, queue: int) -> None:
         """To the host's memory, from where it was written if it is still there."""
         mask = self._mask(key)
-        written = next((at for at, t in self._made.get(key, {}).items() if t < len(self._place) and at != HOST), HOST)
+        written = next((at for at, t in self._made.get(key, {}).items() if t < len(self._lane) and at != HOST), HOST)
         self._send(key, written if written != HOST and mask >> written & 1 else next(self._places.of(mask)), queue)
 
     def _send(self, key: int, at: int, queue: int) -> None:
-        store, index = self._places.store(at, key), len(self.commands)
-        device = store[0]
-        before, others = self._makers(key, at, device)
-        writers = self._writers.get(key, [])
-        token = self._transfer(key, HOST, device, queue, writers[0] if len(writers) == 1 else None)
+        """From a store of a device to the host's memory."""
+        store = self._places.store(at, key)
+        token = self._bring_down(key, at, store[0], queue, store[1])
         self._use(store, (token, queue), token)
-        behind = {given for t in before if (given := self._at[t]) in self.held}
-        if behind or others:
-            self._hold(index, behind, others)
-        self.commands.append(Download(token, key, device, tuple(before), True, store[1], queue))
-
-    def _makers(self, key: int, at: int, device: int) -> tuple[list[int], set[int]]:
-        """The commands that make a piece valid at a place: of a device, and of others of its memory."""
-        made = self._made.get(key, {}).get(at)
-        if made is None:
-            return [], set()
-        found = self._writers[key] if made < len(self._place) and key in self._together else [made]
-        mine = [t for t in found if self._place_of(t)[0] == device]
-        return mine, {t for t in found if t not in mine}
 
     # room
 
-    def _use(self, store: Store, place: Place | None, token: int) -> int | None:
-        """A command uses a store: the index of what must have made way before, if something had to. ``place``: the
+    def _use(self, store: Store, lane: Lane | None, token: int) -> int | None:
+        """A command uses a store: the index of what must have made way before, if something had to. ``lane``: the
         kernel queue whose last command tells of all of them; None: who waits for it tells."""
         device, key = store
         held = self._holds.get(device)
         if held is None:
             return None
-        if place is not None:
-            self._users.setdefault(store, {})[place] = token
+        if lane is not None:
+            self._users.setdefault(store, {})[lane] = token
         return held[key]
 
     def _make_room(self, node: int, device: int) -> None:
@@ -325,9 +298,10 @@ class TightEmitter(Emitter):
                 self.masks[key] = self._mask(key) & ~(1 << at)
                 self._made.get(key, {}).pop(at, None)
         heard = set(self._users.pop((device, store), {}).values())
-        behind = {before for before in (self._evicted.get(device),) if before in self.held}
+        before = self._evicted.get(device)
+        behind = {before} if before is not None and before in self.held else set()
         if behind or heard:
-            self._hold(index, {b for b in behind if b is not None}, heard)
+            self._hold(index, behind, heard)
         self._evicted[device] = index
         del self._holds[device][store]
         self._free[device] += self._room.sizes[store]

@@ -33,7 +33,8 @@ from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import LARGE, SMALL, Subject
+from manycl.run.emit import LARGE, SMALL
+from manycl.run.emit_copies import Subject
 from manycl.run.playback import Playback
 from manycl.run.steps import Lowered
 from manycl.run.verify_script import verify_script

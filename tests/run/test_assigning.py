@@ -23,7 +23,7 @@ from manycl.run.assign import Ask, Assigned
 from manycl.run.backend import Run
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import Subject
+from manycl.run.emit_copies import Subject
 from manycl.run.script import Script
 from manycl.run.steps import Lowered
 from manycl.trace import DecisionEvent

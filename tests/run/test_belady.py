@@ -15,7 +15,7 @@ from manycl.plan.problem import Problem
 from manycl.run.backend import Upload
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import Subject
+from manycl.run.emit_copies import Subject
 from manycl.run.steps import Lowered
 from manycl.run.windows import Room
 

@@ -26,7 +26,7 @@ from manycl.run.backends import memory, opencl, staging
 from manycl.run.backends.chaos import ChaosBackend, left_by, touched
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import Subject
+from manycl.run.emit_copies import Subject
 from manycl.run.engine import RunFailure, execute
 from manycl.run.observers import Counting
 from manycl.run.playback import Playback

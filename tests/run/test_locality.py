@@ -24,7 +24,7 @@ from manycl.run.backend import DOWNLOAD_QUEUE, EARLY_QUEUE, Download, Run
 from manycl.run.backends.chaos import ChaosBackend
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import Subject
+from manycl.run.emit_copies import Subject
 from manycl.run.fit import _at_once
 from manycl.run.foresee import foresee
 from manycl.run.locality import _Run

@@ -14,7 +14,7 @@ from manycl.plan.problem import Problem
 from manycl.run.backend import Done, Run
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import Subject
+from manycl.run.emit_copies import Subject
 from manycl.run.pace import AHEAD
 from manycl.run.playback import Playback
 from manycl.run.steps import Lowered

@@ -21,7 +21,7 @@ from manycl.plan.splitting import Splits
 from manycl.run.backend import Download, HostCall, Upload
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.emit import Subject
+from manycl.run.emit_copies import Subject
 from manycl.run.lower import lower
 from manycl.run.script import Script
 from manycl.run.verify_script import ScriptError, verify_script
