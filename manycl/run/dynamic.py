@@ -92,11 +92,8 @@ class Dynamic(Playback):
         steps = [Assignment(a.node, a.device, a.queue, 0.0, a.seconds) for a in assigned]
         emitter.give(steps)
         first, last = len(emitter.commands), {(a.device, a.queue): a.node for a in assigned}
-        device_of = {a.node: a.device for a in assigned}
         for step, a in zip(steps, assigned, strict=True):
-            elsewhere = (s for s in self.graph.successors[a.node] if device_of.get(s, a.device) != a.device)
-            watched = a.watched or last[a.device, a.queue] == a.node or next(elsewhere, None) is not None
-            emitter.add(step, watched)
+            emitter.add(step, a.watched or last[a.device, a.queue] == a.node)
             self.issued.append(step._replace(end=0.0))
         if assigned and len(self.issued) == len(self.graph):
             emitter.finish()
@@ -111,6 +108,7 @@ class Dynamic(Playback):
                 self._frees.setdefault(b, []).append(index)
             for token in told:
                 self._hears.setdefault(token, []).append(index)
+                emitter.watch(token, first)
             self._waits[index] = len(behind) + len(told)
             if not self._waits[index]:
                 heappush(self._ready, index)

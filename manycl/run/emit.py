@@ -355,6 +355,14 @@ class Emitter(Copies):
         """Where buffers are valid afterwards."""
         return self.masks
 
+    def watch(self, token: int, since: int = 0) -> None:
+        """A command, if it is not one of those before ``since``, is reported when it has ended. (Of an earlier one, its
+        queue's last command tells.)"""
+        at = self._at[token]
+        command = self.commands[at]
+        if at >= since and isinstance(command, (Run, Upload)) and not command.notify:
+            self.commands[at] = command._replace(notify=True)
+
     def script(self, plan: Plan) -> Script:
         always = [c.token for c in self.commands if isinstance(c, (Download, HostCall))]
         told = {self.told_by(token) for token in always}
@@ -368,9 +376,7 @@ class Emitter(Copies):
             hears.setdefault(token, []).extend(waiting)
         commands = self.commands
         for token in hears:
-            command = commands[self._at[token]]
-            if isinstance(command, (Run, Upload)) and not command.notify:
-                commands[self._at[token]] = command._replace(notify=True)
+            self.watch(token)
         for command in commands:
             if isinstance(command, (Run, Upload)) and command.notify:
                 hears.setdefault(command.token, [])

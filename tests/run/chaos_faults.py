@@ -94,6 +94,7 @@ class Memories:
     def __init__(self, kind: str, seed: int) -> None:
         self.r = Random(f"{kind} {seed}")
         self.where = a_machine(self.r)
+        self.seconds = self.r.choice([1e-9, 1.0])  # which decides how much is enqueued ahead
         self.buffers = list(range(self.r.randint(1, 5)))
         self.directory = Directory()
         self.backend = ChaosBackend(self.where, self.r.randrange(1 << 30))
@@ -110,7 +111,7 @@ class Memories:
                 self.backend.values[m][key] = f"stale {m} {key}"
 
     def execute(self, graph: Graph, policy: Any) -> Any:
-        problem = Problem(graph, self.where, Unit(), tuple(2 for _ in self.where.devices))
+        problem = Problem(graph, self.where, Unit(self.seconds), tuple(2 for _ in self.where.devices))
         return execute(problem, policy, self.backend, self.directory)
 
     def holds(self, key: int) -> object:

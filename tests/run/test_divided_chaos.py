@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_state import Unit, machines
+from test_state import Unit, machines, unit
 from transitions import validated
 
 from manycl.analysis import parse_program
@@ -230,7 +230,7 @@ def test_what_a_failed_range_leaves_is_unknown(data: Any, graph: Graph, where: M
         return lowered
 
     backend = ChaosBackend(where, seed)
-    problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices))
+    problem = Problem(graph, where, unit(seed), tuple(2 for _ in where.devices))
     with pytest.raises(RunFailure, match=rf"node {victim}\)"):
         execute(problem, plan, backend, directory, setup=Setup(lowering))
     directory.validate(where.memories)

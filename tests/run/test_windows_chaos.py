@@ -3,6 +3,7 @@ machines and limits, any legal order of events. The back end counts what is allo
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from between_runs import small_windows
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import GROUP, ITEMS, NBYTES, PROGRAM, Values, check_valid, graphs, launch, plans
-from test_state import Anyhow, Unit, machines
+from test_state import Anyhow, Unit, machines, unit
 from transitions import validated
 
 from manycl.errors import PolicyError, ResultError, RunError
@@ -106,12 +107,12 @@ def one_run(
     values: Values,
     seed: int,
     fail: Any = None,
-    spills: bool = False,
+    **more: Any,
 ) -> Lowered:
     """Run under chaos and one step after another, and note what every byte holds afterwards: of a run that fails, what
     the steps leave that ran."""
     made: list[Lowered] = []
-    problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices), splits=Splits(graph), spills=spills)
+    problem = Problem(graph, where, unit(seed), tuple(2 for _ in where.devices), splits=Splits(graph), **more)
     limits = limited(problem, plan if isinstance(plan, Plan) else None)
     backend = ChaosBackend(where, seed, room=limits)
 
@@ -244,6 +245,26 @@ def test_policies_that_decide_while_it_runs_never_wait_for_room_that_cannot_come
         said = error.message
     assert (needed > max(rooms)) == ("too little memory" in said or "bytes of buffers" in said), said
     event("a launch fits nowhere" if said else "all is right")
+    check_valid(graph, where, directory, values)
+
+
+@settings(max_examples=60)
+@given(st.data(), machines(), st.integers(0, 2**32))
+def test_what_makes_way_in_the_middle_of_a_component_is_heard_of(data: Any, where: Machine, seed: int) -> None:
+    """Of many kernels that are decided on at once, some wait for room that others have to leave first."""
+    where = with_room(where, data.draw(st.integers(3, 4)) * NBYTES)
+    builder = GraphBuilder()
+    buffers = [builder.buffer(NBYTES, f"b{i}") for i in range(6)]
+    for _ in range(data.draw(st.integers(2, 8))):
+        builder.add(launch("map", data.draw(st.permutations(buffers))))
+    graph = builder.build()
+    cuts = sorted({0, len(graph), *data.draw(st.sets(st.integers(0, len(graph)), max_size=1))})
+    graph = replace(graph, components=tuple(tuple(range(a, b)) for a, b in itertools.pairwise(cuts)))
+    values = Values(graph, where.memories)
+    directory = begin(data, graph, where, values)
+    make_room(graph, where, directory, values)
+    options = {"queues": data.draw(st.sampled_from("123")), "resident": data.draw(st.sampled_from("12"))}
+    one_run(graph, where, find("clustering"), directory, values, seed, options=options)
     check_valid(graph, where, directory, values)
 
 
