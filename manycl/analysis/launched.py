@@ -15,12 +15,12 @@ from manycl.analysis.features import Features, launch_features
 from manycl.analysis.hazards import Repeat, Split, repeat, split
 from manycl.analysis.interpret import Launch, interpret
 from manycl.analysis.look import MOST_POINTS, Looked
-from manycl.analysis.regions import RANGES_KEPT, Region, Regions, check_range
-from manycl.analysis.shapes import Box
+from manycl.analysis.regions import RANGES_KEPT, Footprint, Regions, check_range
 from manycl.analysis.summary import Summary
 from manycl.analysis.tree import Unit
 from manycl.analysis.walk import Looking
 from manycl.kept import Kept
+from manycl.region import Box
 from manycl.unforeseen import told
 
 if TYPE_CHECKING:
@@ -127,21 +127,23 @@ class LaunchFacts:
         buffer = next(a for a in self.facts.arguments if a.index == argument)
         size = self.launch.sizes.get(self.launch.same.get(argument, argument), 0)
         touched = size > 0 and (buffer.reads if kind == "read" else buffer.writes)
-        return Region(argument, kind, 1, (Box(0, size),) if touched else (), True, False, reason)
+        return Footprint(argument, kind, 1, (Box(0, size),) if touched else (), True, False, reason)
 
-    def region(self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None) -> Region:
+    def region(
+        self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None
+    ) -> Footprint:
         """The bytes of buffer argument ``argument`` that work-groups [first, first + count) along a dimension read or
         write (``kind``); everything without a count. Raises ValueError for a range outside of the launch, KeyError for
         an argument that is no buffer."""
         check_range(self.launch, kind, dimension, first, count)
         if not any(a.index == argument and a.kind == "buffer" for a in self.facts.arguments):
             raise KeyError(argument)
-        found: Region = self._answer("region", argument, kind, dimension, first, count)
+        found: Footprint = self._answer("region", argument, kind, dimension, first, count)
         return found
 
-    def quick_region(self, argument: int, kind: str) -> Region | None:
+    def quick_region(self, argument: int, kind: str) -> Footprint | None:
         """As :meth:`region`, of the whole launch, if it is known already or found out in no time (without isl)."""
-        known: Region | None = self._found.get(("region", argument, kind, 0, 0, None))
+        known: Footprint | None = self._found.get(("region", argument, kind, 0, 0, None))
         return known or self.regions.boxed(argument, kind)
 
     @cached_property

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.region import NOTHING, Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,22 +21,13 @@ class Buffer:
     name: str = ""
 
 
-class Rows(NamedTuple):
-    """``rows`` runs of ``width`` bytes, the first at ``offset``, ``pitch`` bytes from start to start."""
-
-    offset: int
-    width: int
-    pitch: int = 0
-    rows: int = 1
-
-
 @dataclass(frozen=True, slots=True)
 class Piece(Buffer):
-    """The bytes ``rows`` (disjoint, in order) of buffer ``whole``, ``nbytes`` together: what a run that takes launches
-    apart keeps track of instead of the buffer. ``key`` is negative."""
+    """The bytes ``region`` of buffer ``whole``, ``nbytes`` together: what a run that takes launches apart keeps track
+    of instead of the buffer. ``key`` is negative."""
 
     whole: int = 0
-    rows: tuple[Rows, ...] = ()
+    region: Region = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

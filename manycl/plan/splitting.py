@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from manycl.analysis import service
 from manycl.errors import LaunchError, SourceError
-from manycl.graph import pieces
 from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import why_none, with_work_groups
 from manycl.kept import Kept
 from manycl.plan.split import Along, Slice, Split
+from manycl.region import union
 from manycl.unforeseen import told
 
 if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.launched import LaunchFacts
-    from manycl.analysis.regions import Region
+    from manycl.analysis.regions import Footprint
 
 _NEARLY_ALL = 0.9  # of a buffer that one group touches: no slice is worth the name
 ONE_WORK_GROUP = "it has one work-group"
@@ -215,7 +215,7 @@ class _Along:
     def has_merge_kernel(self) -> bool:
         return not service.merge_kernel(self.launch.program, self.launch.kernel.name).reason
 
-    def regions(self, key: int, kinds: Sequence[str], first: int, count: int) -> list[Region]:
+    def regions(self, key: int, kinds: Sequence[str], first: int, count: int) -> list[Footprint]:
         return [self.facts.region(i, kind, self.dimension, first, count) for i in self.arguments[key] for kind in kinds]
 
     def slice(self, key: int, kinds: Sequence[str]) -> Slice | None:
@@ -241,7 +241,7 @@ class _Along:
         """Whether the two halves of the groups write other bytes."""
         half = self.groups // 2
         mine, theirs = (
-            pieces.of_boxes([b for r in self.regions(key, ("write",), first, count) for b in r.boxes])[0]
+            union(found.around()[0] for found in self.regions(key, ("write",), first, count))
             for first, count in ((0, half), (half, self.groups - half))
         )
-        return not pieces.meet(mine, theirs)
+        return not mine.meets(theirs)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from manycl.graph import pieces
 from manycl.graph.graph import Graph, Launch
-from manycl.graph.pieces import Bytes
 from manycl.plan.plan import Assignment
+from manycl.region import NOTHING, Region
 from manycl.run.passes import Column, Pass
 from manycl.run.windows import Window, Windows, stores
 
@@ -21,8 +20,8 @@ class Touched(NamedTuple):
     """Bytes by buffer; the buffers of which all of ``writes`` that is not in ``reads`` is overwritten; windows by
     buffer. The same object for all that touch the same."""
 
-    reads: dict[int, Bytes]
-    writes: dict[int, Bytes]
+    reads: dict[int, Region]
+    writes: dict[int, Region]
     sure: frozenset[int]
     windows: dict[int, Window]
 
@@ -55,10 +54,10 @@ class Columns:
         first = tuple(k for k in keys if self._first[id(column)][k] == a.node)
         known = self._touched.get((id(column), keys, first))
         if known is None:
-            reads = {k: pieces.span(*column.finds[k]) for k in keys if k in column.finds}
-            writes = {k: pieces.span(*column.writes[k]) for k in keys if k in column.writes}
+            reads = {k: Region.span(*column.finds[k]) for k in keys if k in column.finds}
+            writes = {k: Region.span(*column.writes[k]) for k in keys if k in column.writes}
             for k in writes.keys() - set(first):  # what those before it have left there, too
-                reads[k] = pieces.union([reads.get(k, pieces.NOTHING), writes[k]])
+                reads[k] = reads.get(k, NOTHING) | writes[k]
             found = {k: windows.of(a.device, k, *column.windows[k]) for k in keys if k in column.windows}
             known = Touched(reads, writes, column.sure.intersection(first), found)
             self._touched[id(column), keys, first] = known

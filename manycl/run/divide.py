@@ -26,16 +26,14 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.merge import MergeKernel
 from manycl.analysis.rewrite import SubKernel
 from manycl.errors import LaunchError, PolicyError, SourceError
-from manycl.graph import pieces
 from manycl.graph.graph import Argument, BufferArg, Launch
 from manycl.graph.known import known_launch
-from manycl.graph.pieces import Bytes
 from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_groups
 from manycl.kept import Kept
+from manycl.region import Box, Region, union
 
 if TYPE_CHECKING:  # it imports islpy
     from manycl.analysis.launched import LaunchFacts
-    from manycl.analysis.shapes import Box
 
 IN_PLACE = "in place"
 MERGE_KERNEL = "merge kernel"
@@ -62,8 +60,8 @@ kernel void manycl_clear(global uchar *dst, ulong start, ulong bytes) {
 class Access:
     """What a range does to a buffer: the bytes it reads and writes at most; ``exact``: it writes all of these."""
 
-    reads: Bytes
-    writes: Bytes
+    reads: Region
+    writes: Region
     exact: bool
 
 
@@ -181,13 +179,15 @@ class Divided:
     def _of(self, key: int, first: int, count: int) -> Access:
         reads, writes, exact = [], [], True
         for index in self._arguments[key]:
-            read = self.facts.region(index, "read", self.dimension, first, count)
-            written = self.facts.region(index, "write", self.dimension, first, count)
-            reads.append(pieces.of_boxes(read.boxes)[0])
-            touched, just = pieces.of_boxes(written.boxes)
-            writes.append(touched)
-            exact = exact and written.exact and written.tight and just
-        return Access(pieces.union(reads), pieces.union(writes), exact)
+            argument = self.launch.kernel.arguments[index]
+            if argument.reads:
+                reads.append(self.facts.region(index, "read", self.dimension, first, count).around()[0])
+            if argument.writes:
+                written = self.facts.region(index, "write", self.dimension, first, count)
+                touched, just = written.around()
+                writes.append(touched)
+                exact = exact and written.exact and just
+        return Access(union(reads), union(writes), exact)
 
     def outline(self, first: int, count: int) -> Mapping[int, Outline] | None:
         """By buffer, of groups first … first + count - 1, where that is found out in no time; else None."""
@@ -237,8 +237,7 @@ class Divided:
             access = self.access(first, count) if self.movable else {}
             for key in self._arguments:
                 if key in self.movable:
-                    low, high = pieces.union([access[key].reads, access[key].writes])
-                    found[key] = (int(low[0]), int(high[-1])) if len(low) else (0, 0)
+                    found[key] = (access[key].reads | access[key].writes).hull
             found = self._hulls.keep((first, count), found)
         return found
 

@@ -11,12 +11,11 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manycl.errors import PolicyError
-from manycl.graph import pieces
 from manycl.graph.graph import Buffer, HostTask, Launch, Node
-from manycl.graph.pieces import Bytes
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
+from manycl.region import NOTHING, Region, union
 from manycl.run.coherence import Directory
 from manycl.run.columns import Columns
 from manycl.run.conflicts import clash, forget_unread, interfere
@@ -37,8 +36,8 @@ class Draft:
     task: Node
     device: int
     queue: int
-    reads: dict[int, Bytes]
-    writes: dict[int, Bytes]
+    reads: dict[int, Region]
+    writes: dict[int, Region]
     overwrites: set[int] = field(default_factory=set)
     round: int = 0
     windows: dict[int, Window] = field(default_factory=dict)  # by buffer
@@ -122,15 +121,15 @@ class _Drafting:
         self._launches: dict[object, tuple[Divided, Launch]] = {}  # of ranges on windows
         self._alike: dict[object, list[Draft]] = {}  # of nodes that have been seen before
 
-    def _defined(self, key: int) -> Bytes:
+    def _defined(self, key: int) -> Region:
         """The bytes of a buffer that have contents."""
         parts = self.directory.parts.get(key)
         if parts is not None:
-            return pieces.union(pieces.of_rows(p.rows) for p in parts if p.mask)
-        return pieces.span(0, self.sizes[key] if key in self.directory.valid else 0)
+            return union(p.region for p in parts if p.mask)
+        return Region.span(0, self.sizes[key] if key in self.directory.valid else 0)
 
-    def whole(self, key: int) -> Bytes:
-        return pieces.span(0, self.sizes[key])
+    def whole(self, key: int) -> Region:
+        return Region.span(0, self.sizes[key])
 
     def _intervals(self) -> Iterator[tuple[int, int, int, int]]:
         """(device, buffer, low, high) of what may be windows."""
@@ -165,7 +164,7 @@ class _Drafting:
             for draft in drafts if id(drafts) not in defining else ():
                 for key, written in draft.writes.items():
                     if key not in self.complete:
-                        self.defined[key] = pieces.union([self.defined.get(key, pieces.NOTHING), written])
+                        self.defined[key] = self.defined.get(key, NOTHING) | written
             of_node.append(drafts)
             defining.add(id(drafts))
         return Drafted(of_node, self.temporaries, self.sizes)
@@ -265,8 +264,8 @@ class _Drafting:
                     launch,
                     a.device,
                     a.queue,
-                    {other.get(k, k): x.reads for k, x in access.items() if len(x.reads[0])},
-                    {other.get(k, k): access[k].writes for k in writes if k in access and len(access[k].writes[0])},
+                    {other.get(k, k): x.reads for k, x in access.items() if x.reads},
+                    {other.get(k, k): access[k].writes for k in writes if k in access and access[k].writes},
                     {other.get(k, k) for k in writes if k in access and access[k].exact},
                     windows=windows,
                 )
@@ -311,10 +310,10 @@ class _Drafting:
         for a, access, m in zip(cut.ranges, cut.found, cut.memories, strict=True):
             if m == cut.at:
                 continue
-            reads = {k: access[k].reads for k in divided.merge_reads if len(access[k].reads[0])}
-            reads |= {t: access[k].writes for k, t in partial[m].items() if len(access[k].writes[0])}
+            reads = {k: access[k].reads for k in divided.merge_reads if access[k].reads}
+            reads |= {t: access[k].writes for k, t in partial[m].items() if access[k].writes}
             step = Step(cut.node, COMBINE, a.dimension, a.first, a.groups, MERGE_KERNEL)
-            writes = {k: access[k].writes for k in partial[m] if len(access[k].writes[0])}
+            writes = {k: access[k].writes for k in partial[m] if access[k].writes}
             merge = divided.merge(a.first, a.groups, partial[m])
             all_of_it = {k for k in writes if access[k].exact}
             after.append(Draft(step, merge, cut.home.device, cut.home.queue, reads, writes, all_of_it))
@@ -360,16 +359,16 @@ class _Drafting:
 
     def _cleared(self, cut: _Cut, key: int, method: str) -> list[Draft]:
         """Two copies of undefined contents differ: what is compared gets contents."""
-        low, high = pieces.without(self.whole(key), self.defined[key])
-        if len(low) > _MOST_GAPS:
+        gaps = (self.whole(key) - self.defined[key]).intervals
+        if len(gaps) > _MOST_GAPS:
             raise PolicyError(
-                f"{cut.divided.launch.name} cannot be split: {len(low)} parts of what it writes are undefined"
+                f"{cut.divided.launch.name} cannot be split: {len(gaps)} parts of what it writes are undefined"
             )
         drafts = []
-        for start, end in zip(low.tolist(), high.tolist(), strict=True):
+        for start, end in gaps:
             step = Step(cut.node, CLEAR, method=method)
             clear = cut.divided.clear(key, start, end - start)
-            writes = {key: pieces.span(start, end)}
+            writes = {key: Region.span(start, end)}
             drafts.append(Draft(step, clear, cut.home.device, cut.home.queue, {}, writes, {key}))
         return drafts
 
@@ -388,8 +387,7 @@ def _rounds(before: list[Draft], ranges: list[Draft], after: list[Draft]) -> lis
 
 def _interfere(drafts: Sequence[Draft]) -> bool:
     """Whether one of some ranges may write what another one touches of a buffer that they have windows of."""
-    nothing = pieces.NOTHING
     return any(
-        interfere([(d.reads.get(key, nothing), d.writes.get(key, nothing)) for d in drafts])
+        interfere([(d.reads.get(key, NOTHING), d.writes.get(key, NOTHING)) for d in drafts])
         for key in {key for d in drafts for key in d.windows}
     )

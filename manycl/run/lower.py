@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Graph, Launch, Node
-from manycl.graph.pieces import Bytes
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.region import Region
 from manycl.run.coherence import Directory
 from manycl.run.cut import Cut, Order
 from manycl.run.drafts import Draft, draft_steps
@@ -249,7 +249,7 @@ def _on_pieces(
     """``known``, ``windows``: the pieces of sets of bytes, and windows by buffer, that were seen before, by their
     identity: what steps have in common is looked at once."""
 
-    def of(touched: dict[int, Bytes]) -> tuple[int, ...]:
+    def of(touched: dict[int, Region]) -> tuple[int, ...]:
         if id(touched) not in known:
             known[id(touched)] = cut.of(touched)
         return known[id(touched)]

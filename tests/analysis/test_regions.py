@@ -17,7 +17,7 @@ from manycl.analysis import frontend, kernels, parse_program, regions, worker
 from manycl.analysis.interpret import Launch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.options import read_options
-from manycl.analysis.regions import Region, Regions
+from manycl.analysis.regions import Footprint, Regions
 from manycl.analysis.service import launched
 
 LAUNCHES = [(case, ndrange) for case in CASES for ndrange in case.launches]
@@ -133,6 +133,6 @@ def test_there_may_be_any_number_of_brief_questions(brief: int, monkeypatch: pyt
                 asked = ("region", (argument, kind, 0, first, count))
                 kernel = program.kernels["triangle"]
                 answer = worker.about_launch(worker.LaunchQuestion(program.tree, kernel, launch, *asked))
-                assert isinstance(answer.result, Region)
+                assert isinstance(answer.result, Footprint)
                 inexact += not answer.result.exact
     assert (inexact == 0) == (brief > 0)

@@ -9,7 +9,7 @@ import pytest
 
 from manycl.analysis import service
 from manycl.analysis.interpret import Launch
-from manycl.analysis.shapes import Box
+from manycl.region import Box
 from manycl.report.analysis_figure import COLOURS, _colours, figure, picture
 from manycl.report.analysis_grid import BOTH, MOST_CELLS, NOTHING, OUTSIDE, READ, WRITTEN, grid
 from manycl.report.analysis_launch import LaunchView, box_words

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manycl.graph import pieces
+from manycl.region import Region
 from manycl.run.conflicts import clash, forget_unread, interfere
 from manycl.run.divide import Access
 
@@ -15,13 +15,13 @@ some_bytes = st.frozensets(st.integers(0, N - 1))
 touches = st.lists(st.tuples(some_bytes, some_bytes, st.booleans(), st.integers(0, 2)), min_size=1, max_size=4)
 
 
-def as_bytes(chosen: frozenset[int]) -> pieces.Bytes:
+def as_bytes(chosen: frozenset[int]) -> Region:
     at = np.array(sorted(chosen), np.int64)
-    return pieces.merged(at, at + 1)
+    return Region.of(at, at + 1)
 
 
-def as_set(given: pieces.Bytes) -> frozenset[int]:
-    return frozenset(b for low, high in zip(*given, strict=True) for b in range(int(low), int(high)))
+def as_set(given: Region) -> frozenset[int]:
+    return frozenset(b for low, high in given.intervals for b in range(low, high))
 
 
 @given(touches)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from test_windows import EVERYTHING, limit
 
 import manycl as mc
-from manycl.graph import pieces
-from manycl.graph.graph import Graph, Launch, Piece, Rows
+from manycl.graph.graph import Graph, Launch, Piece
 from manycl.machine import HOST, Device, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
+from manycl.region import Region
 from manycl.run import lower as lowering
 from manycl.run import passes as columns
 from manycl.run.coherence import Directory
@@ -383,13 +383,15 @@ def numbers(graph: Graph, keys: Any) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
     for key in keys:
         buffer = graph.buffers[key]
-        whole, rows = (buffer.whole, buffer.rows) if isinstance(buffer, Piece) else (key, (Rows(0, buffer.nbytes),))
-        found.setdefault(whole, set()).update(given_by(pieces.of_rows(rows)))
+        whole, region = key, Region.span(0, buffer.nbytes)
+        if isinstance(buffer, Piece):
+            whole, region = buffer.whole, buffer.region
+        found.setdefault(whole, set()).update(given_by(region))
     return found
 
 
-def given_by(found: Any) -> set[int]:
-    return {i for low, high in zip(*found, strict=True) for i in range(low, high)}
+def given_by(found: Region) -> set[int]:
+    return {i for low, high in found.intervals for i in range(low, high)}
 
 
 def test_a_launch_lags_behind_by_its_halo_in_whole_groups() -> None:
