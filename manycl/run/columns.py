@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from manycl.graph.graph import Graph, Launch
+from manycl.graph.graph import Graph, Launch, Window
 from manycl.plan.plan import Assignment
 from manycl.region import NOTHING, Region
 from manycl.run.passes import Column, Pass
-from manycl.run.windows import Window, Windows, stores
+from manycl.run.windows import Windows, stores
 
 
 class Touched(NamedTuple):

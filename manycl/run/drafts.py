@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import Buffer, HostTask, Launch, Node
+from manycl.graph.graph import Buffer, HostTask, Launch, Node, Window
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
@@ -22,7 +22,7 @@ from manycl.run.conflicts import clash, forget_unread, interfere
 from manycl.run.divide import DIFFERENCE, IN_PLACE, MERGE_KERNEL, Access, Divided, divide, identity
 from manycl.run.passes import Pass
 from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Step
-from manycl.run.windows import Window, Windows, intervals
+from manycl.run.windows import Windows, intervals
 
 _MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
 

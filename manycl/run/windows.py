@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from manycl.errors import RunError
-from manycl.graph.graph import BufferArg, Graph, Launch, Node
+from manycl.graph.graph import BufferArg, Graph, Launch, Node, Window
 from manycl.machine import HOST, Device
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
@@ -25,16 +25,6 @@ SMALL = 1 << 16  # bytes; smaller buffers are kept whole
 _NEARLY_ALL = 0.9  # of a buffer; no window is worth that
 _ALIKE = 0.75  # windows that have so much in common are made one, so that the contents of one need no copy in the other
 _STEPS = 16  # sizes of windows between two powers of two: those of few sizes can take one another's place
-
-
-class Window(NamedTuple):
-    """An allocation on a device for bytes ``low`` … of buffer ``whole``."""
-
-    key: int
-    whole: int
-    low: int
-    nbytes: int
-    device: int
 
 
 class Spill(NamedTuple):

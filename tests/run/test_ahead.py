@@ -9,7 +9,7 @@ import pytest
 from test_state import Unit, launch, machine
 
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Graph, HostTask, Piece
+from manycl.graph.graph import Beside, Graph, HostTask, Piece
 from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
@@ -189,8 +189,8 @@ def test_what_several_devices_make_together_leaves_when_all_of_them_have() -> No
     for name in ("one", "other"):
         builder.add(launch(name, (), (a,)))
     builder.add(launch("reads", (a,), ()))
-    together = {n: (0, frozenset({a})) for n in range(2)}
-    graph = replace(builder.build(), predecessors=((), (), (0, 1)), notes={"together": together})
+    beside = {n: Beside(0, frozenset({a})) for n in range(2)}
+    graph = replace(builder.build(), predecessors=((), (), (0, 1)), beside=beside)
     state = state_of(graph, [0, 1, 2], machine([1, 1, 2]))
     state.directory.forget(a)
     commands = state.start(0.0) + state.handle()

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_state import FACTS, PROGRAM
 
-from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece
+from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece, Window
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.region import Region
 from manycl.run.places import Places
-from manycl.run.windows import Room, Window
+from manycl.run.windows import Room
 
 WHOLE, WINDOWS = (0, 1), (10, 11, 12)
 PIECES = {100: 0, 101: 0, 102: 1, 103: 1}  # by key: of which buffer

@@ -155,7 +155,7 @@ def again_in_little_memory(
     given = backend(lowered, 0, first)
     script = execute(problem, plan, given, first, setup=Setup(lambda *_: lowered)).script
     if script is None:
-        assert lowered.graph.notes.get("together")
+        assert lowered.graph.beside
         return
     event("windows" if lowered.room is not None and lowered.room.windows else "limited" if lowered.room else "room")
     for turn in range(1, 4):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import pyopencl as cl
@@ -15,7 +15,6 @@ from manycl.run.backends.memory import Bytes, Memory
 from manycl.run.backends.queues import Driver
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.staging import STAGE_FROM
-from manycl.run.windows import Window
 
 
 class Running(Protocol):
@@ -66,7 +65,7 @@ class Moves:
     ) -> None:
         self._run = run
         self._graph = graph
-        self._windows: Mapping[int, Window] = graph.notes.get("windows", {})
+        self._windows = graph.windows
         self._memory = memory
         self._drivers = drivers
         self._record = record
