@@ -143,6 +143,11 @@ class Region:
         return (int(self.ends[0]), int(self.ends[-1])) if len(self.ends) else (0, 0)
 
     @property
+    def filled(self) -> Region:
+        """The interval around it."""
+        return self if len(self.ends) < 3 else Region.span(*self.hull)
+
+    @property
     def name(self) -> bytes:
         """The same for the same bytes, and for no others."""
         if self._name is None:

@@ -181,7 +181,7 @@ class _Assembly:
                 continue
             made = {node: iter(alike[id(self.drafts[node])]) for node in unit.nodes}
             for column in unit.columns:
-                for node, _, _ in column.ranges:
+                for node, _ in column.ranges:
                     yield node, [next(made[node])]
 
     def _room(self, using: list[dict[int, int]]) -> Room | None:

@@ -21,7 +21,7 @@ RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
 class Step(NamedTuple):
     """What a step is of node ``node``: ``role`` is empty for the whole node, else ``range`` (groups ``first`` … of
     ``dimension``), or what is needed beside the ranges: ``copy``, ``clear``, ``merge``. ``method`` says how what the
-    ranges write is put together (:mod:`manycl.run.divide`)."""
+    ranges write is put together (:class:`~manycl.graph.reduction.Reduction`)."""
 
     node: int
     role: str = ""

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_state import Unit, launch
 
+from manycl.graph.access import interfere
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.region import Region, union
-from manycl.run.conflicts import interfere
 from manycl.run.windows import ALIGNED, Windows, limited, same_graph, same_plan, size_of
 
 INTERVALS = st.tuples(st.integers(0, 60), st.integers(1, 30)).map(lambda x: (x[0] * 4096, (x[0] + x[1]) * 4096))

@@ -6,9 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manycl.graph.access import Access, clash, forget_unread, interfere
 from manycl.region import Region
-from manycl.run.conflicts import clash, forget_unread, interfere
-from manycl.run.divide import Access
 
 N, KEY = 6, 7
 some_bytes = st.frozensets(st.integers(0, N - 1))
@@ -59,4 +58,4 @@ def test_no_range_reads_what_others_certainly_write(
         others = [w for j, (_, w, sure, _) in enumerate(ranges) if j != i and sure and not shared]
         assert as_set(found[i][KEY].reads) == reads.difference(*others)
         assert as_set(found[i][KEY].writes) == writes
-        assert found[i][KEY].exact == exact
+        assert found[i][KEY].overwrites == exact

@@ -1,12 +1,26 @@
-"""Which ranges of a launch touch the same bytes. Pure."""
+"""What launches, and ranges of them, do to buffers; which of them touch the same bytes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from manycl.region import Region, common, union
-from manycl.run.divide import Access
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What is done to a buffer: the bytes that are read and written, at most, exactly or as intervals around them;
+    ``overwrites``: all of ``writes`` is written."""
+
+    reads: Region
+    writes: Region
+    overwrites: bool
+
+    @property
+    def needs(self) -> Region:
+        """What must have been brought: what is read, and what may be left in part as it was."""
+        return self.reads if self.overwrites else self.reads | self.writes
 
 
 def forget_unread(found: list[dict[int, Access]], shared: Container[int]) -> None:
@@ -15,12 +29,12 @@ def forget_unread(found: list[dict[int, Access]], shared: Container[int]) -> Non
     for key in found[0] if found else ():
         if key in shared:
             continue
-        sure = [access[key].writes for access in found if access[key].exact]
+        sure = [access[key].writes for access in found if access[key].overwrites]
         written, twice = union(sure), common(sure)
         for index, access in enumerate(found):
             mine = access[key]
             theirs = mine.reads & written
-            if theirs and mine.exact:
+            if theirs and mine.overwrites:
                 theirs = theirs - mine.writes | theirs & twice
             if theirs:
                 found[index] = {**found[index], key: replace(mine, reads=mine.reads - theirs)}
