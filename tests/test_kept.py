@@ -20,6 +20,7 @@ from manycl.analysis.service import launched
 from manycl.front import program as front
 from manycl.graph import division
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Version
+from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.model import trips
 from manycl.plan import splitting
@@ -96,13 +97,13 @@ def test_many_ndranges_and_scalars_of_a_kernel() -> None:
 def test_many_ranges_of_a_launch() -> None:
     facts = launched(UP, "up", KnownLaunch((MANY,), (1,), sizes={0: 4 * MANY}))
     for first in range(MANY):
-        assert facts.region(0, "read", 0, first, 1).nbytes == 4
+        assert facts.region(0, "read", GroupRange(0, first, 1)).nbytes == 4
     assert len(facts._found) == RANGES_KEPT
     here = Regions(facts.facts, facts.summary, facts.launch)
     here.boxed = lambda *_: None  # type: ignore[method-assign]  # what isl is asked
     here._region = lambda *key: facts.region(*key)  # type: ignore[method-assign]
     for first in range(MANY):
-        assert here.region(0, "write", 0, first, 1).boxes[0].offset == 4 * first
+        assert here.region(0, "write", GroupRange(0, first, 1)).boxes[0].offset == 4 * first
     assert len(here._regions) == RANGES_KEPT
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from manycl.analysis.expr import INFINITE, Expr
 from manycl.analysis.interpret import Launch
 from manycl.analysis.summary import Access
+from manycl.group_range import GroupRange
 from manycl.region import Box
 
 _Factors = tuple[dict[str, int], int]
@@ -31,11 +32,11 @@ def linear(e: Expr) -> _Factors | None:
 class Domain:
     """The bounds of the launch's own variables: the groups of a range, the work-items of a group."""
 
-    def __init__(self, launch: Launch, dimension: int, first: int, count: int) -> None:
+    def __init__(self, launch: Launch, groups: GroupRange) -> None:
         self.ends: dict[str, tuple[int, int]] = {}
         for d in range(3):
-            groups = (first, first + count - 1) if d == dimension else (0, launch.groups(d) - 1)
-            self.ends[f"grp{d}"] = groups
+            _, first, count = groups if d == groups.dimension else launch.whole(d)
+            self.ends[f"grp{d}"] = (first, first + count - 1)
             self.ends[f"lid{d}"] = (0, _local_size(launch, d) - 1)
 
 
@@ -78,7 +79,7 @@ def linear_access(access: Access, conditions: Sequence[Expr], launch: Launch) ->
             gap[name] = gap.get(name, 0) - factor
         kept = fixed if condition.op == "eq" else guards
         kept.append(({n: f for n, f in gap.items() if f}, high[1] - low[1]))
-    own = Domain(launch, 0, 0, 1).ends
+    own = Domain(launch, launch.whole()).ends
     variables = {name: v for e in (access.offset, *conditions) for name, v in e.variables().items() if name not in own}
     if any(v.high >= INFINITE or v.low <= -INFINITE for v in variables.values()):
         return None

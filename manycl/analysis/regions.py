@@ -23,6 +23,7 @@ from manycl.analysis.interpret import Launch
 from manycl.analysis.isl import isl
 from manycl.analysis.shapes import TooComplexError, boxes
 from manycl.analysis.summary import Access, Origin, Summary
+from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.region import Box, Region
 
@@ -151,7 +152,7 @@ class Regions:
         self.buffers = {a.index: a for a in facts.arguments if a.kind == "buffer"}
         self.units: dict[int, int] = {}
         self._relations: dict[tuple[int, str], tuple[Relation, ...]] = {}
-        self._regions: Kept[tuple[int, str, int, int, int], Footprint] = Kept(RANGES_KEPT)
+        self._regions: Kept[tuple[int, str, GroupRange], Footprint] = Kept(RANGES_KEPT)
         self._unions: dict[tuple[int, str, int], Any] = {}
         self._linears: dict[tuple[int, str], Sequence[Linear | None]] = {}
         self._vague: dict[tuple[int, str], str | None] = {}  # why accesses are not exact; None: they are
@@ -318,43 +319,37 @@ class Regions:
 
     # -- regions
 
-    def region(
-        self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None
-    ) -> Footprint:
-        """The bytes of a buffer argument that work-groups [first, first + count) along a dimension read or write
-        (``kind``), everything without a count. Groups of all numbers along the other dimensions belong to it.
+    def region(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint:
+        """The bytes of a buffer argument that some work-groups, or all of them, read or write (``kind``).
 
         Raises ValueError for a range outside of the launch, KeyError for an argument that is no buffer.
         """
-        quick = self.boxed(argument, kind, dimension, first, count)
+        quick = self.boxed(argument, kind, groups)
         if quick is not None:
             return quick
-        count = self.launch.groups(dimension) - first if count is None else count
-        key = argument, kind, dimension, first, count
+        key = argument, kind, groups or self.launch.whole()
         return self._regions.get(key) or self._regions.keep(key, self._region(*key))
 
-    def _region(self, argument: int, kind: str, dimension: int, first: int, count: int) -> Footprint:
+    def _region(self, argument: int, kind: str, groups: GroupRange) -> Footprint:
         unit = self.units[argument]
         relations = self.relations(argument, kind)
         exact = all(relation.exact for relation in relations)
         reason = next((relation.reason for relation in relations if not relation.exact), "")
         try:
-            found: Footprint = self.limited(self._exact_region, argument, kind, dimension, first, count, exact, reason)
+            found: Footprint = self.limited(self._exact_region, argument, kind, groups, exact, reason)
             return found
         except TooComplexError as error:
             size = self._nbytes(argument)
             whole = (Box(0, size),) if size else ()
             return Footprint(argument, kind, unit, whole, True, False, f"the region is too complex{error}")
 
-    def boxed(
-        self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None
-    ) -> Footprint | None:
+    def boxed(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint | None:
         """The region without isl, if every access to it is a box. Raises as :meth:`region`."""
-        count = check_range(self.launch, kind, dimension, first, count)
+        groups = checked(self.launch, kind, groups)
         unit, size = self.units[argument], self._nbytes(argument)
         if reason := self.widened(argument, kind):
             return Footprint(argument, kind, unit, (Box(0, size),) if size else (), True, False, reason)
-        domain = Domain(self.launch, dimension, first, count)
+        domain = Domain(self.launch, groups)
         found: list[Box] = []
         for linear in self._linear(argument, kind):
             boxes_ = None if linear is None else boxes_of(linear, domain)
@@ -389,13 +384,11 @@ class Regions:
         loops = [loop.reason for loop in access.loops if not loop.exact and loop.reason]
         return words or (loops[0] if loops else f"a subscript that is not affine, line {access.line}")
 
-    def _exact_region(
-        self, argument: int, kind: str, dimension: int, first: int, count: int, exact: bool, reason: str
-    ) -> Footprint:
+    def _exact_region(self, argument: int, kind: str, groups: GroupRange, exact: bool, reason: str) -> Footprint:
         unit = self.units[argument]
-        relation = self.union(argument, kind, dimension)
-        if first or count < self.launch.groups(dimension):
-            relation = relation.intersect_domain(isl.Set.from_basic_set(_units(first, first + count - 1)))
+        relation = self.union(argument, kind, groups.dimension)
+        if groups != self.launch.whole(groups.dimension):
+            relation = relation.intersect_domain(isl.Set.from_basic_set(_units(groups.first, groups.end - 1)))
         elements = tidied(relation.range())
         found, tight = boxes(elements)
         scaled = tuple(box.scaled(unit) for box in found)
@@ -423,16 +416,17 @@ class Regions:
         return found
 
 
-def check_range(launch: Launch, kind: str, dimension: int, first: int, count: int | None) -> int:
-    """The number of groups (all from ``first`` on without ``count``). Raises ValueError for what is no range of the
-    launch's, or no kind of region."""
-    groups = launch.groups(dimension)
-    count = groups - first if count is None else count
+def checked(launch: Launch, kind: str, groups: GroupRange | None) -> GroupRange:
+    """The groups; all, where there are none given. Raises ValueError for what is no range of the launch's, or no kind
+    of region."""
     if kind not in ("read", "write"):
         raise ValueError(f"a region is read or written, not {kind}")
-    if first < 0 or count < 1 or first + count > groups or not 0 <= dimension < 3:
-        raise ValueError(f"groups {first} to {first + count - 1} are no range of {groups} groups")
-    return count
+    if groups is None:
+        return launch.whole()
+    number = launch.groups(groups.dimension)
+    if groups.first < 0 or groups.count < 1 or groups.end > number or not 0 <= groups.dimension < 3:
+        raise ValueError(f"groups {groups.first} to {groups.end - 1} are no range of {number} groups")
+    return groups
 
 
 def _units(low: int, high: int) -> Any:

@@ -134,7 +134,7 @@ class Division:
         """What some groups read, or write (``kind``), of a buffer, by argument that it is."""
         given = self.launch.kernel.arguments
         mine = (i for i in self.arguments[key] if (given[i].reads if kind == "read" else given[i].writes))
-        return [self.facts.region(i, kind, *groups) for i in mine]
+        return [self.facts.region(i, kind, groups) for i in mine]
 
     def access(self, groups: GroupRange) -> dict[int, Access]:
         """What some groups do, by buffer."""
@@ -179,7 +179,7 @@ class Division:
             for index in indices:
                 argument = self.launch.kernel.arguments[index]
                 for kind, asked, kept in (("read", argument.reads, reads), ("write", argument.writes, writes)):
-                    found = self.facts.regions.boxed(index, kind, *groups) if asked else None
+                    found = self.facts.regions.boxed(index, kind, groups) if asked else None
                     if asked and found is None:
                         return None
                     if found is not None:

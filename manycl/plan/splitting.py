@@ -17,6 +17,7 @@ from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import Reduction
 from manycl.graph.work_groups import why_none, with_work_groups
+from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.plan.split import Along, Slice, Split
 from manycl.region import union
@@ -139,7 +140,7 @@ def work_along(launch: Launch, sizes: Mapping[int, int], split: Split, parts: in
     try:
         facts = service.launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
         ends = [split.groups * i // parts for i in range(parts + 1)]
-        found = [facts.work(split.dimension, a, b - a) for a, b in pairwise(ends)]
+        found = [facts.work(GroupRange(split.dimension, a, b - a)) for a, b in pairwise(ends)]
     except (LaunchError, SourceError):
         return None
     except Exception as error:

@@ -11,6 +11,7 @@ from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.regions import Footprint
 from manycl.analysis.rewrite import SubKernel
 from manycl.analysis.summary import Summary
+from manycl.group_range import GroupRange
 from manycl.region import Box
 from manycl.report.analysis_expr import named
 from manycl.report.analysis_text import cut
@@ -24,9 +25,7 @@ class LaunchView:
     ``symbolic`` is the kernel in any launch."""
 
     found: LaunchFacts
-    dimension: int
-    first: int
-    count: int
+    groups: GroupRange
     origin: Mapping[int, str]
     scalars: Mapping[str, str]
     sub_kernel: SubKernel
@@ -47,7 +46,7 @@ class LaunchView:
         return [region for region in every if region.boxes]
 
     def region(self, argument: int, kind: str) -> Footprint:
-        return self.found.region(argument, kind, self.dimension, self.first, self.count)
+        return self.found.region(argument, kind, self.groups)
 
 
 def box_words(box: Box, size: int) -> str:
@@ -89,13 +88,13 @@ def _by(sizes: Any) -> str:
 
 def _range(view: LaunchView, everything: bool) -> list[str]:
     launch = view.found.launch
-    last, groups = view.first + view.count - 1, launch.groups(view.dimension)
-    which = f"work-group {last}" if view.count == 1 else f"work-groups {view.first} to {last}"
-    found = [f"{which} of {groups} along dimension {view.dimension}"]
+    (dimension, first, count), last = view.groups, view.groups.end - 1
+    which = f"work-group {last}" if count == 1 else f"work-groups {first} to {last}"
+    found = [f"{which} of {launch.groups(dimension)} along dimension {dimension}"]
     for region in view.regions():
         found += _region(view, region, everything)
     if len(found) == 1:
-        found.append("  touches no buffers" if view.count == 1 else "  touch no buffers")
+        found.append("  touches no buffers" if count == 1 else "  touch no buffers")
     return found
 
 
@@ -169,7 +168,7 @@ def as_dict(view: LaunchView) -> dict[str, Any]:
             for a in view.buffers
         ],
         "failure": found.summary.failure,
-        "range": {"dimension": view.dimension, "first": view.first, "count": view.count},
+        "range": view.groups._asdict(),
         "regions": [_region_dict(view, view.region(a.index, k)) for a in view.buffers for k in ("read", "write")],
         "splits": [
             {

@@ -15,6 +15,7 @@ from manycl.analysis.interpret import Launch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.options import read_options
 from manycl.analysis.regions import Footprint, Regions, TooComplexError
+from manycl.group_range import GroupRange
 from manycl.region import Box
 
 SOURCE = """
@@ -172,14 +173,14 @@ def test_questions_that_are_none() -> None:
     known = regions_of("plain")
     for wrong in (
         (0, "atomic"),
-        (0, "read", 0, -1, 1),
-        (0, "read", 0, 0, 0),
-        (0, "read", 0, 3, 2),
-        (0, "read", 3, 0, 1),
+        (0, "read", GroupRange(0, -1, 1)),
+        (0, "read", GroupRange(0, 0, 0)),
+        (0, "read", GroupRange(0, 3, 2)),
+        (0, "read", GroupRange(3, 0, 1)),
     ):
         with pytest.raises(ValueError, match=r"region is read or written|no range of"):
             known.region(*wrong)
-    assert known.region(0, "read", 0, 3, 1).boxes
-    assert known.region(0, "read", 2, 0, 1).boxes
+    assert known.region(0, "read", GroupRange(0, 3, 1)).boxes
+    assert known.region(0, "read", GroupRange(2, 0, 1)).boxes
     with pytest.raises(KeyError):
         known.region(5, "read")

@@ -17,6 +17,7 @@ from manycl.graph.graph import BufferArg, HostTask, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import Reduction
 from manycl.graph.work_groups import with_work_groups
+from manycl.group_range import GroupRange
 from manycl.plan.split import Slice, Split
 from manycl.plan.splitting import Splits, split_of
 
@@ -143,7 +144,8 @@ def test_every_range_stays_within_its_slices(given: Launch) -> None:
             for count in {1, 2, split.groups - first} & set(range(1, split.groups - first + 1)):
                 low, high = part.bounds(first, count, AREA)
                 kinds = ("read", "write")
-                boxes = [b for kind in kinds for b in facts.region(key, kind, split.dimension, first, count).boxes]
+                groups = GroupRange(split.dimension, first, count)
+                boxes = [b for kind in kinds for b in facts.region(key, kind, groups).boxes]
                 assert all(low <= b.offset and b.end <= high for b in boxes)
 
 

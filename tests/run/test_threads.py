@@ -21,6 +21,7 @@ from manycl.analysis.launched import LaunchFacts
 from manycl.graph import division as division_module
 from manycl.graph.division import Division, divide
 from manycl.graph.graph import BufferArg, Launch
+from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.plan import splitting
 from manycl.run.backends.quiet import quiet
@@ -222,7 +223,12 @@ def test_what_is_forgotten_meanwhile_is_found_all_the_same(monkeypatch: pytest.M
     asked = [
         (divided, "_values", lambda given: divide(given, 0, SIZES).groups, 64),
         (splits, "_values", lambda given: getattr(splitting.split_of(given, SIZES), "groups", None), 64),
-        (facts.cost, "_works", lambda given: facts.work(0, 0, 1 if given is known else 2).work_groups, None),
+        (
+            facts.cost,
+            "_works",
+            lambda given: facts.work(GroupRange(0, 0, 1 + (given is other))).work_groups,
+            None,
+        ),
     ]
     monkeypatch.setattr(cost, "_KEPT", 0)
     for owner, name, ask, expected in asked:
