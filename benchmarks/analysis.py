@@ -23,6 +23,7 @@ from manycl.analysis import service
 from manycl.analysis.facts import ProgramFacts
 from manycl.analysis.interpret import Launch
 from manycl.analysis.launched import LaunchFacts
+from manycl.group_range import GroupRange
 
 os.environ["OCLGRIND_NUM_THREADS"] = "1"  # kernels that race do so in the same way every time
 os.environ["PYOPENCL_NO_CACHE"] = "1"
@@ -92,7 +93,7 @@ def launch_times(program: ProgramFacts, name: str, launch: Launch, dimension: in
     def regions() -> LaunchFacts:
         facts = service.launched(program, name, launch)
         for argument, kind in itertools.product(facts.regions.buffers, ("read", "write")):
-            facts.region(argument, kind, dimension, 0, launch.groups(dimension) // 2)
+            facts.region(argument, kind, GroupRange(dimension, 0, launch.groups(dimension) // 2))
         return facts
 
     first = common.seconds(regions)

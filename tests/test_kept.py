@@ -18,12 +18,14 @@ from manycl.analysis.interpret import Launch as KnownLaunch
 from manycl.analysis.regions import RANGES_KEPT, Regions
 from manycl.analysis.service import launched
 from manycl.front import program as front
+from manycl.graph import division
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Version
+from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.model import trips
 from manycl.plan import splitting
 from manycl.plan.looks import KEPT, Looks
-from manycl.run import divide, learners
+from manycl.run import learners, ranges
 from manycl.run.backends import programs
 
 MANY = 10_000
@@ -95,13 +97,13 @@ def test_many_ndranges_and_scalars_of_a_kernel() -> None:
 def test_many_ranges_of_a_launch() -> None:
     facts = launched(UP, "up", KnownLaunch((MANY,), (1,), sizes={0: 4 * MANY}))
     for first in range(MANY):
-        assert facts.region(0, "read", 0, first, 1).nbytes == 4
+        assert facts.region(0, "read", GroupRange(0, first, 1)).nbytes == 4
     assert len(facts._found) == RANGES_KEPT
     here = Regions(facts.facts, facts.summary, facts.launch)
     here.boxed = lambda *_: None  # type: ignore[method-assign]  # what isl is asked
     here._region = lambda *key: facts.region(*key)  # type: ignore[method-assign]
     for first in range(MANY):
-        assert here.region(0, "write", 0, first, 1).boxes[0].offset == 4 * first
+        assert here.region(0, "write", GroupRange(0, first, 1)).boxes[0].offset == 4 * first
     assert len(here._regions) == RANGES_KEPT
 
 
@@ -136,16 +138,18 @@ def test_many_policies_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_ranges_of_a_divided_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(divide, "RANGES_KEPT", 256)
-    divided = divide.Divided(up(MANY), 0, {0: 4 * MANY})
+    for module in (division, ranges):
+        monkeypatch.setattr(module, "RANGES_KEPT", 256)
+    divided = division.Division(up(MANY), 0, {0: 4 * MANY})
+    launches = ranges.RangeLaunches(divided)
     for first in range(MANY):
-        assert divided.range(first, 1, {}).global_size == (1,)
+        groups = divided.range(first, 1)
+        assert launches.range(groups, {}).global_size == (1,)
         if first % 10 == 0:
-            assert int(divided.access(first, 1)[0].writes[0][0]) == 4 * first
-            assert divided.hulls(first, 1)[0] == (4 * first, 4 * first + 4)
-            assert divided.outline(first, 1) is not None
-    kept = divided._ranges, divided._access, divided._hulls, divided._outlines
-    assert [len(k) for k in kept] == [256] * 4
+            assert divided.access(groups)[0].writes.intervals == [(4 * first, 4 * first + 4)]
+            assert divided.hull(groups) is not None
+    kept = launches._ranges, divided._access, divided._hulls
+    assert [len(k) for k in kept] == [256] * 3
 
 
 def test_many_programs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:

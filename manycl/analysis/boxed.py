@@ -7,16 +7,18 @@ Then what a range of work-groups touches is a box: runs of bytes, repeated at so
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from manycl.analysis.expr import INFINITE, Expr
 from manycl.analysis.interpret import Launch
-from manycl.analysis.shapes import Box
 from manycl.analysis.summary import Access
+from manycl.group_range import GroupRange
+from manycl.region import Box
 
-_Linear = tuple[dict[str, int], int]
+_Factors = tuple[dict[str, int], int]
 
 
-def linear(e: Expr) -> _Linear | None:
+def linear(e: Expr) -> _Factors | None:
     """Coefficients of variables by name, and the constant; None if it is not linear."""
     if e.op == "const":
         return {}, e.value
@@ -28,40 +30,44 @@ def linear(e: Expr) -> _Linear | None:
 
 
 class Domain:
-    """The bounds of all variables of an access: the groups of a range, the work-items of a group, loop counters."""
+    """The bounds of the launch's own variables: the groups of a range, the work-items of a group."""
 
-    def __init__(self, launch: Launch, dimension: int, first: int, count: int) -> None:
-        self.launch = launch
+    def __init__(self, launch: Launch, groups: GroupRange) -> None:
         self.ends: dict[str, tuple[int, int]] = {}
         for d in range(3):
-            groups = (first, first + count - 1) if d == dimension else (0, launch.groups(d) - 1)
-            self.ends[f"grp{d}"] = groups
-            local = min(launch.local_size[d], launch.global_size[d]) if d < len(launch.local_size) else 1
-            self.ends[f"lid{d}"] = (0, local - 1)
-
-    def joined(self, functions: Sequence[_Linear]) -> dict[str, tuple[int, int]]:
-        """The ends of variables where group and work-item ids that always come together are one; the functions are
-        changed to match."""
-        ends = dict(self.ends)
-        for d in range(3):
-            group, local = f"grp{d}", f"lid{d}"
-            size = ends[local][1] + 1
-            if size == 1 or any(f.get(group, 0) != size * f.get(local, 0) for f, _ in functions):
-                continue
-            low, high = ends[group]
-            ends[local] = (low * size, high * size + size - 1)
-            for f, _ in functions:
-                f.pop(group, None)
-        return ends
+            _, first, count = groups if d == groups.dimension else launch.whole(d)
+            self.ends[f"grp{d}"] = (first, first + count - 1)
+            self.ends[f"lid{d}"] = (0, _local_size(launch, d) - 1)
 
 
-def boxes_of(access: Access, conditions: Iterable[Expr], domain: Domain) -> tuple[Box, ...] | None:
-    """The bytes of an access, as one box or none; None where that cannot be told. They are exact if the access is."""
+def _local_size(launch: Launch, dimension: int) -> int:
+    """Work-items of a group along a dimension, as far as there are any."""
+    if dimension >= len(launch.local_size):
+        return 1
+    return min(launch.local_size[dimension], launch.global_size[dimension])
+
+
+class Linear(NamedTuple):
+    """An access of ``size`` bytes that is linear, as its conditions are, in variables with bounds of their own:
+    ``guards`` are greater than 0, ``fixed`` are 0. ``bounds``: of the variables that are not the launch's own.
+    ``joined``: of the dimensions along which group and work-item ids always come together, which then stand for the
+    work-item ids of all groups: the names of both, and work-items of a group."""
+
+    size: int
+    offset: _Factors
+    guards: tuple[_Factors, ...]
+    fixed: tuple[_Factors, ...]
+    bounds: dict[str, tuple[int, int]]
+    joined: tuple[tuple[str, str, int], ...]
+
+
+def linear_access(access: Access, conditions: Sequence[Expr], launch: Launch) -> Linear | None:
+    """An access as such; None where it is none."""
     offset = linear(access.offset)
     if offset is None or access.offset.unknown:
         return None
-    guards: list[_Linear] = []
-    fixed: list[_Linear] = []
+    guards: list[_Factors] = []
+    fixed: list[_Factors] = []
     for condition in conditions:
         if condition.op not in ("lt", "eq"):
             return None
@@ -73,14 +79,29 @@ def boxes_of(access: Access, conditions: Iterable[Expr], domain: Domain) -> tupl
             gap[name] = gap.get(name, 0) - factor
         kept = fixed if condition.op == "eq" else guards
         kept.append(({n: f for n, f in gap.items() if f}, high[1] - low[1]))
-    offset = (dict(offset[0]), offset[1])
-    variables = {name: v for e in (access.offset, *conditions) for name, v in e.variables().items()}
-    ends = domain.joined([offset, *guards, *fixed])
-    for name, variable in variables.items():
-        if name not in ends:
-            if variable.high >= INFINITE or variable.low <= -INFINITE:
-                return None
-            ends[name] = (variable.low, variable.high)
+    own = Domain(launch, launch.whole()).ends
+    variables = {name: v for e in (access.offset, *conditions) for name, v in e.variables().items() if name not in own}
+    if any(v.high >= INFINITE or v.low <= -INFINITE for v in variables.values()):
+        return None
+    functions = [offset, *guards, *fixed]
+    joined = []
+    for d in range(3):
+        group, local, size = f"grp{d}", f"lid{d}", _local_size(launch, d)
+        if size > 1 and all(f.get(group, 0) == size * f.get(local, 0) for f, _ in functions):
+            joined.append((group, local, size))
+            for f, _ in functions:
+                f.pop(group, None)
+    bounds = {name: (v.low, v.high) for name, v in variables.items()}
+    return Linear(access.size, offset, tuple(guards), tuple(fixed), bounds, tuple(joined))
+
+
+def boxes_of(access: Linear, domain: Domain) -> tuple[Box, ...] | None:
+    """The bytes of an access, as one box or none; None where that cannot be told. They are exact if the access is."""
+    offset, guards, fixed = access.offset, access.guards, access.fixed
+    ends = {**domain.ends, **access.bounds}
+    for group, local, size in access.joined:
+        low, high = ends[group]
+        ends[local] = (low * size, high * size + size - 1)
     for factors, constant in fixed:  # factor * v + constant == 0
         if len(factors) != 1:
             return None
@@ -122,7 +143,7 @@ def boxes_of(access: Access, conditions: Iterable[Expr], domain: Domain) -> tupl
     return _clipped(box, max(low for low, _ in clips), min(high for _, high in clips))
 
 
-def _clip(offset: _Linear, factors: dict[str, int], constant: int, size: int) -> tuple[int, int] | None:
+def _clip(offset: _Factors, factors: dict[str, int], constant: int, size: int) -> tuple[int, int] | None:
     """Between which bytes a guard keeps an access that it bounds as a whole (``a[i]`` if ``i < n``)."""
     steps = {n: f for n, f in offset[0].items() if f}
     if steps.keys() != factors.keys():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
 from manycl.analysis.summary import Origin, Place, Summary
+from manycl.group_range import GroupRange
 from manycl.unforeseen import told
 
 if TYPE_CHECKING:  # they import NumPy or islpy
@@ -72,57 +73,51 @@ class LaunchCost:
         self.contents = contents or {}
         self.launch = launch
         self._settled: dict[Expr, Expr] = {}
-        self._works: dict[tuple[int, int, int], Work] = {}
+        self._works: dict[GroupRange, Work] = {}
 
-    def work(self, dimension: int = 0, first: int = 0, count: int | None = None) -> Work:
-        """The work of work-groups [first, first + count) along a dimension; of all without a count.
-
-        Raises ValueError for a range outside of the launch.
-        """
-        groups = self.launch.groups(dimension)
-        count = groups - first if count is None else count
-        if not 0 <= first <= first + count <= groups or not 0 <= dimension < len(self.launch.global_size):
-            raise ValueError(f"work-groups {first} to {first + count} of {groups} in dimension {dimension}")
-        key = (0, 0, self.launch.groups(0)) if count == groups else (dimension, first, count)
+    def work(self, groups: GroupRange | None = None) -> Work:
+        """The work of some work-groups, or of all. Raises ValueError for a range outside of the launch."""
+        dimension, first, count = groups or self.launch.whole()
+        number = self.launch.groups(dimension)
+        if not 0 <= first <= first + count <= number or not 0 <= dimension < len(self.launch.global_size):
+            raise ValueError(f"work-groups {first} to {first + count} of {number} in dimension {dimension}")
+        key = self.launch.whole() if count == number else GroupRange(dimension, first, count)
         found = self._works.get(key)
         if found is None:
             if len(self._works) > _KEPT:
                 self._works.clear()
-            found = self._works[key] = self._work(*key)
+            found = self._works[key] = self._work(key)
         return found
 
-    def _work(self, dimension: int, first: int, count: int) -> Work:
-        items, groups = self.extent(dimension, first, count)
+    def _work(self, groups: GroupRange) -> Work:
+        items, number = self.extent(groups)
         if self.summary.failure:
-            return Work(items, groups, reason=self.summary.failure)
+            return Work(items, number, reason=self.summary.failure)
         try:
-            totals, reason = self.totals(dimension, first, count)
+            totals, reason = self.totals(groups)
         except RecursionError:
-            return Work(items, groups, reason="what it computes is nested too deeply")
+            return Work(items, number, reason="what it computes is nested too deeply")
         except Exception as error:
-            return Work(items, groups, reason=told(error, f"counting kernel {self.summary.kernel}"))
+            return Work(items, number, reason=told(error, f"counting kernel {self.summary.kernel}"))
         steps = totals.pop(ITERATION, None)
         f = 1.0 if steps is None or not items else max(steps, 1) / items
         sizes = {kind: n for kind, n in totals.items() if kind.endswith(".bytes")}
         operations = {kind: n for kind, n in totals.items() if kind not in sizes}
         moved = {s: sum(n for kind, n in sizes.items() if f".{s}." in kind) for s in ("global", "local")}
-        return Work(items, groups, f, operations, moved["global"], moved["local"], not reason, reason)
+        return Work(items, number, f, operations, moved["global"], moved["local"], not reason, reason)
 
-    def extent(self, dimension: int, first: int, count: int) -> tuple[int, int]:
+    def extent(self, groups: GroupRange) -> tuple[int, int]:
         """(work-items, work-groups) of a range."""
-        items = groups = 1
+        items = number = 1
         for d, (size, local) in enumerate(zip(self.launch.global_size, self.launch.local_size, strict=True)):
-            if d == dimension:
-                items *= min(size, (first + count) * local) - min(size, first * local)
-                groups *= count
-            else:
-                items *= size
-                groups *= self.launch.groups(d)
-        return items, groups
+            _, first, count = groups if d == groups.dimension else self.launch.whole(d)
+            items *= min(size, (first + count) * local) - min(size, first * local)
+            number *= count
+        return items, number
 
-    def totals(self, dimension: int, first: int, count: int) -> tuple[dict[str, float], str]:
+    def totals(self, groups: GroupRange) -> tuple[dict[str, float], str]:
         """Totals over a range by kind, and why they are not exact."""
-        axes = self.axes(dimension, first, count)
+        axes = self.axes(groups)
         found: dict[tuple[object, ...], Visits] = {}
         totals: dict[str, float] = {}
         reasons: dict[str, None] = {}
@@ -136,13 +131,13 @@ class LaunchCost:
                 totals[kind] = totals.get(kind, 0) + times * visits.number
         return totals, _few(reasons)
 
-    def axes(self, dimension: int, first: int, count: int) -> dict[str, Axis]:
+    def axes(self, groups: GroupRange) -> dict[str, Axis]:
         from manycl.analysis.axes import Axis
 
         axes: dict[str, Axis] = {}
         for d, (size, local) in enumerate(zip(self.launch.global_size, self.launch.local_size, strict=True)):
-            ends = (first, first + count - 1) if d == dimension else (0, self.launch.groups(d) - 1)
-            axes[f"grp{d}"] = Axis(*ends)
+            _, first, count = groups if d == groups.dimension else self.launch.whole(d)
+            axes[f"grp{d}"] = Axis(first, first + count - 1)
             axes[f"lid{d}"] = Axis(0, min(local, size) - 1)
         return axes
 

@@ -85,8 +85,8 @@ def static_features(summary: Summary) -> Mapping[str, Expr]:
 def launch_features(cost: LaunchCost, facts: KernelFacts) -> Features:
     """The features of a launch."""
     launch = cost.launch
-    items, _ = cost.extent(0, 0, launch.groups(0))
-    axes = cost.axes(0, 0, launch.groups(0))
+    items, _ = cost.extent(launch.whole())
+    axes = cost.axes(launch.whole())
     seen: dict[tuple[object, ...], Visits] = {}
     found = dict.fromkeys(CPU, 0.0)
     for place, counts in cost.summary.counts:

@@ -15,6 +15,7 @@ from manycl.analysis.loops import Loops
 from manycl.analysis.summary import Access, Loop, Origin, Summary
 from manycl.analysis.tree import CType, Function, Unit
 from manycl.analysis.values import OPAQUE, Cell, Memory, Vector, at, integer, lane_type
+from manycl.group_range import GroupRange
 from manycl.unforeseen import told
 
 LARGEST = (1 << 31) - 1  # work-items per dimension that the symbolic form assumes at most
@@ -52,6 +53,10 @@ class Launch:
         if dimension >= len(self.global_size):
             return 1
         return -(-self.global_size[dimension] // self.local_size[dimension])
+
+    def whole(self, dimension: int = 0) -> GroupRange:
+        """All work-groups, along a dimension."""
+        return GroupRange(dimension, 0, self.groups(dimension))
 
     def start(self, dimension: int) -> int:
         return self.offset[dimension] if dimension < len(self.offset) else 0

@@ -15,12 +15,13 @@ from manycl.analysis.features import Features, launch_features
 from manycl.analysis.hazards import Repeat, Split, repeat, split
 from manycl.analysis.interpret import Launch, interpret
 from manycl.analysis.look import MOST_POINTS, Looked
-from manycl.analysis.regions import RANGES_KEPT, Region, Regions, check_range
-from manycl.analysis.shapes import Box
+from manycl.analysis.regions import RANGES_KEPT, Footprint, Regions, checked
 from manycl.analysis.summary import Summary
 from manycl.analysis.tree import Unit
 from manycl.analysis.walk import Looking
+from manycl.group_range import GroupRange
 from manycl.kept import Kept
+from manycl.region import Box
 from manycl.unforeseen import told
 
 if TYPE_CHECKING:
@@ -127,21 +128,20 @@ class LaunchFacts:
         buffer = next(a for a in self.facts.arguments if a.index == argument)
         size = self.launch.sizes.get(self.launch.same.get(argument, argument), 0)
         touched = size > 0 and (buffer.reads if kind == "read" else buffer.writes)
-        return Region(argument, kind, 1, (Box(0, size),) if touched else (), True, False, reason)
+        return Footprint(argument, kind, 1, (Box(0, size),) if touched else (), True, False, reason)
 
-    def region(self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None) -> Region:
-        """The bytes of buffer argument ``argument`` that work-groups [first, first + count) along a dimension read or
-        write (``kind``); everything without a count. Raises ValueError for a range outside of the launch, KeyError for
-        an argument that is no buffer."""
-        check_range(self.launch, kind, dimension, first, count)
+    def region(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint:
+        """The bytes of buffer argument ``argument`` that some work-groups, or all of them, read or write (``kind``).
+        Raises ValueError for a range outside of the launch, KeyError for an argument that is no buffer."""
+        groups = checked(self.launch, kind, groups)
         if not any(a.index == argument and a.kind == "buffer" for a in self.facts.arguments):
             raise KeyError(argument)
-        found: Region = self._answer("region", argument, kind, dimension, first, count)
+        found: Footprint = self._answer("region", argument, kind, groups)
         return found
 
-    def quick_region(self, argument: int, kind: str) -> Region | None:
+    def quick_region(self, argument: int, kind: str) -> Footprint | None:
         """As :meth:`region`, of the whole launch, if it is known already or found out in no time (without isl)."""
-        known: Region | None = self._found.get(("region", argument, kind, 0, 0, None))
+        known: Footprint | None = self._found.get(("region", argument, kind, self.launch.whole()))
         return known or self.regions.boxed(argument, kind)
 
     @cached_property
@@ -187,10 +187,9 @@ class LaunchFacts:
     def cost(self) -> LaunchCost:
         return LaunchCost(self.summary, self.launch)
 
-    def work(self, dimension: int = 0, first: int = 0, count: int | None = None) -> Work:
-        """What work-groups [first, first + count) along a dimension execute; everything without a count. Raises
-        ValueError for a range outside of the launch."""
-        return self.cost.work(dimension, first, count)
+    def work(self, groups: GroupRange | None = None) -> Work:
+        """What some work-groups, or all of them, execute. Raises ValueError for a range outside of the launch."""
+        return self.cost.work(groups)
 
     def cost_with(self, contents: Mapping[int, np.ndarray]) -> LaunchCost:
         """The costs of the launch with the contents of arrays (by argument) as it will find them. Raises KeyError for

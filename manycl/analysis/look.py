@@ -14,18 +14,20 @@ from typing import Any
 import numpy as np
 
 from manycl.analysis import hazards
-from manycl.analysis.boxed import Domain, boxes_of
+from manycl.analysis.boxed import Domain, boxes_of, linear_access
 from manycl.analysis.hazards import Split
-from manycl.analysis.intervals import apart, as_boxes, merged
 from manycl.analysis.isl import isl
 from manycl.analysis.points import Array
-from manycl.analysis.regions import RANGES_KEPT, Region
-from manycl.analysis.shapes import Box, TooComplexError, boxes
+from manycl.analysis.regions import RANGES_KEPT, Footprint
+from manycl.analysis.shapes import TooComplexError, boxes
 from manycl.analysis.summary import Access
 from manycl.analysis.walk import Looking, NotFoundError, Reach, Walk, parts_of
+from manycl.group_range import GroupRange
 from manycl.kept import Kept
+from manycl.region import Box, Region
 
 MOST_POINTS = 1 << 21  # evaluated for one access
+MOST_BOXES = 4096
 _KEPT = 32  # accesses of some range
 
 
@@ -41,7 +43,7 @@ class Looked:
         looking: Looking,
         contents: Mapping[int, np.ndarray],
         budget: int = MOST_POINTS,
-        plain: Callable[..., Region] | None = None,
+        plain: Callable[..., Footprint] | None = None,
     ) -> None:
         self.looking = looking
         self.plain = plain or looking.regions.region
@@ -51,7 +53,7 @@ class Looked:
         self.contents = {self.regions.memory(i): self._bytes(i, data) for i, data in contents.items()}
         self.contents |= {i: d for root, d in self.contents.items() for i in self.regions.sharers(root)}
         self._reaches: dict[tuple[object, ...], Reach | str] = {}
-        self._regions: Kept[tuple[int, str, int, int, int], Region] = Kept(RANGES_KEPT)
+        self._regions: Kept[tuple[int, str, GroupRange], Footprint] = Kept(RANGES_KEPT)
         self._splits: dict[int, Split] = {}
         self._outside: dict[str, None] = {}
 
@@ -66,17 +68,18 @@ class Looked:
 
     # -- questions
 
-    def region(self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None) -> Region:
+    def region(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint:
         """As :meth:`LaunchFacts.region`."""
-        count = self.launch.groups(dimension) - first if count is None else count
-        key = argument, kind, dimension, first, count
+        groups = groups or self.launch.whole()
+        key = argument, kind, groups
         found = self._regions.get(key)
         if found is None:
             steered = any(self.looking.steered(a) for a in self.looking.accesses(argument, kind))
-            inside = 0 <= dimension < 3 and 0 <= first < first + count <= self.launch.groups(dimension)
+            number = self.launch.groups(groups.dimension)
+            inside = 0 <= groups.dimension < 3 and 0 <= groups.first < groups.end <= number
             narrowed = None
             if steered and inside and not self.regions.widened(argument, kind):
-                narrowed = self._region(argument, kind, dimension, first, count)
+                narrowed = self._region(argument, kind, groups)
             found = self._regions.keep(key, narrowed or self.plain(*key))
         return found
 
@@ -103,15 +106,12 @@ class Looked:
 
     # -- without looking
 
-    def counted(
-        self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None
-    ) -> Region | None:
+    def counted(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint | None:
         """The region of an argument by evaluating all work-items, if data have no part in it; None if it is not exact,
         or takes more points than the budget."""
         if self.regions.widened(argument, kind) or self._steered((argument,)):
             return None
-        count = self.launch.groups(dimension) - first if count is None else count
-        found = self._region(argument, kind, dimension, first, count)
+        found = self._region(argument, kind, groups or self.launch.whole())
         return found if found is not None and found.exact else None
 
     def counted_apart(self, sharers: Sequence[int], dimension: int) -> bool:
@@ -124,12 +124,12 @@ class Looked:
 
     # -- regions
 
-    def _region(self, argument: int, kind: str, dimension: int, first: int, count: int) -> Region | None:
+    def _region(self, argument: int, kind: str, groups: GroupRange) -> Footprint | None:
         """The region by looking; None where that tells nothing."""
         size = self.launch.sizes.get(self.regions.memory(argument), 0)
         lows, highs, exact, reason = [], [], True, ""
         for access in self.looking.accesses(argument, kind):
-            found = self._one(access, kind, (dimension, first, count))
+            found = self._one(access, kind, groups)
             if found is None:
                 return None
             if found.exact and self.looking.steered(access):
@@ -138,13 +138,12 @@ class Looked:
             highs.append(np.clip(found.high, 0, size))
             if not found.exact:
                 exact, reason = False, reason or found.reason
-        low, high = merged(np.concatenate(lows), np.concatenate(highs))
-        shapes, tight = as_boxes(low, high)
+        shapes, tight = _as_boxes(Region.of(np.concatenate(lows), np.concatenate(highs)))
         if not tight and exact:
             exact, reason = False, f"more than {len(shapes)} pieces: the smallest gaps are filled"
-        return Region(argument, kind, self.regions.units[argument], shapes, True, exact, reason)
+        return Footprint(argument, kind, self.regions.units[argument], shapes, True, exact, reason)
 
-    def _one(self, access: Access, kind: str, groups: tuple[int, int, int]) -> Reach | None:
+    def _one(self, access: Access, kind: str, groups: GroupRange) -> Reach | None:
         """What one access touches; None if no more is known than without looking."""
         if access.operation == "unknown":
             return None
@@ -159,27 +158,28 @@ class Looked:
             what = f"line {access.line} {kind}s {name} outside of its {size} bytes"
             self._outside[f"{what} (between bytes {low} and {high})"] = None
 
-    def _plain(self, access: Access, groups: tuple[int, int, int]) -> Reach | None:
+    def _plain(self, access: Access, groups: GroupRange) -> Reach | None:
         """Of an access that data have no part in, if it is a box."""
         if self.looking.steered(access):
             return None
-        found = boxes_of(access, parts_of(access.condition), Domain(self.launch, *groups))
+        linear = linear_access(access, parts_of(access.condition), self.launch)
+        found = None if linear is None else boxes_of(linear, Domain(self.launch, groups))
         if found is None:
             return None
         exact = all(loop.exact for loop in access.loops)
         reason = next((loop.reason for loop in access.loops if not loop.exact), "")
         return _of_boxes(found, exact, reason)
 
-    def _related(self, access: Access, kind: str, groups: tuple[int, int, int], reason: str) -> Reach | None:
+    def _related(self, access: Access, kind: str, groups: GroupRange, reason: str) -> Reach | None:
         """What is known of an access without looking; ``reason`` says why that did not do."""
         if not self.regions.isl_here:  # all that is done to the argument instead of this access alone
-            return _of_boxes(self.plain(access.argument, kind, *groups).boxes, False, reason)
+            return _of_boxes(self.plain(access.argument, kind, groups).boxes, False, reason)
         relations = self.regions.relations(access.argument, kind)
         relation = next((r for r in relations if r.access is access), None)
         if relation is None:
             return None
         try:
-            elements = self.regions.limited(_restricted, self.regions.along(relation, groups[0]), *groups[1:])
+            elements = self.regions.limited(_restricted, self.regions.along(relation, groups.dimension), groups)
             found, tight = self.regions.limited(boxes, elements)
         except TooComplexError:
             return None
@@ -197,17 +197,17 @@ class Looked:
         for argument in sharers:
             for kind, reaches in found.items():
                 for access in self.looking.accesses(argument, kind):
-                    reach = self._reach(access, (dimension, 0, self.launch.groups(dimension)), tagged=True)
+                    reach = self._reach(access, self.launch.whole(dimension), tagged=True)
                     if isinstance(reach, str) or access.operation == "unknown":
                         return False
                     reaches.append(reach)
         size = self.launch.sizes.get(self.regions.memory(sharers[0]), 0)
-        return apart(*(_tagged(found[kind], size) for kind in ("write", "read")), size=size)
+        return _are_apart(*(_by_group(found[kind], size) for kind in ("write", "read")))
 
     # -- one access
 
-    def _reach(self, access: Access, groups: tuple[int, int, int], *, tagged: bool = False) -> Reach | str:
-        """What an access of some groups (dimension, first, count) touches, or why that is not found out."""
+    def _reach(self, access: Access, groups: GroupRange, *, tagged: bool = False) -> Reach | str:
+        """What an access of some groups (groups) touches, or why that is not found out."""
         key = access.offset, access.size, access.condition, access.loops, groups, tagged
         found = self._reaches.get(key)
         if found is None:
@@ -229,13 +229,49 @@ def _of_boxes(found: Sequence[Box], exact: bool, reason: str) -> Reach:
     return Reach(low, low + widths, np.zeros(0, np.int64), exact, reason)
 
 
-def _restricted(relation: Any, first: int, count: int) -> Any:
-    return relation.intersect_domain(isl.Set(f"{{ [g] : {first} <= g < {first + count} }}")).range()
+def _restricted(relation: Any, groups: GroupRange) -> Any:
+    return relation.intersect_domain(isl.Set(f"{{ [g] : {groups.first} <= g < {groups.end} }}")).range()
 
 
-def _tagged(reaches: Sequence[Reach], size: int) -> tuple[Array, Array, Array]:
-    """Low and high ends within the memory, and groups."""
+def _as_boxes(found: Region) -> tuple[tuple[Box, ...], bool]:
+    """A region as boxes, and whether they are just this: if it took too many, the smallest gaps are filled."""
+    boxes_ = found.at_most(MOST_BOXES)
+    if boxes_ is not None:
+        return boxes_, True
+    gaps = found.low[1:] - found.high[:-1]
+    kept = np.sort(np.argpartition(gaps, len(gaps) - MOST_BOXES + 1)[len(gaps) - MOST_BOXES + 1 :])
+    low, high = np.append(found.low[:1], found.low[kept + 1]), np.append(found.high[kept], found.high[-1:])
+    return tuple(Box(a, b - a) for a, b in zip(low.tolist(), high.tolist(), strict=True)), False
+
+
+_Grouped = tuple[Array, Array, Array]  # low and high ends, and the group that each belongs to
+
+
+def _by_group(reaches: Sequence[Reach], size: int) -> _Grouped:
+    """What each group touches within the memory, in order of the groups."""
     nothing = np.zeros(0, np.int64)
+    apart_by = size + 1  # intervals of different groups never touch
+    shift = np.concatenate([nothing, *(r.group for r in reaches)]) * apart_by
     low = np.clip(np.concatenate([nothing, *(r.low for r in reaches)]), 0, size)
     high = np.clip(np.concatenate([nothing, *(r.high for r in reaches)]), 0, size)
-    return low, high, np.concatenate([nothing, *(r.group for r in reaches)])
+    found = Region.of(low + shift, high + shift)
+    group = found.low // apart_by
+    return found.low - group * apart_by, found.high - group * apart_by, group
+
+
+def _are_apart(written: _Grouped, read: _Grouped) -> bool:
+    """Whether no group writes what another writes or reads."""
+    low, high, group = written
+    if not len(low):
+        return True
+    order = np.argsort(low, kind="stable")
+    low, high, group = low[order], high[order], group[order]
+    if (low[1:] < np.maximum.accumulate(high)[:-1]).any():
+        return False
+    read_low, read_high, reader = read
+    first = np.searchsorted(high, read_low, side="right")
+    behind = np.searchsorted(low, read_high, side="left")
+    meets = behind > first
+    first, last, reader = first[meets], behind[meets] - 1, reader[meets]
+    changes = np.concatenate([[0], np.cumsum(group[1:] != group[:-1])])
+    return bool((group[first] == reader).all() and (changes[first] == changes[last]).all())

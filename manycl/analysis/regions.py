@@ -16,29 +16,33 @@ import numpy as np
 from manycl.analysis import expr as x
 from manycl.analysis.affine import Builder, value
 from manycl.analysis.bounds import Outside
-from manycl.analysis.boxed import Domain, boxes_of, merged
+from manycl.analysis.boxed import Domain, Linear, boxes_of, linear_access, merged
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpret import Launch
 from manycl.analysis.isl import isl
-from manycl.analysis.shapes import Box, TooComplexError, boxes
+from manycl.analysis.shapes import TooComplexError, boxes
 from manycl.analysis.summary import Access, Origin, Summary
+from manycl.group_range import GroupRange
 from manycl.kept import Kept
+from manycl.region import Box, Region
 
 MOST_OPERATIONS = 60_000  # of isl, for one step: 0.2 to 0.7 us each, seldom 5
 MOST_SPENT = 2_000_000  # operations of isl for all questions about a launch that were not brief
 BRIEF = 200_000  # operations for a question that counts nothing: divisions are learned, and each asks for other ranges
 _SPENT = (100, 300, 1_000, 3_000, 10_000, 30_000)  # a step counts as the first of these that it stayed below
+MOST_ROWS = 1 << 16  # of boxes; of a footprint with more only the interval around it is used
 RANGES_KEPT = 4096  # regions of a launch's ranges and arguments: some 2 MB
 _IN, _OUT, _SET = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
 _GROUPS = ("grp0", "grp1", "grp2")
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """Bytes of one argument. ``exact``: all of these and no others (else at most these, for ``reason``).
+class Footprint:
+    """Bytes of one argument that a range of work-groups touches. ``exact``: all of these and no others (else at most
+    these, for ``reason``).
 
-    ``boxes`` cover the region (they may overlap); if ``tight``, they are just it. Where they are not, ``elements`` is
+    ``boxes`` cover them (they may overlap); if ``tight``, they are just these. Where they are not, ``elements`` is
     the set itself, in units of ``unit`` bytes, in isl's notation.
     """
 
@@ -61,14 +65,13 @@ class Region:
     @property
     def nbytes(self) -> int:
         """Bytes in the region; in its boxes where those are larger."""
-        if len(self.boxes) < 2:
-            return sum(box.nbytes for box in self.boxes)
-        starts = np.concatenate([box.starts() for box in self.boxes])
-        ends = starts + np.repeat([b.width for b in self.boxes], [b.rows * b.slices for b in self.boxes])
-        order = np.argsort(starts, kind="stable")
-        starts, reach = starts[order], np.maximum.accumulate(ends[order])
-        before = np.concatenate([starts[:1], reach[:-1]])
-        return int(np.maximum(reach - np.maximum(starts, before), 0).sum())
+        return self.boxes[0].nbytes if len(self.boxes) == 1 else Region.of_boxes(self.boxes).nbytes
+
+    def around(self) -> tuple[Region, bool]:
+        """A region around it, and whether this is just it: not where that would take too many rows."""
+        if sum(box.rows * box.slices for box in self.boxes) > MOST_ROWS:
+            return Region.span(min(box.offset for box in self.boxes), max(box.end for box in self.boxes)), False
+        return Region.of_boxes(self.boxes), self.tight
 
     def mask(self, nbytes: int) -> np.ndarray:
         """A bool for each of ``nbytes`` bytes: whether it belongs to the region."""
@@ -149,8 +152,10 @@ class Regions:
         self.buffers = {a.index: a for a in facts.arguments if a.kind == "buffer"}
         self.units: dict[int, int] = {}
         self._relations: dict[tuple[int, str], tuple[Relation, ...]] = {}
-        self._regions: Kept[tuple[int, str, int, int, int], Region] = Kept(RANGES_KEPT)
+        self._regions: Kept[tuple[int, str, GroupRange], Footprint] = Kept(RANGES_KEPT)
         self._unions: dict[tuple[int, str, int], Any] = {}
+        self._linears: dict[tuple[int, str], Sequence[Linear | None]] = {}
+        self._vague: dict[tuple[int, str], str | None] = {}  # why accesses are not exact; None: they are
         self._by_argument: dict[int, list[Access]] = {index: [] for index in self.buffers}
         for access in summary.accesses:
             if access.argument in self._by_argument:
@@ -314,54 +319,64 @@ class Regions:
 
     # -- regions
 
-    def region(self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None) -> Region:
-        """The bytes of a buffer argument that work-groups [first, first + count) along a dimension read or write
-        (``kind``), everything without a count. Groups of all numbers along the other dimensions belong to it.
+    def region(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint:
+        """The bytes of a buffer argument that some work-groups, or all of them, read or write (``kind``).
 
         Raises ValueError for a range outside of the launch, KeyError for an argument that is no buffer.
         """
-        quick = self.boxed(argument, kind, dimension, first, count)
+        quick = self.boxed(argument, kind, groups)
         if quick is not None:
             return quick
-        count = self.launch.groups(dimension) - first if count is None else count
-        key = argument, kind, dimension, first, count
+        key = argument, kind, groups or self.launch.whole()
         return self._regions.get(key) or self._regions.keep(key, self._region(*key))
 
-    def _region(self, argument: int, kind: str, dimension: int, first: int, count: int) -> Region:
+    def _region(self, argument: int, kind: str, groups: GroupRange) -> Footprint:
         unit = self.units[argument]
         relations = self.relations(argument, kind)
         exact = all(relation.exact for relation in relations)
         reason = next((relation.reason for relation in relations if not relation.exact), "")
         try:
-            found: Region = self.limited(self._exact_region, argument, kind, dimension, first, count, exact, reason)
+            found: Footprint = self.limited(self._exact_region, argument, kind, groups, exact, reason)
             return found
         except TooComplexError as error:
             size = self._nbytes(argument)
             whole = (Box(0, size),) if size else ()
-            return Region(argument, kind, unit, whole, True, False, f"the region is too complex{error}")
+            return Footprint(argument, kind, unit, whole, True, False, f"the region is too complex{error}")
 
-    def boxed(
-        self, argument: int, kind: str, dimension: int = 0, first: int = 0, count: int | None = None
-    ) -> Region | None:
+    def boxed(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint | None:
         """The region without isl, if every access to it is a box. Raises as :meth:`region`."""
-        count = check_range(self.launch, kind, dimension, first, count)
+        groups = checked(self.launch, kind, groups)
         unit, size = self.units[argument], self._nbytes(argument)
         if reason := self.widened(argument, kind):
-            return Region(argument, kind, unit, (Box(0, size),) if size else (), True, False, reason)
-        domain = Domain(self.launch, dimension, first, count)
+            return Footprint(argument, kind, unit, (Box(0, size),) if size else (), True, False, reason)
+        domain = Domain(self.launch, groups)
         found: list[Box] = []
-        exact, reason = True, ""
+        for linear in self._linear(argument, kind):
+            boxes_ = None if linear is None else boxes_of(linear, domain)
+            if boxes_ is None or any(b.offset < 0 or b.end > size for b in boxes_):
+                return None
+            found.extend(boxes_)
+        vague = self._vague[argument, kind]
+        return Footprint(argument, kind, unit, merged(found), True, vague is None, "" if vague is None else vague)
+
+    def _linear(self, argument: int, kind: str) -> Sequence[Linear | None]:
+        """The accesses of a kind to an argument, those that are linear as such; then it is known, too, why they are
+        not exact."""
+        known = self._linears.get((argument, kind))
+        if known is not None:
+            return known
+        found: list[Linear | None] = []
+        vague: str | None = None
         for access in self._by_argument[argument]:
             if access.kind not in (kind, "atomic"):
                 continue
             conditions, dropped = _relevant(access)
-            boxes_ = boxes_of(access, conditions, domain)
-            if boxes_ is None or any(b.offset < 0 or b.end > size for b in boxes_):
-                return None
-            found.extend(boxes_)
-            if exact and (dropped or not all(loop.exact for loop in access.loops)):
-                exact, reason = False, self._why(access)
-        return Region(argument, kind, unit, merged(found), True, exact, reason)
+            found.append(linear_access(access, conditions, self.launch))
+            if vague is None and (dropped or not all(loop.exact for loop in access.loops)):
+                vague = self._why(access)
+        self._vague[argument, kind] = vague
+        self._linears[argument, kind] = found
+        return found
 
     def _why(self, access: Access) -> str:
         """Why an access is not exact."""
@@ -369,17 +384,15 @@ class Regions:
         loops = [loop.reason for loop in access.loops if not loop.exact and loop.reason]
         return words or (loops[0] if loops else f"a subscript that is not affine, line {access.line}")
 
-    def _exact_region(
-        self, argument: int, kind: str, dimension: int, first: int, count: int, exact: bool, reason: str
-    ) -> Region:
+    def _exact_region(self, argument: int, kind: str, groups: GroupRange, exact: bool, reason: str) -> Footprint:
         unit = self.units[argument]
-        relation = self.union(argument, kind, dimension)
-        if first or count < self.launch.groups(dimension):
-            relation = relation.intersect_domain(isl.Set.from_basic_set(_units(first, first + count - 1)))
+        relation = self.union(argument, kind, groups.dimension)
+        if groups != self.launch.whole(groups.dimension):
+            relation = relation.intersect_domain(isl.Set.from_basic_set(_units(groups.first, groups.end - 1)))
         elements = tidied(relation.range())
         found, tight = boxes(elements)
         scaled = tuple(box.scaled(unit) for box in found)
-        return Region(argument, kind, unit, scaled, tight, exact, reason, "" if tight else str(elements))
+        return Footprint(argument, kind, unit, scaled, tight, exact, reason, "" if tight else str(elements))
 
     def out_of_bounds(self) -> list[str]:
         """Accesses that certainly leave their memory, in words."""
@@ -403,16 +416,17 @@ class Regions:
         return found
 
 
-def check_range(launch: Launch, kind: str, dimension: int, first: int, count: int | None) -> int:
-    """The number of groups (all from ``first`` on without ``count``). Raises ValueError for what is no range of the
-    launch's, or no kind of region."""
-    groups = launch.groups(dimension)
-    count = groups - first if count is None else count
+def checked(launch: Launch, kind: str, groups: GroupRange | None) -> GroupRange:
+    """The groups; all, where there are none given. Raises ValueError for what is no range of the launch's, or no kind
+    of region."""
     if kind not in ("read", "write"):
         raise ValueError(f"a region is read or written, not {kind}")
-    if first < 0 or count < 1 or first + count > groups or not 0 <= dimension < 3:
-        raise ValueError(f"groups {first} to {first + count - 1} are no range of {groups} groups")
-    return count
+    if groups is None:
+        return launch.whole()
+    number = launch.groups(groups.dimension)
+    if groups.first < 0 or groups.count < 1 or groups.end > number or not 0 <= groups.dimension < 3:
+        raise ValueError(f"groups {groups.first} to {groups.end - 1} are no range of {number} groups")
+    return groups
 
 
 def _units(low: int, high: int) -> Any:

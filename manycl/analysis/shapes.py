@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from manycl.analysis.affine import value
 from manycl.analysis.isl import isl
+from manycl.region import Box
 
 _SET = isl.dim_type.set
 MOST_BOXES = 64
@@ -16,54 +14,6 @@ MOST_BOXES = 64
 
 class TooComplexError(Exception):
     """isl needs more operations than it is given, or does not agree with itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """``rows`` runs of ``width`` bytes, ``pitch`` bytes from start to start; ``slices`` of these, ``slice_pitch``
-    apart. The first byte is at ``offset``. An interval has one row and one slice."""
-
-    offset: int
-    width: int
-    pitch: int = 0
-    rows: int = 1
-    slice_pitch: int = 0
-    slices: int = 1
-
-    @property
-    def kind(self) -> str:
-        if self.rows == 1 and self.slices == 1:
-            return "interval"
-        if self.slices == 1:
-            return "rectangle"
-        return "slices"
-
-    @property
-    def nbytes(self) -> int:
-        return self.width * self.rows * self.slices
-
-    @property
-    def end(self) -> int:
-        """One behind the last byte."""
-        return self.offset + (self.slices - 1) * self.slice_pitch + (self.rows - 1) * self.pitch + self.width
-
-    def scaled(self, unit: int) -> Box:
-        return Box(
-            self.offset * unit, self.width * unit, self.pitch * unit, self.rows, self.slice_pitch * unit, self.slices
-        )
-
-    def starts(self) -> np.ndarray:
-        """Offsets of all rows, in bytes."""
-        rows = np.arange(self.rows, dtype=np.int64) * self.pitch
-        slices = np.arange(self.slices, dtype=np.int64) * self.slice_pitch
-        return self.offset + (slices[:, None] + rows[None, :]).ravel()
-
-    def __str__(self) -> str:
-        first = f"[{self.offset}, {self.offset + self.width})"
-        if self.kind == "interval":
-            return first
-        words = f"{first} x {self.rows} rows every {self.pitch}"
-        return words if self.kind == "rectangle" else f"{words} x {self.slices} slices every {self.slice_pitch}"
 
 
 def _interval(low: int, high: int) -> Any:

@@ -14,6 +14,7 @@ from manycl.analysis.interpret import Computed
 from manycl.analysis.points import Array, Points
 from manycl.analysis.regions import Regions
 from manycl.analysis.summary import Access, Loop
+from manycl.group_range import GroupRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +130,12 @@ class Walk:
         contents: Mapping[int, Array],
         budget: int,
         access: Access,
-        groups: tuple[int, int, int],
+        groups: GroupRange,
         tagged: bool,
     ) -> None:
-        """``groups``: dimension, first, count. ``tagged``: by which group matters. Raises NotFoundError."""
+        """``groups``: whose work-items. ``tagged``: by which group matters. Raises NotFoundError."""
         self.looking, self.contents, self.budget, self.access = looking, contents, budget, access
-        (self.dimension, self.first, self.count), self.tagged = groups, tagged
+        self.groups, self.tagged = groups, tagged
         self.counters = [loop.name for loop in access.loops]
         scope = self.looking.scope(access)
 
@@ -178,13 +179,14 @@ class Walk:
         everything = (self.access.offset, *self.parts, *self.trips.values())
         needed = {name for e in everything for name in self.looking.needs(e).variables}
         if self.tagged:
-            needed.add(f"grp{self.dimension}")
+            needed.add(f"grp{self.groups.dimension}")
         found = []
-        per_group = self.work_items(needed, self.first, 1).count
-        self.afford(float(per_group) * (self.count if f"grp{self.dimension}" in needed else 1))
-        step = max(1, _AT_ONCE // max(per_group, 1)) if f"grp{self.dimension}" in needed else self.count
-        for first in range(self.first, self.first + self.count, step):
-            points = self.work_items(needed, first, min(step, self.first + self.count - first))
+        per_group = self.work_items(needed, self.groups._replace(count=1)).count
+        self.afford(float(per_group) * (self.groups.count if f"grp{self.groups.dimension}" in needed else 1))
+        step = max(1, _AT_ONCE // max(per_group, 1)) if f"grp{self.groups.dimension}" in needed else self.groups.count
+        for first in range(self.groups.first, self.groups.end, step):
+            some = GroupRange(self.groups.dimension, first, min(step, self.groups.end - first))
+            points = self.work_items(needed, some)
             found.append(self.visited(points, expanded))
         low, high, group = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return Reach(low, high, group, not self.inexact, self.inexact)
@@ -226,7 +228,7 @@ class Walk:
         else:
             low = self.sure(points, self.access.offset)
             high = low + self.access.size
-        group = points.spread(points.variables[f"grp{self.dimension}"]) if self.tagged else np.zeros(0, np.int64)
+        group = points.spread(points.variables[f"grp{self.groups.dimension}"]) if self.tagged else np.zeros(0, np.int64)
         return points.spread(low), points.spread(high), group
 
     def run(self, points: Points, counter: str) -> tuple[Array, Array]:
@@ -262,9 +264,9 @@ class Walk:
         if self.spent > self.budget:
             raise NotFoundError(f"looking takes more than {self.budget} points")
 
-    def work_items(self, needed: set[str], first: int, count: int) -> Points:
+    def work_items(self, needed: set[str], groups: GroupRange) -> Points:
         """The work-items of some groups, as far as their ids matter."""
-        ends = Domain(self.looking.regions.launch, self.dimension, first, count).ends
+        ends = Domain(self.looking.regions.launch, groups).ends
         names = [f"{kind}{d}" for kind in ("grp", "lid") for d in (2, 1, 0)]
         axes = [n for n in names if n in needed and ends[n][1] >= ends[n][0]]
         lengths = tuple(ends[n][1] - ends[n][0] + 1 for n in axes)

@@ -14,6 +14,7 @@ from manycl.analysis.options import read_options
 from manycl.cli import options
 from manycl.errors import ManyclError
 from manycl.expressions import ExpressionError, Number, evaluate, evaluate_integer, split_list, suggest
+from manycl.group_range import GroupRange
 
 if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.interpret import Launch
@@ -84,7 +85,7 @@ def chosen(args: argparse.Namespace, program: ProgramFacts, kernel: KernelFacts)
     scalars = {a.name: given[a.name] for a in kernel.arguments if a.kind == "scalar" and a.name in given}
     sub_kernel = service.sub_kernel(program, kernel.name)
     symbolic = service.symbolic(program, kernel.name)
-    return LaunchView(found, *_range(args.groups, found), origin, scalars, sub_kernel, symbolic)
+    return LaunchView(found, _range(args.groups, found), origin, scalars, sub_kernel, symbolic)
 
 
 def picture_kind(path: str) -> str:
@@ -142,14 +143,14 @@ def _numbers(text: str, option: str, least: int) -> tuple[int, ...]:
     return tuple(int(w) for w in words)
 
 
-def _range(text: str | None, found: LaunchFacts) -> tuple[int, int, int]:
-    """Dimension, first work-group and number of work-groups."""
+def _range(text: str | None, found: LaunchFacts) -> GroupRange:
+    """The work-groups to show the regions of."""
     launch = found.launch
     if text is None:
         wide = [d for d in range(len(launch.global_size)) if launch.groups(d) > 1]
         best = [d for d in wide if found.split(d).splittable] or [d for d in wide if found.split(d).mergeable] or wide
         dimension = best[0] if best else 0
-        return dimension, 0, max(1, launch.groups(dimension) // 2)
+        return GroupRange(dimension, 0, max(1, launch.groups(dimension) // 2))
     words = text.split(":")
     if len(words) != 3 or not all(w.isdigit() for w in words):
         raise ManyclError(f"--groups {text}: expected DIM:FIRST:COUNT", hint="--groups 0:0:8, the first 8 along x")
@@ -159,7 +160,7 @@ def _range(text: str | None, found: LaunchFacts) -> tuple[int, int, int]:
     groups = launch.groups(dimension)
     if count < 1 or first + count > groups:
         raise ManyclError(f"--groups {text}: there are {groups} work-groups along dimension {dimension}, from 0 on")
-    return dimension, first, count
+    return GroupRange(dimension, first, count)
 
 
 # -- arguments

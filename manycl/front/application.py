@@ -130,4 +130,4 @@ class Application:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(self.graph.notes.get("warnings", ()))
+        return self.graph.warnings

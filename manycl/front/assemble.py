@@ -123,7 +123,7 @@ def assemble(draft: Draft) -> Assembled:
     for index, unused in enumerate(draft.buffers):
         if index not in used and index not in draft.replaced:
             draft.warn("unused buffers", unused.place, f"buffer {unused.name} is not used")
-    graph = builder.build(components, draft.name, {"warnings": draft.all_warnings()})
+    graph = builder.build(components, draft.name, draft.all_warnings())
     return Assembled(graph, contents, keys, _results(launches, graph, contents))
 
 

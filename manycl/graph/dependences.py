@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from manycl.errors import GraphError
 from manycl.graph.graph import Buffer, Graph, Node
@@ -92,7 +91,7 @@ class GraphBuilder:
         self,
         components: tuple[tuple[int, ...], ...] = (),
         name: str = "",
-        notes: Mapping[str, Any] | None = None,
+        warnings: tuple[str, ...] = (),
     ) -> Graph:
         if self._adding:
             self._mend()
@@ -102,5 +101,5 @@ class GraphBuilder:
             predecessors=tuple(self._predecessors),
             components=components,
             name=name,
-            notes=notes or {},
+            warnings=warnings,
         )

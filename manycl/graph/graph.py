@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.region import NOTHING, Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,22 +21,31 @@ class Buffer:
     name: str = ""
 
 
-class Rows(NamedTuple):
-    """``rows`` runs of ``width`` bytes, the first at ``offset``, ``pitch`` bytes from start to start."""
-
-    offset: int
-    width: int
-    pitch: int = 0
-    rows: int = 1
-
-
 @dataclass(frozen=True, slots=True)
 class Piece(Buffer):
-    """The bytes ``rows`` (disjoint, in order) of buffer ``whole``, ``nbytes`` together: what a run that takes launches
-    apart keeps track of instead of the buffer. ``key`` is negative."""
+    """The bytes ``region`` of buffer ``whole``, ``nbytes`` together: what a run that takes launches apart keeps track
+    of instead of the buffer. ``key`` is negative."""
 
     whole: int = 0
-    rows: tuple[Rows, ...] = ()
+    region: Region = NOTHING
+
+
+class Window(NamedTuple):
+    """An allocation on a device for bytes ``low`` … of buffer ``whole``."""
+
+    key: int
+    whole: int
+    low: int
+    nbytes: int
+    device: int
+
+
+class Beside(NamedTuple):
+    """Of a range of launch ``launch``: the pieces that other ranges of it write at the same time, each elements of its
+    own (or by atomic operations): no race."""
+
+    launch: int
+    pieces: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +125,7 @@ class HostTask:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     rank: float | None = None
+    overwrites: tuple[int, ...] = ()
 
 
 Node = Launch | HostTask
@@ -125,7 +136,9 @@ class Graph:
     """Nodes in an order in which they may run one after another (a topological order: edges go from low to high).
 
     ``predecessors[i]`` and ``successors[i]`` are sorted node indices. ``components`` partitions the nodes into the
-    task components the user declared (PySchedCL's T); empty where none were declared.
+    task components the user declared (PySchedCL's T); empty where none were declared. ``warnings``: what the user is
+    to be told of it. Of a graph of steps, ``beside``: steps that write the same pieces at the same time; ``windows`` by
+    key, where ranges work on such.
     """
 
     nodes: tuple[Node, ...]
@@ -133,7 +146,9 @@ class Graph:
     predecessors: tuple[tuple[int, ...], ...]
     components: tuple[tuple[int, ...], ...] = ()
     name: str = ""
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    beside: Mapping[int, Beside] = field(default_factory=dict)
+    windows: Mapping[int, Window] = field(default_factory=dict)
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
@@ -142,6 +157,11 @@ class Graph:
             for p in before:
                 after[p].append(node)
         return tuple(tuple(s) for s in after)
+
+    @cached_property
+    def written_together(self) -> frozenset[int]:
+        """The pieces that several steps write at the same time."""
+        return frozenset(key for _, pieces in self.beside.values() for key in pieces)
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:

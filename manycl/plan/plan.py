@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manycl.errors import PolicyError
+from manycl.group_range import GroupRange
 from manycl.trace import Event, Trace
 
 FORMAT = 1
@@ -36,6 +37,15 @@ class Assignment(NamedTuple):
     first: int = 0
     groups: int = 0
     version: int = 0
+
+    @property
+    def range(self) -> GroupRange:
+        """The work-groups, of a range of a launch."""
+        return GroupRange(self.dimension, self.first, self.groups)
+
+    def of_range(self, groups: GroupRange) -> Assignment:
+        """The same of other work-groups of its node."""
+        return self._replace(dimension=groups.dimension, first=groups.first, groups=groups.count)
 
 
 class Move(NamedTuple):

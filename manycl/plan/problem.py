@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import Graph, HostTask, Launch, Node
+from manycl.graph.graph import Graph, HostTask, Node
 from manycl.machine import HOST, Device, Machine
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
@@ -301,10 +301,7 @@ class Problem:
 def contents_needed(task: Node) -> tuple[int, ...]:
     """The buffers whose contents a node that runs as a whole must find: those that it reads, and those that it writes
     but may leave in part as they were."""
-    writes = task.writes
-    if isinstance(task, Launch) and task.overwrites:
-        writes = tuple(key for key in writes if key not in task.overwrites)
-    return tuple(dict.fromkeys((*task.reads, *writes)))
+    return tuple(dict.fromkeys((*task.reads, *(key for key in task.writes if key not in task.overwrites))))
 
 
 def matches(device: Device, preference: str) -> bool:

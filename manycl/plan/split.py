@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
+from manycl.graph.reduction import Reduction
 
 _WHOLE: Mapping[int, Slice] = MappingProxyType({})
-MERGES = ("none", "kernel", "difference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,33 +46,28 @@ class Along(NamedTuple):
 class Split:
     """A launch of ``groups`` work-groups along ``dimension`` may be split there.
 
-    ``slices[key]`` says which part of a buffer a range touches; every range touches all of the other buffers. How
-    partial results of several memories become one (``merge``):
-
-    - ``none``: what ranges write are slices that do not overlap; nothing is merged, only missing bytes move;
-    - ``kernel``: a kernel copies the elements that the other ranges wrote (MKMD, Section 2.2);
-    - ``difference``: elements that differ from the old contents are taken over.
-
-    With the last two the partial results move to one device, which takes ``merge_seconds[device]`` for each other
-    memory (empty: estimated from bytes and bandwidth); whatever the launch writes is in its memory alone then.
+    ``slices[key]`` says which part of a buffer a range touches; every range touches all of the other buffers.
+    ``merge``: how partial results of several memories become one. Where it is not NONE, they move to one device, which
+    takes ``merge_seconds[device]`` for each other memory (empty: estimated from bytes and bandwidth); whatever the
+    launch writes is in its memory alone then.
     """
 
     dimension: int
     groups: int
     slices: Mapping[int, Slice] = field(default_factory=lambda: _WHOLE)
-    merge: str = "none"
+    merge: Reduction = Reduction.NONE
     merge_seconds: tuple[float, ...] = ()
 
     def check(self, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
         """Raise PolicyError where ranges of a launch with these directions would not give the launch's result."""
-        if self.groups < 1 or self.dimension not in (0, 1, 2) or self.merge not in MERGES:
+        if self.groups < 1 or self.dimension not in (0, 1, 2) or self.merge not in tuple(Reduction):
             raise PolicyError(f"no launch can be split like this: {self}")
         for key in writes:
             part = self.slices.get(key)
-            if self.merge == "none" and (part is None or part.width not in (0, part.stride)):
+            if self.merge is Reduction.NONE and (part is None or part.width not in (0, part.stride)):
                 raise PolicyError(f"ranges that all write buffer {key} need to be merged: {self}")
-            if self.merge != "none" and part is not None:
+            if self.merge is not Reduction.NONE and part is not None:
                 # parts of a merged buffer would be brought, changed and sent in one memory, whole in another
                 raise PolicyError(f"buffer {key} is merged: it cannot be sliced: {self}")
-            if self.merge == "kernel" and key in reads:
+            if self.merge is Reduction.SCATTER and key in reads:
                 raise PolicyError(f"buffer {key} is read by the launch: it is merged by difference: {self}")

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING
 
 from manycl.analysis import service
 from manycl.errors import LaunchError, SourceError
-from manycl.graph import pieces
+from manycl.graph.division import Division, NotDivisibleError, divide
 from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.graph.known import known_launch
+from manycl.graph.reduction import Reduction
 from manycl.graph.work_groups import why_none, with_work_groups
+from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.plan.split import Along, Slice, Split
+from manycl.region import union
 from manycl.unforeseen import told
 
 if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.launched import LaunchFacts
-    from manycl.analysis.regions import Region
 
 _NEARLY_ALL = 0.9  # of a buffer that one group touches: no slice is worth the name
 ONE_WORK_GROUP = "it has one work-group"
@@ -82,11 +84,10 @@ class Splits(Mapping[int, Split]):
         """Which part of a buffer some groups of a node that may be split read, wherever it lies."""
         task, split, size = self._graph.nodes[node], self[node], self._graph.buffers[key].nbytes
         assert isinstance(task, Launch)
-        launch = with_work_groups(task)
-        sizes = {a.key: self._graph.buffers[a.key].nbytes for a in launch.args if isinstance(a, BufferArg)}
+        sizes = {a.key: self._graph.buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
         try:
-            facts = service.launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
-            found = _Along(launch, facts, sizes, split.dimension).regions(key, ("read",), first, count)
+            division = divide(task, split.dimension, sizes)
+            found = division.footprints(key, "read", division.range(first, count))
         except (LaunchError, SourceError):
             return 1.0
         except Exception as error:
@@ -139,7 +140,7 @@ def work_along(launch: Launch, sizes: Mapping[int, int], split: Split, parts: in
     try:
         facts = service.launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
         ends = [split.groups * i // parts for i in range(parts + 1)]
-        found = [facts.work(split.dimension, a, b - a) for a, b in pairwise(ends)]
+        found = [facts.work(GroupRange(split.dimension, a, b - a)) for a, b in pairwise(ends)]
     except (LaunchError, SourceError):
         return None
     except Exception as error:
@@ -163,85 +164,69 @@ def _best(launch: Launch, facts: LaunchFacts, sizes: Mapping[int, int]) -> Split
     for dimension in reversed(range(len(launch.global_size))):
         if facts.launch.groups(dimension) < 2:
             continue
-        verdict = facts.split(dimension)
-        if not verdict.mergeable:
-            reason = verdict.reasons[0]
+        try:
+            rank, split = _split(divide(launch, dimension, sizes))
+        except NotDivisibleError as error:
+            reason = error.reason
             continue
-        rank, split = _Along(launch, facts, sizes, dimension).split()
         found.append((rank, split))
         if rank == 0:
             break
-    if not found:
-        return reason
-    sub = service.sub_kernel(launch.program, launch.kernel.name)
-    return sub.reason or min(found, key=lambda f: f[0])[1]
+    return min(found, key=lambda f: f[0])[1] if found else reason
 
 
-class _Along:
-    """A launch that is split along a dimension."""
+def _split(division: Division) -> tuple[int, Split]:
+    """How a launch may be split along a dimension, for predictions, and how good that is: 0 the best."""
+    launch, dimension, groups = division.launch, division.dimension, division.groups
+    reads = [k for k in launch.reads if k not in launch.writes]
+    slices = {k: part for k in reads if (part := _slice(division, k, ("read",))) is not None}
+    if division.operations:
+        return 3, Split(dimension, groups, slices, Reduction.DIFFERENCE)
+    rank = 0
+    shared: set[int] = set()
+    written: dict[int, Slice] = {}
+    for key in launch.writes:
+        part = _slice(division, key, ("read", "write"))
+        if part is not None and part.width <= part.stride:
+            written[key] = Slice(part.stride, 0, part.offset)
+        elif _are_apart(division, key):
+            rank = 1  # rectangles: as many bytes, wherever they lie
+            written[key] = Slice(-(-division.sizes[key] // groups))
+        else:
+            shared.add(key)
+    reduction = division.reduction(shared)
+    if reduction is Reduction.NONE:
+        return rank, Split(dimension, groups, {**slices, **written})
+    if reduction is Reduction.DIFFERENCE or not set(launch.reads).isdisjoint(launch.writes):
+        return 3, Split(dimension, groups, slices, Reduction.DIFFERENCE)
+    return 2, Split(dimension, groups, slices, Reduction.SCATTER)
 
-    def __init__(self, launch: Launch, facts: LaunchFacts, sizes: Mapping[int, int], dimension: int) -> None:
-        self.launch = launch
-        self.facts = facts
-        self.sizes = sizes
-        self.dimension = dimension
-        self.groups = facts.launch.groups(dimension)
-        self.arguments: dict[int, list[int]] = {}
-        for index, argument in enumerate(launch.args):
-            if isinstance(argument, BufferArg):
-                self.arguments.setdefault(argument.key, []).append(index)
 
-    def split(self) -> tuple[int, Split]:
-        """The split, and how good it is: 0 the best."""
-        reads = [k for k in self.launch.reads if k not in self.launch.writes]
-        slices = {k: part for k in reads if (part := self.slice(k, ("read",))) is not None}
-        if self.facts.split(self.dimension).merges:
-            return 3, Split(self.dimension, self.groups, slices, "difference")
-        rank = 0
-        written: dict[int, Slice] = {}
-        for key in self.launch.writes:
-            part = self.slice(key, ("read", "write"))
-            if part is not None and part.width <= part.stride:
-                written[key] = Slice(part.stride, 0, part.offset)
-            elif self.apart(key):
-                rank = 1  # rectangles: as many bytes, wherever they lie
-                written[key] = Slice(-(-self.sizes[key] // self.groups))
-            else:
-                kernel = not any(k in self.launch.reads for k in self.launch.writes) and self.has_merge_kernel()
-                merge = "kernel" if kernel else "difference"
-                return 2 if kernel else 3, Split(self.dimension, self.groups, slices, merge)
-        return rank, Split(self.dimension, self.groups, {**slices, **written})
+def _slice(division: Division, key: int, kinds: Sequence[str]) -> Slice | None:
+    """The interval that moves with the groups and holds what these touch; None where there is none."""
+    middle = division.groups // 2
+    sample = {0, 1, 2, middle - 1, middle, division.groups - 2, division.groups - 1}
+    ends: dict[int, tuple[int, int]] = {}
+    for f in sorted(sample & set(range(division.groups))):
+        of = division.range(f, 1)
+        boxes = [b for kind in kinds for r in division.footprints(key, kind, of) for b in r.boxes if b.width]
+        if boxes:
+            ends[f] = min(b.offset for b in boxes), max(b.end for b in boxes)
+    if middle - 1 not in ends or middle not in ends:
+        return None
+    stride = ends[middle][0] - ends[middle - 1][0]
+    if stride <= 0:
+        return None
+    offset = min(low - stride * f for f, (low, _) in ends.items())
+    width = max(high - stride * f for f, (_, high) in ends.items()) - offset
+    return Slice(stride, width, offset) if width < _NEARLY_ALL * division.sizes[key] or width <= stride else None
 
-    def has_merge_kernel(self) -> bool:
-        return not service.merge_kernel(self.launch.program, self.launch.kernel.name).reason
 
-    def regions(self, key: int, kinds: Sequence[str], first: int, count: int) -> list[Region]:
-        return [self.facts.region(i, kind, self.dimension, first, count) for i in self.arguments[key] for kind in kinds]
-
-    def slice(self, key: int, kinds: Sequence[str]) -> Slice | None:
-        """The interval that moves with the groups and holds what these touch; None where there is none."""
-        middle = self.groups // 2
-        sample = sorted({f for f in (0, 1, 2, middle - 1, middle, self.groups - 2, self.groups - 1) if f >= 0})
-        ends: dict[int, tuple[int, int]] = {}
-        for f in sample:
-            if f < self.groups:
-                boxes = [b for r in self.regions(key, kinds, f, 1) for b in r.boxes if b.width]
-                if boxes:
-                    ends[f] = min(b.offset for b in boxes), max(b.end for b in boxes)
-        if middle - 1 not in ends or middle not in ends:
-            return None
-        stride = ends[middle][0] - ends[middle - 1][0]
-        if stride <= 0:
-            return None
-        offset = min(low - stride * f for f, (low, _) in ends.items())
-        width = max(high - stride * f for f, (_, high) in ends.items()) - offset
-        return Slice(stride, width, offset) if width < _NEARLY_ALL * self.sizes[key] or width <= stride else None
-
-    def apart(self, key: int) -> bool:
-        """Whether the two halves of the groups write other bytes."""
-        half = self.groups // 2
-        mine, theirs = (
-            pieces.of_boxes([b for r in self.regions(key, ("write",), first, count) for b in r.boxes])[0]
-            for first, count in ((0, half), (half, self.groups - half))
-        )
-        return not pieces.meet(mine, theirs)
+def _are_apart(division: Division, key: int) -> bool:
+    """Whether the two halves of the groups write other bytes."""
+    half = division.groups // 2
+    mine, theirs = (
+        union(found.around()[0] for found in division.footprints(key, "write", division.range(first, count)))
+        for first, count in ((0, half), (half, division.groups - half))
+    )
+    return not mine.meets(theirs)

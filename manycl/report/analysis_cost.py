@@ -56,7 +56,7 @@ def symbolic_dict(reader: Reader, summary: Summary) -> dict[str, Any]:
 
 def lines(view: LaunchView, *, everything: bool = False) -> list[str]:
     """The work of the view's range, in words."""
-    work = view.found.work(view.dimension, view.first, view.count)
+    work = view.found.work(view.groups)
     words = f"{_number(work.work_items)} work-items, f = {work.f:.6g}, T f = {_number(work.cost)}"
     found = [f"cost of these work-groups: {words}"]
     kinds = sorted(work.operations.items(), key=lambda item: (-item[1], item[0]))
@@ -80,7 +80,7 @@ def _number(value: float) -> str:
 
 def as_dict(view: LaunchView) -> dict[str, Any]:
     """The work of the view's range and of the whole launch."""
-    part, facts = view.found.work(view.dimension, view.first, view.count), view.found.facts
+    part, facts = view.found.work(view.groups), view.found.facts
     features = asdict(launch_features(view.found.cost, facts))
     return {"range": _work(part, facts), "launch": _work(view.found.work(), facts), "features": features}
 

@@ -36,8 +36,8 @@ def figure(view: LaunchView) -> Any:
     for place, argument in enumerate(buffers):
         _panel(drawn.add_subplot(rows, columns, place + 1), view, grid(view, argument.index))
     launch = view.found.launch
-    which = f"work-groups {view.first} to {view.first + view.count - 1} of {launch.groups(view.dimension)}"
-    words = f"{printable(view.found.facts.name)}: {which} along dimension {view.dimension}"
+    which = f"work-groups {view.groups.first} to {view.groups.end - 1} of {launch.groups(view.groups.dimension)}"
+    words = f"{printable(view.found.facts.name)}: {which} along dimension {view.groups.dimension}"
     drawn.suptitle(words, fontsize=10).set_parse_math(False)
     handles = [Patch(facecolor=COLOURS[code], label=name) for code, name in _NAMES.items()]
     drawn.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)

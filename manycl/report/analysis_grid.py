@@ -9,7 +9,7 @@ import numpy as np
 
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
-from manycl.analysis.regions import Region
+from manycl.analysis.regions import Footprint
 from manycl.report.analysis_launch import LaunchView
 
 NOTHING, READ, WRITTEN, BOTH, OUTSIDE = range(5)
@@ -80,7 +80,7 @@ def _reduced(mask: np.ndarray) -> np.ndarray:
     return found
 
 
-def _runs(region: Region, size: int, elements: int) -> tuple[np.ndarray, np.ndarray, bool]:
+def _runs(region: Footprint, size: int, elements: int) -> tuple[np.ndarray, np.ndarray, bool]:
     """First elements, ends, and whether these are just the region."""
     starts, ends, right = [], [], region.tight
     if not region.tight and region.elements is not None:
@@ -105,7 +105,7 @@ def _runs(region: Region, size: int, elements: int) -> tuple[np.ndarray, np.ndar
 # -- rows
 
 
-def _layout(view: LaunchView, argument: int, regions: list[Region], elements: int) -> tuple[int, int]:
+def _layout(view: LaunchView, argument: int, regions: list[Footprint], elements: int) -> tuple[int, int]:
     """Elements per row and rows per slice: as the regions are repeated, as subscripts multiply, or about square."""
     size = view.found.facts.arguments[argument].size or 1
     boxes = sorted((b for r in regions for b in r.boxes if b.pitch), key=lambda b: (-b.rows * b.slices, b.pitch))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from manycl.analysis.facts import ArgumentFacts
 from manycl.analysis.launched import LaunchFacts
-from manycl.analysis.regions import Region
+from manycl.analysis.regions import Footprint
 from manycl.analysis.rewrite import SubKernel
-from manycl.analysis.shapes import Box
 from manycl.analysis.summary import Summary
+from manycl.group_range import GroupRange
+from manycl.region import Box
 from manycl.report.analysis_expr import named
 from manycl.report.analysis_text import cut
 from manycl.report.words import count, nbytes, percent
@@ -24,9 +25,7 @@ class LaunchView:
     ``symbolic`` is the kernel in any launch."""
 
     found: LaunchFacts
-    dimension: int
-    first: int
-    count: int
+    groups: GroupRange
     origin: Mapping[int, str]
     scalars: Mapping[str, str]
     sub_kernel: SubKernel
@@ -41,13 +40,13 @@ class LaunchView:
         launch = self.found.launch
         return launch.sizes[launch.same.get(argument, argument)]
 
-    def regions(self) -> list[Region]:
+    def regions(self) -> list[Footprint]:
         """What the range reads and writes, by argument; without what it certainly does not touch."""
         every = [self.region(a.index, kind) for a in self.buffers for kind in ("read", "write")]
         return [region for region in every if region.boxes]
 
-    def region(self, argument: int, kind: str) -> Region:
-        return self.found.region(argument, kind, self.dimension, self.first, self.count)
+    def region(self, argument: int, kind: str) -> Footprint:
+        return self.found.region(argument, kind, self.groups)
 
 
 def box_words(box: Box, size: int) -> str:
@@ -89,17 +88,17 @@ def _by(sizes: Any) -> str:
 
 def _range(view: LaunchView, everything: bool) -> list[str]:
     launch = view.found.launch
-    last, groups = view.first + view.count - 1, launch.groups(view.dimension)
-    which = f"work-group {last}" if view.count == 1 else f"work-groups {view.first} to {last}"
-    found = [f"{which} of {groups} along dimension {view.dimension}"]
+    (dimension, first, count), last = view.groups, view.groups.end - 1
+    which = f"work-group {last}" if count == 1 else f"work-groups {first} to {last}"
+    found = [f"{which} of {launch.groups(dimension)} along dimension {dimension}"]
     for region in view.regions():
         found += _region(view, region, everything)
     if len(found) == 1:
-        found.append("  touches no buffers" if view.count == 1 else "  touch no buffers")
+        found.append("  touches no buffers" if count == 1 else "  touch no buffers")
     return found
 
 
-def _region(view: LaunchView, region: Region, everything: bool) -> list[str]:
+def _region(view: LaunchView, region: Footprint, everything: bool) -> list[str]:
     argument = view.found.facts.arguments[region.argument]
     whole = view.nbytes(region.argument)
     verb = "reads " if region.kind == "read" else "writes"
@@ -119,7 +118,7 @@ def _region(view: LaunchView, region: Region, everything: bool) -> list[str]:
     return [f"  {verb} {argument.name}  {len(boxes)} pieces, {', '.join(words[1:])}", *cut(rows, everything)]
 
 
-def _lookable(view: LaunchView, region: Region) -> list[str]:
+def _lookable(view: LaunchView, region: Footprint) -> list[str]:
     arrays = view.found.wanted(region.argument, region.kind)
     names = ", ".join(view.found.facts.arguments[i].name for i in arrays)
     return [f"narrowed by looking at {names}"] if arrays else []
@@ -169,7 +168,7 @@ def as_dict(view: LaunchView) -> dict[str, Any]:
             for a in view.buffers
         ],
         "failure": found.summary.failure,
-        "range": {"dimension": view.dimension, "first": view.first, "count": view.count},
+        "range": view.groups._asdict(),
         "regions": [_region_dict(view, view.region(a.index, k)) for a in view.buffers for k in ("read", "write")],
         "splits": [
             {
@@ -192,13 +191,13 @@ def as_dict(view: LaunchView) -> dict[str, Any]:
     }
 
 
-def _region_dict(view: LaunchView, region: Region) -> dict[str, Any]:
+def _region_dict(view: LaunchView, region: Footprint) -> dict[str, Any]:
     return {
         "argument": region.argument,
         "name": view.found.facts.arguments[region.argument].name,
         "kind": region.kind,
         "shape": region.shape,
-        "boxes": [asdict(box) for box in region.boxes],
+        "boxes": [box._asdict() for box in region.boxes],
         "bytes": region.nbytes,
         "tight": region.tight,
         "exact": region.exact,

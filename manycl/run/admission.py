@@ -54,10 +54,10 @@ def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
 def _evict_pieces(session: Session, lowered: Lowered, key: int, memory: int) -> None:
     """A buffer makes way whose pieces the directory keeps track of now: other devices use it in this run."""
     valid = session.directory.valid
-    for piece, rows in lowered.cut.get(key, {}).items():
+    for piece, region in lowered.cut.get(key, {}).items():
         mask = valid.get(piece, 0)
         if mask == 1 << memory:
-            session.backend.fetch(key, memory, rows)
+            session.backend.fetch(key, memory, region.boxes)
             mask |= HOST_BIT
         if mask:
             valid[piece] = mask & ~(1 << memory)

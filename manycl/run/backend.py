@@ -102,8 +102,8 @@ def continues(graph: Graph, transfer: Upload | Download | Copy, command: Command
         return False
     if isinstance(transfer, Copy) or transfer.store is not None or max(first.nbytes, second.nbytes) <= TINY:
         return True
-    mine, theirs = first.rows[-1], second.rows[0]
-    return mine.rows == theirs.rows == 1 and mine.offset + mine.width == theirs.offset
+    mine, theirs = first.region.boxes[-1], second.region.boxes[0]
+    return mine.rows == theirs.rows == 1 and mine.end == theirs.offset
 
 
 class Evict(NamedTuple):

@@ -14,11 +14,11 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
+from manycl.graph.division import divide
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.divide import divide
 from manycl.run.passes import (
     Boundary,
     Member,
@@ -71,7 +71,7 @@ class _Chain:
             return middle >= shape.groups // 4
         # all of it is in one column
         whole = touched([shape], [0], [shape.groups])
-        return sum(high - low for low, high in whole.values()) <= sum(self._sizes[key] for key in whole) // 16
+        return sum(whole.values()) <= sum(self._sizes[key] for key in whole) // 16
 
 
 class _Choice(NamedTuple):
@@ -126,13 +126,13 @@ def _member(problem: Problem, a: Assignment, dimension: int, sizes: Mapping[int,
     task = problem.graph.nodes[a.node]
     assert isinstance(task, Launch)
     try:
-        divided = divide(task, dimension, sizes)
+        division = divide(task, dimension, sizes)
     except PolicyError:
         return None
-    if a.dimension != WHOLE and (a.first, a.groups) != (0, divided.groups):
+    if a.dimension != WHOLE and a.range != division.whole:
         return None
-    shape = shape_of(divided)
-    return None if shape is None else (Member(a.node, divided, problem.estimates.launch(a.node, a.device)), shape)
+    shape = shape_of(division)
+    return None if shape is None else (Member(a.node, division, problem.estimates.launch(a.node, a.device)), shape)
 
 
 class _Links:
@@ -174,7 +174,7 @@ class _Chooser:
         self._device = device
         self._limit = limit
         self._members, self._shapes = chain.members, chain.shapes
-        self._sizes = {key: size for m in chain.members for key, size in m.divided.sizes.items()}
+        self._sizes = {key: size for m in chain.members for key, size in m.division.sizes.items()}
         where = problem.machine.devices[device]
         self._memory, self._largest = where.memory, where.max_allocation
         self._command = ENQUEUING.get(where.kind, 0.0)
@@ -212,12 +212,12 @@ class _Chooser:
         of the first launch, and of the band that a column shares with the one before."""
         shapes, members = self._shapes[first:last], self._members[first:last]
         may = movable(members)
-        keys = {key for m in members for key in m.divided.sizes}
+        keys = {key for m in members for key in m.division.sizes}
         windows = {key for key in keys if key in may and is_window(0, 1, self._sizes[key])}
         low, step = shapes[0].groups // 2, max(1, shapes[0].groups // 8)
         begin = cuts(shapes, low, self._sizes)
         spans = [touched(shapes, begin, cuts(shapes, low + step * i, self._sizes)) for i in (1, 2)]
-        one, two = (sum(high - low for key, (low, high) in s.items() if key in windows) for s in spans)
+        one, two = (sum(nbytes for key, nbytes in s.items() if key in windows) for s in spans)
         each = (two - one) / step
         return sum(self._sizes[key] for key in keys - windows), each, max(one - each * step, 0.0)
 
@@ -230,8 +230,8 @@ class _Chooser:
         written = {key for s in shapes for key in s.writes}
         read = {key for s in shapes for key in s.reads}
         for m in members:
-            outline = m.divided.outline(0, m.divided.groups) or {}
-            read |= {key for key, found in outline.items() if found.writes != (0, 0) and not found.sure}
+            hull = m.division.hull(m.division.whole) or {}
+            read |= {key for key, found in hull.items() if found.writes and not found.overwrites}
         transfer = self._problem.estimates.transfer
         up, down = (sum(self._sizes[key] for key in keys) // number for keys in (read, written))
         comes = transfer(up, HOST, self._memory) if up else 0.0
@@ -253,6 +253,6 @@ class _Chooser:
                 break
             whole, windows, largest = needed(columns, self._sizes)
             if whole + at_once * windows <= self._limit and largest <= self._largest:
-                return Pass(self._device, {m.node: m.divided.dimension for m in members}, columns)
+                return Pass(self._device, tuple(m.node for m in members), columns)
             number += max(1, number // 8)
         return None

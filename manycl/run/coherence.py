@@ -5,7 +5,7 @@ that writes a buffer may leave parts of it as they were, so it needs the current
 it is known to write every byte.
 
 Nearly always a buffer is valid as a whole, and one bit mask says where. After a launch was taken apart, its parts are
-valid in different memories. While such a run is under way its pieces (:mod:`manycl.graph.pieces`) stand for the buffer,
+valid in different memories. While such a run is under way its pieces (:mod:`manycl.region`) stand for the buffer,
 each with a key of its own and treated like a buffer; when it has ended, they are put together again.
 """
 
@@ -16,9 +16,8 @@ from itertools import count
 from typing import NamedTuple
 
 from manycl.errors import ResultError
-from manycl.graph import pieces
-from manycl.graph.graph import Rows
 from manycl.machine import HOST
+from manycl.region import Region, union
 
 HOST_BIT = 1 << HOST
 
@@ -26,7 +25,7 @@ HOST_BIT = 1 << HOST
 class Part(NamedTuple):
     """Bytes of a buffer that are valid in the memories of a mask (0: undefined)."""
 
-    rows: tuple[Rows, ...]
+    region: Region
     mask: int
 
 
@@ -68,18 +67,18 @@ class Directory:
 
     def gathered(self, key: int) -> None:
         """All parts of a buffer that are defined were brought to the host."""
-        by_mask: dict[int, list[tuple[Rows, ...]]] = {}
-        for rows, mask in self.parts.pop(key):
-            by_mask.setdefault(mask and mask | HOST_BIT, []).append(rows)
+        by_mask: dict[int, list[Region]] = {}
+        for region, mask in self.parts.pop(key):
+            by_mask.setdefault(mask and mask | HOST_BIT, []).append(region)
         self._join(key, by_mask)
 
     def evict(self, key: int, memory: int) -> None:
         """A memory does not hold the contents any more; another one does, or they are undefined."""
         keep = ~(1 << memory)
         if key in self.parts:
-            by_mask: dict[int, list[tuple[Rows, ...]]] = {}
-            for rows, mask in self.parts.pop(key):
-                by_mask.setdefault(mask & keep, []).append(rows)
+            by_mask: dict[int, list[Region]] = {}
+            for region, mask in self.parts.pop(key):
+                by_mask.setdefault(mask & keep, []).append(region)
             self._join(key, by_mask)
         elif mask := self.valid.pop(key, 0) & keep:
             self.valid[key] = mask
@@ -102,9 +101,9 @@ class Directory:
             if any(part.mask and not moved(part.mask) for part in parts):
                 gone.add(key)
                 continue
-            by_mask: dict[int, list[tuple[Rows, ...]]] = {}
-            for rows, mask in parts:
-                by_mask.setdefault(moved(mask), []).append(rows)
+            by_mask: dict[int, list[Region]] = {}
+            for region, mask in parts:
+                by_mask.setdefault(moved(mask), []).append(region)
             self._join(key, by_mask)
         return gone
 
@@ -138,7 +137,7 @@ class Directory:
         if parts is None:
             mask = self.valid.get(key, 0)
         else:
-            mask = max(parts, key=lambda p: p.mask and sum(r.width * r.rows for r in p.rows)).mask
+            mask = max(parts, key=lambda p: p.mask and p.region.nbytes).mask
         return places(mask)
 
     def open(self, cut: Mapping[int, Sequence[tuple[int, int]]]) -> None:
@@ -149,10 +148,8 @@ class Directory:
             masks = [self.valid.pop(buffer, 0)] if parts is None else [p.mask for p in parts]
             self.valid.update((key, masks[part]) for key, part in members if masks[part])
 
-    def close(
-        self, cut: Mapping[int, Mapping[int, tuple[Rows, ...]]], joined: dict[tuple[int, ...], tuple[Part, ...]]
-    ) -> None:
-        """The run has ended: for each buffer, its pieces (rows by key) become one again, or parts. One that lost a
+    def close(self, cut: Mapping[int, Mapping[int, Region]], joined: dict[tuple[int, ...], tuple[Part, ...]]) -> None:
+        """The run has ended: for each buffer, its pieces (by key) become one again, or parts. One that lost a
         piece is lost. ``joined``: what was found for these pieces before, by the buffer and the pieces' masks."""
         for buffer, members in cut.items():
             lost = [self._lost.pop(key) for key in members if key in self._lost]
@@ -164,23 +161,20 @@ class Directory:
             if known is not None:
                 self.parts[buffer] = known
                 continue
-            by_mask: dict[int, list[tuple[Rows, ...]]] = {}
-            for rows, mask in zip(members.values(), masks, strict=True):
-                by_mask.setdefault(mask, []).append(rows)
+            by_mask: dict[int, list[Region]] = {}
+            for region, mask in zip(members.values(), masks, strict=True):
+                by_mask.setdefault(mask, []).append(region)
             self._join(buffer, by_mask)
             if buffer in self.parts:
                 joined[buffer, *masks] = self.parts[buffer]
 
-    def _join(self, key: int, by_mask: Mapping[int, Sequence[tuple[Rows, ...]]]) -> None:
-        """A buffer is valid in the memories of these masks, row by row."""
+    def _join(self, key: int, by_mask: Mapping[int, Sequence[Region]]) -> None:
+        """A buffer is valid in the memories of these masks, region by region."""
         if len(by_mask) == 1:
             if mask := next(iter(by_mask)):
                 self.valid[key] = mask
             return
-        self.parts[key] = tuple(
-            Part(pieces.as_rows(pieces.union(pieces.of_rows(rows) for rows in found)), mask)
-            for mask, found in by_mask.items()
-        )
+        self.parts[key] = tuple(Part(union(found), mask) for mask, found in by_mask.items())
 
     def validate(self, memories: int) -> None:
         """Assert the invariants (used by tests and at debug level 4)."""
@@ -191,6 +185,5 @@ class Directory:
             assert key not in self.valid, f"buffer {key} both whole and in parts"
             assert key not in self._lost, f"buffer {key} both in parts and lost"
             assert len({p.mask for p in parts}) == len(parts) > 1, f"parts of buffer {key} are valid in the same places"
-            sets = [pieces.of_rows(p.rows) for p in parts]
-            total = sum(int((high - low).sum()) for low, high in sets)
-            assert total == sum(int((h - low).sum()) for low, h in [pieces.union(sets)]), f"parts of {key} overlap"
+            total = sum(p.region.nbytes for p in parts)
+            assert total == union(p.region for p in parts).nbytes, f"parts of {key} overlap"

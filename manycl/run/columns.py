@@ -9,20 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from manycl.graph import pieces
-from manycl.graph.graph import Graph, Launch
-from manycl.graph.pieces import Bytes
+from manycl.graph.graph import Graph, Launch, Window
 from manycl.plan.plan import Assignment
+from manycl.region import NOTHING, Region
 from manycl.run.passes import Column, Pass
-from manycl.run.windows import Window, Windows, stores
+from manycl.run.windows import Windows, stores
 
 
 class Touched(NamedTuple):
     """Bytes by buffer; the buffers of which all of ``writes`` that is not in ``reads`` is overwritten; windows by
     buffer. The same object for all that touch the same."""
 
-    reads: dict[int, Bytes]
-    writes: dict[int, Bytes]
+    reads: dict[int, Region]
+    writes: dict[int, Region]
     sure: frozenset[int]
     windows: dict[int, Window]
 
@@ -36,8 +35,8 @@ class Columns:
         self._touched: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Touched] = {}
         for column in (c for found in passes for c in found.columns):
             begins: dict[int, int] = self._first.setdefault(id(column), {})
-            for node, first, _ in column.ranges:
-                self._columns.setdefault(node, {})[first] = column
+            for node, groups in column.ranges:
+                self._columns.setdefault(node, {})[groups.first] = column
                 task = graph.nodes[node]
                 for key in stores(task) if isinstance(task, Launch) else ():
                     begins.setdefault(key, node)
@@ -55,11 +54,12 @@ class Columns:
         first = tuple(k for k in keys if self._first[id(column)][k] == a.node)
         known = self._touched.get((id(column), keys, first))
         if known is None:
-            reads = {k: pieces.span(*column.finds[k]) for k in keys if k in column.finds}
-            writes = {k: pieces.span(*column.writes[k]) for k in keys if k in column.writes}
+            mine = {k: column.access[k] for k in keys}
+            reads = {k: found.reads for k, found in mine.items() if found.reads}
+            writes = {k: found.writes for k, found in mine.items() if found.writes}
             for k in writes.keys() - set(first):  # what those before it have left there, too
-                reads[k] = pieces.union([reads.get(k, pieces.NOTHING), writes[k]])
+                reads[k] = reads.get(k, NOTHING) | writes[k]
             found = {k: windows.of(a.device, k, *column.windows[k]) for k in keys if k in column.windows}
-            known = Touched(reads, writes, column.sure.intersection(first), found)
+            known = Touched(reads, writes, frozenset(k for k in first if mine[k].overwrites), found)
             self._touched[id(column), keys, first] = known
         return known

@@ -5,28 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
-import numpy as np
-
-from manycl.graph import pieces
-from manycl.graph.graph import Buffer, Piece, Rows
-from manycl.graph.pieces import Bytes
+from manycl.graph.graph import Buffer, Piece
+from manycl.region import Region, partition
 from manycl.run.coherence import Directory
 
 _ALIGNED = 4096  # bytes
 
 
-def chunks(rows: tuple[Rows, ...], most: int) -> list[tuple[Rows, ...]]:
+def chunks(region: Region, most: int) -> list[Region]:
     """A piece as several of about ``most`` bytes, where it is much larger and one interval or one rectangle."""
-    if len(rows) != 1 or rows[0].width * rows[0].rows < 2 * most:
-        return [rows]
-    offset, width, pitch, count = rows[0]
+    if region.nbytes < 2 * most or len(region.boxes) != 1:
+        return [region]
+    offset, width, _, count, *_ = region.boxes[0]
     if count == 1:
         number = width // most
         ends = [width * i // number // _ALIGNED * _ALIGNED for i in range(number)] + [width]
-        return [(Rows(offset + a, b - a),) for a, b in pairwise(ends)]
+        return [Region.span(offset + a, offset + b) for a, b in pairwise(ends)]
     number = min(count, width * count // most)
     ends = [count * i // number for i in range(number + 1)]
-    return [(Rows(offset + a * pitch, width, pitch if b - a > 1 else 0, b - a),) for a, b in pairwise(ends)]
+    return [Region(region.ends[2 * a : 2 * b]) for a, b in pairwise(ends)]
 
 
 class Cut:
@@ -36,60 +33,53 @@ class Cut:
         self._most = most
         self._sizes = sizes
         self._directory = directory
-        self._sets: dict[int, list[Bytes]] = {}
-        self._index: dict[int, dict[bytes, int]] = {}
-        self._held: dict[int, list[tuple[int, ...]]] = {}
+        self._regions: dict[int, dict[Region, None]] = {}
+        self._pieces: dict[int, dict[Region, tuple[int, ...]]] = {}
         self.buffers: dict[int, Buffer] = {}
-        self.cut: dict[int, dict[int, tuple[Rows, ...]]] = {}
+        self.cut: dict[int, dict[int, Region]] = {}
         self.opens: dict[int, list[tuple[int, int]]] = {}
         for key in sizes:
             for part in directory.parts.get(key, ()):
-                self.add(key, pieces.of_rows(part.rows))
+                self.add(key, part.region)
 
-    def add(self, key: int, touched: Bytes) -> None:
-        """A set of bytes that is to be told from others."""
-        known = self._index.setdefault(key, {})
-        name = _name(touched)
-        if name not in known:
-            known[name] = len(known)
-            self._sets.setdefault(key, []).append(touched)
+    def add(self, key: int, touched: Region) -> None:
+        """What is to be told from other bytes."""
+        self._regions.setdefault(key, {})[touched] = None
 
     def make(self, buffers: Mapping[int, Buffer], temporary: set[int]) -> None:
         """Cut; ``temporary`` buffers are not in the directory."""
         for key, buffer in buffers.items():
-            found, held = self._cut(buffer.nbytes, self._sets.get(key, ()))
+            regions = list(self._regions.get(key, ()))
+            found, held = self._cut(buffer.nbytes, regions)
             if len(found) == 1:
                 self.buffers[key] = buffer
-                self._held[key] = [(key,) if h else () for h in held]
+                self._pieces[key] = {region: (key,) if h else () for region, h in zip(regions, held, strict=True)}
                 continue
             keys = [self._directory.new_key() for _ in found]
-            for new, rows in zip(keys, found, strict=True):
-                nbytes = sum(r.width * r.rows for r in rows)
-                self.buffers[new] = Piece(new, nbytes, buffer.name or f"buffer {key}", key, rows)
-            self._held[key] = [tuple(keys[i] for i in h) for h in held]
+            name = buffer.name or f"buffer {key}"
+            for new, region in zip(keys, found, strict=True):
+                self.buffers[new] = Piece(new, region.nbytes, name, key, region)
+            pieces = {region: tuple([keys[i] for i in h]) for region, h in zip(regions, held, strict=True)}
+            self._pieces[key] = pieces
             self.cut[key] = dict(zip(keys, found, strict=True))
             if key not in temporary:
                 part_of = dict.fromkeys(keys, 0)
-                for number in range(len(self._directory.parts.get(key, ()))):
-                    part_of.update(dict.fromkeys(self._held[key][number], number))
+                for number, part in enumerate(self._directory.parts.get(key, ())):
+                    part_of.update(dict.fromkeys(pieces[part.region], number))
                 self.opens[key] = list(part_of.items())
 
-    def _cut(self, nbytes: int, sets: Sequence[Bytes]) -> tuple[list[tuple[Rows, ...]], list[tuple[int, ...]]]:
-        """As ``pieces.partition``."""
-        found, held = pieces.partition(nbytes, sets)
+    def _cut(self, nbytes: int, regions: Sequence[Region]) -> tuple[list[Region], list[tuple[int, ...]]]:
+        """As :func:`partition`."""
+        found, held = partition(nbytes, regions)
         if not self._most or len(found) == 1:  # what is used as a whole stays whole
             return found, held
-        parts = [chunks(rows, self._most) for rows in found]
+        parts = [chunks(region, self._most) for region in found]
         first = [0, *accumulate(len(p) for p in parts)]
         return [c for p in parts for c in p], [tuple(j for i in h for j in range(first[i], first[i + 1])) for h in held]
 
-    def of(self, touched: Mapping[int, Bytes]) -> tuple[int, ...]:
-        """The pieces that sets of bytes are made of."""
-        return tuple(p for key, given in touched.items() for p in self._held[key][self._index[key][_name(given)]])
-
-
-def _name(given: Bytes) -> bytes:
-    return np.concatenate(given).tobytes()
+    def of(self, touched: Mapping[int, Region]) -> tuple[int, ...]:
+        """The pieces that regions are made of."""
+        return tuple([p for key, region in touched.items() for p in self._pieces[key][region]])
 
 
 class Order:

@@ -1,8 +1,8 @@
 """The drafts of a plan's steps: what each step runs, and which bytes of whole buffers it touches. Pure.
 
-How a divided launch becomes steps, and how what its ranges write is put together: in place, by the merging kernel that
-the analysis made of it, or by difference (:mod:`manycl.run.divide` has the launches). :mod:`manycl.run.lower` cuts the
-buffers along the drafts' bytes.
+How a divided launch becomes steps, and how what its ranges write is put together, as
+:class:`~manycl.graph.reduction.Reduction` says (:mod:`manycl.run.ranges` has the launches). :mod:`manycl.run.lower`
+cuts the buffers along the drafts' bytes.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manycl.errors import PolicyError
-from manycl.graph import pieces
-from manycl.graph.graph import Buffer, HostTask, Launch, Node
-from manycl.graph.pieces import Bytes
+from manycl.graph.access import Access, clash, forget_unread, interfere
+from manycl.graph.division import Division, divide, identity
+from manycl.graph.graph import Buffer, HostTask, Launch, Node, Window
+from manycl.graph.reduction import Reduction
+from manycl.group_range import GroupRange
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
+from manycl.region import NOTHING, Region, union
 from manycl.run.coherence import Directory
 from manycl.run.columns import Columns
-from manycl.run.conflicts import clash, forget_unread, interfere
-from manycl.run.divide import DIFFERENCE, IN_PLACE, MERGE_KERNEL, Access, Divided, divide, identity
 from manycl.run.passes import Pass
+from manycl.run.ranges import launches_of
 from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Step
-from manycl.run.windows import Window, Windows, intervals
+from manycl.run.windows import Windows, intervals
 
 _MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
 
@@ -37,8 +39,8 @@ class Draft:
     task: Node
     device: int
     queue: int
-    reads: dict[int, Bytes]
-    writes: dict[int, Bytes]
+    reads: dict[int, Region]
+    writes: dict[int, Region]
     overwrites: set[int] = field(default_factory=set)
     round: int = 0
     windows: dict[int, Window] = field(default_factory=dict)  # by buffer
@@ -67,7 +69,7 @@ class _Cut:
     and where partial results are put together: by ``home``, in the memory ``at``."""
 
     node: int
-    divided: Divided
+    division: Division
     ranges: Sequence[Assignment]
     found: Sequence[Mapping[int, Access]]
     memories: Sequence[int]
@@ -117,20 +119,19 @@ class _Drafting:
         self.defined = {key: self._defined(key) for key in self.sizes}
         self.complete = {key for key in self.sizes if key in directory.valid}
         self.columns = Columns(self.graph, passes)
-        self._may: dict[tuple[Divided, int, int], dict[int, tuple[int, int]]] = {}  # be windows, of ranges
+        self._may: dict[tuple[Division, GroupRange], dict[int, tuple[int, int]]] = {}  # be windows, of ranges
         self.windows = Windows(self._intervals(), directory.new_key, shared)
-        self._launches: dict[object, tuple[Divided, Launch]] = {}  # of ranges on windows
         self._alike: dict[object, list[Draft]] = {}  # of nodes that have been seen before
 
-    def _defined(self, key: int) -> Bytes:
+    def _defined(self, key: int) -> Region:
         """The bytes of a buffer that have contents."""
         parts = self.directory.parts.get(key)
         if parts is not None:
-            return pieces.union(pieces.of_rows(p.rows) for p in parts if p.mask)
-        return pieces.span(0, self.sizes[key] if key in self.directory.valid else 0)
+            return union(p.region for p in parts if p.mask)
+        return Region.span(0, self.sizes[key] if key in self.directory.valid else 0)
 
-    def whole(self, key: int) -> Bytes:
-        return pieces.span(0, self.sizes[key])
+    def whole(self, key: int) -> Region:
+        return Region.span(0, self.sizes[key])
 
     def _intervals(self) -> Iterator[tuple[int, int, int, int]]:
         """(device, buffer, low, high) of what may be windows."""
@@ -139,13 +140,13 @@ class _Drafting:
             if node in self.columns:
                 yield from ((ranges[0].device, *interval) for interval in self.columns.intervals(node))
             elif ranges and isinstance(task, Launch):
-                divided = divide(task, ranges[0].dimension, self.sizes)
+                division = divide(task, ranges[0].dimension, self.sizes)
                 for a in ranges:
-                    for key, found in self._may_be_windows(divided, a).items():
+                    for key, found in self._may_be_windows(division, a.range).items():
                         yield a.device, key, *found
 
-    def _may_be_windows(self, divided: Divided, a: Assignment) -> dict[int, tuple[int, int]]:
-        known = divided, a.first, a.groups
+    def _may_be_windows(self, division: Division, groups: GroupRange) -> dict[int, tuple[int, int]]:
+        known = division, groups
         if known not in self._may:
             self._may[known] = intervals(*known)
         return self._may[known]
@@ -165,7 +166,7 @@ class _Drafting:
             for draft in drafts if id(drafts) not in defining else ():
                 for key, written in draft.writes.items():
                     if key not in self.complete:
-                        self.defined[key] = pieces.union([self.defined.get(key, pieces.NOTHING), written])
+                        self.defined[key] = self.defined.get(key, NOTHING) | written
             of_node.append(drafts)
             defining.add(id(drafts))
         return Drafted(of_node, self.temporaries, self.sizes)
@@ -178,12 +179,12 @@ class _Drafting:
     def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[Draft]:
         """The ranges of a launch in a pass. Each of them is taken to touch all that its column does of its buffers, so
         little has to be told apart: what a column needs comes when it begins, and leaves when it has ended."""
-        divided = self._check(node, task, list(assignments))
+        division = self._check(node, task, list(assignments))
         drafts = []
         for turn, a in enumerate(sorted(assignments, key=lambda a: a.first)):
-            reads, writes, sure, windows = self.columns.touched(a, tuple(sorted(divided.sizes)), self.windows)
-            launch = self._on_windows(divided, a, {}, windows) if windows else divided.range(a.first, a.groups, {})
-            step = Step(node, RANGE, a.dimension, a.first, a.groups, IN_PLACE)
+            reads, writes, sure, windows = self.columns.touched(a, tuple(sorted(division.sizes)), self.windows)
+            launch = launches_of(division).range(a.range, {}, windows)
+            step = Step(node, RANGE, *a.range, Reduction.NONE.words())
             drafts.append(Draft(step, launch, a.device, a.queue, reads, writes, set(sure), turn, windows))
         return drafts
 
@@ -203,25 +204,22 @@ class _Drafting:
 
     def _drafted(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[Draft]:
         ranges = [a for a in assignments if a.dimension != MERGE]
-        divided = self._check(node, task, ranges)
+        division = self._check(node, task, ranges)
         # where partial results are put together
         home = next((a for a in assignments if a.dimension == MERGE), ranges[0])
         memories = [self._memory(a) for a in ranges]
-        found = [divided.access(a.first, a.groups) for a in ranges]
-        forget_unread(found, divided.operations)
-        cut = _Cut(node, divided, ranges, found, memories, home, self._memory(home))
+        found = [division.access(a.range) for a in ranges]
+        forget_unread(found, division.operations)
+        cut = _Cut(node, division, ranges, found, memories, home, self._memory(home))
         shared = {key for key in task.writes if clash(key, found, memories)}
-        if len(set(memories)) == 1 or not (shared or divided.operations):
-            return self._ranges(cut, IN_PLACE, {})
-        if divided.operations:
-            by_difference = shared | set(divided.operations)
-        elif divided.merge_kernel.reason or not shared <= divided.merge_written:
-            by_difference = shared
-        else:
+        reduction = division.reduction(shared) if len(set(memories)) > 1 else Reduction.NONE
+        if reduction is Reduction.NONE:
+            return self._ranges(cut, reduction.words(), {})
+        if reduction is Reduction.SCATTER:
             return self._by_kernel(cut)
-        return self._by_difference(cut, by_difference)
+        return self._by_difference(cut, shared | set(division.operations))
 
-    def _check(self, node: int, task: Node, ranges: list[Assignment]) -> Divided:
+    def _check(self, node: int, task: Node, ranges: list[Assignment]) -> Division:
         """The launch divided as the plan says: each of its groups once."""
         if isinstance(task, HostTask):
             raise PolicyError(f"the plan divides node {node} ({task.name}), a host function")
@@ -231,15 +229,17 @@ class _Drafting:
             raise PolicyError(f"the plan divides node {node} ({task.name}) along dimensions {sorted(dimensions)}")
         if any(a.version for a in ranges):
             raise PolicyError(f"the plan divides node {node} ({task.name}) with another version of its kernel")
-        divided = divide(task, dimensions.pop(), self.sizes)
+        division = divide(task, dimensions.pop(), self.sizes)
         following = 0
         for a in sorted(ranges, key=lambda a: a.first):
             if a.groups < 1 or a.first != following:
                 raise PolicyError(f"the plan does not run every work-group of node {node} ({task.name}) once: {a}")
             following += a.groups
-        if following != divided.groups:
-            raise PolicyError(f"the plan runs {following} of {divided.groups} work-groups of node {node} ({task.name})")
-        return divided
+        if following != division.groups:
+            raise PolicyError(
+                f"the plan runs {following} of {division.groups} work-groups of node {node} ({task.name})"
+            )
+        return division
 
     def _memory(self, a: Assignment) -> int:
         return HOST if a.device == ON_HOST else self.problem.machine.devices[a.device].memory
@@ -247,27 +247,24 @@ class _Drafting:
     def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[int, int]]) -> list[Draft]:
         """The ranges, each with the buffers that it works on instead in its memory."""
         drafts = []
-        divided, writes = cut.divided, cut.divided.launch.writes
+        division, writes = cut.division, cut.division.launch.writes
         merged = {k for other in partial.values() for k in other}  # must be whole to be put together
         for a, access, memory in zip(cut.ranges, cut.found, cut.memories, strict=True):
             other = partial.get(memory, {})
             windows: dict[int, Window] = {}
             if a.device in self.limits:
-                may = self._may_be_windows(divided, a)
+                may = self._may_be_windows(division, a.range)
                 windows = {k: self.windows.of(a.device, k, *x) for k, x in may.items() if k not in merged}
-            if windows:
-                launch = self._on_windows(divided, a, other, windows)
-            else:
-                launch = divided.range(a.first, a.groups, other)
+            launch = launches_of(division).range(a.range, other, windows)
             drafts.append(
                 Draft(
-                    Step(cut.node, RANGE, a.dimension, a.first, a.groups, method),
+                    Step(cut.node, RANGE, *a.range, method),
                     launch,
                     a.device,
                     a.queue,
-                    {other.get(k, k): x.reads for k, x in access.items() if len(x.reads[0])},
-                    {other.get(k, k): access[k].writes for k in writes if k in access and len(access[k].writes[0])},
-                    {other.get(k, k) for k in writes if k in access and access[k].exact},
+                    {other.get(k, k): x.reads for k, x in access.items() if x.reads},
+                    {other.get(k, k): access[k].writes for k in writes if k in access and access[k].writes},
+                    {other.get(k, k) for k in writes if k in access and access[k].overwrites},
                     windows=windows,
                 )
             )
@@ -275,15 +272,6 @@ class _Drafting:
         for draft, turn in zip(drafts, turns, strict=True):
             draft.round = turn
         return drafts
-
-    def _on_windows(
-        self, divided: Divided, a: Assignment, other: Mapping[int, int], windows: Mapping[int, Window]
-    ) -> Launch:
-        begins = {k: (w.key, w.low) for k, w in windows.items()}
-        known = id(divided), a.first, a.groups, tuple(begins.items()), tuple(other.items())
-        if known not in self._launches:
-            self._launches[known] = divided, divided.windows(a.first, a.groups, other, begins)
-        return self._launches[known][1]
 
     def _turns(self, ranges: Sequence[Assignment], drafts: Sequence[Draft]) -> list[int]:
         """The rounds of ranges: those of a device that work on windows, and of which one may write what another one
@@ -300,32 +288,33 @@ class _Drafting:
         return turns
 
     def _by_kernel(self, cut: _Cut) -> list[Draft]:
-        divided = cut.divided
-        partial = {m: {k: self._temporary(k) for k in divided.merge_written} for m in cut.elsewhere}
+        division, method = cut.division, Reduction.SCATTER.words()
+        partial = {m: {k: self._temporary(k) for k in division.merge_written} for m in cut.elsewhere}
         before: list[Draft] = []
         for m, a in cut.elsewhere.items():
-            kept = ((k, t) for k, t in partial[m].items() if k in divided.launch.reads)
-            before += [self._copied(cut, a, k, t, MERGE_KERNEL) for k, t in kept]
-        drafts = self._ranges(cut, MERGE_KERNEL, partial)
+            kept = ((k, t) for k, t in partial[m].items() if k in division.launch.reads)
+            before += [self._copied(cut, a, k, t, method) for k, t in kept]
+        drafts = self._ranges(cut, method, partial)
         after = []
         for a, access, m in zip(cut.ranges, cut.found, cut.memories, strict=True):
             if m == cut.at:
                 continue
-            reads = {k: access[k].reads for k in divided.merge_reads if len(access[k].reads[0])}
-            reads |= {t: access[k].writes for k, t in partial[m].items() if len(access[k].writes[0])}
-            step = Step(cut.node, COMBINE, a.dimension, a.first, a.groups, MERGE_KERNEL)
-            writes = {k: access[k].writes for k in partial[m] if len(access[k].writes[0])}
-            merge = divided.merge(a.first, a.groups, partial[m])
-            all_of_it = {k for k in writes if access[k].exact}
+            reads = {k: access[k].reads for k in division.merge_reads if access[k].reads}
+            reads |= {t: access[k].writes for k, t in partial[m].items() if access[k].writes}
+            step = Step(cut.node, COMBINE, *a.range, method)
+            writes = {k: access[k].writes for k in partial[m] if access[k].writes}
+            merge = launches_of(division).merge(a.range, partial[m])
+            all_of_it = {k for k in writes if access[k].overwrites}
             after.append(Draft(step, merge, cut.home.device, cut.home.queue, reads, writes, all_of_it))
         return _rounds(before, drafts, after)
 
     def _by_difference(self, cut: _Cut, keys: set[int]) -> list[Draft]:
-        divided, home = cut.divided, cut.home
+        division, home = cut.division, cut.home
         before: list[Draft] = []
         old: dict[int, int] = {}
         partial: dict[int, dict[int, int]] = {m: {} for m in cut.elsewhere}
-        methods = {k: " ".join([DIFFERENCE, *divided.operations.get(k, ())[:1]]) for k in keys}
+        operations = {k: made.operation for k, made in division.operations.items()}
+        methods = {k: Reduction.DIFFERENCE.words(operations.get(k, "")) for k in keys}
         for k in sorted(keys):
             before += self._cleared(cut, k, methods[k])
             old[k] = self._temporary(k)
@@ -341,7 +330,7 @@ class _Drafting:
                 everything = self.whole(k)
                 reads = {mine[k]: everything, old[k]: everything}
                 step = Step(cut.node, COMBINE, method=methods[k])
-                merge = divided.difference(k, mine[k], old[k])
+                merge = launches_of(division).difference(k, mine[k], old[k])
                 after.append(Draft(step, merge, home.device, home.queue, reads, {k: everything}))
         return _rounds(before, drafts, after)
 
@@ -355,21 +344,21 @@ class _Drafting:
     def _copied(self, cut: _Cut, a: Assignment, source: int, target: int, method: str) -> Draft:
         step = Step(cut.node, COPY, method=method)
         all_of_it = self.whole(source)
-        copy = cut.divided.copy(source, target)
+        copy = launches_of(cut.division).copy(source, target)
         return Draft(step, copy, a.device, a.queue, {source: all_of_it}, {target: all_of_it}, {target})
 
     def _cleared(self, cut: _Cut, key: int, method: str) -> list[Draft]:
         """Two copies of undefined contents differ: what is compared gets contents."""
-        low, high = pieces.without(self.whole(key), self.defined[key])
-        if len(low) > _MOST_GAPS:
+        gaps = (self.whole(key) - self.defined[key]).intervals
+        if len(gaps) > _MOST_GAPS:
             raise PolicyError(
-                f"{cut.divided.launch.name} cannot be split: {len(low)} parts of what it writes are undefined"
+                f"{cut.division.launch.name} cannot be split: {len(gaps)} parts of what it writes are undefined"
             )
         drafts = []
-        for start, end in zip(low.tolist(), high.tolist(), strict=True):
+        for start, end in gaps:
             step = Step(cut.node, CLEAR, method=method)
-            clear = cut.divided.clear(key, start, end - start)
-            writes = {key: pieces.span(start, end)}
+            clear = launches_of(cut.division).clear(key, start, end - start)
+            writes = {key: Region.span(start, end)}
             drafts.append(Draft(step, clear, cut.home.device, cut.home.queue, {}, writes, {key}))
         return drafts
 
@@ -388,8 +377,7 @@ def _rounds(before: list[Draft], ranges: list[Draft], after: list[Draft]) -> lis
 
 def _interfere(drafts: Sequence[Draft]) -> bool:
     """Whether one of some ranges may write what another one touches of a buffer that they have windows of."""
-    nothing = pieces.NOTHING
     return any(
-        interfere([(d.reads.get(key, nothing), d.writes.get(key, nothing)) for d in drafts])
+        interfere([(d.reads.get(key, NOTHING), d.writes.get(key, NOTHING)) for d in drafts])
         for key in {key for d in drafts for key in d.windows}
     )

@@ -47,7 +47,7 @@ class Copies:
         # memories of several devices: one of them may wait for what another has brought
         self._shared = {m for m in self._memory if m != HOST and self._memory.count(m) > 1}
         # pieces that ranges of a launch write at the same time: they have several writers
-        self._together = {k for _, keys in graph.notes.get("together", {}).values() for k in keys}
+        self._together = graph.written_together
         self.commands: list[Command] = []
         self._at: dict[int, int] = {}  # the index of a transfer's command, by token; of a node's, by node
         self._lane: list[Lane | None] = [None] * len(graph.nodes)

@@ -13,12 +13,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
+from manycl.graph.division import Division, divide, identity
 from manycl.graph.graph import Launch
+from manycl.group_range import GroupRange
 from manycl.machine import HOST, Device
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.chains import ENQUEUING, find_passes
-from manycl.run.divide import Divided, divide, identity
 from manycl.run.passes import Pass
 from manycl.run.windows import intervals, kept_whole, size_of, stores, too_large
 
@@ -72,8 +73,8 @@ def fitted(problem: Problem, plan: Plan, limits: Mapping[int, int], together: bo
 
 def _in_columns(found: Pass, assignments: Mapping[int, Assignment]) -> Iterable[Assignment]:
     for column in found.columns:
-        for node, first, groups in column.ranges:
-            yield assignments[node]._replace(dimension=found.dimensions[node], first=first, groups=groups)
+        for node, groups in column.ranges:
+            yield assignments[node].of_range(groups)
 
 
 def _at_once(problem: Problem, plan: Plan, device: int, limit: int) -> int:
@@ -133,16 +134,18 @@ class _Cutter:
         reason = ""
         for dimension in range(len(task.global_size)) if a.dimension == WHOLE else (a.dimension,):
             try:
-                divided = divide(task, dimension, self._sizes)
+                division = divide(task, dimension, self._sizes)
             except PolicyError as error:
                 reason = reason or error.message
                 continue
-            first, count = (0, divided.groups) if a.dimension == WHOLE else (a.first, a.groups)
-            ranges = _ranges(divided, first, count, limit, at_once, device)
+            groups = division.whole if a.dimension == WHOLE else a.range
+            ranges = _ranges(division, groups, limit, at_once, device)
             if ranges.at_once:
                 found.append((ranges, dimension))
             else:
-                reason = f"{task.name} in ranges along dimension {dimension} needs {_said(divided, a, ranges, device)}"
+                reason = (
+                    f"{task.name} in ranges along dimension {dimension} needs {_said(division, groups, ranges, device)}"
+                )
         best = min(found, key=lambda f: (-f[0].at_once, f[0].number), default=None)
         if fits and a.dimension == WHOLE and (best is None or best[0].nbytes > 0.5 * whole):
             return WHOLE, 0
@@ -158,15 +161,14 @@ class _Cutter:
         device, found = self._problem.machine.devices[a.device], {}
         for dimension in range(len(task.global_size)):
             with suppress(PolicyError):
-                divided = divide(task, dimension, self._sizes)
-                found[dimension] = sum(_needed(divided, 0, -(-divided.groups // 4), device))
+                division = divide(task, dimension, self._sizes)
+                found[dimension] = sum(_needed(division, division.range(0, -(-division.groups // 4)), device))
         return min(found, key=lambda d: found[d], default=WHOLE)
 
     def cut(self, a: Assignment, dimension: int, number: int) -> list[Assignment]:
         task = self._problem.graph.nodes[a.node]
         assert isinstance(task, Launch)
-        groups = divide(task, dimension, self._sizes).groups
-        first, count = (0, groups) if a.dimension == WHOLE else (a.first, a.groups)
+        _, first, count = divide(task, dimension, self._sizes).whole if a.dimension == WHOLE else a.range
         number = min(number, count)
         ends = [first + count * i // number for i in range(number + 1)]
         span = (a.end - a.start) / count
@@ -191,48 +193,49 @@ class _Ranges(NamedTuple):
     at_once: int
 
 
-def _ranges(divided: Divided, first: int, count: int, limit: int, at_once: int, device: Device) -> _Ranges:
+def _ranges(division: Division, groups: GroupRange, limit: int, at_once: int, device: Device) -> _Ranges:
     """As few ranges of groups as have room ``at_once`` at a time, or less if that is never so."""
     for together in dict.fromkeys((at_once, AT_ONCE, 2, 1)):
         number = 1
-        whole, windows = _needed(divided, first, count, device)
-        while number < count and whole + together * windows > limit:
+        whole, windows = _needed(division, groups, device)
+        while number < groups.count and whole + together * windows > limit:
             share = max((limit - whole) // together, 1)
             wanted = -(-number * windows // share) if windows else 2 * number
-            number = min(count, max(number + 1, min(2 * number, wanted)))
+            number = min(groups.count, max(number + 1, min(2 * number, wanted)))
             # what every range needs whole does not get less by more ranges
-            whole, windows = max((_needed(divided, f, n, device) for f, n in _samples(first, count, number)), key=sum)
+            whole, windows = max((_needed(division, r, device) for r in _samples(groups, number)), key=sum)
         if whole + together * windows <= limit:
             return _Ranges(number, whole + windows, together)
     return _Ranges(number, whole + windows, 0)
 
 
-def _samples(first: int, count: int, number: int) -> Iterable[tuple[int, int]]:
+def _samples(groups: GroupRange, number: int) -> Iterable[GroupRange]:
     """The first, the middle and the last of ``number`` ranges, as large as the largest."""
+    dimension, first, count = groups
     most = -(-count // number)
-    return {(first + min(count * i // number, count - most), most) for i in (0, number // 2, number - 1)}
+    at = {min(count * i // number, count - most) for i in (0, number // 2, number - 1)}
+    return [GroupRange(dimension, first + i, most) for i in sorted(at)]
 
 
-def _sizes(divided: Divided, first: int, count: int) -> tuple[list[int], list[int]]:
+def _sizes(division: Division, groups: GroupRange) -> tuple[list[int], list[int]]:
     """Bytes of the whole buffers, and of the windows, that a range needs."""
-    windows = intervals(divided, first, count)
+    windows = intervals(division, groups)
     parts = [size_of(*interval) for interval in windows.values()]
-    return [n for key, n in divided.sizes.items() if key not in windows], parts
+    return [n for key, n in division.sizes.items() if key not in windows], parts
 
 
-def _said(divided: Divided, a: Assignment, ranges: _Ranges, device: Device) -> str:
+def _said(division: Division, groups: GroupRange, ranges: _Ranges, device: Device) -> str:
     """How many bytes a range needs at least, and why not less."""
-    first, count = (0, divided.groups) if a.dimension == WHOLE else (a.first, a.groups)
-    found = [[*rest, *parts] for rest, parts in (_sizes(divided, *s) for s in _samples(first, count, ranges.number))]
+    found = [[*rest, *parts] for rest, parts in (_sizes(division, s) for s in _samples(groups, ranges.number))]
     most = max(found, key=sum)
     one = f", {max(most):,} of them for one buffer" if max(most, default=0) > device.max_allocation else ""
-    why = divided.windowed.reason or kept_whole(divided) or "its ranges do not touch less"
+    why = division.windowed.reason or kept_whole(division) or "its ranges do not touch less"
     return f"{sum(most):,} bytes{one}: {why}"
 
 
-def _needed(divided: Divided, first: int, count: int, device: Device) -> tuple[int, int]:
+def _needed(division: Division, groups: GroupRange, device: Device) -> tuple[int, int]:
     """Bytes that a range needs on a device: of whole buffers, and of windows; more than there can be where one of them
     is too large for it."""
-    rest, parts = _sizes(divided, first, count)
+    rest, parts = _sizes(division, groups)
     beyond = device.global_memory if max((*parts, *rest), default=0) > device.max_allocation else 0
     return sum(rest) + beyond, sum(parts)

@@ -29,8 +29,7 @@ class Lifetimes:
         self._issued = issued
         self._own = own
         self._overwritten = overwritten
-        # pieces that several ranges write at the same time, which do not wait for one another
-        self._together = {k for _, keys in graph.notes.get("together", {}).values() for k in keys}
+        self._together = graph.written_together
         self._touching: dict[int, list[int]] = {}  # steps by piece, in the graph's order
         self._passed: dict[int, int] = {}  # how many of these have been issued, as far as they were looked at
         touched: dict[tuple[int, int], tuple[int, ...]] = {}  # ranges of many launches have it in common

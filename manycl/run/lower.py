@@ -18,11 +18,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 from manycl.errors import PolicyError, RunError
-from manycl.graph.graph import Graph, Launch, Node
-from manycl.graph.pieces import Bytes
+from manycl.graph.graph import Beside, Graph, Launch, Node
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.region import Region
 from manycl.run.coherence import Directory
 from manycl.run.cut import Cut, Order
 from manycl.run.drafts import Draft, draft_steps
@@ -130,30 +130,29 @@ class _Assembly:
         nodes: list[Node] = []
         steps: list[Step] = []
         of_node: list[list[int]] = [[] for _ in self.drafts]
-        together: dict[int, tuple[int, frozenset[int]]] = {}
+        beside: dict[int, Beside] = {}
         order = Order()
         for node, same_round in self._rounds(alike):
             before = _explicit(self.graph, node, of_node)
             order.begin()
             for made in same_round:
                 order.add(len(nodes), made.task.reads, made.task.writes, before)
-                if made.together:
-                    together[len(nodes)] = node, made.together
+                if made.beside:
+                    beside[len(nodes)] = Beside(node, made.beside)
                 of_node[node].append(len(nodes))
                 nodes.append(made.task)
                 steps.append(made.step._replace(node=node))
                 using.append(made.using)
             order.end()
-        notes = {**self.graph.notes, "together": together}
-        if self.windows:
-            notes["windows"] = self.windows  # for back ends
         graph = Graph(
             nodes=tuple(nodes),
             buffers=cut.buffers,
             predecessors=tuple(order.predecessors),
             components=tuple(tuple(s for n in c for s in of_node[n]) for c in self.graph.components),
             name=self.graph.name,
-            notes=notes,
+            warnings=self.graph.warnings,
+            beside=beside,
+            windows=self.windows,
         )
         return Lowered(
             graph=graph,
@@ -182,7 +181,7 @@ class _Assembly:
                 continue
             made = {node: iter(alike[id(self.drafts[node])]) for node in unit.nodes}
             for column in unit.columns:
-                for node, _, _ in column.ranges:
+                for node, _ in column.ranges:
                     yield node, [next(made[node])]
 
     def _room(self, using: list[dict[int, int]]) -> Room | None:
@@ -232,14 +231,13 @@ def _by_node(graph: Graph, plan: Plan | None) -> list[list[Assignment]]:
 
 
 class _OnPieces(NamedTuple):
-    """A draft whose buffers are cut: ``task`` reads and writes pieces. ``together``: those that other ranges of its
-    launch write at the same time, each elements of its own (or by atomic operations): no race. ``using``: windows by
-    buffer."""
+    """A draft whose buffers are cut: ``task`` reads and writes pieces. ``beside``: those that other ranges of its
+    launch write at the same time. ``using``: windows by buffer."""
 
     round: int
     step: Step
     task: Node
-    together: frozenset[int]
+    beside: frozenset[int]
     using: dict[int, int]
 
 
@@ -249,7 +247,7 @@ def _on_pieces(
     """``known``, ``windows``: the pieces of sets of bytes, and windows by buffer, that were seen before, by their
     identity: what steps have in common is looked at once."""
 
-    def of(touched: dict[int, Bytes]) -> tuple[int, ...]:
+    def of(touched: dict[int, Region]) -> tuple[int, ...]:
         if id(touched) not in known:
             known[id(touched)] = cut.of(touched)
         return known[id(touched)]

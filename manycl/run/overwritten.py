@@ -106,7 +106,7 @@ def brought_to_be_overwritten(
     for node, task in enumerate(lowered.graph.nodes):
         memory = memory_of.get(node)
         for key in task.writes if isinstance(task, Launch) else ():
-            if key in task.reads or key in getattr(task, "overwrites", ()):
+            if key in task.reads or key in task.overwrites:
                 continue
             mask = at.get(key, 0)
             is_elsewhere = bool(mask) and (memory is None or not mask >> memory & 1)
@@ -129,7 +129,7 @@ def unneeded(graph: Graph) -> frozenset[int]:
     for node, task in enumerate(graph.nodes):
         used.update(task.reads)
         for key in task.writes:
-            if key not in used and key in getattr(task, "overwrites", ()):
+            if key not in used and key in task.overwrites:
                 found.add(key)
             elif key not in used:
                 first.append((node, key))

@@ -24,51 +24,43 @@ from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
+from manycl.graph.access import Access
+from manycl.graph.division import Division
 from manycl.graph.graph import Graph
-from manycl.run.divide import Divided
+from manycl.group_range import GroupRange
+from manycl.region import NOTHING, Region
 from manycl.run.windows import interval_of, is_window, size_of
 
-Span = tuple[int, int]
-"""Bytes [low, high); (0, 0) is none."""
-
-_NONE: Span = (0, 0)
-_SPARSE = 2  # a range that touches less than one in so many bytes of its interval is in no pass
+_DENSE = 1 / 2  # a range that touches less than this part of its interval is in no pass
 
 
 class Member(NamedTuple):
-    """A launch of a pass: node ``node``, in ranges along ``divided.dimension``; all of it takes ``seconds``."""
+    """A launch of a pass: node ``node``, in ranges along ``division.dimension``; all of it takes ``seconds``."""
 
     node: int
-    divided: Divided
+    division: Division
     seconds: float
 
 
 @dataclass(frozen=True)
 class Column:
-    """``ranges``: (node, first group, groups), in the order in which they run. By buffer: ``finds``, the bytes that
-    have to be there when it begins, and ``writes``, those it leaves; ``sure``: the buffers of which it overwrites all
-    of ``writes`` that it does not find. ``windows``: what it touches of the buffers of which it has windows;
-    ``touches``: all buffers that it is given."""
+    """``ranges``: the ranges of nodes, in the order in which they run. ``access``: by buffer that it is given, as
+    intervals: the bytes that have to be there when it begins, and those it leaves, of which it may overwrite all that
+    it does not find. ``windows``: what it touches of the buffers of which it has windows: first byte and one past the
+    last."""
 
-    ranges: tuple[tuple[int, int, int], ...]
-    finds: Mapping[int, Span]
-    writes: Mapping[int, Span]
-    sure: frozenset[int]
-    windows: Mapping[int, Span]
-    touches: frozenset[int]
+    ranges: tuple[tuple[int, GroupRange], ...]
+    access: Mapping[int, Access]
+    windows: Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Pass:
-    """The launches ``nodes`` run on ``device`` along ``dimensions`` (by node), in columns."""
+    """The launches ``nodes`` run on ``device``, in columns."""
 
     device: int
-    dimensions: Mapping[int, int]
+    nodes: tuple[int, ...]
     columns: tuple[Column, ...]
-
-    @property
-    def nodes(self) -> Iterable[int]:
-        return self.dimensions
 
 
 # where launches are cut
@@ -113,20 +105,17 @@ class Shape(NamedTuple):
         yield from self.writes.items()
 
 
-def shape_of(divided: Divided) -> Shape | None:
+def shape_of(division: Division) -> Shape | None:
     """None where a launch can be in no pass: what it touches takes long to find out, or is all over the place."""
-    groups = divided.groups
-    if groups < 2 or divided.operations:
+    groups = division.groups
+    if groups < 2 or division.operations:
         return None
     at = (groups - 1) // 2
-    one, two, whole = divided.outline(at, 1), divided.outline(at + 1, 1), divided.outline(0, groups)
-    part = divided.outline(groups // 4, max(groups // 2, 1))
-    if one is None or two is None or whole is None or part is None:
+    one, two = division.hull(division.range(at, 1)), division.hull(division.range(at + 1, 1))
+    whole = division.hull(division.whole)
+    density = division.density(division.range(groups // 4, max(groups // 2, 1)))
+    if one is None or two is None or whole is None or density is None or density < _DENSE:
         return None
-    for found in part.values():
-        low, high = _hull(found.reads, found.writes)
-        if high - low > _SPARSE * found.nbytes:
-            return None
     reads: dict[int, _Line] = {}
     writes: dict[int, _Line] = {}
     for key in whole:
@@ -134,11 +123,12 @@ def shape_of(divided: Divided) -> Shape | None:
             (reads, (one[key].reads, two[key].reads, whole[key].reads)),
             (writes, (one[key].writes, two[key].writes, whole[key].writes)),
         ):
-            stride = b[0] - a[0]
-            if _NONE not in (a, b) and stride > 0 and b[1] - a[1] == stride:
-                lines[key] = _Line(*a, stride, at)
-            elif every != _NONE:
-                lines[key] = _Line(*every, 0, at)
+            (low, high), (next_low, next_high) = a.hull, b.hull
+            stride = next_low - low
+            if a and b and stride > 0 and next_high - high == stride:
+                lines[key] = _Line(low, high, stride, at)
+            elif every:
+                lines[key] = _Line(*every.hull, 0, at)
     return Shape(groups, reads, writes)
 
 
@@ -191,13 +181,14 @@ def cuts(shapes: Sequence[Shape], count: int, sizes: Mapping[int, int]) -> list[
     return boundary.cuts
 
 
-def touched(shapes: Sequence[Shape], low: Sequence[int], high: Sequence[int]) -> dict[int, Span]:
-    """About what ranges of launches touch, by buffer: groups low[i] … high[i] - 1 of launch i."""
-    found: dict[int, Span] = {}
+def touched(shapes: Sequence[Shape], low: Sequence[int], high: Sequence[int]) -> dict[int, int]:
+    """About how many bytes ranges of launches touch, by buffer: groups low[i] … high[i] - 1 of launch i."""
+    ends: dict[int, list[int]] = {}
     for shape, first, last in zip(shapes, low, high, strict=True):
         for key, line in shape.lines if last > first else ():
-            found[key] = _hull(found.get(key, _NONE), (line.begin(first), line.end(last)))
-    return found
+            if line.end(last) > line.begin(first):
+                ends.setdefault(key, []).extend((line.begin(first), line.end(last)))
+    return {key: max(found) - min(found) for key, found in ends.items()}
 
 
 # columns
@@ -206,7 +197,7 @@ def touched(shapes: Sequence[Shape], low: Sequence[int], high: Sequence[int]) ->
 def columns_of(members: Sequence[Member], shapes: Sequence[Shape], number: int) -> tuple[Column, ...] | None:
     """The launches in so many columns at most, all of one size but for the last; None where it does not follow that
     these may run one after another."""
-    sizes = {key: size for m in members for key, size in m.divided.sizes.items()}
+    sizes = {key: size for m in members for key, size in m.division.sizes.items()}
     groups = shapes[0].groups
     bounds = [[0] * len(members)]
     each = -(-groups // number)
@@ -216,14 +207,14 @@ def columns_of(members: Sequence[Member], shapes: Sequence[Shape], number: int) 
         after[:] = map(max, before, after)
     out = []
     for low, high in pairwise(bounds):
-        out.append([(m, a, b - a) for m, a, b in zip(members, low, high, strict=True) if b > a])
+        out.append([(m, m.division.range(a, b - a)) for m, a, b in zip(members, low, high, strict=True) if b > a])
     if not _in_order(members, out):
         return None
     may = movable(members)
     return tuple(_column(ranges, may, sizes) for ranges in out if ranges)
 
 
-_Ranges = Sequence[tuple[Member, int, int]]
+_Ranges = Sequence[tuple[Member, GroupRange]]
 
 
 def _in_order(members: Sequence[Member], columns: Sequence[_Ranges]) -> bool:
@@ -234,28 +225,26 @@ def _in_order(members: Sequence[Member], columns: Sequence[_Ranges]) -> bool:
     for column in reversed(columns):
         reads: dict[int, float] = {}  # the same, of the launches so far
         writes: dict[int, float] = {}
-        mine = {m.node: (m, first, count) for m, first, count in column}
+        mine = {m.node: m.division.hull(groups) for m, groups in column}
         for node in (m.node for m in members):
             if node in mine:
-                m, first, count = mine[node]
-                outline = m.divided.outline(first, count)
-                if outline is None:
+                hull = mine[node]
+                if hull is None:
                     return False
-                for key, found in outline.items():
+                for key, found in hull.items():
                     behind = writes.get(key, inf)
-                    if found.reads[1] > behind or found.writes[1] > min(behind, reads.get(key, inf)):
+                    if found.reads.hull[1] > behind or found.writes.hull[1] > min(behind, reads.get(key, inf)):
                         return False
             for later, so_far in ((read, reads), (written, writes)):
                 for key, low in later.get(node, {}).items():
                     so_far[key] = min(so_far.get(key, inf), low)
-        for m, first, count in column:
-            outline = m.divided.outline(first, count)
-            assert outline is not None
-            for key, found in outline.items():
-                for later, span in ((read, found.reads), (written, found.writes)):
-                    if span != _NONE:
-                        own = later.setdefault(m.node, {})
-                        own[key] = min(own.get(key, inf), span[0])
+        for node, hull in mine.items():
+            assert hull is not None
+            for key, found in hull.items():
+                for later, region in ((read, found.reads), (written, found.writes)):
+                    if region:
+                        own = later.setdefault(node, {})
+                        own[key] = min(own.get(key, inf), region.hull[0])
     return True
 
 
@@ -264,41 +253,34 @@ def movable(members: Sequence[Member]) -> frozenset[int]:
     never: set[int] = set()
     every: set[int] = set()
     for m in members:
-        may = m.divided.movable
+        may = m.division.movable
         every |= may
-        never |= m.divided.sizes.keys() - may
+        never |= m.division.sizes.keys() - may
     return frozenset(every - never)
 
 
 def _column(ranges: _Ranges, may: frozenset[int], sizes: Mapping[int, int]) -> Column:
-    finds: dict[int, Span] = {}
-    writes: dict[int, Span] = {}
-    sure: dict[int, Span] = {}
-    for m, first, count in ranges:
-        outline = m.divided.outline(first, count)
-        assert outline is not None
-        for key, found in outline.items():
-            needed = found.reads if found.sure else _hull(found.reads, found.writes)
-            finds[key] = _hull(finds.get(key, _NONE), _beyond(needed, sure.get(key, _NONE)))
-        for key, found in outline.items():
-            writes[key] = _hull(writes.get(key, _NONE), found.writes)
-            if found.sure:
-                sure[key] = _joined(sure.get(key, _NONE), found.writes)
-    overwritten = set()
-    for key, span in writes.items():
-        rest = _beyond(span, sure.get(key, _NONE))
-        finds[key] = _hull(finds[key], rest)
-        if rest != span:
-            overwritten.add(key)
-    around = {key: interval_of(*_hull(finds[key], writes[key])) for key in finds if key in may}
-    return Column(
-        tuple((m.node, first, count) for m, first, count in ranges),
-        {k: s for k, s in finds.items() if s != _NONE},
-        {k: s for k, s in writes.items() if s != _NONE},
-        frozenset(overwritten),
-        {key: span for key, span in around.items() if is_window(*span, sizes[key])},
-        frozenset(finds),
-    )
+    finds: dict[int, Region] = {}
+    writes: dict[int, Region] = {}
+    sure: dict[int, Region] = {}
+    for m, groups in ranges:
+        hull = m.division.hull(groups)
+        assert hull is not None
+        for key, found in hull.items():
+            missing = found.needs.filled - sure.get(key, NOTHING)
+            finds[key] = (finds.get(key, NOTHING) | missing).filled
+            writes[key] = (writes.get(key, NOTHING) | found.writes).filled
+            if found.overwrites:
+                sure[key] = _joined(sure.get(key, NOTHING), found.writes)
+    access: dict[int, Access] = {}
+    windows: dict[int, tuple[int, int]] = {}
+    for key, written in writes.items():
+        rest = (written - sure.get(key, NOTHING)).filled
+        access[key] = Access((finds[key] | rest).filled, written, rest != written)
+        interval = interval_of(*(finds[key] | rest | written).hull)
+        if key in may and is_window(*interval, sizes[key]):
+            windows[key] = interval
+    return Column(tuple((m.node, groups) for m, groups in ranges), access, windows)
 
 
 def needed(columns: Iterable[Column], sizes: Mapping[int, int]) -> tuple[int, int, int]:
@@ -308,32 +290,15 @@ def needed(columns: Iterable[Column], sizes: Mapping[int, int]) -> tuple[int, in
     for column in columns:
         for key, span in column.windows.items():
             windows[key] = max(windows.get(key, 0), size_of(*span))
-        rest |= column.touches - column.windows.keys()
+        rest |= column.access.keys() - column.windows.keys()
     kept = [sizes[key] for key in rest]
     return sum(kept), sum(windows.values()), max((*kept, *windows.values()), default=0)
 
 
-def _hull(a: Span, b: Span) -> Span:
-    if a == _NONE or b == _NONE:
-        return a if b == _NONE else b
-    return min(a[0], b[0]), max(a[1], b[1])
-
-
-def _joined(a: Span, b: Span) -> Span:
+def _joined(a: Region, b: Region) -> Region:
     """Two intervals as one where they touch, else the longer one."""
-    if a != _NONE and b != _NONE and max(a[0], b[0]) <= min(a[1], b[1]):
-        return _hull(a, b)
-    return max(a, b, key=lambda s: s[1] - s[0])
-
-
-def _beyond(a: Span, b: Span) -> Span:
-    """An interval around the bytes of ``a`` that are not in ``b``."""
-    low, high = a
-    if b[0] <= low < b[1]:
-        low = b[1]
-    if b[0] < high <= b[1]:
-        high = b[0]
-    return (low, high) if low < high else _NONE
+    both = a | b
+    return both if len(both.intervals) < 2 else max(a, b, key=lambda region: region.nbytes)
 
 
 # in the program

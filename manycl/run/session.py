@@ -32,6 +32,7 @@ from manycl.plan.policy import Policy, find
 from manycl.plan.problem import HANDOVER, Problem, queue_counts
 from manycl.plan.problem import Part as Interval
 from manycl.plan.splitting import Splits
+from manycl.region import NOTHING
 from manycl.run.admission import make_room
 from manycl.run.backends.drivers import is_forked, refuse_forked
 from manycl.run.backends.opencl import OpenCLBackend
@@ -200,13 +201,13 @@ class Session:
         elif key in self.directory.parts:
             for part in self.directory.parts[key]:
                 if part.mask and not part.mask >> HOST & 1:
-                    self.backend.fetch(key, _source(part.mask), part.rows)
+                    self.backend.fetch(key, _source(part.mask), part.region.boxes)
             self.directory.gathered(key)
 
     def evict(self, key: int, memory: int) -> None:
         """Outside a run: free a buffer's copy in a memory that is not the host's; contents that are nowhere else go to
         the host."""
-        parts = self.directory.parts.get(key, (Part((), self.directory.valid.get(key, 0)),))
+        parts = self.directory.parts.get(key, (Part(NOTHING, self.directory.valid.get(key, 0)),))
         if any(p.mask == 1 << memory for p in parts):
             self.host(key)
         self.directory.evict(key, memory)
@@ -391,9 +392,8 @@ class Session:
         """Where buffers are valid that are so in parts, for those whose parts are intervals."""
         out: dict[int, tuple[Interval, ...]] = {}
         for key, parts in self.directory.parts.items():
-            if key in graph.buffers and all(row.rows == 1 for part in parts for row in part.rows):
-                rows = [(row, places(part.mask)) for part in parts for row in part.rows]
-                found = [Interval(row.offset, row.offset + row.width, memories) for row, memories in rows]
+            if key in graph.buffers and all(box.rows == 1 for part in parts for box in part.region.boxes):
+                found = [Interval(*ends, places(part.mask)) for part in parts for ends in part.region.intervals]
                 out[key] = tuple(sorted(p for p in found if p.memories))
         return out
 

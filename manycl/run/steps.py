@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from manycl.graph.graph import Buffer, Graph, Rows
+from manycl.graph.graph import Buffer, Graph
 from manycl.plan.plan import WHOLE, Plan
+from manycl.region import Region
 from manycl.run.coherence import HOST_BIT, Directory, Part
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
 class Step(NamedTuple):
     """What a step is of node ``node``: ``role`` is empty for the whole node, else ``range`` (groups ``first`` … of
     ``dimension``), or what is needed beside the ranges: ``copy``, ``clear``, ``merge``. ``method`` says how what the
-    ranges write is put together (:mod:`manycl.run.divide`)."""
+    ranges write is put together (:class:`~manycl.graph.reduction.Reduction`)."""
 
     node: int
     role: str = ""
@@ -33,21 +34,21 @@ class Step(NamedTuple):
 UNDEFINED, HOST_ALONE, ELSEWHERE = range(3)
 """Where a buffer is valid as a whole: nowhere, on the host alone, or also elsewhere."""
 
-State = tuple[tuple[int, tuple[tuple[Rows, ...], ...], int], ...]
+State = tuple[tuple[int, tuple[Region, ...], int], ...]
 
 
 @dataclass(frozen=True)
 class Lowered:
     """``graph``: of steps and pieces. ``plan``: who runs the steps (None: it is decided while it runs). ``steps[i]``:
     what node i of the graph is; empty where nodes are what they were. ``cut``: the pieces of each buffer that falls
-    into several: rows by key; ``opens``: the same for ``Directory.open``. ``temporaries``: buffers that only this run
+    into several, by key; ``opens``: the same for ``Directory.open``. ``temporaries``: buffers that only this run
     needs. ``state``: which parts of which buffers were where (see :func:`state_of`). ``room``: for a run that does not
     fit into the devices that it uses."""
 
     graph: Graph
     plan: Plan | None = None
     steps: tuple[Step, ...] = ()
-    cut: Mapping[int, Mapping[int, tuple[Rows, ...]]] = field(default_factory=dict)
+    cut: Mapping[int, Mapping[int, Region]] = field(default_factory=dict)
     opens: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
     temporaries: tuple[Buffer, ...] = ()
     own: tuple[int, ...] = ()  # keys of the temporaries and of their pieces
@@ -81,4 +82,4 @@ def state_of(graph: Graph, directory: Directory) -> State:
         mask = valid.get(key)
         return UNDEFINED if mask is None else HOST_ALONE if mask == HOST_BIT else ELSEWHERE
 
-    return tuple((key, tuple(p.rows for p in parts.get(key, ())), where(key)) for key in graph.buffers)
+    return tuple((key, tuple(p.region for p in parts.get(key, ())), where(key)) for key in graph.buffers)

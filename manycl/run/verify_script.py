@@ -49,8 +49,7 @@ class _Judge:
         self._memory = [d.memory for d in script.problem.machine.devices]
         self._index = {c.token: i for i, c in enumerate(self._commands)}
         self._before: list[int] = []  # by command: the set of those that are complete before it starts, as bits
-        together = script.lowered.graph.notes.get("together", {}).values()
-        self._together = {key for _, keys in together for key in keys}
+        self._together = script.lowered.graph.written_together
 
     def order(self) -> None:
         """Find what comes before what."""

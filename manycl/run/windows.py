@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from manycl.errors import RunError
-from manycl.graph.graph import BufferArg, Graph, Launch, Node
+from manycl.graph.division import Division
+from manycl.graph.graph import BufferArg, Graph, Launch, Node, Window
+from manycl.group_range import GroupRange
 from manycl.machine import HOST, Device
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
-from manycl.run.divide import Divided
 
 ALIGNED = 4096  # bytes; windows begin at multiples, so pointers are aligned as those of whole buffers are
 ELEMENT = 128  # bytes; who touches a part of a vector, or of a struct, may load all of it: none is aligned to more
@@ -25,16 +26,6 @@ SMALL = 1 << 16  # bytes; smaller buffers are kept whole
 _NEARLY_ALL = 0.9  # of a buffer; no window is worth that
 _ALIKE = 0.75  # windows that have so much in common are made one, so that the contents of one need no copy in the other
 _STEPS = 16  # sizes of windows between two powers of two: those of few sizes can take one another's place
-
-
-class Window(NamedTuple):
-    """An allocation on a device for bytes ``low`` … of buffer ``whole``."""
-
-    key: int
-    whole: int
-    low: int
-    nbytes: int
-    device: int
 
 
 class Spill(NamedTuple):
@@ -113,16 +104,17 @@ def is_window(low: int, high: int, size: int) -> bool:
     return size >= SMALL and size_of(low, high) < _NEARLY_ALL * size
 
 
-def kept_whole(divided: Divided) -> str:
+def kept_whole(division: Division) -> str:
     """Why buffers that might be windows are none, whatever ranges touch; empty: there are no such."""
-    small = any(divided.sizes[key] < SMALL for key in divided.movable)
+    small = any(division.sizes[key] < SMALL for key in division.movable)
     return f"buffers of less than {SMALL:,} bytes are kept whole" if small else ""
 
 
-def intervals(divided: Divided, first: int, count: int) -> dict[int, tuple[int, int]]:
+def intervals(division: Division, groups: GroupRange) -> dict[int, tuple[int, int]]:
     """The buffers of which a range touches little, and which may be windows: first byte and one past the last."""
-    found = {key: interval_of(*hull) for key, hull in divided.hulls(first, count).items()}
-    return {key: interval for key, interval in found.items() if is_window(*interval, divided.sizes[key])}
+    access = division.access(groups) if division.movable else {}
+    found = {key: interval_of(*(a.reads | a.writes).hull) for key, a in access.items() if key in division.movable}
+    return {key: interval for key, interval in found.items() if is_window(*interval, division.sizes[key])}
 
 
 class Windows:

@@ -28,6 +28,7 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.launch import make_launch
+from manycl.group_range import GroupRange
 from manycl.machine import HOST, Machine
 from manycl.model.estimate import ModelEstimates
 from manycl.model.estimates import Wrapped
@@ -60,7 +61,7 @@ class Profile:
         self._at = sorted({self.groups * i // KNOTS for i in range(KNOTS + 1)})
         self._sums = [(0.0, 0.0, 0.0)]
         for low, high in pairwise(self._at):
-            work = cost.work(dimension, low, high - low)
+            work = cost.work(GroupRange(dimension, low, high - low))
             plain = (n * UNITS.get(k, 1.0) for k, n in work.operations.items() if not k.startswith(("load", "store")))
             a, b, c = self._sums[-1]
             self._sums.append((a + sum(plain), b + work.global_bytes, c + work.work_groups))

@@ -19,6 +19,7 @@ from manycl.graph.graph import BufferArg, LocalArg, Version
 from manycl.graph.graph import Launch as GraphLaunch
 from manycl.graph.known import known_launch
 from manycl.graph.launch import make_launch
+from manycl.group_range import GroupRange
 
 SOURCE = """
 kernel void gather(global float *out, global const int *map, global const float *in) {
@@ -101,14 +102,14 @@ def contained(known: LaunchFacts, name: str, ndrange: CaseLaunch) -> None:
         happened = truth.written(case, ndrange, 0, first, count)
         reads = {}
         for i, buffer in ndrange.buffers.items():
-            said = known.region(i, "write", 0, first, count).mask(buffer.nbytes)
+            said = known.region(i, "write", GroupRange(0, first, count)).mask(buffer.nbytes)
             assert not (happened[i] & ~said).any(), (i, first, count)
-            reads[i] = known.region(i, "read", 0, first, count).mask(buffer.nbytes)
+            reads[i] = known.region(i, "read", GroupRange(0, first, count)).mask(buffer.nbytes)
         assert not truth.reads_leak(case, ndrange, 0, first, count, reads)
 
 
 def bytes_of(known: LaunchFacts, argument: int, kind: str, first: int, count: int) -> list[tuple[int, int]]:
-    return [(b.offset, b.end) for b in known.region(argument, kind, 0, first, count).boxes]
+    return [(b.offset, b.end) for b in known.region(argument, kind, GroupRange(0, first, count)).boxes]
 
 
 def test_values_bound_what_is_gathered(program: ProgramFacts) -> None:
@@ -125,7 +126,7 @@ def test_within_bounds_what_a_work_item_reads(program: ProgramFacts) -> None:
     ndrange = launch(16, 4, out(16), table(*near), f32(16))
     known = promised(program, "gather", ndrange, **{"in": {"within": ("max(gid0 - 1, 0)", "min(gid0 + 2, 16)")}})
     assert bytes_of(known, 2, "read", 1, 2) == [(12, 52)]
-    region = known.region(2, "read", 0, 1, 2)
+    region = known.region(2, "read", GroupRange(0, 1, 2))
     assert not region.exact
     assert region.reason == "annotated: within in, line 4"
     assert known.region(0, "write").exact

@@ -21,6 +21,7 @@ from manycl.analysis.cost import Work
 from manycl.analysis.counting import Known, count
 from manycl.analysis.expr import Expr
 from manycl.analysis.launched import LaunchFacts
+from manycl.group_range import GroupRange
 
 NAMES = ("a", "b", "c")
 
@@ -161,7 +162,7 @@ def test_ranges_add_up() -> None:
             whole = facts.work()
             for d, groups in enumerate(ndrange.groups):
                 cuts = sorted({0, groups // 3, groups // 2, groups})
-                parts = [facts.work(d, a, b - a) for a, b in itertools.pairwise(cuts)]
+                parts = [facts.work(GroupRange(d, a, b - a)) for a, b in itertools.pairwise(cuts)]
                 assert sum(p.work_items for p in parts) == whole.work_items
                 assert sum(p.work_groups for p in parts) == whole.work_groups
                 for kind, n in whole.operations.items():
@@ -175,17 +176,17 @@ def test_short_last_groups() -> None:
     body = "int i = get_global_id(0); for (int k = 0; k < n; k++) d[i] = k;"
     text = f"kernel void short_last(global int *d, int n) {{ {body} }}"
     facts = facts_of(Case("short_last", "", (), (True,), text=text), launch(10, 4, out(10, "i4"), 3))
-    assert [facts.work(0, g, 1).work_items for g in range(3)] == [4, 4, 2]
-    assert [facts.work(0, g, 1).operations["store.global"] for g in range(3)] == [12, 12, 6]
+    assert [facts.work(GroupRange(0, g, 1)).work_items for g in range(3)] == [4, 4, 2]
+    assert [facts.work(GroupRange(0, g, 1)).operations["store.global"] for g in range(3)] == [12, 12, 6]
 
 
 def test_empty_and_impossible_ranges() -> None:
     facts = facts_of(BY_NAME["matrix_multiply"], BY_NAME["matrix_multiply"].launches[0])
-    nothing = facts.work(0, 1, 0)
+    nothing = facts.work(GroupRange(0, 1, 0))
     assert (nothing.work_items, sum(nothing.operations.values()), nothing.f) == (0, 0, 1.0)
     for wrong in ((0, 0, 3), (0, -1, 1), (2, 0, 1), (1, 2, -1)):
         with pytest.raises(ValueError, match="work-groups"):
-            facts.work(*wrong)
+            facts.work(GroupRange(*wrong))
 
 
 # -- f
@@ -253,7 +254,7 @@ def test_data_that_are_told_decide(n: int) -> None:
     cost = rows(n).cost_with({1: first})
     assert cost.work().exact
     assert cost.work().operations["float.add"] == first[-1] - first[0]
-    assert cost.work(0, 1, 1).operations["float.add"] == first[min(128, n)] - first[64]
+    assert cost.work(GroupRange(0, 1, 1)).operations["float.add"] == first[min(128, n)] - first[64]
     assert cost.work().cost == first[-1] - first[0]
 
 
@@ -266,7 +267,7 @@ def test_one_element_decides_for_all() -> None:
         work = facts.cost_with({1: np.array([first, 7, 7, 7], np.int32)}).work()
         assert work.exact
         assert work.operations["store.global"] == stores
-        part = facts.cost_with({1: np.array([first, 7, 7, 7], np.int32)}).work(0, 1, 1)
+        part = facts.cost_with({1: np.array([first, 7, 7, 7], np.int32)}).work(GroupRange(0, 1, 1))
         assert part.operations["store.global"] == max(0, min(first - 4, 4)) + 400 * (first > 1)
 
 

@@ -9,6 +9,7 @@ from manycl.analysis import parse_program
 from manycl.analysis.interpret import Launch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.service import _unit
+from manycl.group_range import GroupRange
 
 PARK_MILLER = """
     int k = x / 127773;
@@ -54,8 +55,8 @@ def check(facts: LaunchFacts) -> None:
     work = facts.work()
     assert work.operations, work.reason
     assert (work.operations["load.global"], work.operations["store.global"]) == (256, 256)
-    assert facts.work(0, 1, 2).operations["store.global"] == 128
-    written = facts.region(1, "write", 0, 1, 1)
+    assert facts.work(GroupRange(0, 1, 2)).operations["store.global"] == 128
+    written = facts.region(1, "write", GroupRange(0, 1, 1))
     assert (written.exact, written.nbytes) == (True, 64 * facts.facts.arguments[1].size)
 
 

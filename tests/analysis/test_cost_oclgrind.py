@@ -13,6 +13,7 @@ from oclgrind_counts import Job, count_all
 from test_regions import facts_of
 
 from manycl.analysis.cost import Work
+from manycl.group_range import GroupRange
 
 truth.device(truth.OCLGRIND)  # skips where it is missing
 
@@ -120,7 +121,7 @@ def test_ranges_are_the_instructions_executed() -> None:
         for d, groups in enumerate(ndrange.groups):
             jobs += [Job(BY_NAME[name], ndrange, d, first, 1) for first in range(groups)]
     for job, counts in zip(jobs, count_all(jobs), strict=True):
-        work = facts_of(job.case, job.launch).work(job.dimension, job.first, job.count)
+        work = facts_of(job.case, job.launch).work(GroupRange(job.dimension, job.first, job.count))
         pairs = accesses(work, counts)
         assert {k: v for k, v in pairs.items() if v[0] != v[1]} == {}, job
 

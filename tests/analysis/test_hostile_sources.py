@@ -17,6 +17,7 @@ from manycl.analysis.interpret import Launch
 from manycl.analysis.options import read_options
 from manycl.analysis.service import launched, sub_kernel, symbolic
 from manycl.errors import SourceError
+from manycl.group_range import GroupRange
 
 BODY = "kernel void k(global int *a) {{ {} }}"
 VALID = """
@@ -267,5 +268,5 @@ def test_branches_on_hash_functions_are_answered_for() -> None:
     numbers = {1: b"\5\0\0\0", 2: (1000).to_bytes(4, "little")}
     facts = launched(program, "count", Launch((64,), (8,), (), numbers, {0: 1024}))
     assert not facts.summary.failure
-    region = facts.region(0, "write", 0, 2, 3)
+    region = facts.region(0, "write", GroupRange(0, 2, 3))
     assert (region.exact, region.nbytes, facts.split(0).splittable) == (True, 3 * 8 * 16, True)

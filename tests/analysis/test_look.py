@@ -15,6 +15,7 @@ from kernel_corpus import BY_NAME, CASES
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.look import Looked
 from manycl.analysis.service import launched, parse_program
+from manycl.group_range import GroupRange
 
 
 @functools.lru_cache(maxsize=16)
@@ -58,12 +59,12 @@ def check(case: Case, ndrange: CaseLaunch) -> None:
                 root = regions.memory(i)
                 size = ndrange.buffers[root].nbytes
                 for kind, masks in (("read", reads), ("write", writes)):
-                    region = looked.region(i, kind, dimension, first, count)
-                    wider = regions.region(i, kind, dimension, first, count)
+                    region = looked.region(i, kind, GroupRange(dimension, first, count))
+                    wider = regions.region(i, kind, GroupRange(dimension, first, count))
                     assert not (region.mask(size) & ~wider.mask(size)).any(), "looking made it larger"
                     assert region.exact or region.reason
                     masks[root] |= region.mask(size)
-                exact[root] &= looked.region(i, "write", dimension, first, count).exact
+                exact[root] &= looked.region(i, "write", GroupRange(dimension, first, count)).exact
             for i, mask in happened.items():
                 assert not (mask & ~writes[i]).any(), f"argument {i} is written outside of the region: {where}"
                 if exact[i]:
@@ -103,7 +104,7 @@ def test_what_data_decide_becomes_exact(name: str) -> None:
     for argument, kind in EXACT[name]:
         assert not known.region(argument, kind).exact
         assert known.wanted(argument, kind)
-        region = looked.region(argument, kind, 0, 1, 1)
+        region = looked.region(argument, kind, GroupRange(0, 1, 1))
         assert region.exact, region.reason
 
 

@@ -8,6 +8,7 @@ import pytest
 from manycl.analysis.interpret import Launch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.service import launched, parse_program
+from manycl.group_range import GroupRange
 
 SOURCE = """
 kernel void gather(global float *out, global const int *map, global const float *in) {
@@ -54,7 +55,7 @@ def test_contents_are_of_buffers_and_whole() -> None:
         known.look({7: np.arange(16, dtype=np.int32)})
     looked = known.look({1: np.arange(16, dtype=np.int32)})
     with pytest.raises(ValueError, match="no range"):
-        looked.region(2, "read", 0, 3, 2)
+        looked.region(2, "read", GroupRange(0, 3, 2))
     with pytest.raises(KeyError):
         looked.region(5, "read")
 
@@ -62,9 +63,9 @@ def test_contents_are_of_buffers_and_whole() -> None:
 def test_without_the_contents_nothing_changes() -> None:
     known = known_of("gather")
     looked = known.look({})
-    plain, found = known.region(2, "read", 0, 1, 1), looked.region(2, "read", 0, 1, 1)
+    plain, found = known.region(2, "read", GroupRange(0, 1, 1)), looked.region(2, "read", GroupRange(0, 1, 1))
     assert (found.boxes, found.exact) == (plain.boxes, plain.exact)
-    assert looked.region(0, "write", 0, 1, 1) == known.region(0, "write", 0, 1, 1)
+    assert looked.region(0, "write", GroupRange(0, 1, 1)) == known.region(0, "write", GroupRange(0, 1, 1))
     assert looked.splits == known.splits
 
 
@@ -73,15 +74,15 @@ def test_one_array_for_two_arguments_of_the_same_memory() -> None:
     assert known.wanted(2, "read") == (1,)
     data = np.full(16, 7, np.int32)
     for argument in (1, 2):
-        region = known.look({argument: data}).region(2, "read", 0, 1, 1)
+        region = known.look({argument: data}).region(2, "read", GroupRange(0, 1, 1))
         assert [(b.offset, b.end) for b in region.boxes] == [(28, 32)]
 
 
 def test_beyond_the_budget_nothing_is_narrowed() -> None:
     known = known_of("gather")
     data = {1: np.arange(16, dtype=np.int32)[::-1].copy()}
-    assert known.look(data, budget=4).region(2, "read", 0, 1, 1).exact
-    region = known.look(data, budget=3).region(2, "read", 0, 1, 1)
+    assert known.look(data, budget=4).region(2, "read", GroupRange(0, 1, 1)).exact
+    region = known.look(data, budget=3).region(2, "read", GroupRange(0, 1, 1))
     assert not region.exact
     assert region.reason == "looking takes more than 3 points, line 4"
     assert region.nbytes == 64
@@ -97,9 +98,9 @@ def test_rows_and_columns_of_two_dimensions() -> None:
     looked = known.look({1: np.array([2, 0, 3, 1], np.int32)})
     assert looked.splits[0].splittable
     assert looked.splits[1].splittable
-    (rows,) = looked.region(0, "write", 1, 0, 2).boxes
+    (rows,) = looked.region(0, "write", GroupRange(1, 0, 2)).boxes
     assert (rows.offset, rows.width, rows.pitch, rows.rows) == (0, 16, 32, 2)
-    (column,) = looked.region(0, "write", 0, 1, 1).boxes
+    (column,) = looked.region(0, "write", GroupRange(0, 1, 1)).boxes
     assert (column.offset, column.width, column.pitch, column.rows) == (8, 8, 16, 4)
     assert known.look({1: np.array([2, 0, 2, 1], np.int32)}).split(1).reasons
 
@@ -123,7 +124,7 @@ def test_conditions_on_what_is_not_an_integer_keep_it_inexact() -> None:
     known = known_of("found_or_not")
     assert known.wanted(0, "write") == (1,)
     looked = known.look({1: np.arange(16, dtype=np.int32)[::-1].copy()})
-    region = looked.region(0, "write", 0, 1, 1)
+    region = looked.region(0, "write", GroupRange(0, 1, 1))
     assert [(b.offset, b.end) for b in region.boxes] == [(32, 48)]
     assert not region.exact
     assert looked.split(0).splittable

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from manycl.analysis.interpret import Launch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.service import launched, parse_program
+from manycl.group_range import GroupRange
 
 SOURCE = """
 kernel void scale_rows(global float *values, global const int *rows, int n) {
@@ -378,7 +379,7 @@ def test_regions_and_verdicts(name: str, seed: int, hostile: bool, ordered: bool
         undefined, cut = (any(flags[first : first + count]) for flags in (truth.undefined, truth.cut))
         for argument, kind in outputs:
             happened = np.logical_or.reduce([m[argument, kind] for m in truth.masks[first : first + count]])
-            region = looked.region(argument, kind, 0, first, count)
+            region = looked.region(argument, kind, GroupRange(0, first, count))
             said = region.mask(subject.sizes[argument])
             assert not (happened & ~said).any(), (argument, kind, first, count)
             if region.exact and not cut and not undefined:

@@ -17,8 +17,9 @@ from manycl.analysis import frontend, kernels, parse_program, regions, worker
 from manycl.analysis.interpret import Launch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.options import read_options
-from manycl.analysis.regions import Region, Regions
+from manycl.analysis.regions import Footprint, Regions
 from manycl.analysis.service import launched
+from manycl.group_range import GroupRange
 
 LAUNCHES = [(case, ndrange) for case in CASES for ndrange in case.launches]
 # Oclgrind takes the default of a switch in a loop whose first case continues; PoCL and a reading of the source agree
@@ -54,7 +55,7 @@ def masks(facts: LaunchFacts, ndrange: CaseLaunch, kind: str, dimension: int, fi
     exact = dict.fromkeys(found, True)
     for index in facts.regions.buffers:
         root = facts.regions.memory(index)
-        region = facts.region(index, kind, dimension, first, count)
+        region = facts.region(index, kind, GroupRange(dimension, first, count))
         found[root] |= region.mask(ndrange.buffers[root].nbytes)
         exact[root] &= region.exact
     return found, exact
@@ -130,9 +131,9 @@ def test_there_may_be_any_number_of_brief_questions(brief: int, monkeypatch: pyt
     for cut in range(1, 2048, 64):
         for first, count in ((0, cut), (cut, 2048 - cut)):
             for argument, kind in ((0, "read"), (1, "write")):
-                asked = ("region", (argument, kind, 0, first, count))
+                asked = ("region", (argument, kind, GroupRange(0, first, count)))
                 kernel = program.kernels["triangle"]
                 answer = worker.about_launch(worker.LaunchQuestion(program.tree, kernel, launch, *asked))
-                assert isinstance(answer.result, Region)
+                assert isinstance(answer.result, Footprint)
                 inexact += not answer.result.exact
     assert (inexact == 0) == (brief > 0)

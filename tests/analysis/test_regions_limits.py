@@ -14,8 +14,9 @@ from manycl.analysis import frontend, kernels, regions
 from manycl.analysis.interpret import Launch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.options import read_options
-from manycl.analysis.regions import Region, Regions, TooComplexError
-from manycl.analysis.shapes import Box
+from manycl.analysis.regions import Footprint, Regions, TooComplexError
+from manycl.group_range import GroupRange
+from manycl.region import Box
 
 SOURCE = """
 kernel void plain(global const int *a, global int *b) { b[get_global_id(0)] = a[2 * get_global_id(0)]; }
@@ -136,7 +137,7 @@ BOXES = st.builds(
 @given(st.lists(BOXES, max_size=4))
 def test_bytes_of_a_region_are_counted_once(boxes: list[Box]) -> None:
     made = [box if box.rows > 1 or box.slices > 1 else Box(box.offset, box.width) for box in boxes]
-    region = Region(0, "read", 1, tuple(made), True, True, "")
+    region = Footprint(0, "read", 1, tuple(made), True, True, "")
     mask = np.zeros(200, bool)
     for box in made:
         for start in box.starts():
@@ -147,9 +148,23 @@ def test_bytes_of_a_region_are_counted_once(boxes: list[Box]) -> None:
     assert region.shape == ("nothing" if not kinds else kinds[0] if len(kinds) == 1 else "several")
 
 
+@given(st.lists(BOXES, min_size=2, max_size=3), st.integers(1, 20), st.booleans())
+def test_too_many_rows_are_taken_for_all_between_them(boxes: list[Box], most: int, tight: bool) -> None:
+    """Then the region is larger than the footprint is, and says so."""
+    found = Footprint(0, "read", 1, tuple(boxes), tight, True, "", "{ [i] : i = 0 }")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("manycl.analysis.regions.MOST_ROWS", most)
+        region, just = found.around()
+    rows = {start + i for box in boxes for start in box.starts().tolist() for i in range(box.width)}
+    touched = {i for low, high in region.intervals for i in range(low, high)}
+    few = sum(box.rows * box.slices for box in boxes) <= most
+    assert just == (few and tight)
+    assert touched == (rows if few else set(range(min(rows), max(box.end for box in boxes))))
+
+
 @pytest.mark.parametrize("unit", [1, 4])
 def test_elements_of_a_region_that_is_no_boxes(unit: int) -> None:
-    region = Region(0, "read", unit, (Box(0, 10 * unit),), False, True, "", "{ [i] : 0 <= i < 10 and i % 3 = 1 }")
+    region = Footprint(0, "read", unit, (Box(0, 10 * unit),), False, True, "", "{ [i] : 0 <= i < 10 and i % 3 = 1 }")
     assert np.flatnonzero(region.mask(8 * unit)).tolist() == [u * unit + b for u in (1, 4, 7) for b in range(unit)]
     assert region.mask(0).size == 0
 
@@ -158,14 +173,14 @@ def test_questions_that_are_none() -> None:
     known = regions_of("plain")
     for wrong in (
         (0, "atomic"),
-        (0, "read", 0, -1, 1),
-        (0, "read", 0, 0, 0),
-        (0, "read", 0, 3, 2),
-        (0, "read", 3, 0, 1),
+        (0, "read", GroupRange(0, -1, 1)),
+        (0, "read", GroupRange(0, 0, 0)),
+        (0, "read", GroupRange(0, 3, 2)),
+        (0, "read", GroupRange(3, 0, 1)),
     ):
         with pytest.raises(ValueError, match=r"region is read or written|no range of"):
             known.region(*wrong)
-    assert known.region(0, "read", 0, 3, 1).boxes
-    assert known.region(0, "read", 2, 0, 1).boxes
+    assert known.region(0, "read", GroupRange(0, 3, 1)).boxes
+    assert known.region(0, "read", GroupRange(2, 0, 1)).boxes
     with pytest.raises(KeyError):
         known.region(5, "read")

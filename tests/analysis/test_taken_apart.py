@@ -18,6 +18,7 @@ from test_regions import IDS, JUDGED_BY_POCL, LAUNCHES, facts_of
 from manycl.analysis import parse_program
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.service import sub_kernel
+from manycl.group_range import GroupRange
 
 cl = pytest.importorskip("pyopencl")
 EVERYTHING = bool(os.environ.get("NIGHTLY"))
@@ -60,7 +61,7 @@ def region(facts: LaunchFacts, ndrange: CaseLaunch, kind: str, dimension: int, f
     found = {i: np.zeros(b.nbytes, bool) for i, b in ndrange.buffers.items()}
     for index in facts.regions.buffers:
         root = facts.regions.memory(index)
-        found[root] |= facts.region(index, kind, dimension, first, count).mask(ndrange.buffers[root].nbytes)
+        found[root] |= facts.region(index, kind, GroupRange(dimension, first, count)).mask(ndrange.buffers[root].nbytes)
     return found
 
 

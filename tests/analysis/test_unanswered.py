@@ -14,7 +14,7 @@ from manycl.analysis.interpret import Launch
 from manycl.analysis.launched import LaunchFacts, Unanswered
 from manycl.analysis.regions import Regions
 from manycl.analysis.service import launched
-from manycl.analysis.shapes import Box
+from manycl.region import Box
 from manycl.unforeseen import UnforeseenWarning
 
 

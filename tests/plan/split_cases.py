@@ -11,6 +11,7 @@ from plan_cases import FACTS, PROGRAM, Table, problem
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, HostTask, Launch
+from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
@@ -61,7 +62,7 @@ def split_problems(
             splits[i] = Split(0, GROUPS, sliced)
         elif kind == "merged":
             sliced = {k: Slice(ROW) for k in reads if draw(st.booleans())}
-            merge = draw(st.sampled_from(["kernel", "difference"]))
+            merge = draw(st.sampled_from([Reduction.SCATTER, Reduction.DIFFERENCE]))
             splits[i] = Split(0, GROUPS, sliced, merge, draw(st.sampled_from([(), (0.3,) * 4])))
     memories: list[int] = []
     for _ in range(draw(st.integers(1, devices))):  # a memory of its own, that of a device before, or the host's
@@ -141,7 +142,12 @@ def tiny_problems(draw: Any) -> Problem:
         builder.add(Launch(f"n{i}", PROGRAM, FACTS, (local * count,), (local,), args, reads, writes))
         if draw(st.integers(0, 3)):
             slices = {} if merged else {k: Slice(draw(st.sampled_from([1, 4]))) for k in writes}
-            splits[i] = Split(0, count, slices, draw(st.sampled_from(["kernel", "difference"])) if merged else "none")
+            splits[i] = Split(
+                0,
+                count,
+                slices,
+                draw(st.sampled_from([Reduction.SCATTER, Reduction.DIFFERENCE])) if merged else Reduction.NONE,
+            )
     kinds = draw(st.lists(st.sampled_from(["cpu", "gpu"]), min_size=1, max_size=3))
     memories = itertools.count(1)
     where = Machine(

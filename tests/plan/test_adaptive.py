@@ -15,6 +15,7 @@ from split_cases import GROUPS, Affine, split_problems
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, HostTask, Launch
+from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, Device, Machine
 from manycl.model.estimates import Ends
 from manycl.plan.families import families
@@ -262,8 +263,8 @@ class Given:
 def test_merging_counts_when_a_division_is_judged() -> None:
     p = jacobi()
     a, b = p.graph.buffers
-    merged = Split(0, ROWS, {a: Slice(ROW)}, "kernel", (0.02,) * 3)
+    merged = Split(0, ROWS, {a: Slice(ROW)}, Reduction.SCATTER, (0.02,) * 3)
     assert plan_with("adaptive", replace(p, splits={0: merged})).is_split  # 1/6 s together, 0.04 s for merging
-    merged = Split(0, ROWS, {a: Slice(ROW)}, "kernel", (0.2,) * 3)
+    merged = Split(0, ROWS, {a: Slice(ROW)}, Reduction.SCATTER, (0.2,) * 3)
     assert not plan_with("adaptive", replace(p, splits={0: merged})).is_split
     assert b in p.graph.nodes[0].writes

@@ -16,6 +16,7 @@ from split_cases import GROUPS, ROW, Affine, rows, split_problems
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask, Launch
+from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.execution_units import Part, Unit, execution_units, ways
 from manycl.plan.plan import Plan
@@ -273,7 +274,7 @@ def test_rates_get_smaller_where_not_one_of_them_fits() -> None:
 
 def test_results_that_need_merging_stay_whole() -> None:
     p = pair()
-    p = replace(p, splits={0: Split(0, GROUPS, {0: Slice(ROW)}, "kernel", (0.0, 0.0))})
+    p = replace(p, splits={0: Split(0, GROUPS, {0: Slice(ROW)}, Reduction.SCATTER, (0.0, 0.0))})
     assert not planned(p).is_split
 
 

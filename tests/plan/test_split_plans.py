@@ -13,6 +13,7 @@ from plan_cases import FACTS, PROGRAM, machine, problem
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
+from manycl.graph.reduction import Reduction
 from manycl.machine import HOST
 from manycl.model.estimates import Estimates
 from manycl.plan.contents import Contents
@@ -225,7 +226,7 @@ def merged() -> tuple[Plan, Problem]:
     builder = GraphBuilder()
     a, c = builder.buffer(100, "a"), builder.buffer(100, "c")
     builder.add(rows("f", (a,), (c,)))
-    split = Split(0, 10, {a: Slice(10)}, "kernel", (2.0, 3.0))
+    split = Split(0, 10, {a: Slice(10)}, Reduction.SCATTER, (2.0, 3.0))
     p = replace(
         problem(builder.build(), [0.0], machine((HOST, 1)), valid={a: frozenset({HOST})}),
         estimates=Ranges(),
@@ -271,7 +272,7 @@ def test_a_replay_needs_every_move_and_an_order_that_can_be_kept() -> None:
     [
         Split(0, 10, {0: Slice(10)}),
         Split(0, 10, {0: Slice(10), 1: Slice(10, 20)}),
-        Split(0, 10, {0: Slice(10), 1: Slice(10)}, "kernel"),
+        Split(0, 10, {0: Slice(10), 1: Slice(10)}, Reduction.SCATTER),
         Split(0, 10, {0: Slice(10)}, "addition"),
         Split(0, 0, {0: Slice(10), 1: Slice(10)}),
     ],

@@ -13,6 +13,7 @@ from split_cases import GROUPS, ROW, Affine, alike_chains, rows, split_problems,
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
+from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.placement import Fit, Placement
 from manycl.plan.plan import Assignment, Plan
@@ -229,8 +230,8 @@ def test_each_device_runs_its_version_and_only_what_it_can(name: str) -> None:
 
 def test_merged_results_are_split_only_where_it_pays() -> None:
     p = chain(length=1)
-    cheap = {0: Split(0, GROUPS, {0: Slice(ROW)}, "kernel", (0.1, 0.1))}
-    dear = {0: Split(0, GROUPS, {0: Slice(ROW)}, "kernel", (9.0, 9.0))}
+    cheap = {0: Split(0, GROUPS, {0: Slice(ROW)}, Reduction.SCATTER, (0.1, 0.1))}
+    dear = {0: Split(0, GROUPS, {0: Slice(ROW)}, Reduction.SCATTER, (9.0, 9.0))}
     for name in ("mkmd", "balance"):
         plan = planned(name, replace(p, splits=cheap))
         assert plan.is_split

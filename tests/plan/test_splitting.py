@@ -15,7 +15,9 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, HostTask, Launch
 from manycl.graph.known import known_launch
+from manycl.graph.reduction import Reduction
 from manycl.graph.work_groups import with_work_groups
+from manycl.group_range import GroupRange
 from manycl.plan.split import Slice, Split
 from manycl.plan.splitting import Splits, split_of
 
@@ -77,7 +79,7 @@ def test_rows_are_preferred_and_what_all_groups_read_has_no_slice() -> None:
 def test_a_stencil_reads_a_halo() -> None:
     found = split_of(STENCIL, dict.fromkeys(range(2), AREA))
     assert isinstance(found, Split)
-    assert (found.dimension, found.groups, found.merge) == (1, 8, "none")
+    assert (found.dimension, found.groups, found.merge) == (1, 8, Reduction.NONE)
     # all but the ends of a row
     assert found.slices[0] == Slice(8 * ROW, 10 * ROW - 8, 4 - ROW)
     assert found.slices[1] == Slice(8 * ROW, 0, 4)
@@ -103,11 +105,11 @@ def test_work_groups_that_the_kernel_cannot_tell_are_chosen(items: int, groups: 
 
 def test_atomics_and_what_nobody_knows_are_merged() -> None:
     histogram = launch("histogram", (1024,), (64,), 0, 1)
-    assert split_of(histogram, {0: 1024, 1: 64}) == Split(0, 16, {0: Slice(64, 64)}, "difference")
+    assert split_of(histogram, {0: 1024, 1: 64}) == Split(0, 16, {0: Slice(64, 64)}, Reduction.DIFFERENCE)
     distinct = annotated(launch("scatter", (64,), (16,), 0, 1))
-    assert split_of(distinct, {0: 256, 1: 256}) == Split(0, 4, {0: Slice(64, 64)}, "kernel")
+    assert split_of(distinct, {0: 256, 1: 256}) == Split(0, 4, {0: Slice(64, 64)}, Reduction.SCATTER)
     distinct = annotated(launch("scatter_all", (64,), (16,), 0, 1, 2))
-    assert split_of(distinct, {0: 256, 1: 256, 2: 256}) == Split(0, 4, {0: Slice(64, 64)}, "difference")
+    assert split_of(distinct, {0: 256, 1: 256, 2: 256}) == Split(0, 4, {0: Slice(64, 64)}, Reduction.DIFFERENCE)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,8 @@ def test_every_range_stays_within_its_slices(given: Launch) -> None:
             for count in {1, 2, split.groups - first} & set(range(1, split.groups - first + 1)):
                 low, high = part.bounds(first, count, AREA)
                 kinds = ("read", "write")
-                boxes = [b for kind in kinds for b in facts.region(key, kind, split.dimension, first, count).boxes]
+                groups = GroupRange(split.dimension, first, count)
+                boxes = [b for kind in kinds for b in facts.region(key, kind, groups).boxes]
                 assert all(low <= b.offset and b.end <= high for b in boxes)
 
 
@@ -175,9 +178,9 @@ def test_of_a_graph_only_what_is_asked_for_is_analysed(monkeypatch: pytest.Monke
 
 
 def test_a_merge_that_reads_is_by_difference() -> None:
-    Split(0, 4, {}, "difference").check((1,), (1,))
+    Split(0, 4, {}, Reduction.DIFFERENCE).check((1,), (1,))
     with pytest.raises(PolicyError, match="merged by difference"):
-        Split(0, 4, {}, "kernel").check((1,), (1,))
+        Split(0, 4, {}, Reduction.SCATTER).check((1,), (1,))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from manycl.analysis import service
 from manycl.analysis.interpret import Launch
-from manycl.analysis.shapes import Box
+from manycl.group_range import GroupRange
+from manycl.region import Box
 from manycl.report.analysis_figure import COLOURS, _colours, figure, picture
 from manycl.report.analysis_grid import BOTH, MOST_CELLS, NOTHING, OUTSIDE, READ, WRITTEN, grid
 from manycl.report.analysis_launch import LaunchView, box_words
@@ -30,12 +31,12 @@ def view(
     data = {i: value.to_bytes(4, "little", signed=True) for i, value in zip(indices, scalars, strict=True)}
     found = service.launched(program, "k", Launch(global_size, local, (), data, sizes))
     sub, symbolic = service.sub_kernel(program, "k"), service.symbolic(program, "k")
-    ready = LaunchView(found, 0, 0, 1, dict.fromkeys(sizes, "given"), {}, sub, symbolic)
+    ready = LaunchView(found, GroupRange(0, 0, 1), dict.fromkeys(sizes, "given"), {}, sub, symbolic)
     return replace(ready, **more)  # type: ignore[arg-type]
 
 
 def test_a_plane_has_rows_of_its_pitch() -> None:
-    found = view(PLANE, (8, 8), (2, 2), {0: 72 * 4, 1: 70 * 4}, 8, dimension=0, first=1, count=2)
+    found = view(PLANE, (8, 8), (2, 2), {0: 72 * 4, 1: 70 * 4}, 8, groups=GroupRange(0, 1, 2))
     written, read = grid(found, 0), grid(found, 1)
     assert (written.columns, written.rows, written.slice_rows) == (8, 9, 0)
     expected = np.full((9, 8), NOTHING)
@@ -50,7 +51,7 @@ def test_a_plane_has_rows_of_its_pitch() -> None:
 
 
 def test_slices_of_a_space() -> None:
-    found = view(SPACE, (8, 4, 4), (2, 2, 2), {0: 128 * 4}, 8, 4, dimension=2, first=1, count=1)
+    found = view(SPACE, (8, 4, 4), (2, 2, 2), {0: 128 * 4}, 8, 4, groups=GroupRange(2, 1, 1))
     whole = grid(found, 0)
     assert (whole.columns, whole.rows, whole.slice_rows) == (8, 16, 4)
     assert (whole.cells[:8] == NOTHING).all()
@@ -89,7 +90,7 @@ def test_faint_cells_are_paler() -> None:
 
 
 def test_panels_and_titles() -> None:
-    found = view(PLANE, (8, 8), (2, 2), {0: 256, 1: 256}, 8, dimension=0, first=0, count=2)
+    found = view(PLANE, (8, 8), (2, 2), {0: 256, 1: 256}, 8, groups=GroupRange(0, 0, 2))
     drawn = figure(found)
     titles = [axes.get_title(loc="left") for axes in drawn.axes]
     assert titles == [

@@ -9,10 +9,11 @@ import pytest
 from test_state import Unit, launch, machine
 
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Graph, HostTask, Piece, Rows
+from manycl.graph.graph import Beside, Graph, HostTask, Piece
 from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.region import Box, Region
 from manycl.run.backend import (
     AHEAD_QUEUE,
     APART,
@@ -188,8 +189,8 @@ def test_what_several_devices_make_together_leaves_when_all_of_them_have() -> No
     for name in ("one", "other"):
         builder.add(launch(name, (), (a,)))
     builder.add(launch("reads", (a,), ()))
-    together = {n: (0, frozenset({a})) for n in range(2)}
-    graph = replace(builder.build(), predecessors=((), (), (0, 1)), notes={"together": together})
+    beside = {n: Beside(0, frozenset({a})) for n in range(2)}
+    graph = replace(builder.build(), predecessors=((), (), (0, 1)), beside=beside)
     state = state_of(graph, [0, 1, 2], machine([1, 1, 2]))
     state.directory.forget(a)
     commands = state.start(0.0) + state.handle()
@@ -302,8 +303,8 @@ def test_a_simulated_link_performs_one_transfer_at_a_time_what_was_enqueued_firs
     assert [(r.token, r.time) for _ in queues for r in backend.wait()] == [(2, 1.0), (1, 2.0), (3, 3.0), (4, 4.0)]
 
 
-def pieces(*rows: Rows) -> dict[int, Any]:
-    return {-i: Piece(-i, r.width * r.rows, "x", 7, (r,)) for i, r in enumerate(rows, 1)}
+def pieces(*boxes: Box) -> dict[int, Any]:
+    return {-i: Piece(-i, b.nbytes, "x", 7, Region.of_boxes([b])) for i, b in enumerate(boxes, 1)}
 
 
 @pytest.mark.parametrize(
@@ -320,8 +321,8 @@ def pieces(*rows: Rows) -> dict[int, Any]:
 )
 def test_uploads_of_neighbours_become_one(second: Command, joined: bool) -> None:
     n = TINY
-    rows = (Rows(0, 2 * n), Rows(2 * n, 2 * n), Rows(6 * n, 2 * n), Rows(2 * n, n, 2 * n, 2))
-    graph = Graph((), pieces(*rows), ())
+    boxes = (Box(0, 2 * n), Box(2 * n, 2 * n), Box(6 * n, 2 * n), Box(2 * n, n, 2 * n, 2))
+    graph = Graph((), pieces(*boxes), ())
     assert continues(graph, Upload(1, -1, 0, (), False), second) == joined
 
 
@@ -338,8 +339,8 @@ def test_uploads_of_neighbours_become_one(second: Command, joined: bool) -> None
     ],
 )
 def test_what_is_little_goes_with_what_else_is_brought_of_its_buffer(second: Command, joined: bool) -> None:
-    rows = (Rows(0, 16), Rows(48, TINY), Rows(16, 4, 16, 2), Rows(2 * TINY, TINY + 1))
-    graph = Graph((), {**pieces(*rows), -5: Piece(-5, 16, "y", 8, (Rows(0, 16),))}, ())
+    boxes = (Box(0, 16), Box(48, TINY), Box(16, 4, 16, 2), Box(2 * TINY, TINY + 1))
+    graph = Graph((), {**pieces(*boxes), -5: Piece(-5, 16, "y", 8, Region.span(0, 16))}, ())
     assert continues(graph, Upload(1, -1, 0, (), False), second) == joined
 
 
@@ -356,8 +357,8 @@ def test_what_is_little_goes_with_what_else_is_brought_of_its_buffer(second: Com
     ],
 )
 def test_what_leaves_a_window_leaves_at_once(second: Command, joined: bool) -> None:
-    rows = (Rows(0, 16, 32, APART), Rows(16, 16), Rows(80, 16), Rows(96, APART))
-    graph = Graph((), pieces(*rows), ())
+    boxes = (Box(0, 16, 32, APART), Box(16, 16), Box(80, 16), Box(96, APART))
+    graph = Graph((), pieces(*boxes), ())
     assert continues(graph, Download(1, -1, 0, [5], True, -9), second) == joined
     assert continues(graph, Upload(1, -1, 0, (), False, -9), Upload(2, -3, 0, (), False, -9))
 

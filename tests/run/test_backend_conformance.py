@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,13 @@ import pytest
 
 from manycl.analysis import parse_program
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch
+from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Window
 from manycl.machine import HOST, Device, Machine
 from manycl.model.estimate import ModelEstimates
 from manycl.run.backend import Backend, Command, Copy, Done, Download, Failed, HostCall, Report, Run, Upload
 from manycl.run.backends.chaos import ChaosBackend
 from manycl.run.backends.sim import SimBackend
 from manycl.run.session import Session
-from manycl.run.windows import Window
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
 
 PROGRAM = parse_program("__kernel void inc(__global int *x) { x[get_global_id(0)] += 1; }")
@@ -151,7 +150,7 @@ def test_copies_within_a_device_are_transfers_of_their_own(world: World) -> None
     graph, (key,) = graph_of(world, [("inc", 0)], 1)
     backend: Any = world.backend
     window = 1000 + key
-    graph.notes["windows"] = {window: Window(window, key, 0, 64, 0)}
+    graph = replace(graph, windows={window: Window(window, key, 0, 64, 0)})
     if world.make_window:
         world.make_window(window)
         world.look(key)[:] = 41  # type: ignore[misc]

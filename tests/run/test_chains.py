@@ -17,13 +17,13 @@ from test_state import launch as by_hand
 
 import manycl as mc
 from manycl.graph.dependences import GraphBuilder
+from manycl.graph.division import divide
 from manycl.graph.graph import Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Link, Machine
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run import chains
-from manycl.run.divide import divide
 from manycl.run.foresee import foresee
 from manycl.run.passes import Member, Shape, columns_of, movable, needed, shape_of
 from manycl.trace import Trace
@@ -84,10 +84,10 @@ def chooser(graph: Graph, limit: int, dimension: int, seconds: float = 1e-6) -> 
     chain = chains._Chain(sizes)
     for node, task in enumerate(graph.nodes):
         assert isinstance(task, Launch)
-        divided = divide(task, dimension, sizes)
-        shape = shape_of(divided)
+        division = divide(task, dimension, sizes)
+        shape = shape_of(division)
         assert shape is not None
-        if not chain.add(Member(node, divided, seconds), shape):
+        if not chain.add(Member(node, division, seconds), shape):
             return None
     return chains._Chooser(problem_of(graph, limit, seconds), 0, limit, chain)
 
@@ -131,7 +131,7 @@ def test_about_as_many_columns_as_have_room(queue: mc.Queue, data: Any, share: f
     fixed = data.draw(st.none() | st.sampled_from(sorted(sizes)), "kept whole")
     with pytest.MonkeyPatch.context() as patch:
         for m in found._members:
-            patch.setitem(m.divided.__dict__, "movable", m.divided.movable - {fixed})
+            patch.setitem(m.division.__dict__, "movable", m.division.movable - {fixed})
         judge(found, sizes, at_once)
 
 
@@ -142,7 +142,7 @@ def judge(found: chains._Chooser, sizes: dict[int, int], at_once: int) -> None:
         assume(made is not None)
         assert made is not None
         whole, windows, _ = needed(made, sizes)
-        if all(c.windows.keys() == movable(found._members) & c.touches for c in made):
+        if all(c.windows.keys() == movable(found._members) & c.access.keys() for c in made):
             assert found._needed(0, len(found._members))[0] == whole
         if whole + at_once * windows <= found._limit:
             fitting = number

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from manycl.errors import ResultError
-from manycl.graph import pieces
-from manycl.graph.graph import Rows
 from manycl.machine import HOST
+from manycl.region import Region
 from manycl.run.coherence import HOST_BIT, Directory, Part
 
 MEMORIES, NBYTES, BUFFERS = 4, 6, (0, 1)
@@ -24,18 +23,17 @@ cells = st.lists(st.integers(0, 2), min_size=NBYTES, max_size=NBYTES)
 Masks = list[int]
 
 
-def rows_of(chosen: list[int]) -> tuple[Rows, ...]:
+def region_of(chosen: list[int]) -> Region:
     at = np.array(chosen, np.int64)
-    return pieces.as_rows(pieces.merged(at, at + 1))
+    return Region.of(at, at + 1)
 
 
 def places(mask: int) -> set[int]:
     return {m for m in range(MEMORIES) if mask >> m & 1}
 
 
-def bytes_of(rows: tuple[Rows, ...]) -> list[int]:
-    low, high = pieces.of_rows(rows)
-    return [b for a, z in zip(low.tolist(), high.tolist(), strict=True) for b in range(a, z)]
+def bytes_of(region: Region) -> list[int]:
+    return [b for low, high in region.intervals for b in range(low, high)]
 
 
 class Bytewise(RuleBasedStateMachine):
@@ -46,7 +44,7 @@ class Bytewise(RuleBasedStateMachine):
         self.directory = Directory()
         self.masks: dict[int, Masks] = {b: [0] * NBYTES for b in BUFFERS}
         self.lost: dict[int, str] = {}
-        self.open: dict[int, dict[int, tuple[Rows, ...]]] = {}  # by buffer that is cut: rows by piece
+        self.open: dict[int, dict[int, Region]] = {}  # by buffer that is cut: bytes by piece
         self.joined: dict[tuple[int, ...], dict[tuple[int, ...], tuple[Part, ...]]] = {}  # by cut
         self.cuts: dict[object, int] = {}
 
@@ -137,7 +135,7 @@ class Bytewise(RuleBasedStateMachine):
         parts = self.directory.parts.get(buffer)
         at = [0] * NBYTES
         for i, part in enumerate(parts or ()):
-            for b in bytes_of(part.rows):
+            for b in bytes_of(part.region):
                 at[b] = i
         found: dict[tuple[int, int], list[int]] = {}
         for b in range(NBYTES):
@@ -145,7 +143,7 @@ class Bytewise(RuleBasedStateMachine):
         # the same cut of the same buffer has the same keys, as it has when a graph runs again
         keys = {place: self.cuts.setdefault((buffer, tuple(bs)), -1 - len(self.cuts)) for place, bs in found.items()}
         self.directory.open({buffer: [(keys[place], place[0]) for place in found]})
-        self.open[buffer] = {keys[place]: rows_of(bs) for place, bs in found.items()}
+        self.open[buffer] = {keys[place]: region_of(bs) for place, bs in found.items()}
 
     @rule(buffer=st.sampled_from(BUFFERS), labels=cells, left=st.lists(outcomes, min_size=3, max_size=3))
     def divided(self, buffer: int, labels: list[int], left: list[int | str]) -> None:
@@ -210,7 +208,7 @@ class Bytewise(RuleBasedStateMachine):
             if key in self.directory.parts:
                 found = [0] * NBYTES
                 for part in self.directory.parts[key]:
-                    for b in bytes_of(part.rows):
+                    for b in bytes_of(part.region):
                         found[b] = part.mask
                 assert found == masks
                 most = max(set(masks) - {0}, key=lambda mask: masks.count(mask))

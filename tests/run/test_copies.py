@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.graph.graph import Rows
+from manycl.region import Box
 from manycl.run.backends import copies
 from manycl.run.backends.platforms import open_devices
 
@@ -25,17 +25,17 @@ def queue() -> Any:
 
 
 @st.composite
-def rows(draw: Any) -> Rows:
+def rows(draw: Any) -> Box:
     count = draw(st.integers(1, 8))
     if count == 1:
         offset = draw(st.integers(0, NBYTES - 1))
-        return Rows(offset, draw(st.integers(1, NBYTES - offset)))
+        return Box(offset, draw(st.integers(1, NBYTES - offset)))
     pitch = draw(st.integers(2, NBYTES // count))
     width = draw(st.integers(1, pitch))
-    return Rows(draw(st.integers(0, NBYTES - (count - 1) * pitch - width)), width, pitch, count)
+    return Box(draw(st.integers(0, NBYTES - (count - 1) * pitch - width)), width, pitch, count)
 
 
-def inside(given: Rows) -> Any:
+def inside(given: Box) -> Any:
     mask = np.zeros(NBYTES, bool)
     for i in range(given.rows):
         start = given.offset + i * given.pitch
@@ -66,7 +66,7 @@ def unable(queue: Any, target: Any, source: Any, **how: Any) -> Any:
 @pytest.mark.parametrize("driver", [REAL, strict, unable])
 @settings(max_examples=60)
 @given(given=st.lists(rows(), min_size=1, max_size=3))
-def test_just_the_rows_are_copied(queue: Any, driver: Any, given: list[Rows]) -> None:
+def test_just_the_rows_are_copied(queue: Any, driver: Any, given: list[Box]) -> None:
     wanted = np.any([inside(r) for r in given], axis=0)
     host = np.arange(NBYTES, dtype=np.uint8)
     before = np.full(NBYTES, 255, np.uint8)
@@ -90,7 +90,7 @@ def test_a_small_upload_takes_what_was_there_when_it_was_asked_for(queue: Any) -
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, NBYTES)
     cl.enqueue_fill_buffer(queue, buffer, np.uint8(255), 0, NBYTES)
     begin = cl.UserEvent(queue.context)
-    (event,) = copies.copy_rows(queue, buffer, data, [Rows(100, 300)], [begin])
+    (event,) = copies.copy_rows(queue, buffer, data, [Box(100, 300)], [begin])
     data[:] = 0
     begin.set_status(cl.command_execution_status.COMPLETE)
     event.wait()

@@ -3,16 +3,24 @@ fall."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manycl.graph.graph import Buffer, Piece
-from manycl.graph.pieces import span
-from manycl.run.coherence import Directory
-from manycl.run.cut import Cut, Order
+from manycl.region import Box, Region, partition, union
+from manycl.run.coherence import Directory, Part
+from manycl.run.cut import Cut, Order, chunks
+
+N = 64
 
 pieces = st.frozensets(st.integers(0, 3), max_size=3)
+regions = st.sets(st.tuples(st.integers(0, N), st.integers(0, N)), max_size=6).map(
+    lambda ends: Region.of(np.array([a for a, _ in ends], np.int64), np.array([b for _, b in ends], np.int64))
+)
 rounds = st.lists(st.lists(st.tuples(pieces, pieces), min_size=1, max_size=3), min_size=1, max_size=5)
 
 
@@ -58,24 +66,24 @@ def test_what_is_used_as_a_whole_stays_whole_and_pieces_say_what_they_are_of(
 ) -> None:
     """However large it is; else nothing is much larger than asked for, and all of it is there once."""
     buffers = {1: Buffer(1, nbytes, "whole"), 2: Buffer(2, nbytes, name)}
-    part = span(min(low, nbytes), nbytes)
+    part = Region.span(min(low, nbytes), nbytes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("manycl.run.cut._ALIGNED", 1)
         cut = Cut(dict.fromkeys(buffers, nbytes), Directory(), most)
         for key in buffers:
-            cut.add(key, span(0, nbytes))
+            cut.add(key, Region.span(0, nbytes))
         cut.add(2, part)
         cut.make(buffers, set())
-    assert cut.of({1: span(0, nbytes)}) == (1,)
+    assert cut.of({1: Region.span(0, nbytes)}) == (1,)
     assert cut.buffers[1] is buffers[1]
-    found = cut.of({2: span(0, nbytes)})
+    found = cut.of({2: Region.span(0, nbytes)})
     if 0 < low < nbytes:
         made = [cut.buffers[key] for key in found]
         assert all(isinstance(b, Piece) and b.whole == 2 and b.name == (name or "buffer 2") for b in made)
         assert sorted(i for b in made for i in range(*bounds(b))) == list(range(nbytes))
         assert all(b.nbytes == bounds(b)[1] - bounds(b)[0] < (2 * most or nbytes) for b in made)
         assert {i for k in cut.of({2: part}) for i in range(*bounds(cut.buffers[k]))} == set(range(low, nbytes))
-        assert cut.cut == {2: {k: cut.buffers[k].rows for k in found}}  # type: ignore[attr-defined]
+        assert cut.cut == {2: {k: cut.buffers[k].region for k in found}}  # type: ignore[attr-defined]
     else:
         assert found == (2,)
         assert not cut.cut
@@ -83,5 +91,54 @@ def test_what_is_used_as_a_whole_stays_whole_and_pieces_say_what_they_are_of(
 
 def bounds(buffer: Buffer) -> tuple[int, int]:
     assert isinstance(buffer, Piece)
-    ((low, width, _, rows),) = buffer.rows
-    return low, low + width * rows
+    (interval,) = buffer.region.intervals
+    return interval
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 99), st.integers(1, 60_000), st.integers(0, 9), st.integers(1, 30), st.integers(5000, 30_000))
+def test_large_pieces_fall_into_chunks(offset: int, width: int, gap: int, rows: int, most: int) -> None:
+    region = Region.of_boxes([Box(offset, width, width + gap, rows)])
+    found = chunks(region, most)
+    assert union(found) == region
+    assert sum(f.nbytes for f in found) == region.nbytes
+    width = region.boxes[0].width
+    assert all(len(f.boxes) == 1 and f.nbytes <= 2 * most + max(4096, width) for f in found)
+    assert len(found) > 1 or region.nbytes < 2 * most or len(region.intervals) == 1
+
+
+@settings(max_examples=200)
+@given(st.lists(regions, max_size=4), st.lists(st.integers(0, 7), min_size=16, max_size=16), st.data())
+def test_a_directory_comes_back_from_pieces_as_it_was(
+    sets: list[Region], masks: list[int], data: st.DataObject
+) -> None:
+    directory = Directory()
+    start, _ = partition(N, sets)
+    groups: dict[int, list[Any]] = {}
+    for region, places in zip(start, masks, strict=False):
+        groups.setdefault(places, []).append(region)
+    if len(groups) > 1:
+        directory.parts[0] = tuple(Part(union(g), m) for m, g in groups.items())
+    elif places := next(iter(groups)):
+        directory.valid[0] = places
+    held = {m: bytes_of(union(g)) for m, g in groups.items()}
+    directory.validate(3)
+    cut = Cut({0: N}, directory)
+    for other in data.draw(st.lists(regions, max_size=3)):
+        cut.add(0, other)
+    cut.make({0: Buffer(0, N)}, set())
+    directory.open(cut.opens)
+    if cut.cut:
+        assert 0 not in directory.valid
+        assert 0 not in directory.parts
+        for key, region in cut.cut[0].items():
+            (places,) = {m for m, inside in held.items() if inside & bytes_of(region)}
+            assert directory.valid.get(key, 0) == places
+    directory.close(cut.cut, {})
+    directory.validate(3)
+    assert {p.mask: bytes_of(p.region) for p in directory.parts.get(0, ())} == (held if len(held) > 1 else {})
+    assert directory.valid.get(0, 0) == (0 if len(held) > 1 else next(iter(held)))
+
+
+def bytes_of(region: Region) -> set[int]:
+    return {i for low, high in region.intervals for i in range(low, high)}

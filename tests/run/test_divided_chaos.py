@@ -15,13 +15,13 @@ from transitions import validated
 from manycl.analysis import parse_program
 from manycl.analysis.annotations import annotation
 from manycl.errors import ResultError
-from manycl.graph import pieces
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
+from manycl.region import Region
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, Setup, execute
@@ -114,13 +114,12 @@ class Values:
         self.graph = graph
         self.held = {(m, k): [None] * NBYTES for m in range(-1, memories) for k in graph.buffers}  # -1: sequential
 
-    def piece(self, memory: int, key: int, rows: Any) -> Any:
-        low, high = pieces.of_rows(rows)
-        found = [self.held[memory, key][i] for a, b in zip(low, high, strict=True) for i in range(a, b)]
+    def piece(self, memory: int, key: int, region: Region) -> Any:
+        found = [self.held[memory, key][i] for a, b in region.intervals for i in range(a, b)]
         return None if set(found) == {None} else hash(tuple(found))
 
-    def put(self, memory: int, key: int, rows: Any, value: Any) -> None:
-        for a, b in zip(*pieces.of_rows(rows), strict=True):
+    def put(self, memory: int, key: int, region: Region, value: Any) -> None:
+        for a, b in region.intervals:
             self.held[memory, key][a:b] = [None if value is None else (value, i - a) for i in range(a, b)]
 
 
@@ -143,9 +142,9 @@ def one_run(graph: Graph, where: Machine, plan: Plan, directory: Directory, valu
     made: list[Lowered] = []
 
     def parts(lowered: Lowered) -> Any:
-        """(piece, buffer, rows) of all buffers of the graph."""
+        """(piece, buffer, its bytes) of all buffers of the graph."""
         for key in graph.buffers:
-            for piece, rows in lowered.cut.get(key, {key: (pieces.Rows(0, NBYTES),)}).items():
+            for piece, rows in lowered.cut.get(key, {key: Region.span(0, NBYTES)}).items():
                 yield piece, key, rows
 
     def lowering(*given: Any) -> Lowered:
@@ -176,7 +175,7 @@ def one_run(graph: Graph, where: Machine, plan: Plan, directory: Directory, valu
 def check_valid(graph: Graph, where: Machine, directory: Directory, values: Values) -> None:
     """Every byte that counts as valid in a memory is there what the sequential run has."""
     for key in graph.buffers:
-        whole = ((pieces.Rows(0, NBYTES),), directory.valid.get(key, 0))
+        whole = (Region.span(0, NBYTES), directory.valid.get(key, 0))
         for rows, mask in directory.parts.get(key, (whole,)):
             for m in range(where.memories):
                 if mask >> m & 1:
@@ -196,7 +195,7 @@ def test_divided_launches_give_the_sequential_result(data: Any, graph: Graph, wh
             directory.define(key, home)
             for m in range(-1, where.memories):
                 value = f"initial {key}" if m in (-1, home) else f"stale {m} {key}"
-                values.put(m, key, (pieces.Rows(0, NBYTES),), value)
+                values.put(m, key, Region.span(0, NBYTES), value)
     for turn in range(2):
         backend = ChaosBackend(where, seed + turn)
         with pytest.MonkeyPatch.context() as patch:
@@ -210,7 +209,7 @@ def test_divided_launches_give_the_sequential_result(data: Any, graph: Graph, wh
             if data.draw(st.integers(0, 4)) == 0:
                 directory.define(key)
                 for m in (-1, 0):
-                    values.put(m, key, (pieces.Rows(0, NBYTES),), f"host {turn} {key}")
+                    values.put(m, key, Region.span(0, NBYTES), f"host {turn} {key}")
 
 
 @settings(max_examples=60)

@@ -15,10 +15,10 @@ from test_state import Unit
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask
-from manycl.graph.pieces import as_rows, merged
 from manycl.machine import Device, Machine
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.region import Region
 from manycl.run.coherence import Directory, Part
 from manycl.run.drafts import _MOST_GAPS, Draft, _rounds
 from manycl.run.lower import lower
@@ -94,7 +94,7 @@ def test_what_is_compared_has_contents_first(name: str, gaps: int, monkeypatch: 
     rest = [] if size >= NBYTES else [(size, NBYTES)]
     lows = np.array([*(low + 2), *(a for a, _ in rest)], np.int64)
     highs = np.array([*(low + 4), *(b for _, b in rest)], np.int64)
-    directory.parts[1] = (Part(as_rows(merged(lows, highs)), 1), Part(as_rows((low, low + 2)), 0))
+    directory.parts[1] = (Part(Region.of(lows, highs), 1), Part(Region.of(low, low + 2), 0))
     if name == "count" and gaps > _MOST_GAPS:
         with pytest.raises(PolicyError, match=f"{gaps} parts of what it writes are undefined"):
             lowered(name, LOW, HIGH, HOST_FUNCTION, directory=directory)

@@ -15,13 +15,14 @@ from test_state import Unit
 
 from manycl.errors import RunError
 from manycl.graph.dependences import GraphBuilder
+from manycl.graph.division import divide
 from manycl.graph.graph import Graph, Launch
+from manycl.group_range import GroupRange
 from manycl.machine import Device, Machine
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run import fit
 from manycl.run.coherence import Directory
-from manycl.run.divide import divide
 from manycl.run.lower import lower
 from manycl.run.windows import intervals, size_of, stores
 
@@ -81,7 +82,7 @@ def test_the_ranges_of_an_assignment_are_all_of_it_in_turn(
 @given(st.integers(0, 9), st.integers(1, 40), st.data())
 def test_the_ranges_that_are_looked_at_are_as_large_as_the_largest(first: int, count: int, data: Any) -> None:
     number = data.draw(st.integers(1, count))
-    found = set(fit._samples(first, count, number))
+    found = {(low, n) for _, low, n in fit._samples(GroupRange(0, first, count), number)}
     (size,) = {n for _, n in found}
     ends = [count * i // number for i in range(number + 1)]
     assert size == max(b - a for a, b in pairwise(ends))
@@ -110,13 +111,13 @@ def test_as_few_ranges_as_have_room(whole: int, band: int, each: int, count: int
 
     device = Device("d", "gpu", memory=1)
 
-    def needed(divided: Any, first: int, n: int, device: Device) -> tuple[int, int]:
-        tried.append(n)
-        return whole, band + each * n
+    def needed(division: Any, groups: GroupRange, device: Device) -> tuple[int, int]:
+        tried.append(groups.count)
+        return whole, band + each * groups.count
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fit, "_needed", needed)
-        found = fit._ranges(None, 0, count, limit, at_once, device)  # type: ignore[arg-type]
+        found = fit._ranges(None, GroupRange(0, 0, count), limit, at_once, device)  # type: ignore[arg-type]
     for together in (at_once, 3, 2, 1):
         fitting = [n for n in range(1, count + 1) if whole + together * windows(n) <= limit]
         if fitting:
@@ -138,13 +139,13 @@ def test_launches_that_do_not_fit_are_cut_so_that_their_ranges_do(name: str) -> 
     task = graph.nodes[0]
     keys = {*task.reads, *task.writes}
     needs = NBYTES * len(keys)
-    divided = divide(task, 0, dict.fromkeys(graph.buffers, NBYTES))  # type: ignore[arg-type]
+    division = divide(task, 0, dict.fromkeys(graph.buffers, NBYTES))  # type: ignore[arg-type]
 
     def fits(n: int, together: int, limit: int) -> bool:
         """Whether so many ranges at a time have room, whichever of them."""
         found = []
         for low, high in pairwise([GROUPS * i // n for i in range(n + 1)]):
-            windows = intervals(divided, low, high - low)
+            windows = intervals(division, division.range(low, high - low))
             found.append((NBYTES * len(keys - windows.keys()), sum(size_of(*w) for w in windows.values())))
         return all(rest + together * parts <= limit for rest, parts in found)
 
@@ -185,10 +186,10 @@ def test_no_buffer_is_larger_than_the_device_takes() -> None:
 
 def test_what_a_device_needs_of_a_range_that_has_none_is_more_than_there_is() -> None:
     graph = graph_of("map")
-    divided = divide(graph.nodes[0], 0, dict.fromkeys(graph.buffers, NBYTES))  # type: ignore[arg-type]
-    assert fit._needed(divided, 0, 2, machine(1000).devices[0]) == (0, 2 * 2 * 4 * GROUP)
-    assert fit._needed(divided, 0, 2, machine(1000, 31).devices[0]) == (1000, 2 * 2 * 4 * GROUP)
-    assert fit._needed(divided, 0, 2, machine(1000, 32).devices[0]) == (0, 2 * 2 * 4 * GROUP)
+    division = divide(graph.nodes[0], 0, dict.fromkeys(graph.buffers, NBYTES))  # type: ignore[arg-type]
+    assert fit._needed(division, division.range(0, 2), machine(1000).devices[0]) == (0, 2 * 2 * 4 * GROUP)
+    assert fit._needed(division, division.range(0, 2), machine(1000, 31).devices[0]) == (1000, 2 * 2 * 4 * GROUP)
+    assert fit._needed(division, division.range(0, 2), machine(1000, 32).devices[0]) == (0, 2 * 2 * 4 * GROUP)
 
 
 def test_all_launches_of_a_device_are_cut_into_as_many_ranges() -> None:

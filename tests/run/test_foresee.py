@@ -16,13 +16,14 @@ from test_overlap import problem as of_kernels
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import BufferArg, Graph, Launch, Rows
+from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
+from manycl.region import Region
 from manycl.run.coherence import Directory, Part
 from manycl.run.disturbance import Disturbance
 from manycl.run.engine import RunFailure
@@ -142,7 +143,7 @@ def test_enqueuing_takes_the_engine_s_time() -> None:
 def test_a_copy_of_a_directory_changes_apart() -> None:
     directory = Directory()
     directory.define(1)
-    directory.parts[2] = (Part((Rows(0, 4),), 1), Part((Rows(4, 4),), 2))
+    directory.parts[2] = (Part(Region.span(0, 4), 1), Part(Region.span(4, 8), 2))
     copy = directory.copy()
     copy.define(2)
     copy.copied(1, 3)

@@ -15,8 +15,9 @@ import manycl as mc
 from manycl.analysis import service
 from manycl.analysis.launched import LaunchFacts
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece, Rows, Version
+from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece, Version
 from manycl.plan.plan import Assignment, Plan
+from manycl.region import Region
 from manycl.run import engine, overwritten
 from manycl.run.overwritten import brought_to_be_overwritten
 from manycl.run.steps import RANGE, Lowered, Step
@@ -180,7 +181,7 @@ def test_what_is_proved_to_write_all_of_a_buffer(task: Launch | HostTask, is_ove
     assert known(0, 0) == is_overwritten
     assert not known(0, 1)
     # a piece is if all of the buffer is; what ranges overwrite is told by their launches
-    piece = Graph((task,), {7: Piece(7, 4, "", 0, (Rows(0, 4),))}, ((),))
+    piece = Graph((task,), {7: Piece(7, 4, "", 0, Region.span(0, 4))}, ((),))
     for role in ("", RANGE):
         known = overwritten.Overwritten(Lowered(piece, steps=(Step(0, role),)), graph, repeated)
         known.ask([(0, 7)])

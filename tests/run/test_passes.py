@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 from test_windows import EVERYTHING, limit
 
 import manycl as mc
-from manycl.graph import pieces
-from manycl.graph.graph import Graph, Launch, Piece, Rows
+from manycl.graph.access import Access
+from manycl.graph.division import divide
+from manycl.graph.graph import Graph, Launch, Piece
 from manycl.machine import HOST, Device, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
+from manycl.region import NOTHING, Region
 from manycl.run import lower as lowering
 from manycl.run import passes as columns
 from manycl.run.coherence import Directory
-from manycl.run.divide import divide
 from manycl.run.fit import Fitted, fitted
 from manycl.run.foresee import foresee
 from manycl.run.passes import Member, Shape, columns_of, shape_of
@@ -74,7 +75,7 @@ def test_what_columns_need_is_what_any_of_them_does(
 ) -> None:
     """Whole buffers and windows, each as large as the largest of any column; and the largest of all of these."""
     sizes = {key: 3000 * (place + 1) for key, place in enumerate(places)}
-    made = [columns.Column((), {}, {}, frozenset(), w, frozenset({*whole, *w})) for whole, w in touched]
+    made = [columns.Column((), dict.fromkeys({*whole, *w}, Access(NOTHING, NOTHING, False)), w) for whole, w in touched]
     rest = {key for whole, windows in touched for key in whole - windows.keys()}
     windows = {key: max(size_of(*w[key]) for _, w in touched if key in w) for _, w in touched for key in w}
     largest = sorted([sizes[key] for key in rest] + list(windows.values()))
@@ -88,7 +89,7 @@ def test_intervals_are_one_where_they_touch(one: tuple[int, int] | None, other: 
     a, b = (s or (0, 0) for s in (one, other))
     both = min(a[0], b[0]), max(a[1], b[1])
     lengths = [high - low for low, high in (a, b)]
-    found = columns._joined(a, b)
+    found = columns._joined(Region.span(*a), Region.span(*b)).hull
     if one and other and both[1] - both[0] <= sum(lengths):
         assert found == both
     else:
@@ -329,7 +330,7 @@ def members(count: int = 4) -> tuple[list[Member], list[Shape]]:
     for node, task in enumerate(graph.nodes):
         assert isinstance(task, Launch)
         found.append(Member(node, divide(task, 1, sizes), 1.0))
-    shapes = [shape_of(m.divided) for m in found]
+    shapes = [shape_of(m.division) for m in found]
     assert all(shapes)
     return found, [s for s in shapes if s is not None]
 
@@ -363,7 +364,8 @@ def test_a_range_is_said_to_touch_what_it_touches(data: st.DataObject) -> None:
             continue
         launch = graph.nodes[of.node]
         assert isinstance(launch, Launch)
-        access = divide(launch, of.dimension, sizes).access(of.first, of.groups)
+        division = divide(launch, of.dimension, sizes)
+        access = division.access(division.range(of.first, of.groups))
         declared = [numbers(lowered.graph, keys) for keys in (task.reads, task.writes, task.overwrites)]
         reads, writes, overwrites = declared
         for key, found in access.items():
@@ -373,7 +375,7 @@ def test_a_range_is_said_to_touch_what_it_touches(data: st.DataObject) -> None:
             pending = made.setdefault(key, set())
             pending |= overwrites.get(key, nothing) - reads.get(key, nothing)  # not brought
             assert not given_by(found.reads) & pending, "nothing is read that was not brought"
-            if found.exact:
+            if found.overwrites:
                 pending -= given_by(found.writes)
     assert not any(made.values()), "what is not brought is overwritten"
 
@@ -383,24 +385,26 @@ def numbers(graph: Graph, keys: Any) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
     for key in keys:
         buffer = graph.buffers[key]
-        whole, rows = (buffer.whole, buffer.rows) if isinstance(buffer, Piece) else (key, (Rows(0, buffer.nbytes),))
-        found.setdefault(whole, set()).update(given_by(pieces.of_rows(rows)))
+        whole, region = key, Region.span(0, buffer.nbytes)
+        if isinstance(buffer, Piece):
+            whole, region = buffer.whole, buffer.region
+        found.setdefault(whole, set()).update(given_by(region))
     return found
 
 
-def given_by(found: Any) -> set[int]:
-    return {i for low, high in zip(*found, strict=True) for i in range(low, high)}
+def given_by(found: Region) -> set[int]:
+    return {i for low, high in found.intervals for i in range(low, high)}
 
 
 def test_a_launch_lags_behind_by_its_halo_in_whole_groups() -> None:
     found, shapes = members()
-    sizes = found[0].divided.sizes
+    sizes = found[0].division.sizes
     assert columns.cuts(shapes, 100, sizes) == [100, 99, 98, 97]
     made = columns_of(found, shapes, 8)
     assert made is not None
-    assert [r[1:] for r in made[3].ranges] == [(192 - i, 64) for i in range(4)]
+    assert [groups for _, groups in made[3].ranges] == [(1, 192 - i, 64) for i in range(4)]
     for m, shape in zip(found, shapes, strict=True):
-        mine = [(first, count) for c in made for node, first, count in c.ranges if node == m.node]
+        mine = [(first, count) for c in made for node, (_, first, count) in c.ranges if node == m.node]
         assert sum(count for _, count in mine) == shape.groups
         assert all(a + n == b for (a, n), (b, _) in pairwise(mine))
 
@@ -436,12 +440,12 @@ def test_what_lies_between_bytes_that_a_column_overwrites_is_brought() -> None:
         graph = queue.take()
     sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
     found = [Member(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
-    made = columns_of(found, [s for m in found if (s := shape_of(m.divided)) is not None], 2)
+    made = columns_of(found, [s for m in found if (s := shape_of(m.division)) is not None], 2)
     assert made is not None
     ((key, _),) = sizes.items()
     row, half = 4 * WIDTH, 2 * WIDTH
-    assert made[0].writes[key] == (20 * row, 60 * row + half)
-    low, high = made[0].finds[key]
+    assert made[0].access[key].writes.intervals == [(20 * row, 60 * row + half)]
+    ((low, high),) = made[0].access[key].reads.intervals
     assert 20 * row < low <= 21 * row
     assert high >= 60 * row
 
@@ -459,12 +463,12 @@ def test_a_column_overwrites_what_its_first_launch_writes() -> None:
         graph = queue.take()
     sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
     found = [Member(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
-    shapes = [s for m in found if (s := shape_of(m.divided)) is not None]
+    shapes = [s for m in found if (s := shape_of(m.division)) is not None]
     made = columns_of(found, shapes, 4)
     assert made is not None
     for column in made:
-        assert not column.finds
-        assert column.sure == set(sizes)
+        assert column.access.keys() == set(sizes)
+        assert all(a.overwrites and not a.reads for a in column.access.values())
     where = Machine((Device("d", "gpu", memory=1, global_memory=1 << 17, max_allocation=1 << 17),))
     valid = {key: frozenset({HOST}) for key in graph.buffers}
     problem = Problem(graph, where, Link16(), (1,), valid, splits=Splits(graph), spills=True)

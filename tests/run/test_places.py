@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_state import FACTS, PROGRAM
 
-from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece, Rows
+from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece, Window
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
+from manycl.region import Region
 from manycl.run.places import Places
-from manycl.run.windows import Room, Window
+from manycl.run.windows import Room
 
 WHOLE, WINDOWS = (0, 1), (10, 11, 12)
 PIECES = {100: 0, 101: 0, 102: 1, 103: 1}  # by key: of which buffer
@@ -39,7 +40,7 @@ def runs(draw: Any) -> tuple[Graph, Room, Plan]:
         args = tuple(BufferArg(mine.get(whole, whole)) for whole in sorted(wholes))
         nodes.append(Launch(f"k{i}", PROGRAM, FACTS, (1,), None, args, reads, writes))
         using.append({whole: window for whole, window in mine.items() if whole in wholes})
-    buffers: dict[int, Buffer] = {k: Piece(k, 4, "", whole, (Rows(0, 4),)) for k, whole in PIECES.items()}
+    buffers: dict[int, Buffer] = {k: Piece(k, 4, "", whole, Region.span(0, 4)) for k, whole in PIECES.items()}
     graph = Graph(tuple(nodes), buffers, ((),) * len(nodes))
     windows = {key: Window(key, key % 2, 0, SIZES[key], 1) for key in WINDOWS}
     limits = {d: draw(st.integers(0, 40)) for d in draw(st.sampled_from([(1,), (1, 2)]))}

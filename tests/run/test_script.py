@@ -16,13 +16,13 @@ from test_windows_chaos import TWO, begin, chains, note, patched, with_room
 from transitions import validated
 
 from manycl.errors import RunError
-from manycl.graph import pieces
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask
 from manycl.machine import Device, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
+from manycl.region import Region
 from manycl.run.backend import Done, Download, HostCall, Run
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import Directory
@@ -38,9 +38,9 @@ __all__ = ["patched", "small_chunks", "validated"]  # fixtures of the module
 
 
 def parts(graph: Graph, lowered: Lowered) -> Any:
-    """(piece, buffer, rows) of all buffers of the graph."""
+    """(piece, buffer, its bytes) of all buffers of the graph."""
     for key in graph.buffers:
-        for piece, rows in lowered.cut.get(key, {key: (pieces.Rows(0, NBYTES),)}).items():
+        for piece, rows in lowered.cut.get(key, {key: Region.span(0, NBYTES)}).items():
             yield piece, key, rows
 
 
@@ -88,7 +88,7 @@ def test_a_script_gives_the_sequential_result_whatever_ends_first(
             directory.define(key, min(homes))
             for m in range(-1, where.memories):
                 value = f"initial {key}" if m == -1 or m in homes else f"stale {m} {key}"
-                values.put(m, key, (pieces.Rows(0, NBYTES),), value)
+                values.put(m, key, Region.span(0, NBYTES), value)
             for m in homes:
                 directory.copied(key, m)
     pays = data.draw(st.booleans(), "cut wherever it is possible")
@@ -155,7 +155,7 @@ def again_in_little_memory(
     given = backend(lowered, 0, first)
     script = execute(problem, plan, given, first, setup=Setup(lambda *_: lowered)).script
     if script is None:
-        assert lowered.graph.notes.get("together")
+        assert lowered.graph.beside
         return
     event("windows" if lowered.room is not None and lowered.room.windows else "limited" if lowered.room else "room")
     for turn in range(1, 4):
@@ -295,7 +295,7 @@ def test_a_script_that_found_nothing_does_not_fit_where_something_is() -> None:
     now = nothing.copy()
     now.copied(first, 1)
     assert not script.fits(now)
-    halves = {-1: (pieces.Rows(0, 2),), -2: (pieces.Rows(2, 2),)}
+    halves = {-1: Region.span(0, 2), -2: Region.span(2, 4)}
     for key in others:
         now = nothing.copy()
         now.define(-1, 1)  # a run of ranges has left one half of it

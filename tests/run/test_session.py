@@ -15,11 +15,12 @@ from manycl.errors import DeviceError, GraphError, ResultError, RunError
 from manycl.front.program import Program
 from manycl.front.queue import Queue
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Buffer, Rows
+from manycl.graph.graph import Buffer
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.problem import Part as Interval
+from manycl.region import Box, Region
 from manycl.run import session as session_module
 from manycl.run.admission import make_room
 from manycl.run.coherence import Part
@@ -44,15 +45,20 @@ def up(queue: Queue, n: int = 64) -> Any:
     return x, queue.take()
 
 
+def every_other(first: int) -> Region:
+    """64 runs of two bytes."""
+    return Region.of_boxes([Box(first, 2, 4, 64)])
+
+
 def test_parts_of_buffers_are_told_to_policies(queue: Queue) -> None:
     x, graph = up(queue)
     session, key = queue.session, x.buffer.key
     session.directory.forget(key)
-    halves = Part((Rows(0, 100),), 1 << 1), Part((Rows(100, 56),), 1 << 2 | 1), Part((Rows(156, 100),), 0)
+    halves = Part(Region.span(0, 100), 1 << 1), Part(Region.span(100, 156), 1 << 2 | 1), Part(Region.span(156, 256), 0)
     session.directory.parts[key] = halves
     told = session.problem(graph).parts
     assert told == {key: (Interval(0, 100, frozenset({1})), Interval(100, 156, frozenset({0, 2})))}
-    session.directory.parts[key] = Part((Rows(0, 2, 4, 64),), 1 << 1), Part((Rows(2, 2, 4, 64),), 1 << 2)
+    session.directory.parts[key] = Part(every_other(0), 1 << 1), Part(every_other(2), 1 << 2)
     assert session.problem(graph).parts == {}, "rows of a pitch are no interval"
     other = queue.array(np.zeros(8, np.int32))
     session.directory.parts[other.buffer.key] = halves

@@ -18,12 +18,13 @@ import manycl as mc
 from manycl.analysis import cost, parse_program, service
 from manycl.analysis.interpret import Launch as AnalysedLaunch
 from manycl.analysis.launched import LaunchFacts
+from manycl.graph import division as division_module
+from manycl.graph.division import Division, divide
 from manycl.graph.graph import BufferArg, Launch
+from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.plan import splitting
-from manycl.run import divide as divide_module
 from manycl.run.backends.quiet import quiet
-from manycl.run.divide import Divided, divide
 
 SOURCE = "kernel void {name}(global const int *a, global int *b) {{ b[get_global_id(0)] = a[get_global_id(0)]; }}"
 SIZES = {0: 4096, 1: 4096}
@@ -157,34 +158,36 @@ def test_the_first_verdict_stays() -> None:
 def test_the_same_launch_is_divided_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     given = launch("halved")
     divide(launch("other"), 0, SIZES)  # the analysis process runs
-    monkeypatch.setattr(divide_module.service, "sub_kernel", meeting(service.sub_kernel))
+    monkeypatch.setattr(division_module.service, "sub_kernel", meeting(service.sub_kernel))
     one, other = side_by_side(*[lambda: divide(given, 0, SIZES)] * 2)
     assert one is other
 
 
-def test_windows_are_known_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one thread finds out what may be windows, another asks."""
-    divided = divide(launch("windowed"), 0, SIZES)
-    expected = {0: (0, 1024), 1: (0, 1024)}
+def test_what_ranges_touch_is_known_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one thread finds out what a range touches, another asks."""
+    division = divide(launch("windowed"), 0, SIZES)
     begun, go_on = threading.Event(), threading.Event()
-    access = Divided.access
+    footprints = Division.footprints
 
-    def waiting(self: Divided, first: int, count: int) -> Any:
-        if not begun.is_set():
+    def waiting(self: Division, key: int, kind: str, groups: Any) -> Any:
+        if key == 1 and not begun.is_set():
             begun.set()
             assert go_on.wait(60)
-        return access(self, first, count)
+        return footprints(self, key, kind, groups)
 
-    monkeypatch.setattr(Divided, "access", waiting)
+    monkeypatch.setattr(Division, "footprints", waiting)
+
+    def ask() -> Any:
+        return {key: (a.reads | a.writes).intervals for key, a in division.access(division.range(0, 16)).items()}
 
     def other() -> Any:
         assert begun.wait(60)
         try:
-            return dict(divided.hulls(0, 16))
+            return ask()
         finally:
             go_on.set()
 
-    assert side_by_side(lambda: dict(divided.hulls(0, 16)), other) == [expected, expected]
+    assert side_by_side(ask, other) == [{0: [(0, 1024)], 1: [(0, 1024)]}] * 2
 
 
 class Watched(OrderedDict[Any, Any]):
@@ -216,11 +219,16 @@ def test_what_is_forgotten_meanwhile_is_found_all_the_same(monkeypatch: pytest.M
     splits = Kept[Any, Any](1)
     monkeypatch.setattr(splitting, "_known", splits)
     divided = Kept[Any, Any](1)
-    monkeypatch.setattr(divide_module, "_divided", divided)
+    monkeypatch.setattr(division_module, "_known", divided)
     asked = [
         (divided, "_values", lambda given: divide(given, 0, SIZES).groups, 64),
         (splits, "_values", lambda given: getattr(splitting.split_of(given, SIZES), "groups", None), 64),
-        (facts.cost, "_works", lambda given: facts.work(0, 0, 1 if given is known else 2).work_groups, None),
+        (
+            facts.cost,
+            "_works",
+            lambda given: facts.work(GroupRange(0, 0, 1 + (given is other))).work_groups,
+            None,
+        ),
     ]
     monkeypatch.setattr(cost, "_KEPT", 0)
     for owner, name, ask, expected in asked:

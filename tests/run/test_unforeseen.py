@@ -63,8 +63,7 @@ PLANNERS: list[tuple[Any, str]] = [
     *((policy, "select") for policy in (heft.Heft, eager.Eager, clustering.Clustering)),
     *((clustering.Clustering, name) for name in ("start", "components", "queues", "resident")),
     *((auto, name) for name in ("list_schedule", "on_one_device", "_splits", "_gains")),
-    *((splitting, name) for name in ("_best", "known_launch", "with_work_groups")),
-    *((splitting._Along, name) for name in ("slice",)),
+    *((splitting, name) for name in ("_best", "_slice", "known_launch", "with_work_groups")),
     (assign, "bottom_levels"),
 ]
 ENTRIES = [*ANALYSIS, *MODELS, *PLANNERS]

@@ -8,21 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_state import Unit, launch
 
-from manycl.graph import pieces
+from manycl.graph.access import interfere
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask
-from manycl.graph.pieces import Bytes
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.conflicts import interfere
+from manycl.region import Region, union
 from manycl.run.windows import ALIGNED, Windows, limited, same_graph, same_plan, size_of
 
 INTERVALS = st.tuples(st.integers(0, 60), st.integers(1, 30)).map(lambda x: (x[0] * 4096, (x[0] + x[1]) * 4096))
 
 
-def given_bytes(numbers: set[int]) -> Bytes:
-    return pieces.union(pieces.span(n, n + 1) for n in numbers)
+def given_bytes(numbers: set[int]) -> Region:
+    return union(Region.span(n, n + 1) for n in numbers)
 
 
 BYTES = st.sets(st.integers(0, 12), max_size=5)

@@ -21,12 +21,12 @@ from transitions import validated
 from manycl.errors import PolicyError, ResultError, RunError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask, Launch
-from manycl.graph.pieces import Rows
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice, find
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
+from manycl.region import Region
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import HOST_BIT, Directory, Part
 from manycl.run.engine import RunFailure, Setup, execute
@@ -37,7 +37,7 @@ from manycl.run.windows import limited, stores
 
 __all__ = ["validated"]  # a fixture of the module
 
-WHOLE = (Rows(0, NBYTES),)
+WHOLE = Region.span(0, NBYTES)
 
 
 patched = small_windows({"lower.CHUNK": 16, "cut._ALIGNED": 4, "fit.WORTH": 4})
@@ -74,22 +74,20 @@ def on_the_host(graph: Graph, where: Machine) -> tuple[Values, Directory]:
 
 
 def parts(lowered: Lowered, graph: Graph) -> Iterator[tuple[int, int, Any]]:
-    """(piece, buffer, rows) of all buffers of a graph."""
+    """(piece, buffer, its bytes) of all buffers of a graph."""
     for key in graph.buffers:
-        for piece, rows in lowered.cut.get(key, {key: WHOLE}).items():
-            yield piece, key, rows
+        for piece, region in lowered.cut.get(key, {key: WHOLE}).items():
+            yield piece, key, region
 
 
 def make_room(graph: Graph, where: Machine, directory: Directory, values: Values) -> None:
     """Between runs, everything goes to the host (the session evicts what a run does not use)."""
     for key in graph.buffers:
-        for rows, mask in directory.parts.get(key, (Part(WHOLE, directory.valid.get(key, 0)),)):
+        for region, mask in directory.parts.get(key, (Part(WHOLE, directory.valid.get(key, 0)),)):
             if mask and not mask & HOST_BIT:
                 source = (mask & -mask).bit_length() - 1
-                for row in rows:
-                    for i in range(row.rows):
-                        a = row.offset + i * row.pitch
-                        values.held[HOST, key][a : a + row.width] = values.held[source, key][a : a + row.width]
+                for a, b in region.intervals:
+                    values.held[HOST, key][a:b] = values.held[source, key][a:b]
         if key in directory.parts:
             directory.gathered(key)
         elif key in directory.valid:

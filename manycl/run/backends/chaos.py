@@ -3,8 +3,8 @@
 Commands start and end at random (seeded) as far as queues and wait lists allow; reports are held back and shuffled.
 Buffers hold values instead of bytes: a launch's result is a value that depends on the launch and on every buffer it
 touches, so one stale or early read changes the end of the run. A command that finds that what it read has changed
-before it ended was in a race. Ranges of one launch that write elements of the same piece at the same time (the graph's
-note ``together`` names these) leave a value that depends on what was there before, and on which of them have written.
+before it ended was in a race. Ranges of one launch that write elements of the same piece at the same time
+(``Graph.beside`` names these) leave a value that depends on what was there before, and on which of them have written.
 Windows hold values of their own, which are gone when they are evicted. What fails, and what is left of it, is said by
 ``Faults``. Used by the tests of the engine; the clock counts steps.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from manycl.graph.graph import Graph, Launch, Piece
+from manycl.graph.graph import Beside, Graph, Launch, Piece
 from manycl.machine import HOST, Machine
 from manycl.run.backend import (
     HOST_DEVICE,
@@ -33,7 +33,7 @@ from manycl.run.backend import (
     Run,
     Upload,
 )
-from manycl.run.windows import Window, stores
+from manycl.run.windows import stores
 from manycl.trace import Event
 
 Value = object
@@ -99,10 +99,9 @@ def touched(graph: Graph, node: int) -> list[int]:
     return sorted({*task.reads, *(k for k in task.writes if k not in overwritten)})
 
 
-def together(graph: Graph, node: int) -> tuple[int, frozenset[int]]:
+def together(graph: Graph, node: int) -> Beside:
     """The pieces that other ranges of the node's launch write at the same time, and which launch that is."""
-    found: Mapping[int, tuple[int, frozenset[int]]] = graph.notes.get("together", {})
-    return found.get(node, (-1, frozenset()))
+    return graph.beside.get(node, Beside(-1, frozenset()))
 
 
 def seen_by(graph: Graph, node: int, held: Mapping[int, Value]) -> dict[int, Value]:
@@ -165,7 +164,7 @@ class ChaosBackend:
         self._failed: set[int] = set()  # commands
         self._enqueued: set[int] = set()
         self._ended: set[int] = set()
-        self._windows: Mapping[int, Window] = graph.notes.get("windows", {})
+        self._windows = graph.windows
         self._inside: dict[int, dict[int, Value]] = {}  # by window
         self._stores: dict[int, dict[int, int]] = {}  # by device: bytes by store
         self._sizes = {key: window.nbytes for key, window in self._windows.items()}

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pyopencl as cl
 
-from manycl.graph.graph import Rows
+from manycl.region import Box
 from manycl.run.backends.memory import Bytes
 
 INLINE = 1 << 16
@@ -16,26 +16,26 @@ lets all such uploads but the first wait for large ones of whatever queue (bench
 behind 256 MiB instead of 67 us), so they come from a copy."""
 
 
-def _rectangles(rows: Rows, nbytes: int) -> Iterator[Rows]:
+def _rectangles(rows: Box, nbytes: int) -> Iterator[Box]:
     """Rows as rectangles that lie within lines of their pitch: two where they go over a line's end. The last row is one
     of its own where its line is not complete in ``nbytes``: drivers may want all of the lines to be there."""
-    offset, width, pitch, count = rows
+    offset, width, pitch, count, *_ = rows
     left = offset % pitch
     over = max(0, left + width - pitch)
     for start, wide in ((offset, width - over), (offset + width - over, over)):
         lines = count
         if wide and count > 1 and (start // pitch + count) * pitch > nbytes:
             lines -= 1
-            yield Rows(start + lines * pitch, wide)
+            yield Box(start + lines * pitch, wide)
         if wide:
-            yield Rows(start, wide, pitch if lines > 1 else 0, lines)
+            yield Box(start, wide, pitch if lines > 1 else 0, lines)
 
 
 def copy_rows(
     queue: cl.CommandQueue,
     target: cl.Buffer | Bytes,
     source: cl.Buffer | Bytes,
-    rows: Sequence[Rows],
+    rows: Sequence[Box],
     after: Sequence[cl.Event],
 ) -> list[cl.Event]:
     """Enqueue the transfer of rows between a buffer and a host array, the same bytes of both; an event each."""
@@ -75,7 +75,7 @@ def _copy_rectangle(
     queue: cl.CommandQueue,
     target: cl.Buffer | Bytes,
     source: cl.Buffer | Bytes,
-    rows: Rows,
+    rows: Box,
     wait_for: list[cl.Event] | None,
 ) -> cl.Event:
     top, left = divmod(rows.offset, rows.pitch)
@@ -99,13 +99,13 @@ def copy_inside(
     source_low: int,
     target: cl.Buffer,
     target_low: int,
-    rows: Sequence[Rows],
+    rows: Sequence[Box],
     after: Sequence[cl.Event],
 ) -> list[cl.Event]:
     """Enqueue the copy of rows between two buffers of a device, which hold the bytes from ``source_low`` and
     ``target_low`` on; an event each."""
     events, wait_for = [], list(after) or None
-    for offset, width, pitch, count in rows:
+    for offset, width, pitch, count, *_ in rows:
         origins = [divmod(offset - low, pitch) if count > 1 else (0, 0) for low in (source_low, target_low)]
         if count > 1 and all(left + width <= pitch for _, left in origins):
             rectangle = cl.enqueue_copy(

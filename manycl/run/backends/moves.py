@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import pyopencl as cl
 
-from manycl.graph.graph import Graph, Piece, Rows
-from manycl.graph.pieces import as_rows, of_rows
+from manycl.graph.graph import Graph, Piece
+from manycl.region import Box, union
 from manycl.run.backend import EARLY_QUEUE, Copy, Download, Upload
 from manycl.run.backends.copies import copy_inside, copy_rows
 from manycl.run.backends.memory import Bytes, Memory
 from manycl.run.backends.queues import Driver
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.staging import STAGE_FROM
-from manycl.run.windows import Window
 
 
 class Running(Protocol):
@@ -34,9 +33,9 @@ class Running(Protocol):
         """A command failed: stop the run."""
 
 
-def _staged_part(data: Bytes, rows: tuple[Rows, ...]) -> tuple[Bytes, int] | None:
+def _staged_part(data: Bytes, rows: tuple[Box, ...]) -> tuple[Bytes, int] | None:
     """The part of a host array that a transfer moves, and its offset, where it is worth staging."""
-    offset, width, _, count = rows[0] if rows else Rows(0, len(data))
+    offset, width, _, count, *_ = rows[0] if rows else Box(0, len(data))
     return (data[offset : offset + width], offset) if len(rows) < 2 and count == 1 and width >= STAGE_FROM else None
 
 
@@ -47,7 +46,7 @@ class Moved(NamedTuple):
     key: int
     store: int
     low: int
-    rows: tuple[Rows, ...]
+    rows: tuple[Box, ...]
 
 
 class Moves:
@@ -66,7 +65,7 @@ class Moves:
     ) -> None:
         self._run = run
         self._graph = graph
-        self._windows: Mapping[int, Window] = graph.notes.get("windows", {})
+        self._windows = graph.windows
         self._memory = memory
         self._drivers = drivers
         self._record = record
@@ -89,7 +88,7 @@ class Moves:
         after = [self._events[t] for t in first.after]
         part = _staged_part(source, rows) if not is_pinned and driver.stager is not None else None
         if part is None or driver.stager is None:
-            events = copy_rows(driver.of_uploads(first.queue), buffer, source, rows or (Rows(0, len(source)),), after)
+            events = copy_rows(driver.of_uploads(first.queue), buffer, source, rows or (Box(0, len(source)),), after)
             event = driver.latest[first.queue] = events[-1]  # in order: all are complete when this is
             self._record.transfers.append(
                 (tuple([c.buffer for c in commands]), first.device, True, events, first.token)
@@ -131,7 +130,7 @@ class Moves:
         part = _staged_part(target, rows) if not is_pinned and driver.stager is not None else None
         if part is None or driver.stager is None:
             queue = driver.of_downloads(first.queue)
-            events = copy_rows(queue, target, buffer, rows or (Rows(0, len(target)),), after)
+            events = copy_rows(queue, target, buffer, rows or (Box(0, len(target)),), after)
             if first.queue < 0 or driver.throttled:  # else it is when all that comes with it is enqueued
                 queue.flush()
             event = driver.latest[first.queue] = events[-1]
@@ -175,14 +174,14 @@ class Moves:
         if first.notify:
             self._run.watch(first.device, first.queue, tokens, event)
 
-    def _rows(self, keys: tuple[int, ...]) -> tuple[Rows, ...]:
+    def _rows(self, keys: tuple[int, ...]) -> tuple[Box, ...]:
         """The rows of some pieces of a buffer, or all of it."""
         name = None, None, *keys  # (what moves to or from the host begins with a store)
         if name not in self._joined:
             key, rows = self._of(keys[0])
             if len(keys) > 1:
-                rows = as_rows(of_rows(row for k in keys for row in self._of(k)[1]))
-            self._joined[name] = Moved(key, key, 0, rows or (Rows(0, self._memory.nbytes(key)),))
+                rows = self._joined_boxes(keys)
+            self._joined[name] = Moved(key, key, 0, rows or (Box(0, self._memory.nbytes(key)),))
         return self._joined[name].rows
 
     def _what(self, commands: Sequence[Upload | Download]) -> Moved:
@@ -193,7 +192,7 @@ class Moves:
             return known
         key, rows = self._of(commands[0].buffer)
         if len(commands) > 1:
-            rows = as_rows(of_rows(row for command in commands for row in self._of(command.buffer)[1]))
+            rows = self._joined_boxes([command.buffer for command in commands])
         window = self._windows.get(commands[0].store) if commands[0].store is not None else None
         if window is None:
             found = Moved(key, key, 0, rows)
@@ -203,12 +202,17 @@ class Moves:
         self._joined[name] = found
         return found
 
-    def _of(self, key: int) -> tuple[int, tuple[Rows, ...]]:
+    def _of(self, key: int) -> tuple[int, tuple[Box, ...]]:
         """The buffer that a key of the graph is one of, or a piece of, and the rows (none: all of it)."""
         if key >= 0:
             return key, ()
         buffer = self._graph.buffers[key]
-        return (buffer.whole, buffer.rows) if isinstance(buffer, Piece) else (key, ())
+        return (buffer.whole, buffer.region.boxes) if isinstance(buffer, Piece) else (key, ())
+
+    def _joined_boxes(self, keys: Iterable[int]) -> tuple[Box, ...]:
+        """Some pieces of a buffer together."""
+        members = (self._graph.buffers[key] for key in keys)
+        return union(piece.region for piece in members if isinstance(piece, Piece)).boxes
 
     def _staged(self, future: Any, commands: Sequence[Upload | Download], is_upload: bool, arrived: Any) -> None:
         """A staged transfer has ended (on the staging thread)."""

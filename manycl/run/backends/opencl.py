@@ -19,9 +19,10 @@ import pyopencl as cl
 
 from manycl import flags
 from manycl.errors import ManyclError, RunError
-from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Rows, Version
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
 from manycl.interrupts import interruptible
 from manycl.machine import Machine
+from manycl.region import Box
 from manycl.run.backend import (
     Command,
     Copy,
@@ -240,7 +241,7 @@ class OpenCLBackend:
         run.record.find_failure(run.now())
         return run.record
 
-    def fetch(self, key: int, memory: int, rows: tuple[Rows, ...] = ()) -> None:
+    def fetch(self, key: int, memory: int, rows: tuple[Box, ...] = ()) -> None:
         """Outside a run: copy a buffer, or rows of it, from a device's memory to the host's, and wait for it. Raises
         RunError."""
         device = next(i for i, d in enumerate(self.machine.devices) if d.memory == memory)
@@ -250,13 +251,13 @@ class OpenCLBackend:
             name = self.machine.devices[device].name
             raise RunError(f"{self.memory.name(key)} cannot be brought from {name}: {error}") from None
 
-    def _fetch(self, key: int, device: int, rows: tuple[Rows, ...]) -> None:
+    def _fetch(self, key: int, device: int, rows: tuple[Box, ...]) -> None:
         self.settle()
         driver = self.drivers[device]
         target, is_pinned = self.memory.download_target(key, bool(rows))
         buffer = self.memory.on_device(key, device)
-        wanted = rows or (Rows(0, len(target)),)
-        offset, width, _, count = wanted[0]
+        wanted = rows or (Box(0, len(target)),)
+        offset, width, _, count, *_ = wanted[0]
         if is_pinned or len(wanted) > 1 or count > 1 or width < STAGE_FROM or driver.stager is None:
             for event in copy_rows(driver.downloads, target, buffer, wanted, ()):
                 event.wait()

@@ -13,10 +13,11 @@ from test_divided_chaos import launch as kernel
 
 from manycl.analysis import parse_program
 from manycl.errors import PolicyError
-from manycl.graph import pieces
+from manycl.graph.division import divide
 from manycl.graph.graph import BufferArg, Launch, Version
-from manycl.run.divide import divide
-from manycl.run.passes import _SPARSE, shape_of
+from manycl.kept import Kept
+from manycl.region import Region
+from manycl.run.passes import _DENSE, shape_of
 
 PROGRAM = parse_program("""
 uint far(uint d);
@@ -69,26 +70,30 @@ def test_launches_that_can_be_split() -> None:
 
 
 @given(st.sampled_from(DIVISIBLE), st.data())
-def test_an_outline_is_the_hull_of_what_is_touched(name: str, data: Any) -> None:
+def test_the_hull_is_around_what_is_touched(name: str, data: Any) -> None:
     first = data.draw(st.integers(0, ITEMS // GROUP - 1))
     count = data.draw(st.integers(1, ITEMS // GROUP - first))
-    divided = divide(kernel(name, [0, 1, 2]), 0, dict.fromkeys(range(3), NBYTES))
-    access, outline = divided.access(first, count), divided.outline(first, count)
-    assert set(access) == set(divided.sizes) & {a.key for a in divided.launch.args if isinstance(a, BufferArg)}
-    for key, found in outline.items() if outline is not None else ():
-        for span, given_bytes in ((found.reads, access[key].reads), (found.writes, access[key].writes)):
-            low, high = given_bytes
-            assert span == ((int(low[0]), int(high[-1])) if len(low) else (0, 0))
-        counts = [sum(high - low) for low, high in (access[key].reads, access[key].writes)]
-        assert found.nbytes >= max(counts)
-        if found.sure:
-            assert access[key].exact
-            assert found.writes[1] - found.writes[0] == counts[1] > 0
-    hulls = divided.hulls(first, count)
-    assert set(hulls) == divided.movable
-    for key, hull in hulls.items():
-        low, high = pieces.union([access[key].reads, access[key].writes])
-        assert hull == ((int(low[0]), int(high[-1])) if len(low) else (0, 0))
+    division = divide(kernel(name, [0, 1, 2]), 0, dict.fromkeys(range(3), NBYTES))
+    groups = division.range(first, count)
+    access, hull, density = division.access(groups), division.hull(groups), division.density(groups)
+    assert set(access) == set(division.sizes) & {a.key for a in division.launch.args if isinstance(a, BufferArg)}
+    assert (density is None) == (hull is None)
+    for key, found in hull.items() if hull is not None else ():
+        assert around(found.reads) == around(access[key].reads)
+        assert around(found.writes) == around(access[key].writes)
+        assert max(len(found.reads.intervals), len(found.writes.intervals)) <= 1
+        counts = [sum(high - low for low, high in given.intervals) for given in (access[key].reads, access[key].writes)]
+        low, high = around(found.reads, found.writes)
+        assert density is not None
+        assert density * (high - low) <= sum(counts) + NBYTES  # what is touched in several ways counts as often
+        if found.overwrites:
+            assert access[key].overwrites
+            assert sum(high - low for low, high in found.writes.intervals) == counts[1] > 0
+
+
+def around(*regions: Region) -> tuple[int, int]:
+    ends = [end for region in regions for interval in region.intervals for end in interval]
+    return (min(ends), max(ends)) if ends else (0, 0)
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.sampled_from(["apart", "copy"]))
@@ -101,7 +106,7 @@ def test_launches_whose_ranges_touch_little_of_what_they_span_are_in_no_pass(gro
     mask[: half * step : step] = True  # in units of a group
     span = (half - 1) * step + 1
     found = shape_of(divide(task, 0, sizes))
-    assert (found is not None) == (groups >= 2 and span <= _SPARSE * mask.sum())
+    assert (found is not None) == (groups >= 2 and span <= mask.sum() / _DENSE)
     if found is not None:
         assert found.groups == groups
         (key,) = found.writes
@@ -116,7 +121,8 @@ def test_launches_of_which_a_range_takes_long_to_find_out_are_in_no_pass(
     missing: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One group, its neighbour, all of them, half of them: whichever it is."""
-    divided = divide(launch("apart", 32, 4, 4), 0, {0: 128})
-    outline = divided.outline
-    monkeypatch.setattr(divided, "outline", lambda *given: None if given == missing else outline(*given))
-    assert (shape_of(divided) is None) == (missing is not None)
+    division = divide(launch("apart", 32, 4, 4), 0, {0: 128})
+    quick = division._quick
+    monkeypatch.setattr(division, "_quick", lambda groups: None if groups[1:] == missing else quick(groups))
+    monkeypatch.setattr(division, "_hulls", Kept[Any, Any](16))
+    assert (shape_of(division) is None) == (missing is not None)

@@ -6,22 +6,21 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manycl.graph import pieces
-from manycl.run.conflicts import clash, forget_unread, interfere
-from manycl.run.divide import Access
+from manycl.graph.access import Access, clash, forget_unread, interfere
+from manycl.region import Region
 
 N, KEY = 6, 7
 some_bytes = st.frozensets(st.integers(0, N - 1))
 touches = st.lists(st.tuples(some_bytes, some_bytes, st.booleans(), st.integers(0, 2)), min_size=1, max_size=4)
 
 
-def as_bytes(chosen: frozenset[int]) -> pieces.Bytes:
+def as_bytes(chosen: frozenset[int]) -> Region:
     at = np.array(sorted(chosen), np.int64)
-    return pieces.merged(at, at + 1)
+    return Region.of(at, at + 1)
 
 
-def as_set(given: pieces.Bytes) -> frozenset[int]:
-    return frozenset(b for low, high in zip(*given, strict=True) for b in range(int(low), int(high)))
+def as_set(given: Region) -> frozenset[int]:
+    return frozenset(b for low, high in given.intervals for b in range(low, high))
 
 
 @given(touches)
@@ -59,4 +58,4 @@ def test_no_range_reads_what_others_certainly_write(
         others = [w for j, (_, w, sure, _) in enumerate(ranges) if j != i and sure and not shared]
         assert as_set(found[i][KEY].reads) == reads.difference(*others)
         assert as_set(found[i][KEY].writes) == writes
-        assert found[i][KEY].exact == exact
+        assert found[i][KEY].overwrites == exact

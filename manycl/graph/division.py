@@ -1,0 +1,242 @@
+"""How a launch may be divided into ranges of its work-groups, and what each of them touches.
+
+Planners, lowering and whoever cuts launches for little memory ask one object; the launches of ranges are made of it in
+:mod:`manycl.run.ranges`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Set
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from manycl.analysis import service
+from manycl.analysis.merge import MergeKernel
+from manycl.analysis.rewrite import SubKernel
+from manycl.errors import LaunchError, PolicyError, SourceError
+from manycl.graph.access import Access
+from manycl.graph.graph import BufferArg, Launch
+from manycl.graph.known import known_launch
+from manycl.graph.reduction import ATOMICS, Atomic, Reduction
+from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_groups
+from manycl.group_range import GroupRange
+from manycl.kept import Kept
+from manycl.region import NOTHING, Box, Region, union
+
+if TYPE_CHECKING:  # they import islpy
+    from manycl.analysis.launched import LaunchFacts
+    from manycl.analysis.regions import Footprint
+
+RANGES_KEPT = 4096  # of a launch
+_known: Kept[Hashable, Division] = Kept(256)
+
+
+class NotDivisibleError(PolicyError):
+    """A launch that cannot run in ranges along a dimension, for this ``reason``."""
+
+    def __init__(self, launch: Launch, dimension: int, reason: str) -> None:
+        super().__init__(f"{launch.name} cannot be split along dimension {dimension}: {reason}")
+        self.reason = reason
+
+
+def divide(launch: Launch, dimension: int, sizes: Mapping[int, int]) -> Division:
+    """A launch divided along a dimension; the same for all of one identity. ``sizes``: bytes of its buffers by key.
+    Raises NotDivisibleError where its ranges cannot be run apart."""
+    key = dimension, identity(launch, sizes)
+    found = _known.get(key)
+    if found is None:  # another thread may be first
+        found = _known.keep(key, Division(launch, dimension, {a.key: sizes[a.key] for a in _buffers(launch)}))
+    return found
+
+
+def identity(launch: Launch, sizes: Mapping[int, int]) -> Hashable:
+    """What launches have in common whose ranges do the same to the same buffers."""
+    given = tuple((a.key, sizes[a.key]) if isinstance(a, BufferArg) else a for a in launch.args)
+    ndrange = launch.global_size, launch.local_size, launch.global_offset
+    program = launch.program
+    text = program.source, program.path, program.options, launch.kernel.name, launch.annotations
+    return launch.name, given, ndrange, text, bool(launch.versions)
+
+
+def _buffers(launch: Launch) -> Iterator[BufferArg]:
+    return (a for a in launch.args if isinstance(a, BufferArg))
+
+
+class Division:
+    """See :func:`divide`. Several threads may share one. ``own_groups``: the launch's ranges run with its work-groups
+    (else with those that the driver chooses). ``operations``: by buffer that groups change by atomic operations."""
+
+    def __init__(self, launch: Launch, dimension: int, sizes: Mapping[int, int]) -> None:
+        self.own_groups = not chosen_by_driver(launch)
+        self.launch = launch = with_work_groups(launch)
+        self.dimension = dimension
+        self.sizes = sizes
+        if launch.versions:
+            raise self._refused("it has several versions, with work-groups of their own")
+        if launch.local_size is None:
+            raise self._refused(why_none(launch))
+        try:
+            self.facts: LaunchFacts = service.launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
+            if not 0 <= dimension < len(launch.global_size):
+                raise self._refused(f"it has no dimension {dimension}")
+            verdict = self.facts.split(dimension)
+            if not verdict.mergeable:
+                raise self._refused(verdict.reasons[0])
+            self.sub_kernel = service.sub_kernel(launch.program, launch.kernel.name)
+        except (LaunchError, SourceError) as error:
+            raise self._refused(error.message) from None
+        if self.sub_kernel.reason:
+            raise self._refused(self.sub_kernel.reason)
+        self.groups = self.facts.launch.groups(dimension)
+        self.operations = self._operations(verdict.merges)
+        self._access: Kept[tuple[int, int], dict[int, Access]] = Kept(RANGES_KEPT)
+        self._hulls: Kept[tuple[int, int], tuple[dict[int, Access] | None]] = Kept(RANGES_KEPT)
+
+    def _refused(self, why: str) -> NotDivisibleError:
+        return NotDivisibleError(self.launch, self.dimension, why)
+
+    def _operations(self, merges: Mapping[int, str]) -> dict[int, Atomic]:
+        found: dict[int, Atomic] = {}
+        for index, operation in merges.items():
+            base = self.launch.kernel.arguments[index].base.removeprefix("atomic_")
+            if base not in ATOMICS:
+                raise self._refused(f"atomic operations on elements of type {base} cannot be merged")
+            found[self.key(index)] = Atomic(operation, base)
+        return found
+
+    def key(self, index: int) -> int:
+        """The buffer that an argument is."""
+        argument = self.launch.args[index]
+        assert isinstance(argument, BufferArg)
+        return argument.key
+
+    @cached_property
+    def arguments(self) -> dict[int, list[int]]:
+        """The arguments that are each buffer."""
+        found: dict[int, list[int]] = {}
+        for index, argument in enumerate(self.launch.args):
+            if isinstance(argument, BufferArg):
+                found.setdefault(argument.key, []).append(index)
+        return found
+
+    def range(self, first: int, count: int) -> GroupRange:
+        """Groups ``first`` … ``first + count - 1``."""
+        return GroupRange(self.dimension, first, count)
+
+    @cached_property
+    def whole(self) -> GroupRange:
+        return self.range(0, self.groups)
+
+    # what ranges touch
+
+    def footprints(self, key: int, kind: str, groups: GroupRange) -> list[Footprint]:
+        """What some groups read, or write (``kind``), of a buffer, by argument that it is."""
+        given = self.launch.kernel.arguments
+        mine = (i for i in self.arguments[key] if (given[i].reads if kind == "read" else given[i].writes))
+        return [self.facts.region(i, kind, groups) for i in mine]
+
+    def access(self, groups: GroupRange) -> dict[int, Access]:
+        """What some groups do, by buffer."""
+        known = self._access.get(groups[1:])
+        if known is None:
+            known = self._access.keep(groups[1:], {key: self._of(key, groups) for key in self.arguments})
+        return known
+
+    def _of(self, key: int, groups: GroupRange) -> Access:
+        writes, sure = [], True
+        for found in self.footprints(key, "write", groups):
+            region, just = found.around()
+            writes.append(region)
+            sure = sure and found.exact and just
+        return Access(union(f.around()[0] for f in self.footprints(key, "read", groups)), union(writes), sure)
+
+    def hull(self, groups: GroupRange) -> Mapping[int, Access] | None:
+        """As :meth:`access`, with intervals around what is touched, where that is found out in no time; else None."""
+        known = self._hulls.get(groups[1:])
+        if known is None:
+            found = self._quick(groups)
+            hulls = None if found is None else {key: _hull(*kinds) for key, kinds in found.items()}
+            known = self._hulls.keep(groups[1:], (hulls,))
+        return known[0]
+
+    def density(self, groups: GroupRange) -> float | None:
+        """Which part of the interval around it some groups touch, at least, of any buffer (what they touch in several
+        ways counts as often); None where that takes long to find out."""
+        found, parts = self._quick(groups), [1.0]
+        for reads, writes in found.values() if found is not None else ():
+            access = _hull(reads, writes)
+            low, high = (access.reads | access.writes).hull
+            if high > low:
+                parts.append(sum(box.nbytes for f in (*reads, *writes) for box in f.boxes) / (high - low))
+        return None if found is None else min(parts)
+
+    def _quick(self, groups: GroupRange) -> dict[int, tuple[list[Footprint], list[Footprint]]] | None:
+        """What is read and written by buffer, without isl."""
+        out: dict[int, tuple[list[Footprint], list[Footprint]]] = {}
+        for key, indices in self.arguments.items():
+            reads, writes = out[key] = [], []
+            for index in indices:
+                argument = self.launch.kernel.arguments[index]
+                for kind, asked, kept in (("read", argument.reads, reads), ("write", argument.writes, writes)):
+                    found = self.facts.regions.boxed(index, kind, groups) if asked else None
+                    if asked and found is None:
+                        return None
+                    if found is not None:
+                        kept.append(found)
+        return out
+
+    # windows
+
+    @cached_property
+    def windowed(self) -> SubKernel:
+        """The sub-kernel whose buffers may be windows; its ``reason`` says why there is none."""
+        return service.windowed_kernel(self.launch.program, self.launch.kernel.name)
+
+    @cached_property
+    def movable(self) -> frozenset[int]:
+        """The buffers that may be windows."""
+        may = frozenset(self.windowed.windows)
+        return frozenset(key for key, indices in self.arguments.items() if may.issuperset(indices))
+
+    # what puts results together
+
+    @cached_property
+    def merge_kernel(self) -> MergeKernel:
+        """The merge kernel; its ``reason`` says why there is none."""
+        found = service.merge_kernel(self.launch.program, self.launch.kernel.name)
+        if not found.reason and {self.key(i) for i in found.reads} & {self.key(i) for i in found.written}:
+            return replace(found, reason="what decides what is copied is written by the launch")
+        return found
+
+    @cached_property
+    def merge_written(self) -> frozenset[int]:
+        """The buffers that the merge kernel copies to."""
+        return frozenset(self.key(i) for i in self.merge_kernel.written)
+
+    @cached_property
+    def merge_reads(self) -> frozenset[int]:
+        """The buffers that steer it."""
+        return frozenset(self.key(i) for i in self.merge_kernel.reads)
+
+    def reduction(self, shared: Set[int]) -> Reduction:
+        """What puts results together where ranges in several memories write the same bytes of the buffers
+        ``shared``."""
+        if self.operations:
+            return Reduction.DIFFERENCE
+        if not shared:
+            return Reduction.NONE
+        if self.merge_kernel.reason or not shared <= self.merge_written:
+            return Reduction.DIFFERENCE
+        return Reduction.SCATTER
+
+
+def _hull(reads: list[Footprint], writes: list[Footprint]) -> Access:
+    """Intervals around what is read and written; all of the latter is, where it is one interval for certain."""
+    boxes = [box for found in writes for box in found.boxes]
+    sure = len(boxes) == 1 and boxes[0].kind == "interval" and all(found.exact for found in writes)
+    return Access(_around([box for found in reads for box in found.boxes]), _around(boxes), sure)
+
+
+def _around(boxes: list[Box]) -> Region:
+    return Region.span(min(box.offset for box in boxes), max(box.end for box in boxes)) if boxes else NOTHING

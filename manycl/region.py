@@ -1,0 +1,306 @@
+"""Sets of bytes of a buffer. Pure.
+
+All that is told apart of a buffer (what launches and ranges of them read and write, what is valid where, what is moved)
+are *regions*: sets of its bytes. Cut at all edges of some regions, a buffer falls into classes of bytes that lie in the
+same ones (:func:`partition`); there are few, however ragged the regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[np.int64]]
+
+_BITS = 62  # of a word that says in which regions bytes are
+
+
+class Box(NamedTuple):
+    """``rows`` runs of ``width`` bytes, ``pitch`` bytes from start to start; ``slices`` of these, ``slice_pitch``
+    apart. The first byte is at ``offset``. An interval has one row and one slice."""
+
+    offset: int
+    width: int
+    pitch: int = 0
+    rows: int = 1
+    slice_pitch: int = 0
+    slices: int = 1
+
+    @property
+    def kind(self) -> str:
+        if self.rows == 1 and self.slices == 1:
+            return "interval"
+        if self.slices == 1:
+            return "rectangle"
+        return "slices"
+
+    @property
+    def nbytes(self) -> int:
+        return self.width * self.rows * self.slices
+
+    @property
+    def end(self) -> int:
+        """One behind the last byte."""
+        return self.offset + (self.slices - 1) * self.slice_pitch + (self.rows - 1) * self.pitch + self.width
+
+    def scaled(self, unit: int) -> Box:
+        offset, width, pitch, rows, slice_pitch, slices = self
+        return Box(offset * unit, width * unit, pitch * unit, rows, slice_pitch * unit, slices)
+
+    def starts(self) -> Array:
+        """Offsets of all rows, in bytes."""
+        rows = np.arange(self.rows, dtype=np.int64) * self.pitch
+        slices = np.arange(self.slices, dtype=np.int64) * self.slice_pitch
+        return self.offset + (slices[:, None] + rows[None, :]).ravel()
+
+    def __str__(self) -> str:
+        first = f"[{self.offset}, {self.offset + self.width})"
+        if self.kind == "interval":
+            return first
+        words = f"{first} x {self.rows} rows every {self.pitch}"
+        return words if self.kind == "rectangle" else f"{words} x {self.slices} slices every {self.slice_pitch}"
+
+
+class Region:
+    """A set of bytes. ``ends``: where it begins and where it ends, in turns, each greater than the one before: it is
+    [ends[0], ends[1]), [ends[2], ends[3]) and so on. Regions of the same bytes are equal. Never changed."""
+
+    __slots__ = ("_boxes", "_name", "ends")
+
+    def __init__(self, ends: Array) -> None:
+        self.ends = ends
+        self._boxes: tuple[Box, ...] | None = None
+        self._name: bytes | None = None
+
+    # how regions are made
+
+    @classmethod
+    def span(cls, low: int, high: int) -> Region:
+        """The bytes from ``low`` up to ``high``, without ``high``."""
+        return cls(np.array([low, high], np.int64)) if high > low else NOTHING
+
+    @classmethod
+    def of(cls, low: Array, high: Array) -> Region:
+        """All bytes of the intervals [low, high), which may overlap, or be empty."""
+        full = high > low
+        if not full.all():
+            low, high = low[full], high[full]
+        if not len(low):
+            return NOTHING
+        if not (low[1:] >= low[:-1]).all():
+            order = np.argsort(low, kind="stable")
+            low, high = low[order], high[order]
+        reach = high if (high[1:] >= high[:-1]).all() else np.maximum.accumulate(high)
+        apart = low[1:] > reach[:-1]
+        ends = np.empty((1 + int(np.count_nonzero(apart)), 2), np.int64)
+        ends[0, 0], ends[-1, 1] = low[0], reach[-1]
+        ends[1:, 0], ends[:-1, 1] = low[1:][apart], reach[:-1][apart]
+        return cls(ends.reshape(-1))
+
+    @classmethod
+    def of_boxes(cls, boxes: Sequence[Box]) -> Region:
+        """The bytes of boxes, which may overlap."""
+        if len(boxes) == 1 and boxes[0].rows == boxes[0].slices == 1:
+            return cls.span(boxes[0].offset, boxes[0].offset + boxes[0].width)
+        if not boxes:
+            return NOTHING
+        starts = [box.starts() for box in boxes]
+        ends = [start + box.width for start, box in zip(starts, boxes, strict=True)]
+        return cls.of(np.concatenate(starts), np.concatenate(ends))
+
+    # what it is
+
+    def __bool__(self) -> bool:
+        """Whether there is a byte in it."""
+        return len(self.ends) > 0
+
+    @property
+    def low(self) -> Array:
+        """The first bytes of its intervals."""
+        return self.ends[::2]
+
+    @property
+    def high(self) -> Array:
+        """One past the last bytes of its intervals."""
+        return self.ends[1::2]
+
+    @property
+    def intervals(self) -> list[tuple[int, int]]:
+        """[low, high) of each, in order."""
+        ends = self.ends.tolist()
+        return list(zip(ends[::2], ends[1::2], strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        return int((self.high - self.low).sum())
+
+    @property
+    def hull(self) -> tuple[int, int]:
+        """[low, high) around it; (0, 0) of nothing."""
+        return (int(self.ends[0]), int(self.ends[-1])) if len(self.ends) else (0, 0)
+
+    @property
+    def filled(self) -> Region:
+        """The interval around it."""
+        return self if len(self.ends) < 3 else Region.span(*self.hull)
+
+    @property
+    def name(self) -> bytes:
+        """The same for the same bytes, and for no others."""
+        if self._name is None:
+            self._name = self.ends.tobytes()
+        return self._name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Region) and (self is other or self.name == other.name)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"Region({', '.join(f'[{low}, {high})' for low, high in self.intervals)})"
+
+    def __reduce__(self) -> tuple[type[Region], tuple[Array]]:
+        return Region, (self.ends,)
+
+    def has(self, places: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each of some bytes is in it."""
+        return (np.searchsorted(self.ends, places, side="right") & 1).astype(np.bool_)
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """It as boxes, as few as following intervals of one width at one distance make."""
+        if self._boxes is None:
+            self._boxes = self.at_most(len(self.ends)) or ()
+        return self._boxes
+
+    def at_most(self, count: int) -> tuple[Box, ...] | None:
+        """As :attr:`boxes`; None where they are more than ``count``."""
+        low, width = self.low, self.high - self.low
+        if len(low) < 2:
+            return tuple(Box(a, b - a) for a, b in self.intervals)
+        pitch = np.diff(low)
+        # interval i + 1 is as wide as i, and as far from it as i from i - 1
+        other_width = width[1:] != width[:-1]
+        breaks = np.flatnonzero(other_width | np.concatenate([[False], pitch[1:] != pitch[:-1]]))
+        if len(breaks) > 2 * count + 2:  # at most every second is none between boxes
+            return None
+        found: list[Box] = []
+        start = 0
+        for stop, sure in [*zip((breaks + 1).tolist(), other_width[breaks].tolist(), strict=True), (len(low), True)]:
+            if stop == start + 1 and not sure:
+                continue  # interval ``start`` is the box's first: there is no distance yet
+            rows = stop - start
+            found.append(Box(int(low[start]), int(width[start]), int(pitch[start]) if rows > 1 else 0, rows))
+            start = stop
+        return tuple(found) if len(found) <= count else None
+
+    # algebra
+
+    def meets(self, other: Region) -> bool:
+        """Whether they have a byte in common."""
+        mine, theirs = self.ends, other.ends
+        if not len(mine) or not len(theirs) or mine[0] >= theirs[-1] or theirs[0] >= mine[-1]:
+            return False
+        if len(mine) == len(theirs) == 2:
+            return True
+        first = np.searchsorted(other.high, self.low, side="right")
+        behind = np.searchsorted(other.low, self.high, side="left")
+        return bool((behind > first).any())
+
+    def __or__(self, other: Region) -> Region:
+        return union((self, other))
+
+    def __and__(self, other: Region) -> Region:
+        return self._where(other, True) if self.meets(other) else NOTHING
+
+    def __sub__(self, other: Region) -> Region:
+        return self._where(other, False) if self.meets(other) else self
+
+    def _where(self, other: Region, inside: bool) -> Region:
+        """The bytes of it that are in the other one, or are not."""
+        if len(self.ends) == len(other.ends) == 2:
+            (low, high), (begin, end) = self.hull, other.hull
+            if inside:
+                return Region.span(max(low, begin), min(high, end))
+            if begin <= low or end >= high:
+                return Region.span(end if begin <= low else low, high if begin <= low else begin)
+        points = np.sort(np.concatenate([self.ends, other.ends]))
+        kept = self.has(points) & (other.has(points) == inside)
+        return Region(points[kept != np.concatenate([[False], kept[:-1]])])
+
+
+NOTHING = Region(np.zeros(0, np.int64))
+
+
+def union(regions: Iterable[Region]) -> Region:
+    """All bytes of some regions."""
+    found = [r for r in regions if r]
+    if len(found) < 2:
+        return found[0] if found else NOTHING
+    return Region.of(np.concatenate([r.low for r in found]), np.concatenate([r.high for r in found]))
+
+
+def common(regions: Iterable[Region]) -> Region:
+    """The bytes that are in two of some regions, or in more."""
+    found = [r.ends for r in regions if r]
+    if len(found) < 2:
+        return NOTHING
+    ends = np.concatenate(found)
+    order = np.argsort(ends, kind="stable")
+    # of each region every second end is one where it ends
+    change = np.concatenate([np.tile([1, -1], len(e) // 2) for e in found])
+    points, depth = ends[order], np.cumsum(change[order])
+    last = np.concatenate([points[1:] != points[:-1], [True]])
+    points, inside = points[last], depth[last] > 1
+    return Region(points[inside != np.concatenate([[False], inside[:-1]])])
+
+
+def partition(nbytes: int, regions: Sequence[Region]) -> tuple[list[Region], list[tuple[int, ...]]]:
+    """The pieces of a buffer of ``nbytes`` that ``regions`` cut it into, in the order of their first bytes (all of it:
+    also what is in no region), and for each region the indices of the pieces that it is made of."""
+    points = np.unique(np.concatenate([np.array([0, nbytes], np.int64), *[r.ends for r in regions]]))
+    points = points[points <= nbytes]
+    if len(points) == 2:
+        return [Region.span(0, nbytes)], [(0,) if r else () for r in regions]
+    label = np.zeros(len(points) - 1, np.int64)  # the same for points of one piece
+    for index, word in enumerate(_memberships(points, list(dict.fromkeys(regions)))):
+        values, inverse = np.unique(word, return_inverse=True)
+        label = label * len(values) + inverse.reshape(-1)
+        if index:
+            label = np.unique(label, return_inverse=True)[1].reshape(-1)
+    begins = np.flatnonzero(np.concatenate([[True], label[1:] != label[:-1]]))  # runs of one piece
+    of = label[begins]
+    first = np.zeros(int(of.max()) + 1, np.int64)
+    first[of[::-1]] = np.arange(len(of) - 1, -1, -1)  # the last assignment is the one that stays
+    order = np.argsort(first)  # pieces by their first bytes
+    by_piece = np.argsort(np.argsort(order)[of], kind="stable")
+    ends = np.stack([points[begins], np.append(points[begins[1:]], points[-1])], axis=1)[by_piece].reshape(-1)
+    stops = (2 * np.cumsum(np.bincount(of)[order])).tolist()
+    pieces = [Region(ends[a:b]) for a, b in pairwise([0, *stops])]
+    # of a piece, all is in a region if its first byte is
+    between = np.searchsorted(points[begins[first[order]]], np.concatenate([r.ends for r in regions])).tolist()
+    held: list[tuple[int, ...]] = []
+    for a, b in pairwise(accumulate([len(r.ends) for r in regions], initial=0)):
+        if b == a + 2:
+            held.append(tuple(range(between[a], between[a + 1])))
+        else:
+            held.append(tuple(i for j in range(a, b, 2) for i in range(between[j], between[j + 1])))
+    return pieces, held
+
+
+def _memberships(points: Array, regions: Sequence[Region]) -> Iterator[Array]:
+    """In which of the regions the bytes from each point on are, up to the next one: a bit each, in words of
+    ``_BITS``."""
+    for begin in range(0, len(regions), _BITS):
+        some = regions[begin : begin + _BITS]
+        bits = np.repeat([1 << bit for bit in range(len(some))], [len(r.ends) for r in some])
+        bits[1::2] *= -1
+        change = np.zeros(len(points), np.int64)
+        ends = np.concatenate([r.ends for r in some])
+        inside = ends <= points[-1]
+        np.add.at(change, np.searchsorted(points, ends[inside]), bits[inside])
+        yield np.cumsum(change)[:-1]

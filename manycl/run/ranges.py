@@ -1,0 +1,174 @@
+"""The launches of a divided launch's ranges, and of what puts together what they wrote.
+
+How that is done, :class:`~manycl.graph.reduction.Reduction` says; what ranges touch, the
+:class:`~manycl.graph.division.Division`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from functools import cache, cached_property
+
+from manycl.analysis import service
+from manycl.analysis.difference import difference_merge
+from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.analysis.rewrite import SubKernel
+from manycl.graph.division import RANGES_KEPT, Division
+from manycl.graph.graph import Argument, BufferArg, Launch, Window
+from manycl.graph.reduction import Atomic
+from manycl.group_range import GroupRange
+from manycl.kept import Kept
+
+_BLOCK = 16  # bytes that a work-item of a helper copies
+_GROUP = 64
+
+_HELPERS = """\
+kernel void manycl_copy(global uchar *dst, global const uchar *src, ulong bytes) {
+    ulong first = (ulong)get_global_id(0) * 16;
+    if (first + 16 <= bytes) vstore16(vload16(0, src + first), 0, dst + first);
+    else for (ulong k = first; k < bytes; k++) dst[k] = src[k];
+}
+kernel void manycl_clear(global uchar *dst, ulong start, ulong bytes) {
+    ulong first = (ulong)get_global_id(0) * 16;
+    dst += start;
+    for (ulong k = first; k < first + 16 && k < bytes; k++) dst[k] = 0;
+}
+"""
+
+
+_known: Kept[Division, RangeLaunches] = Kept(256)
+
+
+def launches_of(division: Division) -> RangeLaunches:
+    """The launches of a divided launch's ranges; the same for all who ask."""
+    return _known.get(division) or _known.keep(division, RangeLaunches(division))
+
+
+class RangeLaunches:
+    """See :func:`launches_of`. Several threads may share one."""
+
+    def __init__(self, division: Division) -> None:
+        self.division = division
+        self._ranges: Kept[Hashable, Launch] = Kept(RANGES_KEPT)
+
+    def range(
+        self, groups: GroupRange, instead: Mapping[int, int], windows: Mapping[int, Window] | None = None
+    ) -> Launch:
+        """Some groups as a launch of their own, with other buffers for some (``instead``), and windows for some."""
+        begins = tuple((key, window.key, window.low) for key, window in windows.items()) if windows else ()
+        key = groups[1:], tuple(sorted(instead.items())), begins
+        found = self._ranges.get(key)
+        if found is None:
+            found = self._ranges.keep(key, self._range(groups, instead, begins))
+        return found
+
+    def _range(
+        self, groups: GroupRange, instead: Mapping[int, int], begins: tuple[tuple[int, int, int], ...]
+    ) -> Launch:
+        division = self.division
+        sub = division.windowed if begins else division.sub_kernel
+        lows = {key: low for key, _, low in begins}
+        behind = tuple(_ulong(lows.get(division.key(i), 0)) for i in sub.windows) if begins else ()
+        renamed = {**instead, **{key: window for key, window, _ in begins}}
+        program = self._windowed if begins else self._program
+        args = _renamed(division.launch.args, renamed)
+        name = f"{division.launch.name} {groups}"
+        return self._launch(name, program.kernels[division.launch.kernel.name], program, groups, sub, args, behind)
+
+    def merge(self, groups: GroupRange, partial: Mapping[int, int]) -> Launch:
+        """Copies what a range wrote to the buffers ``partial`` (by the buffers of the launch) to where it belongs."""
+        made, division = self.division.merge_kernel, self.division
+        program = service.parse_program(made.source, path=division.launch.program.path, options=made.options)
+        hidden: list[Argument] = []
+        for h in made.hidden:
+            key = division.key(h.argument)
+            hidden.append(BufferArg(partial[key]) if h.kind == "copy" else _ulong(division.sizes[key]))
+        name = f"merge {division.launch.name} {groups}"
+        args = (*division.launch.args, *hidden)
+        return self._launch(name, program.kernels[made.kernel], program, groups, made.ranges, args)
+
+    def _launch(
+        self,
+        name: str,
+        kernel: KernelFacts,
+        program: ProgramFacts,
+        groups: GroupRange,
+        sub: SubKernel,
+        args: tuple[Argument, ...],
+        behind: tuple[bytes, ...] = (),
+    ) -> Launch:
+        division, launch = self.division, self.division.launch
+        assert launch.local_size is not None
+        dimensions = range(len(launch.global_size))
+        firsts = [groups.first if d == division.dimension else 0 for d in dimensions]
+        counts = [groups.count if d == division.dimension else division.facts.launch.groups(d) for d in dimensions]
+        begin = launch.global_offset or (0,) * len(dimensions)
+        size, offset, hidden = sub.arguments(launch.global_size, launch.local_size, begin, firsts, counts)
+        return replace(
+            launch,
+            name=name,
+            program=program,
+            kernel=kernel,
+            global_size=size,
+            local_size=launch.local_size if division.own_groups else None,
+            args=(*args, *hidden, *behind),
+            global_offset=offset if any(offset) else None,
+        )
+
+    @cached_property
+    def _program(self) -> ProgramFacts:
+        sub, program = self.division.sub_kernel, self.division.launch.program
+        return self._parsed(sub) if sub.edited else program
+
+    @cached_property
+    def _windowed(self) -> ProgramFacts:
+        return self._parsed(self.division.windowed)
+
+    def _parsed(self, sub: SubKernel) -> ProgramFacts:
+        return service.parse_program(sub.source, path=self.division.launch.program.path, options=sub.options)
+
+    def difference(self, key: int, partial: int, old: int) -> Launch:
+        """Does to a buffer what was done to its copy ``partial``, ``old`` being what both were before."""
+        division = self.division
+        operation, element = division.operations.get(key, Atomic("copy", "uchar"))
+        merge = difference_merge(operation, element)
+        nbytes = division.sizes[key]
+        args = (BufferArg(key), BufferArg(partial), BufferArg(old), _ulong(nbytes))
+        name = f"merge {division.launch.name} ({operation})"
+        return _helper(name, _parsed(merge.source), merge.kernel, merge.work_items(nbytes), args)
+
+    def copy(self, source: int, target: int) -> Launch:
+        """Copies the whole of a buffer."""
+        nbytes = self.division.sizes[source]
+        args = (BufferArg(target), BufferArg(source), _ulong(nbytes))
+        return _helper(
+            f"copy for {self.division.launch.name}", _parsed(_HELPERS), "manycl_copy", -(-nbytes // _BLOCK), args
+        )
+
+    def clear(self, key: int, start: int, nbytes: int) -> Launch:
+        """Makes undefined bytes of a buffer zero."""
+        args = (BufferArg(key), _ulong(start), _ulong(nbytes))
+        return _helper(
+            f"clear for {self.division.launch.name}", _parsed(_HELPERS), "manycl_clear", -(-nbytes // _BLOCK), args
+        )
+
+
+def _renamed(args: tuple[Argument, ...], instead: Mapping[int, int]) -> tuple[Argument, ...]:
+    if not instead:
+        return args
+    return tuple(BufferArg(instead.get(a.key, a.key)) if isinstance(a, BufferArg) else a for a in args)
+
+
+def _ulong(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+@cache
+def _parsed(source: str) -> ProgramFacts:
+    return service.parse_program(source, path="<manycl>")
+
+
+def _helper(name: str, program: ProgramFacts, kernel: str, items: int, args: tuple[Argument, ...]) -> Launch:
+    facts: KernelFacts = program.kernels[kernel]
+    return Launch(name, program, facts, (-(-items // _GROUP) * _GROUP,), (_GROUP,), args, (), ())
