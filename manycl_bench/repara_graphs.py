@@ -15,7 +15,7 @@ from manycl.analysis import parse_program
 from manycl.analysis.facts import ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask
-from manycl.graph.launch import make_launch
+from manycl.graph.launch import LaunchOptions, make_launch
 from manycl.machine import HOST
 from manycl.plan.split import Split
 from manycl.plan.splitting import Splits
@@ -81,7 +81,7 @@ class _Maker:
         work: float, name: str = "",
     ) -> None:  # fmt: skip
         args = (*map(BufferArg, buffers), *scalars)
-        self.builder.add(make_launch(program(), kernel, size, local, args, buffers=self.buffers, name=name or kernel))
+        self.builder.add(make_launch(program(), kernel, size, local, args, buffers=self.buffers, options=LaunchOptions(name=name or kernel)))
         self.kernels.append(kernel)
         self.work.append(work)
 

@@ -95,6 +95,17 @@ def linear_access(access: Access, conditions: Sequence[Expr], launch: Launch) ->
     return Linear(access.size, offset, tuple(guards), tuple(fixed), bounds, tuple(joined))
 
 
+def _fixes(fixed: Iterable[_Factors], ends: dict[str, tuple[int, int]]) -> bool:
+    """Narrow variables of which factor * v + constant == 0 is known; whether they can have such values."""
+    for factors, constant in fixed:
+        ((name, factor),) = factors.items()
+        number = -constant // factor
+        if constant % factor or not ends[name][0] <= number <= ends[name][1]:
+            return False
+        ends[name] = (number, number)
+    return True
+
+
 def boxes_of(access: Linear, domain: Domain) -> tuple[Box, ...] | None:
     """The bytes of an access, as one box or none; None where that cannot be told. They are exact if the access is."""
     offset, guards, fixed = access.offset, access.guards, access.fixed
@@ -102,14 +113,10 @@ def boxes_of(access: Linear, domain: Domain) -> tuple[Box, ...] | None:
     for group, local, size in access.joined:
         low, high = ends[group]
         ends[local] = (low * size, high * size + size - 1)
-    for factors, constant in fixed:  # factor * v + constant == 0
-        if len(factors) != 1:
-            return None
-        ((name, factor),) = factors.items()
-        number = -constant // factor
-        if constant % factor or not ends[name][0] <= number <= ends[name][1]:
-            return ()
-        ends[name] = (number, number)
+    if not all(len(factors) == 1 for factors, _ in fixed):
+        return None
+    if not _fixes(fixed, ends):
+        return ()
     clips = []
     for factors, constant in guards:
         if len(factors) > 1:

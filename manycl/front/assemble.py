@@ -19,7 +19,7 @@ from manycl.front.application import Contents, Output
 from manycl.front.json_lines import Place
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, LocalArg, Version
-from manycl.graph.launch import make_launch
+from manycl.graph.launch import LaunchOptions, make_launch
 
 SHOWN_WARNINGS = 20
 """Warnings of one kind that are shown."""
@@ -289,13 +289,15 @@ def _add_launches(draft: Draft, order: list[int], keys: dict[int, int], builder:
                 [BufferArg(keys[a.key]) if isinstance(a, BufferArg) else a for a in k.args],
                 buffers=buffers,
                 dtypes=dtypes,
-                name=k.name,
-                device=k.device,
-                rank=k.rank,
-                global_offset=k.offset,
-                annotations=k.annotations,
-                versions=k.versions,
-                partition=k.partition,
+                options=LaunchOptions(
+                    name=k.name,
+                    device=k.device,
+                    rank=k.rank,
+                    global_offset=k.offset,
+                    annotations=k.annotations,
+                    versions=k.versions,
+                    partition=k.partition,
+                ),
             )
         except LaunchError as error:
             raise k.place.error(error.message, error.hint) from None

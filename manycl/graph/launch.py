@@ -251,6 +251,24 @@ def leaves(dtype: np.dtype[Any]) -> list[np.dtype[Any]]:
     return [leaf for name in dtype.names for leaf in leaves(dtype.fields[name][0])]
 
 
+class LaunchOptions(NamedTuple):
+    """What need not be said of a launch: its ``name`` (else the kernel's), where it may run (``device``), its place
+    among others (``rank``: the highest first), the most work-items of a group, promises about what it touches,
+    alternatives to the kernel, and the tenths of it that are meant for GPUs (``partition``)."""
+
+    name: str = ""
+    device: str = ""
+    rank: float | None = None
+    global_offset: tuple[int, ...] | None = None
+    max_work_group: int | None = None
+    annotations: tuple[Annotation, ...] = ()
+    versions: Sequence[Version] = ()
+    partition: int | None = None
+
+
+PLAIN = LaunchOptions()
+
+
 def make_launch(
     program: ProgramFacts,
     kernel_name: str,
@@ -260,28 +278,21 @@ def make_launch(
     *,
     buffers: Mapping[int, Buffer],
     dtypes: Mapping[int, str] | None = None,
-    name: str = "",
-    device: str = "",
-    rank: float | None = None,
-    global_offset: tuple[int, ...] | None = None,
-    max_work_group: int | None = None,
-    annotations: tuple[Annotation, ...] = (),
-    versions: Sequence[Version] = (),
-    partition: int | None = None,
+    options: LaunchOptions = PLAIN,
 ) -> Launch:
     """A checked launch. ``args`` are BufferArg, LocalArg or values for scalars, one per parameter of the
     kernel.
 
     ``buffers`` are the buffers by key; ``dtypes`` the NumPy types of those whose element type is to be
-    checked. What the launch reads and writes is what the analysis found, whatever anyone declared.
-    ``versions`` are the alternatives to the kernel. Raises LaunchError.
+    checked. What the launch reads and writes is what the analysis found, whatever anyone declared. Raises LaunchError.
     """
+    name, most, global_offset = options.name, options.max_work_group, options.global_offset
     kernel = find_kernel(program, kernel_name)
     where = f"kernel {kernel.name}" if name in ("", kernel.name) else f"kernel {kernel.name} ({name})"
     if len(args) != len(kernel.arguments):
         names = ", ".join(a.name or f"#{a.index}" for a in kernel.arguments)
         raise LaunchError(f"{where} takes {len(kernel.arguments)} arguments ({names}), got {len(args)}")
-    size, local = check_ndrange(kernel, global_size, local_size, max_work_group=max_work_group)
+    size, local = check_ndrange(kernel, global_size, local_size, max_work_group=most)
     checked: list[Argument] = []
     reads: list[int] = []
     writes: list[int] = []
@@ -295,9 +306,9 @@ def make_launch(
                 reads.append(value.key)
             if facts.writes and value.key not in writes:
                 writes.append(value.key)
-    own = Version(program, kernel, size, local, annotations=annotations)
-    for version in versions:
-        check_ndrange(version.kernel, version.global_size, version.local_size, max_work_group=max_work_group)
+    own = Version(program, kernel, size, local, annotations=options.annotations)
+    for version in options.versions:
+        check_ndrange(version.kernel, version.global_size, version.local_size, max_work_group=most)
     return Launch(
         name=name or kernel.name,
         program=program,
@@ -308,11 +319,11 @@ def make_launch(
         reads=tuple(reads),
         writes=tuple(writes),
         global_offset=global_offset,
-        device=device,
-        rank=rank,
-        annotations=annotations,
-        versions=all_versions(own, versions, global_offset) if versions else (),
-        partition=partition,
+        device=options.device,
+        rank=options.rank,
+        annotations=options.annotations,
+        versions=all_versions(own, options.versions, global_offset) if options.versions else (),
+        partition=options.partition,
     )
 
 

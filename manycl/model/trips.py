@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -110,6 +110,22 @@ def _sizes_and_ids(
     return at
 
 
+_OPERATORS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mul": math.prod,
+    "fdiv": lambda args: float(args[0] // args[1]) if args[1] else 1.0,
+    "tdiv": lambda args: float(math.trunc(args[0] / args[1])) if args[1] else 1.0,
+    "fmod": lambda args: args[0] % args[1] if args[1] else 1.0,
+    "min": min,
+    "max": max,
+    "select": lambda args: args[1] if args[0] else args[2],
+    "lt": lambda args: float(args[0] < args[1]),
+    "eq": lambda args: float(args[0] == args[1]),
+    "and": lambda args: float(all(args)),
+    "or": lambda args: float(any(args)),
+    "not": lambda args: float(not args[0]),
+}
+
+
 def _value(e: Expr, at: Mapping[str, float]) -> float:
     """An expression where variables have these values, and others 1."""
     if e.op == "const":
@@ -117,31 +133,7 @@ def _value(e: Expr, at: Mapping[str, float]) -> float:
     if e.op == "var":
         return at.get(e.key, 1.0)
     args = [_value(a, at) for a in e.args]
-    match e.op:
-        case "sum":
-            return e.value + sum(a * f for a, f in zip(args, e.terms, strict=True))
-        case "mul":
-            return math.prod(args)
-        case "fdiv":
-            return float(args[0] // args[1]) if args[1] else 1.0
-        case "tdiv":
-            return float(math.trunc(args[0] / args[1])) if args[1] else 1.0
-        case "fmod":
-            return args[0] % args[1] if args[1] else 1.0
-        case "min":
-            return min(args)
-        case "max":
-            return max(args)
-        case "select":
-            return args[1] if args[0] else args[2]
-        case "lt":
-            return float(args[0] < args[1])
-        case "eq":
-            return float(args[0] == args[1])
-        case "and":
-            return float(all(args))
-        case "or":
-            return float(any(args))
-        case "not":
-            return float(not args[0])
-    return args[0]  # a conversion to a type that is taken to hold it
+    if e.op == "sum":
+        return e.value + sum(a * f for a, f in zip(args, e.terms, strict=True))
+    operator = _OPERATORS.get(e.op)
+    return operator(args) if operator is not None else args[0]  # a conversion to a type that is taken to hold it

@@ -185,25 +185,42 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield _cut(printable(f"FAILED: {' '.join(failure.split())}"), 3 * _WIDTH)
     for failed in summary.unforeseen[:_MOST_FAILURES]:
         yield _cut(printable(f"went on without: {' '.join(failed.split())}"), 3 * _WIDTH)
+    for part in (_devices, _links, _memory, _divided, _undivided, _planned, _path):
+        yield from part(summary)
+
+
+def _devices(summary: Summary) -> Iterator[str]:
     if summary.devices:
         yield ""
         yield from table(("device", "kernels", "queues", "busy", "share", ""), map(_device_row, _shown(summary)))
         if len(summary.devices) > _MOST_DEVICES:
             yield f"... and {len(summary.devices) - _MOST_DEVICES} less busy devices"
+
+
+def _links(summary: Summary) -> Iterator[str]:
     if summary.links:
         yield ""
         yield from table(("link", "transfers", "bytes", "busy", "rate"), map(_link_row, summary.links[:_MOST_LINKS]))
         if len(summary.links) > _MOST_LINKS:
             rest = sum(link.nbytes for link in summary.links[_MOST_LINKS:])
             yield f"... and {len(summary.links) - _MOST_LINKS} more links, {nbytes(rest)}"
+
+
+def _memory(summary: Summary) -> Iterator[str]:
     if summary.memory:
         yield ""
         shown = limited_rows(summary.memory[:_MOST_DEVICES])
         yield from table(("memory", "holds", "of", "again", "leave", "predicted"), shown)
+
+
+def _divided(summary: Summary) -> Iterator[str]:
     if summary.divided:
         yield ""
         head = ("divided", "launches", "merging", "", "")
         yield from table(head, divided_rows(summary.divided[:_MOST_KERNELS]))
+
+
+def _undivided(summary: Summary) -> Iterator[str]:
     if summary.postponed:
         yield ""
         yield "not divided: a run this short does not pay for finding out how kernels may be (--policy balance does)"
@@ -212,11 +229,17 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield from (_cut(line, 3 * _WIDTH) for line in undivided_lines(summary.undivided[:_MOST_KERNELS]))
         if len(summary.undivided) > _MOST_KERNELS:
             yield f"... and {len(summary.undivided) - _MOST_KERNELS} more kernels that cannot be divided"
+
+
+def _planned(summary: Summary) -> Iterator[str]:
     if summary.planned:
         yield ""
         yield from table(
             ("kernel", "launches", "planned", "took", "off"), planned_rows(summary.planned[:_MOST_KERNELS])
         )
+
+
+def _path(summary: Summary) -> Iterator[str]:
     if summary.path.nodes:
         yield ""
         path = summary.path

@@ -54,17 +54,7 @@ class _Judge:
     def order(self) -> None:
         """Find what comes before what."""
         script, count = self._script, len(self._commands)
-        enqueued: list[list[int]] = [[] for _ in range(count)]
-        heard: list[list[int]] = [[] for _ in range(count)]
-        for before, freed in script.frees.items():
-            for i in freed:
-                enqueued[i].append(before)
-        for token, freed in script.hears.items():
-            command = self._commands[self._index[token]]
-            if not isinstance(command, HostCall) and not command.notify:
-                raise ScriptError(f"{command} is waited for, but nobody hears of it")
-            for i in freed:
-                heard[i].append(self._index[token])
+        enqueued, heard = self._edges()
         at_start = sum(1 << i for i in range(count) if i not in script.waits)
         first = (1 << script.ahead) - 1
         given: list[int] = []  # what was certainly given to the devices before
@@ -72,29 +62,51 @@ class _Judge:
             needed = [*enqueued[i], *heard[i]]
             if len(needed) != script.waits.get(i, 0) or any(b >= i for b in needed):
                 raise ScriptError(f"{command} waits for {len(needed)} others, of which {needed} are known")
+            mine = at_start
             if not needed:
                 lower = (1 << i) - 1
-                mine = at_start & lower if i < script.ahead else at_start & (lower | first)
-            else:
-                mine = at_start
-            complete = 0
+                mine &= lower if i < script.ahead else lower | first
             for b in needed:
                 mine |= given[b] | 1 << b
-            for b in heard[i]:
-                complete |= self._before[b] | 1 << b
-            after = () if isinstance(command, HostCall) else command.after
-            for token in after:
-                b = self._index[token]
-                if not mine >> b & 1:
-                    raise ScriptError(f"{command} waits on its device for {token}, which may come later")
-                if self._place(b)[0] != self._place(i)[0]:
-                    raise ScriptError(f"{command} waits on its device for {token} of another one")
-                complete |= self._before[b] | 1 << b
-            for b in range(i) if isinstance(command, Run) else ():
-                if mine >> b & 1 and self._place(b) == self._place(i) and isinstance(self._commands[b], Run):
-                    complete |= self._before[b] | 1 << b
             given.append(mine)
+            before = {*heard[i], *self._waited(i, mine), *self._queued(i, mine)}
+            complete = 0
+            for b in before:
+                complete |= self._before[b] | 1 << b
             self._before.append(complete)
+
+    def _edges(self) -> tuple[list[list[int]], list[list[int]]]:
+        """By command, what must have been enqueued before it is, and what must have been heard of."""
+        enqueued: list[list[int]] = [[] for _ in self._commands]
+        heard: list[list[int]] = [[] for _ in self._commands]
+        for before, freed in self._script.frees.items():
+            for i in freed:
+                enqueued[i].append(before)
+        for token, freed in self._script.hears.items():
+            command = self._commands[self._index[token]]
+            if not isinstance(command, HostCall) and not command.notify:
+                raise ScriptError(f"{command} is waited for, but nobody hears of it")
+            for i in freed:
+                heard[i].append(self._index[token])
+        return enqueued, heard
+
+    def _waited(self, i: int, given: int) -> Iterator[int]:
+        """What a command waits for on its device."""
+        command = self._commands[i]
+        for token in () if isinstance(command, HostCall) else command.after:
+            b = self._index[token]
+            if not given >> b & 1:
+                raise ScriptError(f"{command} waits on its device for {token}, which may come later")
+            if self._place(b)[0] != self._place(i)[0]:
+                raise ScriptError(f"{command} waits on its device for {token} of another one")
+            yield b
+
+    def _queued(self, i: int, given: int) -> Iterator[int]:
+        """The launches that the queue of a launch was given before it."""
+        if isinstance(self._commands[i], Run):
+            for b in range(i):
+                if given >> b & 1 and self._place(b) == self._place(i) and isinstance(self._commands[b], Run):
+                    yield b
 
     def _place(self, index: int) -> tuple[int, int]:
         command = self._commands[index]

@@ -18,7 +18,7 @@ from manycl.graph.graph import Buffer as GraphBuffer
 from manycl.graph.graph import BufferArg, LocalArg, Version
 from manycl.graph.graph import Launch as GraphLaunch
 from manycl.graph.known import known_launch
-from manycl.graph.launch import make_launch
+from manycl.graph.launch import LaunchOptions, make_launch
 from manycl.group_range import GroupRange
 
 SOURCE = """
@@ -80,8 +80,7 @@ def graph_launch(program: ProgramFacts, name: str, ndrange: CaseLaunch, *promise
         ndrange.local_size,
         arguments,
         buffers=buffers,
-        global_offset=ndrange.offset or None,
-        annotations=promises,
+        options=LaunchOptions(global_offset=ndrange.offset or None, annotations=promises),
     )
 
 
@@ -188,7 +187,7 @@ def test_what_the_analysis_is_told(program: ProgramFacts) -> None:
     kernel = program.kernels["scaled"]
     buffers = {7: GraphBuffer(7, 64), 9: GraphBuffer(9, 128)}
     given = [BufferArg(7), BufferArg(9), LocalArg(16), 2.5, -3, np.array([1, 2, 3, 4], np.uint32)]
-    node = make_launch(program, "scaled", 16, 4, given, buffers=buffers, global_offset=(4,))
+    node = make_launch(program, "scaled", 16, 4, given, buffers=buffers, options=LaunchOptions(global_offset=(4,)))
     known = known_launch(node, {7: 64, 9: 128})
     assert (known.global_size, known.local_size, known.offset) == ((16,), (4,), (4,))
     assert known.scalars == {4: b"\xfd", 5: np.array([1, 2, 3, 4], np.uint32).tobytes()}

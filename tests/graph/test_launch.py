@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, LocalArg
-from manycl.graph.launch import check_element_type, check_ndrange, make_launch, scalar_bytes, split_type
+from manycl.graph.launch import LaunchOptions, check_element_type, check_ndrange, make_launch, scalar_bytes, split_type
 
 NUMPY: dict[str, Any] = {
     "char": np.int8, "uchar": np.uint8, "short": np.int16, "ushort": np.uint16, "int": np.int32,
@@ -101,7 +101,15 @@ def test_vectors_and_structs() -> None:
 
 
 def test_launch_reads_and_writes_what_the_kernel_does() -> None:
-    launch = make_launch(PROGRAM, "scale", [16, 4], (4, 4), GOOD, buffers=BUFFERS, name="s0", device="gpu", rank=2.0)
+    launch = make_launch(
+        PROGRAM,
+        "scale",
+        [16, 4],
+        (4, 4),
+        GOOD,
+        buffers=BUFFERS,
+        options=LaunchOptions(name="s0", device="gpu", rank=2.0),
+    )
     assert (launch.reads, launch.writes) == ((1,), (0,))
     assert launch.args == (BufferArg(0), np.float32(2.5).tobytes(), BufferArg(1), LocalArg(16))
     assert (launch.global_size, launch.local_size, launch.name, launch.device) == (

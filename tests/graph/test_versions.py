@@ -13,7 +13,7 @@ from manycl.analysis import parse_program
 from manycl.analysis.annotations import annotation
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, Version
-from manycl.graph.launch import make_launch
+from manycl.graph.launch import LaunchOptions, make_launch
 from manycl.graph.versions import KINDS, check_same_arguments, preferred
 
 FIRST = parse_program(
@@ -161,11 +161,13 @@ def test_promises_about_data_hold_for_all_versions() -> None:
         None,
         [BufferArg(0), BufferArg(1), 16],
         buffers=buffers,
-        annotations=promised,
-        versions=[
-            Version(program, kernel, (8,), (8,), ("gpu",), theirs),
-            Version(FIRST, own, (16,), (4,)),
-        ],
+        options=LaunchOptions(
+            annotations=promised,
+            versions=[
+                Version(program, kernel, (8,), (8,), ("gpu",), theirs),
+                Version(FIRST, own, (16,), (4,)),
+            ],
+        ),
     )
     assert launch.annotations == launch.versions[0].annotations == promised
     said = [[a.to_json() for a in v.annotations] for v in launch.versions]
@@ -181,12 +183,31 @@ def test_a_launch_checks_its_versions() -> None:
     args = [BufferArg(0), BufferArg(1), BufferArg(2), 16]
     assert make_launch(FIRST, "add", 16, None, args, buffers=buffers).versions == ()
     plane = Version(FIRST, kernel, (4, 4), None)
-    assert make_launch(FIRST, "add", 16, None, args, buffers=buffers, versions=[plane]).versions[1] is plane
+    assert (
+        make_launch(FIRST, "add", 16, None, args, buffers=buffers, options=LaunchOptions(versions=[plane])).versions[1]
+        is plane
+    )
     with pytest.raises(LaunchError, match=r"kernel add \(first.cl:2\): global offset \(0,\) does not fit .* \(4, 4\)"):
-        make_launch(FIRST, "add", 16, None, args, buffers=buffers, versions=[plane], global_offset=(0,))
+        make_launch(
+            FIRST, "add", 16, None, args, buffers=buffers, options=LaunchOptions(versions=[plane], global_offset=(0,))
+        )
     with pytest.raises(LaunchError, match="not divisible by its work-group"):
-        make_launch(FIRST, "add", 16, None, args, buffers=buffers, versions=[Version(FIRST, kernel, (16,), (5,))])
+        make_launch(
+            FIRST,
+            "add",
+            16,
+            None,
+            args,
+            buffers=buffers,
+            options=LaunchOptions(versions=[Version(FIRST, kernel, (16,), (5,))]),
+        )
     with pytest.raises(LaunchError, match="versions of one step differ"):
         make_launch(
-            FIRST, "add", 16, None, args, buffers=buffers, versions=[Version(FIRST, FIRST.kernels["table"], (1,), None)]
+            FIRST,
+            "add",
+            16,
+            None,
+            args,
+            buffers=buffers,
+            options=LaunchOptions(versions=[Version(FIRST, FIRST.kernels["table"], (1,), None)]),
         )
