@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from manycl.analysis.expr import INFINITE, Expr
-from manycl.analysis.interpret import Launch
-from manycl.analysis.summary import Access
+from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.summary import MemoryAccess
 from manycl.group_range import GroupRange
 from manycl.region import Box
 
@@ -32,7 +32,7 @@ def linear(e: Expr) -> _Factors | None:
 class Domain:
     """The bounds of the launch's own variables: the groups of a range, the work-items of a group."""
 
-    def __init__(self, launch: Launch, groups: GroupRange) -> None:
+    def __init__(self, launch: KnownLaunch, groups: GroupRange) -> None:
         self.ends: dict[str, tuple[int, int]] = {}
         for d in range(3):
             _, first, count = groups if d == groups.dimension else launch.whole(d)
@@ -40,7 +40,7 @@ class Domain:
             self.ends[f"lid{d}"] = (0, _local_size(launch, d) - 1)
 
 
-def _local_size(launch: Launch, dimension: int) -> int:
+def _local_size(launch: KnownLaunch, dimension: int) -> int:
     """Work-items of a group along a dimension, as far as there are any."""
     if dimension >= len(launch.local_size):
         return 1
@@ -61,7 +61,7 @@ class Linear(NamedTuple):
     joined: tuple[tuple[str, str, int], ...]
 
 
-def linear_access(access: Access, conditions: Sequence[Expr], launch: Launch) -> Linear | None:
+def linear_access(access: MemoryAccess, conditions: Sequence[Expr], launch: KnownLaunch) -> Linear | None:
     """An access as such; None where it is none."""
     offset = linear(access.offset)
     if offset is None or access.offset.unknown:

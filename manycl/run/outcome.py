@@ -6,7 +6,7 @@ from collections.abc import Iterable, Set
 
 from manycl.machine import HOST
 from manycl.run.backend import HOST_DEVICE, Copy, Download, Evict, Failed, HostCall, Run, Upload
-from manycl.run.places import Places
+from manycl.run.places import PiecePlaces
 from manycl.run.script import Script
 
 
@@ -77,7 +77,7 @@ class _Outcome:
         room, machine = script.lowered.room, script.problem.machine
         self._script = script
         self._memory = [d.memory for d in machine.devices]
-        self._places = Places(machine, script.lowered.graph, room) if room is not None else None
+        self._places = PiecePlaces(machine, script.lowered.graph, room) if room is not None else None
         self._masks: dict[int, int] = {}
         self._lost: set[int] = set()
         self._gone: set[int] = set()  # nobody needed it any more: it is known again when the next one has written it

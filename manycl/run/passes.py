@@ -34,7 +34,7 @@ from manycl.run.windows import interval_of, is_window, size_of
 _DENSE = 1 / 2  # a range that touches less than this part of its interval is in no pass
 
 
-class Member(NamedTuple):
+class PassMember(NamedTuple):
     """A launch of a pass: node ``node``, in ranges along ``division.dimension``; all of it takes ``seconds``."""
 
     node: int
@@ -92,7 +92,7 @@ class _Line(NamedTuple):
         return self.high + self.stride * (count - 1 - self.at) if self.stride else self.high
 
 
-class Shape(NamedTuple):
+class Outline(NamedTuple):
     """What the groups of a launch touch, about: by buffer, what they read and what they write."""
 
     groups: int
@@ -105,7 +105,7 @@ class Shape(NamedTuple):
         yield from self.writes.items()
 
 
-def shape_of(division: Division) -> Shape | None:
+def shape_of(division: Division) -> Outline | None:
     """None where a launch can be in no pass: what it touches takes long to find out, or is all over the place."""
     groups = division.groups
     if groups < 2 or division.operations:
@@ -129,7 +129,7 @@ def shape_of(division: Division) -> Shape | None:
                 lines[key] = _Line(low, high, stride, at)
             elif every:
                 lines[key] = _Line(*every.hull, 0, at)
-    return Shape(groups, reads, writes)
+    return Outline(groups, reads, writes)
 
 
 class Boundary:
@@ -143,7 +143,7 @@ class Boundary:
         self._done: dict[int, float] = {}  # up to which byte earlier columns have touched it
         self.cuts: list[int] = []
 
-    def add(self, shape: Shape) -> int:
+    def add(self, shape: Outline) -> int:
         """How many groups of the next launch come before."""
         groups = shape.groups
         cut = groups
@@ -158,11 +158,11 @@ class Boundary:
         self._note(shape, cut)
         return cut
 
-    def begin(self, shape: Shape, cut: int) -> None:
+    def begin(self, shape: Outline, cut: int) -> None:
         """The pass's first launch."""
         self._note(shape, cut)
 
-    def _note(self, shape: Shape, cut: int) -> None:
+    def _note(self, shape: Outline, cut: int) -> None:
         self.cuts.append(cut)
         for lines, later in ((shape.reads, self._read), (shape.writes, self._written)):
             for key, line in lines.items():
@@ -172,7 +172,7 @@ class Boundary:
                     self._done[key] = max(self._done.get(key, 0), line.end(cut))
 
 
-def cuts(shapes: Sequence[Shape], count: int, sizes: Mapping[int, int]) -> list[int]:
+def cuts(shapes: Sequence[Outline], count: int, sizes: Mapping[int, int]) -> list[int]:
     """Where launches are cut if the first one is cut before group ``count``."""
     boundary = Boundary(count / shapes[0].groups, sizes)
     boundary.begin(shapes[0], count)
@@ -181,7 +181,7 @@ def cuts(shapes: Sequence[Shape], count: int, sizes: Mapping[int, int]) -> list[
     return boundary.cuts
 
 
-def touched(shapes: Sequence[Shape], low: Sequence[int], high: Sequence[int]) -> dict[int, int]:
+def touched(shapes: Sequence[Outline], low: Sequence[int], high: Sequence[int]) -> dict[int, int]:
     """About how many bytes ranges of launches touch, by buffer: groups low[i] … high[i] - 1 of launch i."""
     ends: dict[int, list[int]] = {}
     for shape, first, last in zip(shapes, low, high, strict=True):
@@ -194,7 +194,7 @@ def touched(shapes: Sequence[Shape], low: Sequence[int], high: Sequence[int]) ->
 # columns
 
 
-def columns_of(members: Sequence[Member], shapes: Sequence[Shape], number: int) -> tuple[Column, ...] | None:
+def columns_of(members: Sequence[PassMember], shapes: Sequence[Outline], number: int) -> tuple[Column, ...] | None:
     """The launches in so many columns at most, all of one size but for the last; None where it does not follow that
     these may run one after another."""
     sizes = {key: size for m in members for key, size in m.division.sizes.items()}
@@ -214,10 +214,10 @@ def columns_of(members: Sequence[Member], shapes: Sequence[Shape], number: int) 
     return tuple(_column(ranges, may, sizes) for ranges in out if ranges)
 
 
-_Ranges = Sequence[tuple[Member, GroupRange]]
+_Ranges = Sequence[tuple[PassMember, GroupRange]]
 
 
-def _in_order(members: Sequence[Member], columns: Sequence[_Ranges]) -> bool:
+def _in_order(members: Sequence[PassMember], columns: Sequence[_Ranges]) -> bool:
     """Whether no range touches what one of an earlier launch in a later column writes, or writes what it reads: all
     that it touches of a buffer lies before all that those touch."""
     read: dict[int, dict[int, float]] = {}  # by launch: from which byte on later columns read a buffer
@@ -248,7 +248,7 @@ def _in_order(members: Sequence[Member], columns: Sequence[_Ranges]) -> bool:
     return True
 
 
-def movable(members: Sequence[Member]) -> frozenset[int]:
+def movable(members: Sequence[PassMember]) -> frozenset[int]:
     """The buffers that may be windows in all launches."""
     never: set[int] = set()
     every: set[int] = set()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from manycl.analysis import service
-from manycl.analysis.interpret import Launch
+from manycl.analysis.interpret import KnownLaunch
 from manycl.group_range import GroupRange
 from manycl.region import Box
 from manycl.report.analysis_figure import COLOURS, _colours, figure, picture
@@ -29,7 +29,7 @@ def view(
     program = service.parse_program(source)
     indices = [a.index for a in program.kernels["k"].arguments if a.kind == "scalar"]
     data = {i: value.to_bytes(4, "little", signed=True) for i, value in zip(indices, scalars, strict=True)}
-    found = service.launched(program, "k", Launch(global_size, local, (), data, sizes))
+    found = service.launched(program, "k", KnownLaunch(global_size, local, (), data, sizes))
     sub, symbolic = service.sub_kernel(program, "k"), service.symbolic(program, "k")
     ready = LaunchView(found, GroupRange(0, 0, 1), dict.fromkeys(sizes, "given"), {}, sub, symbolic)
     return replace(ready, **more)  # type: ignore[arg-type]
