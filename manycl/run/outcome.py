@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 
 from manycl.machine import HOST
-from manycl.run.backend import HOST_DEVICE, Copy, Download, Evict, Failed, HostCall, Run, Upload
+from manycl.plan.plan import ON_HOST
+from manycl.run.backend import Copy, Download, Evict, Failed, HostCall, Run, Upload
 from manycl.run.places import PiecePlaces
 from manycl.run.script import Script
 
@@ -20,7 +21,7 @@ def done(script: Script, heard: Iterable[int]) -> dict[tuple[int, int], int]:
         for token in (told, *command.after) if isinstance(command, (Upload, Download, Copy)) else (told,):
             if token < count:
                 of = commands[index[token]]
-                place = (of.device, of.queue) if isinstance(of, Run) else (HOST_DEVICE, 0)
+                place = (of.device, of.queue) if isinstance(of, Run) else (ON_HOST, 0)
                 found[place] = max(found.get(place, -1), index[token])
     return found
 
@@ -43,7 +44,7 @@ def left(
             if command.token in told:
                 outcome.moved(command)
         else:
-            place = (command.device, command.queue) if isinstance(command, Run) else (HOST_DEVICE, 0)
+            place = (command.device, command.queue) if isinstance(command, Run) else (ON_HOST, 0)
             is_known = index <= ended.get(place, -1) and command.token not in spoilt
             outcome.ran(command, is_known)
             begun.add(script.lowered.step(command.token).node)
