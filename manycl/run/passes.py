@@ -28,6 +28,7 @@ from manycl.graph.access import Access
 from manycl.graph.division import Division
 from manycl.graph.graph import Graph
 from manycl.group_range import GroupRange
+from manycl.plan.split import Slice
 from manycl.region import NOTHING, Region
 from manycl.run.windows import interval_of, is_window, size_of
 
@@ -66,41 +67,15 @@ class Pass:
 # where launches are cut
 
 
-class _Line(NamedTuple):
-    """An interval that moves with the groups: [low, high) for group ``at``, ``stride`` bytes further for each; 0: it is
-    the same for all of them."""
-
-    low: int
-    high: int
-    stride: int
-    at: int
-
-    def until(self, limit: float, groups: int) -> int:
-        """How many groups, from the first on, touch nothing behind a byte."""
-        if limit == inf:
-            return groups
-        if not self.stride:
-            return groups if self.high <= limit else 0
-        return min(max((int(limit) - self.high) // self.stride + self.at + 1, 0), groups)
-
-    def begin(self, first: int) -> int:
-        """The first byte that groups from ``first`` on touch."""
-        return max(self.low + self.stride * (first - self.at), 0) if self.stride else self.low
-
-    def end(self, count: int) -> int:
-        """One past the last byte that the first groups touch."""
-        return self.high + self.stride * (count - 1 - self.at) if self.stride else self.high
-
-
 class Outline(NamedTuple):
     """What the groups of a launch touch, about: by buffer, what they read and what they write."""
 
     groups: int
-    reads: Mapping[int, _Line]
-    writes: Mapping[int, _Line]
+    reads: Mapping[int, Slice]
+    writes: Mapping[int, Slice]
 
     @property
-    def lines(self) -> Iterator[tuple[int, _Line]]:
+    def lines(self) -> Iterator[tuple[int, Slice]]:
         yield from self.reads.items()
         yield from self.writes.items()
 
@@ -116,8 +91,8 @@ def shape_of(division: Division) -> Outline | None:
     density = division.density(division.range(groups // 4, max(groups // 2, 1)))
     if one is None or two is None or whole is None or density is None or density < _DENSE:
         return None
-    reads: dict[int, _Line] = {}
-    writes: dict[int, _Line] = {}
+    reads: dict[int, Slice] = {}
+    writes: dict[int, Slice] = {}
     for key in whole:
         for lines, (a, b, every) in (
             (reads, (one[key].reads, two[key].reads, whole[key].reads)),
@@ -126,9 +101,10 @@ def shape_of(division: Division) -> Outline | None:
             (low, high), (next_low, next_high) = a.hull, b.hull
             stride = next_low - low
             if a and b and stride > 0 and next_high - high == stride:
-                lines[key] = _Line(low, high, stride, at)
+                lines[key] = Slice(stride, high - low, low - stride * at)
             elif every:
-                lines[key] = _Line(*every.hull, 0, at)
+                low, high = every.hull
+                lines[key] = Slice(0, high - low, low)
     return Outline(groups, reads, writes)
 
 

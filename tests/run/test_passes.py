@@ -21,6 +21,7 @@ from manycl.machine import HOST, Device, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.plan.split import Slice
 from manycl.plan.splitting import Splits
 from manycl.region import NOTHING, Region
 from manycl.run import lower as lowering
@@ -102,7 +103,7 @@ def test_where_a_launch_is_cut_so_that_it_touches_nothing_behind_a_byte(
     low: int, size: int, stride: int, at: int, limit: int
 ) -> None:
     groups = 6
-    line = columns._Line(low, low + size, max(stride, 0), at)
+    line = Slice(max(stride, 0), size, low - max(stride, 0) * at)
     fitting = [n for n in range(groups + 1) if n == 0 or line.end(n) <= limit]
     assert line.until(limit, groups) == max(fitting)
     assert line.until(math.inf, groups) == groups
