@@ -58,6 +58,19 @@ class KnownLaunch:
         """All work-groups, along a dimension."""
         return GroupRange(dimension, 0, self.groups(dimension))
 
+    @cached_property
+    def ids(self) -> dict[str, tuple[int, int]]:
+        """The least and the greatest value of the launch's own variables: ids of groups, of work-items in a group."""
+        found: dict[str, tuple[int, int]] = {}
+        for d in range(3):
+            local = min(self.local_size[d], self.global_size[d]) if d < len(self.local_size) else 1
+            found |= {f"grp{d}": (0, self.groups(d) - 1), f"lid{d}": (0, local - 1)}
+        return found
+
+    def ids_of(self, groups: GroupRange) -> dict[str, tuple[int, int]]:
+        """The same of some work-groups."""
+        return {**self.ids, f"grp{groups.dimension}": (groups.first, groups.end - 1)}
+
     def start(self, dimension: int) -> int:
         return self.offset[dimension] if dimension < len(self.offset) else 0
 

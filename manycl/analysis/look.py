@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from manycl.analysis import hazards
-from manycl.analysis.boxed import Domain, boxes_of, linear_access
+from manycl.analysis.boxed import boxes_of, linear_access
 from manycl.analysis.hazards import Verdict
 from manycl.analysis.isl import isl
 from manycl.analysis.points import Array
@@ -163,7 +163,7 @@ class Looked:
         if self.looking.steered(access):
             return None
         linear = linear_access(access, parts_of(access.condition), self.launch)
-        found = None if linear is None else boxes_of(linear, Domain(self.launch, groups))
+        found = None if linear is None else boxes_of(linear, self.launch.ids_of(groups))
         if found is None:
             return None
         exact = all(loop.exact for loop in access.loops)

@@ -16,7 +16,7 @@ import numpy as np
 from manycl.analysis import expr as x
 from manycl.analysis.affine import AffineBuilder, value
 from manycl.analysis.bounds import Outside
-from manycl.analysis.boxed import Domain, Linear, boxes_of, linear_access, merged
+from manycl.analysis.boxed import Linear, boxes_of, linear_access, merged
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpret import KnownLaunch
@@ -349,10 +349,10 @@ class Regions:
         unit, size = self.units[argument], self._nbytes(argument)
         if reason := self.widened(argument, kind):
             return Footprint(argument, kind, unit, (Box(0, size),) if size else (), True, False, reason)
-        domain = Domain(self.launch, groups)
+        ids = self.launch.ids_of(groups)
         found: list[Box] = []
         for linear in self._linear(argument, kind):
-            boxes_ = None if linear is None else boxes_of(linear, domain)
+            boxes_ = None if linear is None else boxes_of(linear, ids)
             if boxes_ is None or any(b.offset < 0 or b.end > size for b in boxes_):
                 return None
             found.extend(boxes_)

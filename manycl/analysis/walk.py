@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from manycl.analysis import expr as x
-from manycl.analysis.boxed import Domain
 from manycl.analysis.expr import Expr
 from manycl.analysis.interpret import Computed
 from manycl.analysis.points import Array, Points
@@ -266,7 +265,7 @@ class Walk:
 
     def work_items(self, needed: set[str], groups: GroupRange) -> Points:
         """The work-items of some groups, as far as their ids matter."""
-        ends = Domain(self.looking.regions.launch, groups).ends
+        ends = self.looking.regions.launch.ids_of(groups)
         names = [f"{kind}{d}" for kind in ("grp", "lid") for d in (2, 1, 0)]
         axes = [n for n in names if n in needed and ends[n][1] >= ends[n][0]]
         lengths = tuple(ends[n][1] - ends[n][0] + 1 for n in axes)
