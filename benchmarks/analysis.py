@@ -21,7 +21,7 @@ import common
 
 from manycl.analysis import service
 from manycl.analysis.facts import ProgramFacts
-from manycl.analysis.interpret import Launch
+from manycl.analysis.interpret import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.group_range import GroupRange
 
@@ -68,26 +68,26 @@ def load_ms(source: str, repeats: int) -> float:
     return common.median(lambda: load(next(numbers)), repeats) * 1e3
 
 
-def launch_of(name: str, k: int) -> Launch:
+def launch_of(name: str, k: int) -> KnownLaunch:
     """A launch of usual size, each a little different."""
     if name == "matrix_multiply":
         n = 4096 + 16 * k
         numbers = {3: integer(n), 4: integer(n), 5: integer(n)}
-        return Launch((n, n), (16, 16), (), numbers, dict.fromkeys((0, 1, 2), 4 * n * n))
+        return KnownLaunch((n, n), (16, 16), (), numbers, dict.fromkeys((0, 1, 2), 4 * n * n))
     if name == "stencil":
         n = 256 + 16 * k
-        return Launch(
+        return KnownLaunch(
             (n, n, n), (16, 4, 4), (), {2: integer(n), 3: integer(n), 4: integer(n)}, {0: 4 * n**3, 1: 4 * n**3}
         )
     n = (1 << 24) + 1000 * k
-    return Launch((65536,), (256,), (), {3: integer(n)}, {0: 1024, 1: 4 * n})
+    return KnownLaunch((65536,), (256,), (), {3: integer(n)}, {0: 1024, 1: 4 * n})
 
 
 def integer(number: int) -> bytes:
     return struct.pack("<i", number)
 
 
-def launch_times(program: ProgramFacts, name: str, launch: Launch, dimension: int) -> tuple[float, float, float]:
+def launch_times(program: ProgramFacts, name: str, launch: KnownLaunch, dimension: int) -> tuple[float, float, float]:
     """Seconds for the regions of all arguments of half the groups, first and again, and for the split proof."""
 
     def regions() -> LaunchFacts:

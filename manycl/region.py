@@ -52,9 +52,11 @@ class Box(NamedTuple):
 
     def starts(self) -> Array:
         """Offsets of all rows, in bytes."""
-        rows = np.arange(self.rows, dtype=np.int64) * self.pitch
+        rows = np.arange(self.rows, dtype=np.int64) * self.pitch + self.offset
+        if self.slices == 1:
+            return rows
         slices = np.arange(self.slices, dtype=np.int64) * self.slice_pitch
-        return self.offset + (slices[:, None] + rows[None, :]).ravel()
+        return (slices[:, None] + rows[None, :]).ravel()
 
     def __str__(self) -> str:
         first = f"[{self.offset}, {self.offset + self.width})"

@@ -50,13 +50,19 @@ def of_mask(wanted: Any) -> Region:
     return Region.of(at, at + 1)
 
 
+spans = st.tuples(st.integers(0, 6), st.integers(0, 6)).map(lambda ends: Region.span(*ends))  # many touch
+ragged = intervals.map(lambda ends: Region.of(*np.array(ends, np.int64).reshape(-1, 2).T))
+steps = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), max_size=9)  # widths and gaps, many alike
+
+
 @st.composite
-def regions(draw: Any) -> Region:
-    """Some from masks, most of few intervals."""
-    if draw(st.booleans()):
-        return of_mask(draw(masks))
-    ends = np.array(draw(intervals), np.int64).reshape(-1, 2)
-    return Region.of(ends[:, 0], ends[:, 1])
+def stepped(draw: Any) -> Region:
+    ends = np.cumsum([n for step in draw(steps) for n in step[::-1]])
+    return Region.of(ends[::2], ends[1::2])
+
+
+def regions() -> Any:
+    return st.one_of(spans, ragged, stepped(), masks.map(of_mask))
 
 
 @given(intervals)
@@ -73,6 +79,18 @@ def test_a_region_of_boxes_is_the_bytes_of_their_rows(of: list[Box]) -> None:
     assert (mask(Region.of_boxes(of), 2 * N) == np.any([np.zeros(2 * N, bool), *map(of_box, of)], axis=0)).all()
 
 
+@given(boxes)
+def test_what_a_box_says_of_itself(box: Box) -> None:
+    wanted = of_box(box)
+    assert box.kind == ("interval", "rectangle")[box.rows > 1] if box.slices == 1 else box.kind == "slices"
+    if box.width:
+        assert box.end == np.flatnonzero(wanted)[-1] + 1
+        assert box.offset == np.flatnonzero(wanted)[0]
+    assert len(box.starts()) == box.rows * box.slices
+    assert box.nbytes == len(box.starts()) * box.width
+    assert (of_box(box.scaled(2), 4 * N) == np.repeat(wanted, 2)).all()
+
+
 @given(regions())
 def test_what_a_region_says_of_itself(region: Region) -> None:
     wanted = mask(region)
@@ -80,6 +98,7 @@ def test_what_a_region_says_of_itself(region: Region) -> None:
     assert region.nbytes == wanted.sum()
     at = np.flatnonzero(wanted)
     assert region.hull == ((at[0], at[-1] + 1) if len(at) else (0, 0))
+    assert region.filled.intervals == ([region.hull] if region else [])
     assert {i for low, high in region.intervals for i in range(low, high)} == set(at)
     assert [(low, high) for low, high in zip(region.low, region.high, strict=True)] == region.intervals
     assert (region.has(np.arange(N)) == wanted).all()

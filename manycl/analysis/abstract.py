@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
 from manycl.analysis.paths import ROOT, Env, Path, State
-from manycl.analysis.summary import Access, Loop, Origin, Place
+from manycl.analysis.summary import CountedPlace, Loop, MemoryAccess, Origin
 from manycl.analysis.tree import CType, Unit
 from manycl.analysis.values import (
     Cell,
@@ -74,7 +74,7 @@ class Abstract:
         self.exits: list[Exits] = []
         self.loops: tuple[Loop, ...] = ()
         self.silent = 0  # discovering what a loop does: nothing is recorded
-        self.accesses: list[Access] = []
+        self.accesses: list[MemoryAccess] = []
         self.counts: Counts = {}
         self.looping = 0  # bodies of loops around what runs
         self.lone = 0  # branches without else around it, in loops
@@ -197,9 +197,9 @@ class Abstract:
             return self.unit.variables[index].type.address_space or "constant"
         return {"arg": "global", "local": "local", "var": "private"}.get(base, "lost")
 
-    def places(self) -> tuple[tuple[Place, dict[str, int]], ...]:
+    def places(self) -> tuple[tuple[CountedPlace, dict[str, int]], ...]:
         counts = self.counts.items()
-        return tuple((Place(path.whole(), loops, lone), found) for (_, loops, lone), (path, found) in counts)
+        return tuple((CountedPlace(path.whole(), loops, lone), found) for (_, loops, lone), (path, found) in counts)
 
     # -- variables
 

@@ -38,7 +38,7 @@ def tractable(e: Expr) -> bool:
     return not large and all(tractable(a) for a in inner.args)
 
 
-class Builder:
+class AffineBuilder:
     """Functions over one space: the given variables, then one dimension per part that is not affine."""
 
     def __init__(self, variables: Sequence[Expr], expressions: Sequence[Expr]) -> None:

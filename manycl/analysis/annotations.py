@@ -75,7 +75,7 @@ Term = int | Symbol | Operation
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ElementBounds:
     """The integers ``low <= e < high``; none where high is not above low."""
 
     low: Term
@@ -95,10 +95,10 @@ class Annotation:
 
     argument: int
     name: str
-    values: Bounds | None = None
+    values: ElementBounds | None = None
     distinct: bool = False
-    reads: Bounds | None = None
-    writes: Bounds | None = None
+    reads: ElementBounds | None = None
+    writes: ElementBounds | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Only what is said: ``{"argument", "name", "values", "distinct", "within": {"reads", "writes"}}``."""
@@ -147,7 +147,7 @@ def annotation(
     if within is not None and not facts.size:
         raise AnnotationError(f"{what}: elements of {facts.element} have no size to count in", ("within",))
     reader = _Reader(kernel, symbols or {})
-    found: dict[str, Bounds] = {}
+    found: dict[str, ElementBounds] = {}
     if values is not None:
         found["values"] = reader.bounds(values, ("values",), with_ids=False)
     if isinstance(within, Mapping):
@@ -245,14 +245,14 @@ class _Reader:
         words = [name for name in self.arguments if keyword.iskeyword(name)]
         self.keywords = re.compile(rf"\b({'|'.join(words)})\b") if words else None
 
-    def bounds(self, value: Any, field: tuple[str | int, ...], *, with_ids: bool) -> Bounds:
+    def bounds(self, value: Any, field: tuple[str | int, ...], *, with_ids: bool) -> ElementBounds:
         if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
             raise AnnotationError(f"{field[-1]} needs two bounds, low and high, not {value!r:.60}", field)
         self.with_ids = with_ids
         low, high = (self.term(v, (*field, i)) for i, v in enumerate(value))
         if isinstance(low, int) and isinstance(high, int) and low >= high:
             raise AnnotationError(f"there is no integer from {low} to below {high}", field)
-        return Bounds(low, high)
+        return ElementBounds(low, high)
 
     def term(self, value: Any, field: tuple[str | int, ...]) -> Term:
         try:

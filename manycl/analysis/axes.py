@@ -19,7 +19,7 @@ from manycl.analysis.expr import Expr
 from manycl.analysis.summary import Origin
 
 if TYPE_CHECKING:
-    from manycl.analysis.interpret import Launch
+    from manycl.analysis.interpret import KnownLaunch
 
 _LONG = 1 << 12  # values of an axis that is worth taking apart
 _LONGEST_PERIOD = 1 << 16
@@ -76,7 +76,7 @@ class Axis:
 
 
 def merged(
-    conditions: Sequence[Expr], axes: Mapping[str, Axis], launch: Launch, origins: Origins
+    conditions: Sequence[Expr], axes: Mapping[str, Axis], launch: KnownLaunch, origins: Origins
 ) -> tuple[list[Expr], dict[str, Axis]]:
     """With one axis for global ids in place of two, in every dimension where the conditions need no other ids."""
     axes, conditions = dict(axes), list(conditions)

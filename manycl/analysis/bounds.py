@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from manycl.analysis.facts import KernelFacts
-from manycl.analysis.interpret import Launch
-from manycl.analysis.summary import Summary
+from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.summary import KernelSummary
 from manycl.analysis.tree import Unit
 
 PRIVATE = 64 << 20
@@ -37,7 +37,7 @@ class Outside:
         )
 
 
-def suspicious(summary: Summary, launch: Launch) -> bool:
+def suspicious(summary: KernelSummary, launch: KnownLaunch) -> bool:
     """Whether some access may leave its memory and be known for certain to do so. Costs microseconds."""
     for access in summary.accesses:
         nbytes = launch.sizes.get(launch.same.get(access.argument, access.argument))

@@ -6,13 +6,12 @@ Then what a range of work-groups touches is a box: runs of bytes, repeated at so
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from manycl.analysis.expr import INFINITE, Expr
-from manycl.analysis.interpret import Launch
-from manycl.analysis.summary import Access
-from manycl.group_range import GroupRange
+from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.summary import MemoryAccess
 from manycl.region import Box
 
 _Factors = tuple[dict[str, int], int]
@@ -29,24 +28,6 @@ def linear(e: Expr) -> _Factors | None:
     return {a.key: f for a, f in zip(e.args, e.terms, strict=True)}, e.value
 
 
-class Domain:
-    """The bounds of the launch's own variables: the groups of a range, the work-items of a group."""
-
-    def __init__(self, launch: Launch, groups: GroupRange) -> None:
-        self.ends: dict[str, tuple[int, int]] = {}
-        for d in range(3):
-            _, first, count = groups if d == groups.dimension else launch.whole(d)
-            self.ends[f"grp{d}"] = (first, first + count - 1)
-            self.ends[f"lid{d}"] = (0, _local_size(launch, d) - 1)
-
-
-def _local_size(launch: Launch, dimension: int) -> int:
-    """Work-items of a group along a dimension, as far as there are any."""
-    if dimension >= len(launch.local_size):
-        return 1
-    return min(launch.local_size[dimension], launch.global_size[dimension])
-
-
 class Linear(NamedTuple):
     """An access of ``size`` bytes that is linear, as its conditions are, in variables with bounds of their own:
     ``guards`` are greater than 0, ``fixed`` are 0. ``bounds``: of the variables that are not the launch's own.
@@ -61,7 +42,7 @@ class Linear(NamedTuple):
     joined: tuple[tuple[str, str, int], ...]
 
 
-def linear_access(access: Access, conditions: Sequence[Expr], launch: Launch) -> Linear | None:
+def linear_access(access: MemoryAccess, conditions: Sequence[Expr], launch: KnownLaunch) -> Linear | None:
     """An access as such; None where it is none."""
     offset = linear(access.offset)
     if offset is None or access.offset.unknown:
@@ -79,14 +60,14 @@ def linear_access(access: Access, conditions: Sequence[Expr], launch: Launch) ->
             gap[name] = gap.get(name, 0) - factor
         kept = fixed if condition.op == "eq" else guards
         kept.append(({n: f for n, f in gap.items() if f}, high[1] - low[1]))
-    own = Domain(launch, launch.whole()).ends
+    own = launch.ids
     variables = {name: v for e in (access.offset, *conditions) for name, v in e.variables().items() if name not in own}
     if any(v.high >= INFINITE or v.low <= -INFINITE for v in variables.values()):
         return None
     functions = [offset, *guards, *fixed]
     joined = []
     for d in range(3):
-        group, local, size = f"grp{d}", f"lid{d}", _local_size(launch, d)
+        group, local, size = f"grp{d}", f"lid{d}", own[f"lid{d}"][1] + 1
         if size > 1 and all(f.get(group, 0) == size * f.get(local, 0) for f, _ in functions):
             joined.append((group, local, size))
             for f, _ in functions:
@@ -106,10 +87,11 @@ def _fixes(fixed: Iterable[_Factors], ends: dict[str, tuple[int, int]]) -> bool:
     return True
 
 
-def boxes_of(access: Linear, domain: Domain) -> tuple[Box, ...] | None:
-    """The bytes of an access, as one box or none; None where that cannot be told. They are exact if the access is."""
+def boxes_of(access: Linear, ids: Mapping[str, tuple[int, int]]) -> tuple[Box, ...] | None:
+    """The bytes of an access, as one box or none; None where that cannot be told. They are exact if the access is.
+    ``ids``: the bounds of the launch's own variables."""
     offset, guards, fixed = access.offset, access.guards, access.fixed
-    ends = {**domain.ends, **access.bounds}
+    ends = {**ids, **access.bounds}
     for group, local, size in access.joined:
         low, high = ends[group]
         ends[local] = (low * size, high * size + size - 1)

@@ -13,7 +13,7 @@ from manycl.analysis.values import OPAQUE, Cell, Memory, Pointer, Vector, intege
 
 
 @dataclass(slots=True)
-class Found:
+class Iteration:
     """What one silent iteration did, from ``start`` on (with symbols for what changes)."""
 
     start: Env
@@ -46,7 +46,7 @@ class Form:
 class ClosedForms(Statements):
     """Finding closed forms."""
 
-    def form(self, line: int, found: Found, changed: set[int]) -> Form:
+    def form(self, line: int, found: Iteration, changed: set[int]) -> Form:
         form = Form()
         symbols = {cell: found.start[cell] for cell in changed}
         names = {v.key for v in symbols.values() if isinstance(v, Expr)}
@@ -73,7 +73,7 @@ class ClosedForms(Statements):
             self.lossy += 1
         return form
 
-    def invariant(self, value: Expr, names: set[str], found: Found) -> bool:
+    def invariant(self, value: Expr, names: set[str], found: Iteration) -> bool:
         """Whether an expression has the same value in every iteration."""
         for name, variable in value.variables().items():
             if name in names:
@@ -85,7 +85,7 @@ class ClosedForms(Statements):
                     return False
         return True
 
-    def classify(self, cell: int, found: Found, names: set[str], form: Form) -> None:
+    def classify(self, cell: int, found: Iteration, names: set[str], form: Form) -> None:
         start = found.start[cell]
         if found.end is None:  # the body never comes to its end
             form.lost[cell] = None
@@ -141,7 +141,7 @@ class ClosedForms(Statements):
             return 0, before.high
         return None
 
-    def find_trips(self, line: int, found: Found, names: set[str], form: Form) -> None:
+    def find_trips(self, line: int, found: Iteration, names: set[str], form: Form) -> None:
         """How often the body runs: as long as every part of the condition holds."""
         counter = x.var("@k", 0, x.INFINITE)
         limits: list[Expr] = []
@@ -179,11 +179,11 @@ class ClosedForms(Statements):
             form.exact = False
             form.reason = form.reason or f"the loop in line {line} has no bound that is found"
 
-    def on_data(self, state: State, found: Found) -> bool:
+    def on_data(self, state: State, found: Iteration) -> bool:
         conditions = state.path.conditions(found.base)
         return any(v.unknown and int(n[1:]) > found.first_unknown for c in conditions for n, v in c.variables().items())
 
-    def break_limit(self, state: State, found: Found, names: set[str], form: Form, counter: Expr) -> Expr | None:
+    def break_limit(self, state: State, found: Iteration, names: set[str], form: Form, counter: Expr) -> Expr | None:
         """The first iteration in which the loop is left here; None if that is not known."""
         if len(found.breaks) > 1:
             return None
@@ -197,7 +197,7 @@ class ClosedForms(Statements):
             return None
         return self.limit(x.negate(conditions[0]), found, names, form, counter)
 
-    def limit(self, part: Expr, found: Found, names: set[str], form: Form, counter: Expr) -> Expr | None:
+    def limit(self, part: Expr, found: Iteration, names: set[str], form: Form, counter: Expr) -> Expr | None:
         """The number of iterations from the first on for which a condition holds, if it then never holds again."""
         values: dict[str, Expr] = {}
         for name in part.variables():

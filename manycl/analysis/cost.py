@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
-from manycl.analysis.summary import Origin, Place, Summary
+from manycl.analysis.summary import CountedPlace, KernelSummary, Origin
 from manycl.group_range import GroupRange
 from manycl.unforeseen import told
 
 if TYPE_CHECKING:  # they import NumPy or islpy
     from manycl.analysis.axes import Array, Axis
     from manycl.analysis.counting import Counted
-    from manycl.analysis.interpret import Launch
+    from manycl.analysis.interpret import KnownLaunch
 
 TAKEN = 0.5
 ROUNDS = 1
@@ -68,7 +68,9 @@ class LaunchCost:
     ``contents``: the bytes of arrays that the kernel only reads, by argument; what only their elements decide is then
     counted as it is, as far as that takes no more than to look at every work-item."""
 
-    def __init__(self, summary: Summary, launch: Launch, contents: Mapping[int, Array] | None = None) -> None:
+    def __init__(
+        self, summary: KernelSummary, launch: KnownLaunch, contents: Mapping[int, Array] | None = None
+    ) -> None:
         self.summary = summary
         self.contents = contents or {}
         self.launch = launch
@@ -143,13 +145,13 @@ class LaunchCost:
 
     # -- a place
 
-    def visits(self, place: Place, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits]) -> Visits:
+    def visits(self, place: CountedPlace, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits]) -> Visits:
         """How often work-items of the axes come to a place."""
         told = self.contents and self.visits_told(place, axes, found, True)
         return told if told and not told.reasons else self.visits_told(place, axes, found, False)
 
     def visits_told(
-        self, place: Place, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits], told: bool
+        self, place: CountedPlace, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits], told: bool
     ) -> Visits:
         """With the elements of arrays that were ``told``, or without."""
         from manycl.analysis.axes import Axis

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from manycl.analysis import expr as x
 from manycl.analysis.cost import ITERATION, known_trips
 from manycl.analysis.expr import Expr
-from manycl.analysis.summary import Loop, Place, Summary
+from manycl.analysis.summary import CountedPlace, KernelSummary, Loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class CostFunction:
         return "T" if self.f == x.ONE else f"T * {self.f}"
 
 
-def cost_function(summary: Summary) -> CostFunction:
+def cost_function(summary: KernelSummary) -> CostFunction:
     """The cost function of a kernel's symbolic summary; ``T`` and nothing else for one that could not be analysed."""
     named = Trips()
     groups: list[list[tuple[Expr, Expr]]] = []  # (condition, trips) that exclude each other
@@ -83,7 +83,7 @@ def _largest(parts: list[Expr]) -> Expr:
     return result
 
 
-def _outside(place: Place) -> Expr:
+def _outside(place: CountedPlace) -> Expr:
     """The part of a place's condition that does not ask whether its loops run on."""
     counters = {loop.name for loop in place.loops}
     limits = {

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 
 from manycl.analysis import builtins
-from manycl.analysis.points_to import NONE, SYMBOLIC, VOID, Location, Locations, PointsTo, Summary
+from manycl.analysis.points_to import NONE, SYMBOLIC, VOID, FunctionSummary, Location, Locations, PointsTo
 from manycl.analysis.tree import Function, Node, Unit
 
 _STATEMENTS = {
@@ -47,9 +47,9 @@ _TYPEOF = re.compile(rb"typeof|__auto_type")
 ASSEMBLY = re.compile(rb"\b(__asm__|__asm|asm)\b")
 
 
-def summaries(unit: Unit) -> dict[int, Summary]:
+def summaries(unit: Unit) -> dict[int, FunctionSummary]:
     """The summary of every function of a program."""
-    result = {ref: Summary() for ref in unit.functions}
+    result = {ref: FunctionSummary() for ref in unit.functions}
     order, recursive = _callees_first(unit)
     while True:
         before = sum(summary.size() for summary in result.values())
@@ -99,7 +99,7 @@ def _method(kind: str) -> str:
 class _Body(PointsTo):
     """One function's body, evaluated over and over until what its variables may hold grows no more."""
 
-    def __init__(self, unit: Unit, function: Function, known: dict[int, Summary]) -> None:
+    def __init__(self, unit: Unit, function: Function, known: dict[int, FunctionSummary]) -> None:
         super().__init__(unit, function, known[function.ref])
         self.known = known
         self.has_typeof = bool(_TYPEOF.search(unit.text, function.start, function.end))

@@ -18,10 +18,10 @@ from manycl.analysis.cost import LaunchCost, Visits
 from manycl.analysis.cost_function import Trips
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
-from manycl.analysis.summary import Loop, Place, Summary
+from manycl.analysis.summary import CountedPlace, KernelSummary, Loop
 
 if TYPE_CHECKING:  # imports islpy
-    from manycl.analysis.interpret import Launch
+    from manycl.analysis.interpret import KnownLaunch
 
 COMPARISONS = "Comparison operations"
 COMPUTE = "Floating point and integer compute operations"
@@ -70,7 +70,7 @@ def feature_of(kind: str) -> str:
     return COMPUTE if family in _COMPUTE else ""
 
 
-def static_features(summary: Summary) -> Mapping[str, Expr]:
+def static_features(summary: KernelSummary) -> Mapping[str, Expr]:
     """Every feature that a kernel's source tells, in terms of scalars, sizes and ids."""
     trips = Trips(unknown=x.ONE)
     found: dict[str, Expr] = dict.fromkeys(CPU, x.ZERO)
@@ -92,7 +92,7 @@ def launch_features(cost: LaunchCost, facts: KernelFacts) -> Features:
     for place, counts in cost.summary.counts:
         if place.lone or not items:
             continue
-        rounds = cost.visits(Place(_within(place.loops), place.loops), axes, seen).number / items
+        rounds = cost.visits(CountedPlace(_within(place.loops), place.loops), axes, seen).number / items
         for kind, times in counts.items():
             name = feature_of(kind)
             if name:
@@ -111,7 +111,7 @@ def _within(loops: tuple[Loop, ...]) -> Expr:
     return x.both(*limits)
 
 
-def _transferred(facts: KernelFacts, launch: Launch) -> int:
+def _transferred(facts: KernelFacts, launch: KnownLaunch) -> int:
     """Bytes of buffers whose contents the kernel needs."""
     return sum(
         launch.sizes.get(a.index, 0)

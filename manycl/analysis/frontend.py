@@ -18,7 +18,7 @@ from clang import cindex
 
 from manycl.analysis.clang_types import NO_TYPE, Types, pointer
 from manycl.analysis.diagnostics import ERROR, FILE, all_errors, diagnostics
-from manycl.analysis.options import Options
+from manycl.analysis.options import BuildOptions
 from manycl.analysis.preprocess import Expanded, Expander
 from manycl.analysis.tree import CType, Function, Node, Unit
 from manycl.errors import SourceError
@@ -84,7 +84,7 @@ def _expander(version: str) -> Expander:
     return Expander(predefined, header)
 
 
-def load(source: str, path: str, folder: str | None, options: Options, *, everything: bool = False) -> Unit:
+def load(source: str, path: str, folder: str | None, options: BuildOptions, *, everything: bool = False) -> Unit:
     """Expand, parse and lower ``source``: of its functions the kernels and what they can reach, or ``everything``.
 
     The language version is the one asked for; without, OpenCL C 1.2, and when that does not parse 3.0 and
@@ -102,7 +102,7 @@ def load(source: str, path: str, folder: str | None, options: Options, *, everyt
     raise first
 
 
-def _load(source: str, path: str, folder: str | None, options: Options, version: str, everything: bool) -> Unit:
+def _load(source: str, path: str, folder: str | None, options: BuildOptions, version: str, everything: bool) -> Unit:
     expanded = _expander(version).expand(source, path, folder, options)
     unit = _parse(expanded.text, version)
     found = diagnostics(unit, expanded)

@@ -14,7 +14,7 @@ from manycl.analysis import expr as x
 from manycl.analysis.isl import isl
 from manycl.analysis.regions import Regions, Relation
 from manycl.analysis.shapes import TooComplexError
-from manycl.analysis.summary import Access
+from manycl.analysis.summary import MemoryAccess
 
 #: integer atomics that may be done in any order on copies, and merged: the operation that merges them
 MERGEABLE = {
@@ -32,7 +32,7 @@ _REPEATABLE = ("min", "max", "and", "or")  # doing them twice is doing them once
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Verdict:
     """Whether the groups of a launch may run apart along ``dimension``: if there are no ``reasons``.
 
     ``merges``: buffer arguments (index) that groups change only by atomic operations, which are then done on copies and
@@ -65,11 +65,11 @@ class Repeat:
         return not self.reasons
 
 
-def split(regions: Regions, dimension: int, seen: Callable[[Sequence[int]], bool] | None = None) -> Split:
+def split(regions: Regions, dimension: int, seen: Callable[[Sequence[int]], bool] | None = None) -> Verdict:
     """The verdict for one dimension of the launch. ``seen`` is asked about the arguments of a memory on which groups
     seem to meet; true says that the contents of index arrays prove them apart."""
     if regions.summary.failure:
-        return Split(dimension, (regions.summary.failure,))
+        return Verdict(dimension, (regions.summary.failure,))
     reasons = list(regions.summary.hazards)
     merges: dict[int, str] = {}
     for sharers in _memories(regions):
@@ -85,7 +85,7 @@ def split(regions: Regions, dimension: int, seen: Callable[[Sequence[int]], bool
             merges[sharers[0]] = operation
         else:
             reasons.append(found)
-    return Split(dimension, tuple(reasons), merges)
+    return Verdict(dimension, tuple(reasons), merges)
 
 
 def repeat(regions: Regions) -> Repeat:
@@ -202,7 +202,7 @@ def _distinct(regions: Regions, dimension: int, writes: Sequence[Relation], read
 class _Through:
     """``size`` bytes at ``factor * u + start``, where ``u`` is what the access ``index`` reads."""
 
-    index: Access
+    index: MemoryAccess
     factor: int
     start: int
     size: int

@@ -12,7 +12,7 @@ from manycl.analysis.abstract import Frame, Unanalysable
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.loops import Loops
-from manycl.analysis.summary import Access, Loop, Origin, Summary
+from manycl.analysis.summary import KernelSummary, Loop, MemoryAccess, Origin
 from manycl.analysis.tree import CType, Function, Unit
 from manycl.analysis.values import OPAQUE, Cell, Memory, Vector, at, integer, lane_type
 from manycl.group_range import GroupRange
@@ -22,7 +22,7 @@ LARGEST = (1 << 31) - 1  # work-items per dimension that the symbolic form assum
 
 
 @dataclass(frozen=True)
-class Launch:
+class KnownLaunch:
     """A launch as far as the analysis asks: sizes in work-items (outermost dimension last), the bytes of scalar
     arguments by index, the bytes of memory behind each buffer argument, and which arguments share memory.
 
@@ -58,6 +58,19 @@ class Launch:
         """All work-groups, along a dimension."""
         return GroupRange(dimension, 0, self.groups(dimension))
 
+    @cached_property
+    def ids(self) -> dict[str, tuple[int, int]]:
+        """The least and the greatest value of the launch's own variables: ids of groups, of work-items in a group."""
+        found: dict[str, tuple[int, int]] = {}
+        for d in range(3):
+            local = min(self.local_size[d], self.global_size[d]) if d < len(self.local_size) else 1
+            found |= {f"grp{d}": (0, self.groups(d) - 1), f"lid{d}": (0, local - 1)}
+        return found
+
+    def ids_of(self, groups: GroupRange) -> dict[str, tuple[int, int]]:
+        """The same of some work-groups."""
+        return {**self.ids, f"grp{groups.dimension}": (groups.first, groups.end - 1)}
+
     def start(self, dimension: int) -> int:
         return self.offset[dimension] if dimension < len(self.offset) else 0
 
@@ -70,7 +83,7 @@ class Computed(Origin):
 
 
 class _Run(Loops):
-    def __init__(self, unit: Unit, facts: KernelFacts, launch: Launch | None) -> None:
+    def __init__(self, unit: Unit, facts: KernelFacts, launch: KnownLaunch | None) -> None:
         super().__init__(unit, concrete=launch is not None)
         self.facts = facts
         self.launch = launch
@@ -241,7 +254,7 @@ class _Run(Loops):
         return x.const(value)
 
 
-def interpret(unit: Unit, facts: KernelFacts, launch: Launch | None = None) -> Summary:
+def interpret(unit: Unit, facts: KernelFacts, launch: KnownLaunch | None = None) -> KernelSummary:
     """Run kernel ``facts.name`` of ``unit`` abstractly. Never raises: what cannot be followed is the summary's
     ``failure``."""
     try:
@@ -254,15 +267,15 @@ def interpret(unit: Unit, facts: KernelFacts, launch: Launch | None = None) -> S
         failure = f"it computes something that takes more than {x.LONGEST} characters to write"
     except Exception as error:
         failure = told(error, f"the analysis of kernel {facts.name}")
-    return Summary(facts.name, failure=failure)
+    return KernelSummary(facts.name, failure=failure)
 
 
-def _followed(unit: Unit, facts: KernelFacts, launch: Launch | None) -> Summary:
+def _followed(unit: Unit, facts: KernelFacts, launch: KnownLaunch | None) -> KernelSummary:
     function = next(f for f in unit.functions.values() if f.is_kernel and f.name == facts.name)
     run = _Run(unit, facts, launch)
     run.run(function)
     accesses = run.accesses if launch is None else [_annotated(access, facts, launch) for access in run.accesses]
-    return Summary(
+    return KernelSummary(
         facts.name,
         tuple(accesses),
         run.origins,
@@ -276,7 +289,7 @@ def _followed(unit: Unit, facts: KernelFacts, launch: Launch | None) -> Summary:
     )
 
 
-def _annotated(access: Access, facts: KernelFacts, launch: Launch) -> Access:
+def _annotated(access: MemoryAccess, facts: KernelFacts, launch: KnownLaunch) -> MemoryAccess:
     """The access; where only data decide what it touches, all that a work-item may touch by the user's promise."""
     kinds = ("write", "read") if access.kind == "atomic" else (access.kind,)
     bounds = next((b for kind in kinds if (b := launch.within.get((access.argument, kind)))), None)
@@ -293,7 +306,7 @@ def _annotated(access: Access, facts: KernelFacts, launch: Launch) -> Access:
     return replace(access, offset=offset, size=element.size, condition=condition, loops=(*access.loops, loop))
 
 
-def _on_data(access: Access) -> bool:
+def _on_data(access: MemoryAccess) -> bool:
     """Whether values that are not known decide which bytes an access touches."""
     names = access.offset.variables()
     loops = [loop for loop in access.loops if loop.name in names]

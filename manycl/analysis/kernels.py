@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from manycl.analysis import builtins
 from manycl.analysis.directions import ASSEMBLY, summaries
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
-from manycl.analysis.points_to import Location, Summary
+from manycl.analysis.points_to import FunctionSummary, Location
 from manycl.analysis.tree import CType, Function, Node, Unit
 
 _KINDS = {"image": "image", "pipe": "pipe", "sampler": "sampler", "opaque": "other", "other": "other"}
@@ -32,7 +32,7 @@ def shared_variables(unit: Unit) -> tuple[str, ...]:
     return tuple(f"{path}:{line}: warning: variable {node.name} {what}" for node, path, line in places)
 
 
-def _kernel(unit: Unit, kernel: Function, summary: Summary) -> KernelFacts:
+def _kernel(unit: Unit, kernel: Function, summary: FunctionSummary) -> KernelFacts:
     stored = {address for _, address in summary.stores}
     anywhere = _lost(summary.escapes)
     lost_reads = _lost(summary.reads) or anywhere
@@ -95,7 +95,7 @@ def _lost(locations: Iterable[Location]) -> str:
 
 
 def _argument(
-    index: int, node: Node, summary: Summary, stored: bool, lost_reads: str, lost_writes: str
+    index: int, node: Node, summary: FunctionSummary, stored: bool, lost_reads: str, lost_writes: str
 ) -> ArgumentFacts:
     type_ = node.type
     name = node.name

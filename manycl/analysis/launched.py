@@ -12,11 +12,11 @@ from manycl.analysis.bounds import Outside
 from manycl.analysis.cost import LaunchCost, Work
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.features import Features, launch_features
-from manycl.analysis.hazards import Repeat, Split, repeat, split
-from manycl.analysis.interpret import Launch, interpret
+from manycl.analysis.hazards import Repeat, Verdict, repeat, split
+from manycl.analysis.interpret import KnownLaunch, interpret
 from manycl.analysis.look import MOST_POINTS, Looked
 from manycl.analysis.regions import RANGES_KEPT, Footprint, Regions, checked
-from manycl.analysis.summary import Summary
+from manycl.analysis.summary import KernelSummary
 from manycl.analysis.tree import Unit
 from manycl.analysis.walk import Looking
 from manycl.group_range import GroupRange
@@ -58,14 +58,14 @@ class LaunchFacts:
         self,
         unit: Unit,
         facts: KernelFacts,
-        launch: Launch,
+        launch: KnownLaunch,
         remote: Remote | None = None,
-        summary: Summary | None = None,
+        summary: KernelSummary | None = None,
     ) -> None:
         self.remote = remote
         self.facts = facts
         self.launch = launch
-        self.summary: Summary = interpret(unit, facts, launch) if summary is None else summary
+        self.summary: KernelSummary = interpret(unit, facts, launch) if summary is None else summary
         self.unanswered = 0
         self._found: Kept[tuple[object, ...], Any] = Kept(RANGES_KEPT)
         self._asked: dict[tuple[object, ...], int] = {}  # what had no answer: few
@@ -119,7 +119,7 @@ class LaunchFacts:
     def _unknown(self, question: str, reason: str, *arguments: Any) -> Any:
         """The answer of which nothing is certain but that it holds."""
         if question == "split":
-            return Split(arguments[0], (reason,))
+            return Verdict(arguments[0], (reason,))
         if question == "repeat":
             return Repeat((reason,))
         if question == "outside":
@@ -149,13 +149,13 @@ class LaunchFacts:
         """What evaluating all work-items tells, where subscripts are too difficult for isl."""
         return Looked(self._looking, {}, MOST_COUNTED)
 
-    def split(self, dimension: int) -> Split:
+    def split(self, dimension: int) -> Verdict:
         """Whether work-groups may run apart along a dimension, or why not."""
-        found: Split = self._answer("split", dimension)
+        found: Verdict = self._answer("split", dimension)
         return found
 
     @property
-    def splits(self) -> Mapping[int, Split]:
+    def splits(self) -> Mapping[int, Verdict]:
         """The verdict on every dimension of the launch."""
         return {d: self.split(d) for d in range(len(self.launch.global_size))}
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from manycl.analysis import hazards
-from manycl.analysis.boxed import Domain, boxes_of, linear_access
-from manycl.analysis.hazards import Split
+from manycl.analysis.boxed import boxes_of, linear_access
+from manycl.analysis.hazards import Verdict
 from manycl.analysis.isl import isl
 from manycl.analysis.points import Array
 from manycl.analysis.regions import RANGES_KEPT, Footprint
 from manycl.analysis.shapes import TooComplexError, boxes
-from manycl.analysis.summary import Access
-from manycl.analysis.walk import Looking, NotFoundError, Reach, Walk, parts_of
+from manycl.analysis.summary import MemoryAccess
+from manycl.analysis.walk import Extents, Looking, NotFoundError, Walk, parts_of
 from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.region import Box, Region
@@ -52,9 +52,9 @@ class Looked:
         self.budget = budget
         self.contents = {self.regions.memory(i): self._bytes(i, data) for i, data in contents.items()}
         self.contents |= {i: d for root, d in self.contents.items() for i in self.regions.sharers(root)}
-        self._reaches: dict[tuple[object, ...], Reach | str] = {}
+        self._reaches: dict[tuple[object, ...], Extents | str] = {}
         self._regions: Kept[tuple[int, str, GroupRange], Footprint] = Kept(RANGES_KEPT)
-        self._splits: dict[int, Split] = {}
+        self._splits: dict[int, Verdict] = {}
         self._outside: dict[str, None] = {}
 
     def _bytes(self, argument: int, data: np.ndarray) -> Array:
@@ -83,7 +83,7 @@ class Looked:
             found = self._regions.keep(key, narrowed or self.plain(*key))
         return found
 
-    def split(self, dimension: int) -> Split:
+    def split(self, dimension: int) -> Verdict:
         """As :meth:`LaunchFacts.split`."""
         if dimension not in self._splits:
             self._splits[dimension] = hazards.split(
@@ -92,7 +92,7 @@ class Looked:
         return self._splits[dimension]
 
     @property
-    def splits(self) -> Mapping[int, Split]:
+    def splits(self) -> Mapping[int, Verdict]:
         """The verdict on every dimension of the launch."""
         return {d: self.split(d) for d in range(len(self.launch.global_size))}
 
@@ -143,14 +143,14 @@ class Looked:
             exact, reason = False, f"more than {len(shapes)} pieces: the smallest gaps are filled"
         return Footprint(argument, kind, self.regions.units[argument], shapes, True, exact, reason)
 
-    def _one(self, access: Access, kind: str, groups: GroupRange) -> Reach | None:
+    def _one(self, access: MemoryAccess, kind: str, groups: GroupRange) -> Extents | None:
         """What one access touches; None if no more is known than without looking."""
         if access.operation == "unknown":
             return None
         found = self._plain(access, groups) or self._reach(access, groups)
         return self._related(access, kind, groups, found) if isinstance(found, str) else found
 
-    def _note_outside(self, found: Reach, access: Access, kind: str, size: int) -> None:
+    def _note_outside(self, found: Extents, access: MemoryAccess, kind: str, size: int) -> None:
         outside = ((found.low < 0) | (found.high > size)) & (found.low < found.high)
         if outside.any():
             low, high = int(found.low[outside].min()), int(found.high[outside].max())
@@ -158,19 +158,19 @@ class Looked:
             what = f"line {access.line} {kind}s {name} outside of its {size} bytes"
             self._outside[f"{what} (between bytes {low} and {high})"] = None
 
-    def _plain(self, access: Access, groups: GroupRange) -> Reach | None:
+    def _plain(self, access: MemoryAccess, groups: GroupRange) -> Extents | None:
         """Of an access that data have no part in, if it is a box."""
         if self.looking.steered(access):
             return None
         linear = linear_access(access, parts_of(access.condition), self.launch)
-        found = None if linear is None else boxes_of(linear, Domain(self.launch, groups))
+        found = None if linear is None else boxes_of(linear, self.launch.ids_of(groups))
         if found is None:
             return None
         exact = all(loop.exact for loop in access.loops)
         reason = next((loop.reason for loop in access.loops if not loop.exact), "")
         return _of_boxes(found, exact, reason)
 
-    def _related(self, access: Access, kind: str, groups: GroupRange, reason: str) -> Reach | None:
+    def _related(self, access: MemoryAccess, kind: str, groups: GroupRange, reason: str) -> Extents | None:
         """What is known of an access without looking; ``reason`` says why that did not do."""
         if not self.regions.isl_here:  # all that is done to the argument instead of this access alone
             return _of_boxes(self.plain(access.argument, kind, groups).boxes, False, reason)
@@ -193,7 +193,7 @@ class Looked:
         """Whether groups are proved to write apart on one memory, and to read only what no other writes."""
         if any(self.regions.widened(i, kind) for i in sharers for kind in ("read", "write")):
             return False
-        found: dict[str, list[Reach]] = {"read": [], "write": []}
+        found: dict[str, list[Extents]] = {"read": [], "write": []}
         for argument in sharers:
             for kind, reaches in found.items():
                 for access in self.looking.accesses(argument, kind):
@@ -206,7 +206,7 @@ class Looked:
 
     # -- one access
 
-    def _reach(self, access: Access, groups: GroupRange, *, tagged: bool = False) -> Reach | str:
+    def _reach(self, access: MemoryAccess, groups: GroupRange, *, tagged: bool = False) -> Extents | str:
         """What an access of some groups (groups) touches, or why that is not found out."""
         key = access.offset, access.size, access.condition, access.loops, groups, tagged
         found = self._reaches.get(key)
@@ -223,10 +223,10 @@ class Looked:
         return found
 
 
-def _of_boxes(found: Sequence[Box], exact: bool, reason: str) -> Reach:
+def _of_boxes(found: Sequence[Box], exact: bool, reason: str) -> Extents:
     low = np.concatenate([np.zeros(0, np.int64), *(box.starts() for box in found)])
     widths = np.repeat([box.width for box in found], [box.rows * box.slices for box in found]).astype(np.int64)
-    return Reach(low, low + widths, np.zeros(0, np.int64), exact, reason)
+    return Extents(low, low + widths, np.zeros(0, np.int64), exact, reason)
 
 
 def _restricted(relation: Any, groups: GroupRange) -> Any:
@@ -247,7 +247,7 @@ def _as_boxes(found: Region) -> tuple[tuple[Box, ...], bool]:
 _Grouped = tuple[Array, Array, Array]  # low and high ends, and the group that each belongs to
 
 
-def _by_group(reaches: Sequence[Reach], size: int) -> _Grouped:
+def _by_group(reaches: Sequence[Extents], size: int) -> _Grouped:
     """What each group touches within the memory, in order of the groups."""
     nothing = np.zeros(0, np.int64)
     apart_by = size + 1  # intervals of different groups never touch

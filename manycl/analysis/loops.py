@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from manycl.analysis import expr as x
 from manycl.analysis.abstract import Exits, Unanalysable
-from manycl.analysis.closed_form import Form, Found
+from manycl.analysis.closed_form import Form, Iteration
 from manycl.analysis.expr import Expr
 from manycl.analysis.loop_parts import LoopParts, Parts
 from manycl.analysis.paths import Env, State, meet
@@ -58,7 +58,7 @@ class Loops(LoopParts):
 
     # -- finding out what it does
 
-    def discover(self, parts: Parts, changed: set[int]) -> tuple[Found, set[int]]:
+    def discover(self, parts: Parts, changed: set[int]) -> tuple[Iteration, set[int]]:
         for _ in range(_ROUNDS):
             found = self.one_iteration(parts, changed)
             more: set[int] = set()
@@ -71,7 +71,7 @@ class Loops(LoopParts):
             changed = changed | more
         raise Unanalysable(f"what the loop in line {parts.line} changes is not found out")
 
-    def one_iteration(self, parts: Parts, changed: set[int]) -> Found:
+    def one_iteration(self, parts: Parts, changed: set[int]) -> Iteration:
         assert self.path is not None
         path, env, loops = self.path, self.env, self.loops
         returns = len(self.frames[-1].returns)
@@ -105,7 +105,7 @@ class Loops(LoopParts):
         self.path, self.env, self.loops = path, env, loops
         self.names = names | {"?": self.names.get("?", 0)}
         lost = self.lossy != lossy
-        return Found(start, condition, end, breaks, returned, base, first, lost, parts.after)
+        return Iteration(start, condition, end, breaks, returned, base, first, lost, parts.after)
 
     def meet_continues(self) -> None:
         states = list(self.exits[-1].continues or [])

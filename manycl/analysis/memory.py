@@ -6,7 +6,7 @@ from manycl.analysis import expr as x
 from manycl.analysis.abstract import Abstract, Unanalysable
 from manycl.analysis.expr import Expr
 from manycl.analysis.paths import Path, meet_values
-from manycl.analysis.summary import Access, Loop, Origin
+from manycl.analysis.summary import Loop, MemoryAccess, Origin
 from manycl.analysis.tree import CType
 from manycl.analysis.values import (
     OPAQUE,
@@ -25,7 +25,7 @@ from manycl.analysis.values import (
 MOST_ACCESSES = 6_000
 
 
-class Contents(Abstract):
+class LoadsAndStores(Abstract):
     """What is behind pointers, and what loads and stores do there."""
 
     def count_store(self, pointer: Pointer, type_: CType) -> None:
@@ -58,7 +58,7 @@ class Contents(Abstract):
         argument = index if base == "arg" else -1
         where = address(target.offset if offset is None else offset)
         self.accesses.append(
-            Access(argument, kind, where, size, self.whole(path), self.loops + loops, line, file, operation, used)
+            MemoryAccess(argument, kind, where, size, self.whole(path), self.loops + loops, line, file, operation, used)
         )
 
     def whole(self, path: Path) -> Expr:

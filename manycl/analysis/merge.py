@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from manycl.analysis.merge_points import Points, RefusedError
-from manycl.analysis.merge_statements import Statements
+from manycl.analysis.merge_points import Inclusions, RefusedError
+from manycl.analysis.merge_statements import MergeStatements
 from manycl.analysis.options import read_options
 from manycl.analysis.rewrite import (
     SubKernel,
@@ -84,7 +84,7 @@ class _Merging:
     def __init__(self, unit: Unit, root: Function) -> None:
         self.unit, self.root = unit, root
         self.prefix = unused_prefix(unit.text)
-        self.slice = Statements(Points(unit, root), self.prefix)
+        self.slice = MergeStatements(Inclusions(unit, root), self.prefix)
         self.bodies = self.slice.bodies()
         self.written = tuple(self.slice.written)
         self.sized = self.slice.sized()

@@ -37,7 +37,7 @@ def joined(parts: Iterable[str]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-class Expressions(Needs):
+class MergeExpressions(Needs):
     """Expressions of a kernel."""
 
     # -- for the value

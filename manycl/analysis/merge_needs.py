@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from manycl.analysis.merge_points import BARRIER, Place, Points, RefusedError, Set
+from manycl.analysis.merge_points import BARRIER, Inclusions, Place, RefusedError, Set
 from manycl.analysis.merge_text import Copies, balanced, splice
 from manycl.analysis.tree import Function, Node
 
@@ -14,7 +14,7 @@ _QUIET = ("_REF", "_DECL", "_ATTR")
 class Needs:
     """The state of making a merge kernel: ``needed`` is what wanted expressions read; it only grows."""
 
-    def __init__(self, points: Points, prefix: str) -> None:
+    def __init__(self, points: Inclusions, prefix: str) -> None:
         self.points = points
         self.unit = points.unit
         self.needed: set[Place] = set()

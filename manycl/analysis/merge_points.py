@@ -67,7 +67,7 @@ def is_place(node: Node) -> bool:
     return is_component(node) and (node.children[0].type.kind == "pointer" or is_place(node.children[0]))
 
 
-class Points:
+class Inclusions:
     """The fixed point, for one kernel."""
 
     def __init__(self, unit: Unit, kernel: Function) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from manycl.analysis.merge_expressions import Expressions, neutral
-from manycl.analysis.merge_points import Place, Points, RefusedError
+from manycl.analysis.merge_expressions import MergeExpressions, neutral
+from manycl.analysis.merge_points import Inclusions, Place, RefusedError
 from manycl.analysis.merge_text import balanced, splice
 from manycl.analysis.rewrite import closing, without_strings
 from manycl.analysis.tree import Node
@@ -17,10 +17,10 @@ _LOOPS = ("FOR_STMT", "WHILE_STMT", "DO_STMT")
 _TYPE_OF_VALUE = re.compile(rb"typeof|__auto_type|\[\s*\]")
 
 
-class Statements(Expressions):
+class MergeStatements(MergeExpressions):
     """Bodies of functions. ``kept`` loops and switches do something, so that leaving them matters."""
 
-    def __init__(self, points: Points, prefix: str) -> None:
+    def __init__(self, points: Inclusions, prefix: str) -> None:
         super().__init__(points, prefix)
         self.kept: set[int] = set()
         self.around: list[tuple[int, bool]] = []  # (loop or switch, whether it is a loop)
@@ -214,16 +214,16 @@ class Statements(Expressions):
         return f"{{ {words}{';' if words else ''} return {anything}; }}", True
 
 
-_STATEMENTS: dict[str, Callable[[Statements, Node], Text]] = {
-    "COMPOUND_STMT": Statements.compound,
-    "DECL_STMT": Statements.declaration,
-    "IF_STMT": Statements.branch,
-    **dict.fromkeys(_LOOPS, Statements.loop),
-    "SWITCH_STMT": Statements.switch,
-    **dict.fromkeys(("CASE_STMT", "DEFAULT_STMT", "LABEL_STMT"), Statements.labelled),
-    **dict.fromkeys(("BREAK_STMT", "CONTINUE_STMT"), Statements.leave),
+_STATEMENTS: dict[str, Callable[[MergeStatements, Node], Text]] = {
+    "COMPOUND_STMT": MergeStatements.compound,
+    "DECL_STMT": MergeStatements.declaration,
+    "IF_STMT": MergeStatements.branch,
+    **dict.fromkeys(_LOOPS, MergeStatements.loop),
+    "SWITCH_STMT": MergeStatements.switch,
+    **dict.fromkeys(("CASE_STMT", "DEFAULT_STMT", "LABEL_STMT"), MergeStatements.labelled),
+    **dict.fromkeys(("BREAK_STMT", "CONTINUE_STMT"), MergeStatements.leave),
     "GOTO_STMT": lambda self, node: (f"{self.text(node)};", True),
-    "RETURN_STMT": Statements.returned,
+    "RETURN_STMT": MergeStatements.returned,
     "NULL_STMT": lambda self, node: ("", False),
-    "UNEXPOSED_STMT": Statements.attributed,
+    "UNEXPOSED_STMT": MergeStatements.attributed,
 }

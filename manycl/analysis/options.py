@@ -15,7 +15,7 @@ _TAKES_VALUE = ("-D", "-U", "-I")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class BuildOptions:
     """``macros``: (name, value) to define, or (name, None) to undefine, in order; ``folders``: of ``-I``,
     absolute."""
 
@@ -26,7 +26,7 @@ class Options:
     flags: frozenset[str] = field(default=frozenset())
 
 
-def read_options(options: Sequence[str]) -> Options:
+def read_options(options: Sequence[str]) -> BuildOptions:
     """Read build options, each an argument of its own (``-D``, ``N=4`` or ``-DN=4``).
 
     Options that only steer code generation are accepted and ignored. Raises :class:`SourceError` for a macro
@@ -67,7 +67,7 @@ def read_options(options: Sequence[str]) -> Options:
         elif option and not loose:
             raise SourceError(f"{option!r} is no build option", hint="macros are given as -D NAME=VALUE")
         loose = False
-    return Options(tuple(macros), tuple(folders), version, quiet, frozenset(flags))
+    return BuildOptions(tuple(macros), tuple(folders), version, quiet, frozenset(flags))
 
 
 def _macro(text: str, *, define: bool) -> tuple[str, str | None]:

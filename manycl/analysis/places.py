@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
-from manycl.analysis.memory import Contents
+from manycl.analysis.memory import LoadsAndStores
 from manycl.analysis.tree import CType, Node
 from manycl.analysis.values import (
     LOST,
@@ -37,7 +37,7 @@ class LValue:
     component: CType | None = None  # the type of the lanes together
 
 
-class Places(Contents):
+class Places(LoadsAndStores):
     """Evaluation of lvalues; ``value`` is what :mod:`manycl.analysis.expressions` adds."""
 
     def value(self, node: Node) -> Cell:

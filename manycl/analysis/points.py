@@ -24,7 +24,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Evaluated:
     """Values at points; ``bad`` says where there is none (None: they are everywhere)."""
 
     values: Array
@@ -52,13 +52,13 @@ class Points:
         self.contents = contents
         self.variables = dict(variables)
         self.shape = shape
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, Evaluated] = {}
 
     @property
     def count(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
 
-    def of(self, e: Expr) -> Found:
+    def of(self, e: Expr) -> Evaluated:
         """The values of an expression over the variables and over elements of the contents."""
         found = self._found.get(e.key)
         if found is None:
@@ -96,12 +96,12 @@ class Points:
 
     # -- evaluation
 
-    def _evaluate(self, e: Expr) -> Found:
+    def _evaluate(self, e: Expr) -> Evaluated:
         if e.op == "const":
             return _constant(e.value)
         if e.op == "var":
             given = self.variables.get(e.key)
-            return Found(given) if given is not None else self._unknown(e)
+            return Evaluated(given) if given is not None else self._unknown(e)
         args = [self.of(a) for a in e.args]
         if e.op == "select":
             return _select(*args)
@@ -115,18 +115,18 @@ class Points:
             return _divided(e.op, values[0], values[1], bad)
         if e.op == "wrap":
             return _wrapped(e, values[0], bad)
-        return Found(_PLAIN[e.op](*values), bad)
+        return Evaluated(_PLAIN[e.op](*values), bad)
 
-    def _unknown(self, e: Expr) -> Found:
+    def _unknown(self, e: Expr) -> Evaluated:
         origin = self.origins[e.key]
         found = self.of(origin.value) if isinstance(origin, Computed) else self._element(origin)
         low, high = (e.low, e.high)
         if not isinstance(origin, Computed) and (low, high) == x.type_range(8 * origin.size, origin.signed):
             return found
         outside = (found.values < max(low, -LIMIT)) | (found.values > min(high, LIMIT))
-        return Found(found.values, _any([found.bad, outside if outside.any() else None]))
+        return Evaluated(found.values, _any([found.bad, outside if outside.any() else None]))
 
-    def _element(self, origin: Origin) -> Found:
+    def _element(self, origin: Origin) -> Evaluated:
         """Elements of an index array."""
         data, size = self.contents[origin.argument], origin.size
         assert origin.offset is not None
@@ -147,20 +147,20 @@ class Points:
                 bad = _any([bad, outside])
                 where = np.where(outside, 0, where)
         if not len(table):
-            return Found(np.zeros(where.shape, np.int64), np.ones(where.shape, bool))
+            return Evaluated(np.zeros(where.shape, np.int64), np.ones(where.shape, bool))
         taken = table[where]
         if taken.ndim > where.ndim:
             taken = np.ascontiguousarray(taken).view(kind)[..., 0]
         if size == 8:
             large = (taken >= LIMIT) | (taken <= -LIMIT) if origin.signed else taken >= np.uint64(LIMIT)
             bad = _any([bad, large if large.any() else None])
-        return Found(taken.astype(np.int64), bad)
+        return Evaluated(taken.astype(np.int64), bad)
 
 
-def _constant(value: int) -> Found:
+def _constant(value: int) -> Evaluated:
     if abs(value) >= LIMIT:
-        return Found(np.zeros((), np.int64), np.ones((), bool))
-    return Found(np.array(value, np.int64))
+        return Evaluated(np.zeros((), np.int64), np.ones((), bool))
+    return Evaluated(np.array(value, np.int64))
 
 
 def _any(parts: Sequence[Array | None]) -> Array | None:
@@ -168,25 +168,25 @@ def _any(parts: Sequence[Array | None]) -> Array | None:
     return reduce(np.logical_or, given) if given else None
 
 
-def _total(e: Expr, values: Sequence[Array], bad: Array | None) -> Found:
+def _total(e: Expr, values: Sequence[Array], bad: Array | None) -> Evaluated:
     """A sum or a product, with a check in floating point where it may be too long."""
     largest = [max(abs(a.low), abs(a.high)) for a in e.args]
     whole = [v.astype(np.int64, copy=False) for v in values]
     if e.op == "sum":
         if max(map(abs, (e.value, *e.terms))) >= LIMIT:
-            return Found(np.zeros((), np.int64), np.ones((), bool))
+            return Evaluated(np.zeros((), np.int64), np.ones((), bool))
         result = _added(whole, e.terms, e.value)
         if bad is None and abs(e.value) + sum(m * abs(f) for m, f in zip(largest, e.terms, strict=True)) < LIMIT:
-            return Found(result, bad)
+            return Evaluated(result, bad)
         parts = [v.astype(np.float64) * float(f) for v, f in zip(whole, e.terms, strict=True)]
         rough = reduce(np.add, parts) + float(e.value)
     else:
         result = reduce(np.multiply, whole)
         if bad is None and reduce(int.__mul__, largest) < LIMIT:
-            return Found(result, bad)
+            return Evaluated(result, bad)
         rough = reduce(np.multiply, [v.astype(np.float64) for v in whole])
     large = np.abs(rough) >= float(LIMIT)
-    return Found(result, _any([bad, large if large.any() else None]))
+    return Evaluated(result, _any([bad, large if large.any() else None]))
 
 
 def _added(values: Sequence[Array], factors: Sequence[int], constant: int) -> Array:
@@ -202,32 +202,32 @@ def _added(values: Sequence[Array], factors: Sequence[int], constant: int) -> Ar
     return total
 
 
-def _divided(op: str, left: Array, right: Array, bad: Array | None) -> Found:
+def _divided(op: str, left: Array, right: Array, bad: Array | None) -> Evaluated:
     zero = right == 0
     if zero.any():
         bad = _any([bad, zero])
         right = np.where(zero, 1, right)
     if op == "fmod":
-        return Found(np.mod(left, right), bad)
+        return Evaluated(np.mod(left, right), bad)
     if op == "fdiv":
-        return Found(np.floor_divide(left, right), bad)
+        return Evaluated(np.floor_divide(left, right), bad)
     quotient = np.floor_divide(np.abs(left), np.abs(right))
-    return Found(np.where((left < 0) == (right < 0), quotient, -quotient), bad)
+    return Evaluated(np.where((left < 0) == (right < 0), quotient, -quotient), bad)
 
 
-def _wrapped(e: Expr, values: Array, bad: Array | None) -> Found:
+def _wrapped(e: Expr, values: Array, bad: Array | None) -> Evaluated:
     low, high = x.type_range(abs(e.value), e.value < 0)
     values = values.astype(np.int64, copy=False)
     if high < LIMIT:
         outside = (values < low) | (values > high)
         if outside.any():
             values = np.where(outside, np.mod(values - low, high - low + 1) + low, values)
-        return Found(values, bad)
+        return Evaluated(values, bad)
     outside = values < max(low, -LIMIT)  # an unsigned 64-bit number that is not small
-    return Found(values, _any([bad, outside if outside.any() else None]))
+    return Evaluated(values, _any([bad, outside if outside.any() else None]))
 
 
-def _select(condition: Found, yes: Found, no: Found) -> Found:
+def _select(condition: Evaluated, yes: Evaluated, no: Evaluated) -> Evaluated:
     chosen = condition.values.astype(bool)
     bad = condition.bad
     if yes.bad is not None or no.bad is not None:
@@ -235,19 +235,19 @@ def _select(condition: Found, yes: Found, no: Found) -> Found:
         bad = _any(
             [bad, np.where(chosen, nowhere if yes.bad is None else yes.bad, nowhere if no.bad is None else no.bad)]
         )
-    return Found(np.where(chosen, yes.values, no.values), bad)
+    return Evaluated(np.where(chosen, yes.values, no.values), bad)
 
 
-def _joined(op: str, args: Sequence[Found]) -> Found:
+def _joined(op: str, args: Sequence[Evaluated]) -> Evaluated:
     """``and`` and ``or``: decided where one part decides alone."""
     values = [a.values.astype(bool) for a in args]
     bad = _any([a.bad for a in args])
     if bad is None:
-        return Found(reduce(np.logical_and if op == "and" else np.logical_or, values))
+        return Evaluated(reduce(np.logical_and if op == "and" else np.logical_or, values))
     ends = op == "or"  # the value of a part that decides alone
     sure = [(v == ends) if a.bad is None else (v == ends) & ~a.bad for v, a in zip(values, args, strict=True)]
     decided = reduce(np.logical_or, sure)
-    return Found(decided if ends else ~decided, bad & ~decided)
+    return Evaluated(decided if ends else ~decided, bad & ~decided)
 
 
 _PLAIN: Mapping[str, Any] = {

@@ -24,7 +24,7 @@ VOID = CType("void", "void")
 
 
 @dataclass
-class Summary:
+class FunctionSummary:
     """What a call of a function does, in terms of its parameters. Grows monotonically until the fixed
     point."""
 
@@ -43,7 +43,7 @@ class Summary:
 class PointsTo:
     """What the variables of one function may hold, and the effects found so far. Everything only grows."""
 
-    def __init__(self, unit: Unit, function: Function, summary: Summary) -> None:
+    def __init__(self, unit: Unit, function: Function, summary: FunctionSummary) -> None:
         self.unit = unit
         self.function = function
         self.summary = summary

@@ -19,7 +19,7 @@ import pcpp
 from pcpp import parser as pcpp_parser
 from pcpp.ply.ply import lex
 
-from manycl.analysis.options import Options
+from manycl.analysis.options import BuildOptions
 from manycl.analysis.plain_lines import shorten
 from manycl.errors import Diagnostic, SourceError
 
@@ -167,7 +167,7 @@ class Expander:
             first.define(f"{name} {value}")
         self._macros = first.macros
 
-    def expand(self, source: str, path: str, folder: str | None, options: Options) -> Expanded:
+    def expand(self, source: str, path: str, folder: str | None, options: BuildOptions) -> Expanded:
         """Expand ``source``, known to the user as ``path``; quoted includes are sought in ``folder`` first.
 
         Raises :class:`SourceError` with every problem found.
@@ -183,7 +183,7 @@ class Expander:
         text = shortened.restore(short.text)
         return self._expand(source, path, folder, options) if text is None else replace(short, text=text)
 
-    def _expand(self, source: str, path: str, folder: str | None, options: Options) -> Expanded:
+    def _expand(self, source: str, path: str, folder: str | None, options: BuildOptions) -> Expanded:
         display = {path: path}
         preprocessor = _Preprocessor(self._lexer, self._header, display)
         preprocessor.macros = dict(self._macros)

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from manycl.analysis import expr as x
-from manycl.analysis.affine import Builder, value
+from manycl.analysis.affine import AffineBuilder, value
 from manycl.analysis.bounds import Outside
-from manycl.analysis.boxed import Domain, Linear, boxes_of, linear_access, merged
+from manycl.analysis.boxed import Linear, boxes_of, linear_access, merged
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
-from manycl.analysis.interpret import Launch
+from manycl.analysis.interpret import KnownLaunch
 from manycl.analysis.isl import isl
 from manycl.analysis.shapes import TooComplexError, boxes
-from manycl.analysis.summary import Access, Origin, Summary
+from manycl.analysis.summary import KernelSummary, MemoryAccess, Origin
 from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.region import Box, Region
@@ -101,7 +101,7 @@ class Relation:
     map: Any
     exact: bool
     reason: str
-    access: Access | None
+    access: MemoryAccess | None
     outside: Any = None  # elements beyond the memory that it certainly touches
 
 
@@ -141,7 +141,7 @@ def tidied(found: Any) -> Any:
 class Regions:
     """The regions of one launch, computed when asked for and then kept."""
 
-    def __init__(self, facts: KernelFacts, summary: Summary, launch: Launch, isl_here: bool = True) -> None:
+    def __init__(self, facts: KernelFacts, summary: KernelSummary, launch: KnownLaunch, isl_here: bool = True) -> None:
         self.isl_here = isl_here
         self.absent = ""  # why the process that has isl did not answer, if it was asked
         self.facts = facts
@@ -156,7 +156,7 @@ class Regions:
         self._unions: dict[tuple[int, str, int], Any] = {}
         self._linears: dict[tuple[int, str], Sequence[Linear | None]] = {}
         self._vague: dict[tuple[int, str], str | None] = {}  # why accesses are not exact; None: they are
-        self._by_argument: dict[int, list[Access]] = {index: [] for index in self.buffers}
+        self._by_argument: dict[int, list[MemoryAccess]] = {index: [] for index in self.buffers}
         for access in summary.accesses:
             if access.argument in self._by_argument:
                 self._by_argument[access.argument].append(access)
@@ -263,14 +263,14 @@ class Regions:
             groups = groups.upper_bound_val(_SET, d, value(self.launch.groups(d) - 1))
         return isl.Map.from_basic_map(isl.BasicMap.from_domain_and_range(groups, _units(0, self._count(argument) - 1)))
 
-    def _relation(self, access: Access, kind: str) -> Relation:
+    def _relation(self, access: MemoryAccess, kind: str) -> Relation:
         unit = self.units[access.argument]
         conditions, dropped = _relevant(access)
         groups = [x.var(name, 0, self.launch.groups(d) - 1) for d, name in enumerate(_GROUPS)]
         groups = [g if g.op == "var" else Expr("var", (), 0, (), _GROUPS[d], 0, 0) for d, g in enumerate(groups)]
         inexact_loops = [loop for loop in access.loops if not loop.exact]
         start = _quotient(access.offset, unit)
-        builder = Builder(groups, [start, *conditions])
+        builder = AffineBuilder(groups, [start, *conditions])
         domain = builder.where(conditions)
         exact = builder.exact and not dropped and not inexact_loops
         aff = builder.aff(start)
@@ -287,7 +287,7 @@ class Regions:
         inside, outside = self._clipped(relation, access, exact)
         return Relation(access.argument, kind, tidied(inside), exact, reason, access, outside)
 
-    def _clipped(self, relation: Any, access: Access, exact: bool) -> tuple[Any, Any]:
+    def _clipped(self, relation: Any, access: MemoryAccess, exact: bool) -> tuple[Any, Any]:
         """What lies in the memory, and what provably lies outside."""
         nbytes = self._nbytes(access.argument)
         if access.offset.low >= 0 and access.offset.high + access.size <= nbytes:
@@ -349,10 +349,10 @@ class Regions:
         unit, size = self.units[argument], self._nbytes(argument)
         if reason := self.widened(argument, kind):
             return Footprint(argument, kind, unit, (Box(0, size),) if size else (), True, False, reason)
-        domain = Domain(self.launch, groups)
+        ids = self.launch.ids_of(groups)
         found: list[Box] = []
         for linear in self._linear(argument, kind):
-            boxes_ = None if linear is None else boxes_of(linear, domain)
+            boxes_ = None if linear is None else boxes_of(linear, ids)
             if boxes_ is None or any(b.offset < 0 or b.end > size for b in boxes_):
                 return None
             found.extend(boxes_)
@@ -378,7 +378,7 @@ class Regions:
         self._linears[argument, kind] = found
         return found
 
-    def _why(self, access: Access) -> str:
+    def _why(self, access: MemoryAccess) -> str:
         """Why an access is not exact."""
         words = _reasons([access.offset, access.condition], self.summary.origins)
         loops = [loop.reason for loop in access.loops if not loop.exact and loop.reason]
@@ -416,7 +416,7 @@ class Regions:
         return found
 
 
-def checked(launch: Launch, kind: str, groups: GroupRange | None) -> GroupRange:
+def checked(launch: KnownLaunch, kind: str, groups: GroupRange | None) -> GroupRange:
     """The groups; all, where there are none given. Raises ValueError for what is no range of the launch's, or no kind
     of region."""
     if kind not in ("read", "write"):
@@ -447,7 +447,7 @@ def _quotient(offset: Expr, unit: int) -> Expr:
     return found
 
 
-def _relevant(access: Access) -> tuple[list[Expr], bool]:
+def _relevant(access: MemoryAccess) -> tuple[list[Expr], bool]:
     """The conditions of an access without those on unknown values that have no part in its offset."""
     parts = list(access.condition.args) if access.condition.op == "and" else [access.condition]
     parts = [p for p in parts if p != x.ONE]

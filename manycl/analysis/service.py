@@ -23,10 +23,10 @@ from manycl.analysis.rewrite import SubKernel
 from manycl.errors import Diagnostic, SourceError
 
 if TYPE_CHECKING:  # they import islpy, or the abstract run
-    from manycl.analysis.interpret import Launch
+    from manycl.analysis.interpret import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
     from manycl.analysis.merge import MergeKernel
-    from manycl.analysis.summary import Summary
+    from manycl.analysis.summary import KernelSummary
     from manycl.analysis.tree import Unit
 
 Value = TypeVar("Value")
@@ -97,7 +97,7 @@ def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:
     return result
 
 
-def symbolic(program: ProgramFacts, kernel: str) -> Summary:
+def symbolic(program: ProgramFacts, kernel: str) -> KernelSummary:
     """What a kernel accesses and counts in any launch, in terms of ids and scalars. Raises KeyError for a kernel that
     the program does not have. The same arguments give the same object."""
     facts = program.kernels[kernel]
@@ -111,7 +111,7 @@ def symbolic(program: ProgramFacts, kernel: str) -> Summary:
     return found
 
 
-def launched(program: ProgramFacts, kernel: str, launch: Launch) -> LaunchFacts:
+def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchFacts:
     """All that is known of a launch of a kernel. Raises KeyError for a kernel that the program does not have. The same
     arguments give the same object."""
     facts = program.kernels[kernel]
@@ -133,7 +133,7 @@ def launched(program: ProgramFacts, kernel: str, launch: Launch) -> LaunchFacts:
     return found
 
 
-def interpreted(program: ProgramFacts, kernel: str, launch: Launch) -> Summary:
+def interpreted(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> KernelSummary:
     """What a kernel accesses and counts in one launch; without isl, whose import alone takes a tenth of a second."""
     key = program.tree, kernel, launch.key
     with _lock:
@@ -206,7 +206,7 @@ def _check_text(source: str, path: str) -> None:
         raise SourceError(f"{path} is not valid text", (Diagnostic(path, line, 0, "error", words),))
 
 
-def _ask(request: worker.Request | worker.Question) -> worker.Answer:
+def _ask(request: worker.Request | worker.Question) -> worker.WorkerAnswer:
     path = request.request[1] if isinstance(request, worker.Question) else request[1]
     try:
         reply = _answer(request, SOURCE_LIMIT)
@@ -219,14 +219,14 @@ def _ask(request: worker.Request | worker.Question) -> worker.Answer:
     return reply
 
 
-def _failed(answer: worker.Answer, what: str) -> str:
+def _failed(answer: worker.WorkerAnswer, what: str) -> str:
     """What failed in the other process, where nothing should, in words."""
     if flags.debug():
         print(answer.failure, file=sys.stderr)
     return f"{what} failed ({answer.failure.strip().splitlines()[-1][:200]})"
 
 
-def _answer(question: worker.Request | worker.Question | worker.LaunchQuestion, seconds: float) -> worker.Answer:
+def _answer(question: worker.Request | worker.Question | worker.LaunchQuestion, seconds: float) -> worker.WorkerAnswer:
     """The answer of the other process, which is started again if need be. Raises :class:`_LostError`."""
     for again in range(TRIES - 1, -1, -1):
         with _asking:
@@ -283,7 +283,7 @@ class _Worker:
             stderr=subprocess.DEVNULL,
         )
 
-    def ask(self, question: worker.Limited) -> worker.Answer:
+    def ask(self, question: worker.Limited) -> worker.WorkerAnswer:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         late = threading.Event()
@@ -297,7 +297,7 @@ class _Worker:
         try:
             worker.send(self.process.stdin, question)
             reply = worker.receive(self.process.stdout)
-            assert isinstance(reply, worker.Answer)
+            assert isinstance(reply, worker.WorkerAnswer)
             return reply
         except (EOFError, OSError):
             try:
@@ -330,10 +330,10 @@ _lock = threading.Lock()
 _asking = threading.Lock()
 _programs: OrderedDict[tuple[object, ...], ProgramFacts] = OrderedDict()
 _units: OrderedDict[bytes, Unit] = OrderedDict()
-_summaries: OrderedDict[tuple[bytes, str], Summary] = OrderedDict()
+_summaries: OrderedDict[tuple[bytes, str], KernelSummary] = OrderedDict()
 _texts: OrderedDict[tuple[object, ...], object] = OrderedDict()
 _launches: OrderedDict[tuple[object, ...], LaunchFacts] = OrderedDict()
-_interpreted: OrderedDict[tuple[object, ...], Summary] = OrderedDict()
+_interpreted: OrderedDict[tuple[object, ...], KernelSummary] = OrderedDict()
 _current: _Worker | None = None
 
 

@@ -24,7 +24,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class MemoryAccess:
     """``size`` bytes from byte ``offset`` on of the memory behind argument ``argument``, for all values of the ids and
     of the ``loops``' counters that fulfil ``condition``.
 
@@ -57,7 +57,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CountedPlace:
     """Operations counted together: they happen for all ids and counters of ``loops`` that fulfil ``condition``.
     ``lone``: in a branch without else inside of a loop."""
 
@@ -67,7 +67,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class KernelSummary:
     """One kernel, symbolic or for one launch (``ndrange`` given).
 
     ``failure`` says why nothing is known; accesses and counts are then empty. ``arguments_written`` and so on are not
@@ -75,9 +75,9 @@ class Summary:
     """
 
     kernel: str
-    accesses: tuple[Access, ...] = ()
+    accesses: tuple[MemoryAccess, ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
-    counts: tuple[tuple[Place, Mapping[str, int]], ...] = ()
+    counts: tuple[tuple[CountedPlace, Mapping[str, int]], ...] = ()
     loops: tuple[Loop, ...] = ()
     images_read: frozenset[int] = frozenset()
     images_written: frozenset[int] = frozenset()

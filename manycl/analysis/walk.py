@@ -8,17 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from manycl.analysis import expr as x
-from manycl.analysis.boxed import Domain
 from manycl.analysis.expr import Expr
 from manycl.analysis.interpret import Computed
 from manycl.analysis.points import Array, Points
 from manycl.analysis.regions import Regions
-from manycl.analysis.summary import Access, Loop
+from manycl.analysis.summary import Loop, MemoryAccess
 from manycl.group_range import GroupRange
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class Inputs:
     """What has to be known for an expression: variables of work-items and loops, and contents of arguments; ``open``
     if it cannot be known."""
 
@@ -26,12 +25,12 @@ class Needs:
     arrays: frozenset[int] = frozenset()
     open: bool = False
 
-    def __or__(self, other: Needs) -> Needs:
-        return Needs(self.variables | other.variables, self.arrays | other.arrays, self.open or other.open)
+    def __or__(self, other: Inputs) -> Inputs:
+        return Inputs(self.variables | other.variables, self.arrays | other.arrays, self.open or other.open)
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Extents:
     """Bytes [low, high) per point, by ``group`` along a dimension if asked for; ``exact``: all of these are touched."""
 
     low: Array
@@ -59,9 +58,9 @@ class Looking:
     def __init__(self, regions: Regions) -> None:
         self.regions = regions
         self.summary = regions.summary
-        self._needs: dict[str, Needs] = {}
+        self._needs: dict[str, Inputs] = {}
 
-    def accesses(self, argument: int, kind: str) -> list[Access]:
+    def accesses(self, argument: int, kind: str) -> list[MemoryAccess]:
         """All that reads (or writes) an argument."""
         return [a for a in self.summary.accesses if a.argument == argument and a.kind in (kind, "atomic")]
 
@@ -69,31 +68,31 @@ class Looking:
         """Whether the contents of an argument stay as they are during the launch."""
         return not any(self.regions.buffers[i].writes for i in self.regions.sharers(argument))
 
-    def needs(self, e: Expr) -> Needs:
+    def needs(self, e: Expr) -> Inputs:
         found = self._needs.get(e.key)
         if found is None:
-            found = Needs()
+            found = Inputs()
             for name, variable in e.variables().items():
-                found |= self._unknown(name) if variable.unknown else Needs(frozenset((name,)))
+                found |= self._unknown(name) if variable.unknown else Inputs(frozenset((name,)))
             self._needs[e.key] = found
         return found
 
-    def _unknown(self, name: str) -> Needs:
+    def _unknown(self, name: str) -> Inputs:
         origin = self.summary.origins.get(name)
         if isinstance(origin, Computed):
             return self.needs(origin.value)
         if origin is None or origin.offset is None or origin.argument not in self.regions.buffers:
-            return Needs(open=True)
+            return Inputs(open=True)
         if not self.fixed(origin.argument):
-            return Needs(open=True)
-        return self.needs(origin.offset) | Needs(arrays=frozenset((self.regions.memory(origin.argument),)))
+            return Inputs(open=True)
+        return self.needs(origin.offset) | Inputs(arrays=frozenset((self.regions.memory(origin.argument),)))
 
-    def steered(self, access: Access) -> bool:
+    def steered(self, access: MemoryAccess) -> bool:
         """Whether data have a part in what an access touches."""
         trips = [loop.trips for loop in access.loops if loop.trips is not None]
         return any(e.unknown for e in (access.offset, access.condition, *trips))
 
-    def scope(self, access: Access) -> frozenset[str]:
+    def scope(self, access: MemoryAccess) -> frozenset[str]:
         """Variables that have a value where an access is made."""
         ids = (f"{kind}{d}" for kind in ("grp", "lid") for d in range(3))
         return frozenset((*ids, *(loop.name for loop in access.loops)))
@@ -129,7 +128,7 @@ class Walk:
         looking: Looking,
         contents: Mapping[int, Array],
         budget: int,
-        access: Access,
+        access: MemoryAccess,
         groups: GroupRange,
         tagged: bool,
     ) -> None:
@@ -166,7 +165,7 @@ class Walk:
     def why_loop(self, loop: Loop) -> str:
         return self.why(loop.trips) if loop.trips is not None else f"the loop in line {loop.line}"
 
-    def reach(self) -> Reach:
+    def reach(self) -> Extents:
         while True:
             try:
                 return self.walk(self.expanded())
@@ -174,7 +173,7 @@ class Walk:
                 self.run_through.add(wraps.counter)
                 self.spent = 0.0
 
-    def walk(self, expanded: set[str]) -> Reach:
+    def walk(self, expanded: set[str]) -> Extents:
         """All points, some work-groups at a time: what is in the caches is evaluated several times faster."""
         everything = (self.access.offset, *self.parts, *self.trips.values())
         needed = {name for e in everything for name in self.looking.needs(e).variables}
@@ -189,7 +188,7 @@ class Walk:
             points = self.work_items(needed, some)
             found.append(self.visited(points, expanded))
         low, high, group = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return Reach(low, high, group, not self.inexact, self.inexact)
+        return Extents(low, high, group, not self.inexact, self.inexact)
 
     def visited(self, points: Points, expanded: set[str]) -> tuple[Array, Array, Array]:
         """The bytes that some work-items touch, and their groups."""
@@ -266,7 +265,7 @@ class Walk:
 
     def work_items(self, needed: set[str], groups: GroupRange) -> Points:
         """The work-items of some groups, as far as their ids matter."""
-        ends = Domain(self.looking.regions.launch, groups).ends
+        ends = self.looking.regions.launch.ids_of(groups)
         names = [f"{kind}{d}" for kind in ("grp", "lid") for d in (2, 1, 0)]
         axes = [n for n in names if n in needed and ends[n][1] >= ends[n][0]]
         lengths = tuple(ends[n][1] - ends[n][0] + 1 for n in axes)

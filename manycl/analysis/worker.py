@@ -26,7 +26,7 @@ from manycl.analysis.tree import Unit
 from manycl.errors import Diagnostic, SourceError
 
 if TYPE_CHECKING:
-    from manycl.analysis.interpret import Launch
+    from manycl.analysis.interpret import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
 
 MEMORY = 4 << 30  # bytes of address space
@@ -38,7 +38,7 @@ Request = tuple[str, str, str | None, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WorkerAnswer:
     """The kernels and warnings of a source; or ``message`` says what is wrong with it."""
 
     kernels: dict[str, KernelFacts] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class LaunchQuestion:
 
     tree: bytes
     kernel: KernelFacts
-    launch: Launch
+    launch: KnownLaunch
     what: str
     arguments: tuple[Any, ...]
 
@@ -105,7 +105,7 @@ class Limited:
     question: Request | Question | LaunchQuestion
 
 
-def about_launch(question: LaunchQuestion) -> Answer:
+def about_launch(question: LaunchQuestion) -> WorkerAnswer:
     """Answer a question about a launch."""
     from manycl.analysis.launched import LaunchFacts
     from manycl.analysis.transport import decode
@@ -122,7 +122,7 @@ def about_launch(question: LaunchQuestion) -> Answer:
     spent = facts.regions.spent
     found = facts.computed(question.what, *question.arguments)
     facts.regions.answered(spent)
-    return Answer(result=found)
+    return WorkerAnswer(result=found)
 
 
 def _stamps(unit: Unit) -> tuple[object, ...]:
@@ -144,15 +144,15 @@ def _limit(kept: dict[Any, Any]) -> dict[Any, Any]:
     return kept
 
 
-def answer(request: Request | Question | LaunchQuestion) -> Answer:
+def answer(request: Request | Question | LaunchQuestion) -> WorkerAnswer:
     """Analyse one source, or a launch; every failure becomes an answer."""
     try:
         return about_launch(request) if isinstance(request, LaunchQuestion) else _about_source(request)
     except Exception as error:
-        return Answer(failure="".join(traceback.format_exception(error)))
+        return WorkerAnswer(failure="".join(traceback.format_exception(error)))
 
 
-def _about_source(request: Request | Question) -> Answer:
+def _about_source(request: Request | Question) -> WorkerAnswer:
     from manycl.analysis import frontend, kernels, transport
     from manycl.analysis.options import read_options
 
@@ -165,17 +165,17 @@ def _about_source(request: Request | Question) -> Answer:
             unit = frontend.load(source, path, folder, read_options(options), everything=question is not None)
             _limit(_parsed)[key] = unit, _stamps(unit)
         if question is not None:
-            return Answer(result=_result(question, unit))
+            return WorkerAnswer(result=_result(question, unit))
         warnings = unit.warnings + kernels.shared_variables(unit)
-        return Answer(kernels.kernel_facts(unit), warnings, tree=transport.encode(unit))
+        return WorkerAnswer(kernels.kernel_facts(unit), warnings, tree=transport.encode(unit))
     except SourceError as error:
         message = error.message.split("\n", 1)[0]
-        return Answer(message=message, diagnostics=error.diagnostics, hint=error.hint)
+        return WorkerAnswer(message=message, diagnostics=error.diagnostics, hint=error.hint)
     except RecursionError:
-        return Answer(message=f"{path}: the source is nested too deeply to be analysed")
+        return WorkerAnswer(message=f"{path}: the source is nested too deeply to be analysed")
     except MemoryError:
         hint = "do its macros grow without bound?"
-        return Answer(message=f"{path}: the source needs too much memory to be analysed", hint=hint)
+        return WorkerAnswer(message=f"{path}: the source needs too much memory to be analysed", hint=hint)
 
 
 def _result(question: Question, unit: Unit) -> object:

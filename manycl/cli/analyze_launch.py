@@ -17,7 +17,7 @@ from manycl.expressions import ExpressionError, Number, evaluate, evaluate_integ
 from manycl.group_range import GroupRange
 
 if TYPE_CHECKING:  # they import islpy
-    from manycl.analysis.interpret import Launch
+    from manycl.analysis.interpret import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
     from manycl.report.analysis_launch import LaunchView
 
@@ -62,7 +62,7 @@ def wanted(args: argparse.Namespace) -> bool:
 def chosen(args: argparse.Namespace, program: ProgramFacts, kernel: KernelFacts) -> LaunchView:
     """The launch that the options describe, analysed. Raises :class:`ManyclError` for what is missing or wrong."""
     from manycl.analysis import service
-    from manycl.analysis.interpret import Launch
+    from manycl.analysis.interpret import KnownLaunch
     from manycl.report.analysis_launch import LaunchView
 
     global_size, local_size, offset = _sizes(args, program, kernel)
@@ -70,7 +70,7 @@ def chosen(args: argparse.Namespace, program: ProgramFacts, kernel: KernelFacts)
     _check_names(kernel, given)
     scope, data = _scalars(kernel, given)
     sizes, same = _buffers(kernel, given, scope)
-    launch = Launch(global_size, local_size, offset, data, sizes, same)
+    launch = KnownLaunch(global_size, local_size, offset, data, sizes, same)
     missing = [a for a in kernel.arguments if a.kind == "buffer" and same.get(a.index, a.index) not in sizes]
     if missing:
         launch = _sized(program, kernel, launch, missing)
@@ -265,7 +265,9 @@ def _bytes(argument: ArgumentFacts, text: str, scope: Mapping[str, Number]) -> i
     return elements * (argument.size or 1)
 
 
-def _sized(program: ProgramFacts, kernel: KernelFacts, launch: Launch, missing: Sequence[ArgumentFacts]) -> Launch:
+def _sized(
+    program: ProgramFacts, kernel: KernelFacts, launch: KnownLaunch, missing: Sequence[ArgumentFacts]
+) -> KnownLaunch:
     """The launch with the smallest sizes that hold what is accessed of the buffers that are given none."""
     from manycl.analysis import service
     from manycl.report.analysis_expr import named

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from manycl.analysis import expr as x
-from manycl.analysis.annotations import Bounds, Symbol, Term, evaluate
+from manycl.analysis.annotations import ElementBounds, Symbol, Term, evaluate
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
-from manycl.analysis.interpret import Launch as KnownLaunch
+from manycl.analysis.interpret import KnownLaunch
 from manycl.errors import LaunchError
 from manycl.graph.graph import BufferArg, Launch, Version
 
@@ -62,7 +62,7 @@ def _promised(launch: KnownLaunch, kernel: KernelFacts, annotations: tuple[Annot
         if annotation.values is not None:
             values[annotation.argument] = terms.numbers(annotation.values, annotation.name)
         for field, kind in _KINDS.items():
-            bounds: Bounds | None = getattr(annotation, field)
+            bounds: ElementBounds | None = getattr(annotation, field)
             found = terms.expressions(bounds, annotation.name) if bounds is not None else None
             if found is not None:
                 within[annotation.argument, kind] = found
@@ -77,13 +77,13 @@ class _Terms:
         self.launch = launch
         self.kernel = kernel
 
-    def numbers(self, bounds: Bounds, name: str) -> tuple[int, int]:
+    def numbers(self, bounds: ElementBounds, name: str) -> tuple[int, int]:
         try:
             return evaluate(bounds.low, self.number), evaluate(bounds.high, self.number)
         except ZeroDivisionError:
             raise self.divides_by_zero(name) from None
 
-    def expressions(self, bounds: Bounds, name: str) -> tuple[Expr, Expr] | None:
+    def expressions(self, bounds: ElementBounds, name: str) -> tuple[Expr, Expr] | None:
         """In terms of the ids; None where a quotient is none that the analysis has (the promise is then not used)."""
         low, high = self.expression(bounds.low, name), self.expression(bounds.high, name)
         return None if low is None or high is None else (low, high)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ class Slice:
     ``offset + stride f`` to ``offset + stride (f + n - 1) + width``, cut at the buffer's ends.
 
     ``width`` over ``stride`` is what neighbours share (the halo of a stencil); 0 stands for ``stride``: nothing.
+    ``stride`` 0: all groups touch the same.
     """
 
     stride: int
@@ -27,10 +29,24 @@ class Slice:
 
     def bounds(self, first: int, count: int, nbytes: int) -> tuple[int, int]:
         """First byte, and one past the last; at least one byte, of a buffer of ``nbytes``."""
-        low = self.offset + self.stride * first
-        high = self.offset + self.stride * (first + count - 1) + (self.width or self.stride)
-        low = min(max(low, 0), nbytes - 1)
-        return low, max(low + 1, min(high, nbytes))
+        low = min(self.begin(first), nbytes - 1)
+        return low, max(low + 1, min(self.end(first + count), nbytes))
+
+    def begin(self, first: int) -> int:
+        """The first byte that groups from ``first`` on touch."""
+        return max(self.offset + self.stride * first, 0)
+
+    def end(self, count: int) -> int:
+        """One past the last byte that the first groups touch."""
+        return self.offset + self.stride * (count - 1) + (self.width or self.stride)
+
+    def until(self, limit: float, groups: int) -> int:
+        """How many of the first groups touch nothing behind a byte."""
+        if limit == inf:
+            return groups
+        if not self.stride:
+            return groups if self.end(1) <= limit else 0
+        return min(max((int(limit) - self.end(0)) // self.stride, 0), groups)
 
 
 class Along(NamedTuple):

@@ -10,7 +10,7 @@ from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.analysis.interpret import Computed
-from manycl.analysis.summary import Access, Loop, Summary
+from manycl.analysis.summary import KernelSummary, Loop, MemoryAccess
 
 _TERNARY, _OR, _AND, _EQUAL, _LESS, _SUM, _PRODUCT, _UNARY, _ATOM = range(9)
 _TYPES = {8: "char", 16: "short", 32: "int", 64: "long"}
@@ -144,7 +144,7 @@ class Reader:
     where they come from; it grows with what is written."""
 
     facts: KernelFacts
-    summary: Summary
+    summary: KernelSummary
     unknowns: dict[str, str] = field(default_factory=dict)
 
     def name(self, argument: int) -> str:
@@ -154,14 +154,14 @@ class Reader:
     def expression(self, expr: Expr) -> str:
         return show(expr, self._words(expr, 0))
 
-    def elements(self, access: Access) -> str:
+    def elements(self, access: MemoryAccess) -> str:
         """What an access touches: ``a[gid0]``, ``a[4*gid0:4]`` (four elements from there on), ``v[gid0].xy``,
         ``p[gid0] bytes 4 to 7`` (of that element), ``((char *)a)[5*gid0:4]``."""
         if access.argument < 0:
             return "some memory, through a pointer that was lost"
         return self._elements(access.argument, access.offset, access.size, 0)
 
-    def guard(self, access: Access) -> str:
+    def guard(self, access: MemoryAccess) -> str:
         """The condition of an access, without what its loops say; empty if there is none."""
         parts = access.condition.args if access.condition.op == "and" else (access.condition,)
         kept = [p for p in parts if p != x.ONE and not any(_bounded_by(p, loop) for loop in access.loops)]

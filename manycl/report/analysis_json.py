@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from manycl.analysis.facts import KernelFacts
-from manycl.analysis.summary import Access, Loop, Summary
+from manycl.analysis.summary import KernelSummary, Loop, MemoryAccess
 from manycl.report.analysis_expr import Reader, named
 
 
@@ -17,7 +17,7 @@ def facts_dict(facts: KernelFacts) -> dict[str, Any]:
     return row
 
 
-def summary_dict(facts: KernelFacts, summary: Summary) -> dict[str, Any]:
+def summary_dict(facts: KernelFacts, summary: KernelSummary) -> dict[str, Any]:
     """The symbolic form. ``offset`` is in bytes; ``elements``, ``condition`` and loops are in C's notation."""
     reader = Reader(facts, summary)
     accesses = [_access(reader, access) for access in summary.accesses]
@@ -32,7 +32,7 @@ def summary_dict(facts: KernelFacts, summary: Summary) -> dict[str, Any]:
     }
 
 
-def _access(reader: Reader, access: Access) -> dict[str, Any]:
+def _access(reader: Reader, access: MemoryAccess) -> dict[str, Any]:
     known = access.argument >= 0
     any_part = access.operation == "unknown"
     return {

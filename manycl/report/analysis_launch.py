@@ -10,7 +10,7 @@ from manycl.analysis.facts import ArgumentFacts
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.regions import Footprint
 from manycl.analysis.rewrite import SubKernel
-from manycl.analysis.summary import Summary
+from manycl.analysis.summary import KernelSummary
 from manycl.group_range import GroupRange
 from manycl.region import Box
 from manycl.report.analysis_expr import named
@@ -29,7 +29,7 @@ class LaunchView:
     origin: Mapping[int, str]
     scalars: Mapping[str, str]
     sub_kernel: SubKernel
-    symbolic: Summary
+    symbolic: KernelSummary
 
     @property
     def buffers(self) -> list[ArgumentFacts]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from manycl.analysis.facts import KernelFacts
-from manycl.analysis.summary import Access, Loop, Summary
+from manycl.analysis.summary import KernelSummary, Loop, MemoryAccess
 from manycl.report.analysis_expr import Reader, named
 
 MOST = 8
@@ -36,11 +36,11 @@ def entries(reader: Reader, path: str) -> list[Entry]:
     return [Entry(*key, tuple(places)) for key, places in found.items()]
 
 
-def _place(access: Access) -> int:
+def _place(access: MemoryAccess) -> int:
     return tuple(_VERBS).index(access.kind)
 
 
-def line_of(reader: Reader, access: Access) -> str:
+def line_of(reader: Reader, access: MemoryAccess) -> str:
     """``a[gid1*n + k]  for k in 0..n  if gid1 < n``."""
     if access.operation == "unknown":
         return f"any part of {reader.name(access.argument)}"
@@ -54,7 +54,7 @@ def line_of(reader: Reader, access: Access) -> str:
     return "  ".join(parts)
 
 
-def shown_loops(access: Access) -> list[Loop]:
+def shown_loops(access: MemoryAccess) -> list[Loop]:
     """The loops that have a part in what an access touches."""
     names = {*access.offset.variables(), *access.condition.variables()}
     for loop in reversed(access.loops):
@@ -71,7 +71,7 @@ def cut(lines: Sequence[str], everything: bool) -> list[str]:
     return [*lines[:MOST], f"{indent}... and {len(lines) - MOST} more"]
 
 
-def symbolic(facts: KernelFacts, summary: Summary, path: str, *, everything: bool = False) -> list[str]:
+def symbolic(facts: KernelFacts, summary: KernelSummary, path: str, *, everything: bool = False) -> list[str]:
     """A kernel in any launch: one line per kind of access and argument, indented by two. Long lists are cut unless
     ``everything`` is wanted."""
     if summary.failure:
@@ -90,7 +90,7 @@ def symbolic(facts: KernelFacts, summary: Summary, path: str, *, everything: boo
     return lines + [f"  {word}" for word in remarks(facts, summary)]
 
 
-def remarks(facts: KernelFacts, summary: Summary) -> list[str]:
+def remarks(facts: KernelFacts, summary: KernelSummary) -> list[str]:
     """What else a reader of the kernel should know, whatever the launch."""
     found = []
     if summary.barriers:

@@ -26,7 +26,7 @@ _NAMES = 3  # buffers that an edge names
 _WIDE, _HIGH = 1.7, 0.95  # inches that a node has
 
 
-class Box(NamedTuple):
+class ChartBox(NamedTuple):
     """``kind``: ``kernel``, ``host``, or ``end`` (where inputs come from, where outputs go). ``where``: the devices
     that run it by a plan; ``colour`` tells kernels apart."""
 
@@ -48,7 +48,7 @@ class Arrow(NamedTuple):
 
 class Chart(NamedTuple):
     name: str
-    boxes: tuple[Box, ...]
+    boxes: tuple[ChartBox, ...]
     arrows: tuple[Arrow, ...]
 
 
@@ -81,7 +81,7 @@ def chart(
             passing.setdefault((writer[key], sink), []).append(key)
     arrows = tuple(Arrow(a, b, _label(graph, keys)) for (a, b), keys in sorted(passing.items()))
     boxes = [
-        Box(
+        ChartBox(
             n,
             f"{n + 1} {_name(task)}" if numbered else _name(task),
             "kernel",
@@ -89,13 +89,13 @@ def chart(
             look[task.kernel.name].colour,
         )
         if isinstance(task, Launch)
-        else Box(n, task.name, "host", "host" if plan is not None else "", HOST_COLOUR)
+        else ChartBox(n, task.name, "host", "host" if plan is not None else "", HOST_COLOUR)
         for n, task in enumerate(graph.nodes)
     ]
     if any(a.source == source for a in arrows):
-        boxes.insert(0, Box(source, "inputs", "end", "", TRANSFER_COLOUR))
+        boxes.insert(0, ChartBox(source, "inputs", "end", "", TRANSFER_COLOUR))
     if any(a.target == sink for a in arrows):
-        boxes.append(Box(sink, "outputs", "end", "", TRANSFER_COLOUR))
+        boxes.append(ChartBox(sink, "outputs", "end", "", TRANSFER_COLOUR))
     return Chart(graph.name, tuple(boxes), arrows)
 
 
@@ -136,7 +136,7 @@ def _id(key: int) -> str:
     return f"n{key}" if key >= 0 else "inputs"
 
 
-def _text(box: Box) -> str:
+def _text(box: ChartBox) -> str:
     return "\n".join(filter(None, (printable(box.name), box.where)))
 
 
@@ -194,7 +194,7 @@ def _draw_arrow(axes: Any, arrow: Arrow, way: Any, said: bool) -> None:
         axes.text(*where, words, ha="center", va="center", fontsize=5.5, bbox=box, zorder=2, parse_math=False)
 
 
-def _draw_box(axes: Any, box: Box, x: float, y: float) -> None:
+def _draw_box(axes: Any, box: ChartBox, x: float, y: float) -> None:
     from matplotlib.patches import Ellipse, Rectangle
 
     width, height = 0.86, 0.42

@@ -29,9 +29,6 @@ APART = 1 << 20
 TINY = 1 << 14
 """Bytes of a piece that takes longer to enqueue than to move (30 us, at 6 GB/s: twelve times as many)."""
 
-HOST_DEVICE = -1
-"""The device index of host tasks."""
-
 
 class Run(NamedTuple):
     """Run node ``token`` on a device."""

@@ -21,9 +21,9 @@ from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.passes import (
     Boundary,
-    Member,
+    Outline,
     Pass,
-    Shape,
+    PassMember,
     columns_of,
     contracted,
     cuts,
@@ -46,13 +46,13 @@ class _Chain:
     """Launches that may be a pass, or several."""
 
     def __init__(self, sizes: Mapping[int, int]) -> None:
-        self.members: list[Member] = []
-        self.shapes: list[Shape] = []
+        self.members: list[PassMember] = []
+        self.shapes: list[Outline] = []
         self._sizes = sizes
         self._middle = Boundary(0.5, sizes)
         self._moving: set[int] = set()  # buffers of which groups touch one part after another
 
-    def add(self, member: Member, shape: Shape) -> bool:
+    def add(self, member: PassMember, shape: Outline) -> bool:
         """Take in a launch, if it has data in common with the others, and needs about the same part of them at the same
         time. Nothing is added to a chain that has refused one."""
         moving = {key for key, line in shape.lines if line.stride}
@@ -65,7 +65,7 @@ class _Chain:
         self.shapes.append(shape)
         return True
 
-    def _keeps_up(self, shape: Shape) -> bool:
+    def _keeps_up(self, shape: Outline) -> bool:
         middle = self._middle.add(shape)
         if 0 < middle < shape.groups:
             return middle >= shape.groups // 4
@@ -122,7 +122,9 @@ def _chains(problem: Problem, plan: Plan, device: int, dimensions: Mapping[int, 
         yield chain
 
 
-def _member(problem: Problem, a: Assignment, dimension: int, sizes: Mapping[int, int]) -> tuple[Member, Shape] | None:
+def _member(
+    problem: Problem, a: Assignment, dimension: int, sizes: Mapping[int, int]
+) -> tuple[PassMember, Outline] | None:
     task = problem.graph.nodes[a.node]
     assert isinstance(task, Launch)
     try:
@@ -132,7 +134,7 @@ def _member(problem: Problem, a: Assignment, dimension: int, sizes: Mapping[int,
     if a.dimension != WHOLE and a.range != division.whole:
         return None
     shape = shape_of(division)
-    return None if shape is None else (Member(a.node, division, problem.estimates.launch(a.node, a.device)), shape)
+    return None if shape is None else (PassMember(a.node, division, problem.estimates.launch(a.node, a.device)), shape)
 
 
 class _Links:

@@ -22,7 +22,7 @@ from manycl.region import Region, union
 HOST_BIT = 1 << HOST
 
 
-class Part(NamedTuple):
+class ValidRegion(NamedTuple):
     """Bytes of a buffer that are valid in the memories of a mask (0: undefined)."""
 
     region: Region
@@ -41,7 +41,7 @@ class Directory:
 
     def __init__(self) -> None:
         self.valid: dict[int, int] = {}
-        self.parts: dict[int, tuple[Part, ...]] = {}
+        self.parts: dict[int, tuple[ValidRegion, ...]] = {}
         self._lost: dict[int, str] = {}
         self._keys = count(-1, -1)
 
@@ -148,7 +148,9 @@ class Directory:
             masks = [self.valid.pop(buffer, 0)] if parts is None else [p.mask for p in parts]
             self.valid.update((key, masks[part]) for key, part in members if masks[part])
 
-    def close(self, cut: Mapping[int, Mapping[int, Region]], joined: dict[tuple[int, ...], tuple[Part, ...]]) -> None:
+    def close(
+        self, cut: Mapping[int, Mapping[int, Region]], joined: dict[tuple[int, ...], tuple[ValidRegion, ...]]
+    ) -> None:
         """The run has ended: for each buffer, its pieces (by key) become one again, or parts. One that lost a
         piece is lost. ``joined``: what was found for these pieces before, by the buffer and the pieces' masks."""
         for buffer, members in cut.items():
@@ -174,7 +176,7 @@ class Directory:
             if mask := next(iter(by_mask)):
                 self.valid[key] = mask
             return
-        self.parts[key] = tuple(Part(union(found), mask) for mask, found in by_mask.items())
+        self.parts[key] = tuple(ValidRegion(union(found), mask) for mask, found in by_mask.items())
 
     def validate(self, memories: int) -> None:
         """Assert the invariants (used by tests and at debug level 4)."""

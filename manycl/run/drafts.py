@@ -31,7 +31,7 @@ _MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
 
 
 @dataclass(slots=True)
-class Draft:
+class StepDraft:
     """A step before its buffers are cut. ``reads``, ``writes``: bytes by buffer; ``overwrites``: buffers of which every
     byte of ``writes`` is written. ``round``: steps of the same round of a node run beside each other."""
 
@@ -52,7 +52,7 @@ class Drafted:
     steps name the first of them). ``temporaries``: buffers that only this run needs. ``sizes``: bytes of all buffers by
     key, of temporaries too."""
 
-    of_node: Sequence[Sequence[Draft]]
+    of_node: Sequence[Sequence[StepDraft]]
     temporaries: Sequence[Buffer]
     sizes: Mapping[int, int]
 
@@ -121,7 +121,7 @@ class _Drafting:
         self.columns = Columns(self.graph, passes)
         self._may: dict[tuple[Division, GroupRange], dict[int, tuple[int, int]]] = {}  # be windows, of ranges
         self.windows = Windows(self._intervals(), directory.new_key, shared)
-        self._alike: dict[object, list[Draft]] = {}  # of nodes that have been seen before
+        self._alike: dict[object, list[StepDraft]] = {}  # of nodes that have been seen before
 
     def _defined(self, key: int) -> Region:
         """The bytes of a buffer that have contents."""
@@ -152,7 +152,7 @@ class _Drafting:
         return self._may[known]
 
     def result(self) -> Drafted:
-        of_node: list[list[Draft]] = []
+        of_node: list[list[StepDraft]] = []
         defining: set[int] = set()  # drafts that have been looked at for what they define
         for node, task in enumerate(self.graph.nodes):
             assignments = self.of[node]
@@ -171,12 +171,12 @@ class _Drafting:
             defining.add(id(drafts))
         return Drafted(of_node, self.temporaries, self.sizes)
 
-    def _undivided(self, node: int, task: Node, a: Assignment) -> Draft:
+    def _undivided(self, node: int, task: Node, a: Assignment) -> StepDraft:
         reads = {key: self.whole(key) for key in task.reads}
         writes = {key: self.whole(key) for key in task.writes}
-        return Draft(Step(node), task, a.device, a.queue, reads, writes)
+        return StepDraft(Step(node), task, a.device, a.queue, reads, writes)
 
-    def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[Draft]:
+    def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
         """The ranges of a launch in a pass. Each of them is taken to touch all that its column does of its buffers, so
         little has to be told apart: what a column needs comes when it begins, and leaves when it has ended."""
         division = self._check(node, task, list(assignments))
@@ -185,10 +185,10 @@ class _Drafting:
             reads, writes, sure, windows = self.columns.touched(a, tuple(sorted(division.sizes)), self.windows)
             launch = launches_of(division).range(a.range, {}, windows)
             step = Step(node, RANGE, *a.range, Reduction.NONE.words())
-            drafts.append(Draft(step, launch, a.device, a.queue, reads, writes, set(sure), turn, windows))
+            drafts.append(StepDraft(step, launch, a.device, a.queue, reads, writes, set(sure), turn, windows))
         return drafts
 
-    def _divided(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[Draft]:
+    def _divided(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
         """The drafts of a divided launch. Of launches that are the same, are divided in the same way, and need no
         buffers beside, they are the same."""
         known = None
@@ -202,7 +202,7 @@ class _Drafting:
             self._alike[known] = drafts
         return drafts
 
-    def _drafted(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[Draft]:
+    def _drafted(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
         ranges = [a for a in assignments if a.dimension != MERGE]
         division = self._check(node, task, ranges)
         # where partial results are put together
@@ -244,7 +244,7 @@ class _Drafting:
     def _memory(self, a: Assignment) -> int:
         return HOST if a.device == ON_HOST else self.problem.machine.devices[a.device].memory
 
-    def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[int, int]]) -> list[Draft]:
+    def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[int, int]]) -> list[StepDraft]:
         """The ranges, each with the buffers that it works on instead in its memory."""
         drafts = []
         division, writes = cut.division, cut.division.launch.writes
@@ -257,7 +257,7 @@ class _Drafting:
                 windows = {k: self.windows.of(a.device, k, *x) for k, x in may.items() if k not in merged}
             launch = launches_of(division).range(a.range, other, windows)
             drafts.append(
-                Draft(
+                StepDraft(
                     Step(cut.node, RANGE, *a.range, method),
                     launch,
                     a.device,
@@ -273,7 +273,7 @@ class _Drafting:
             draft.round = turn
         return drafts
 
-    def _turns(self, ranges: Sequence[Assignment], drafts: Sequence[Draft]) -> list[int]:
+    def _turns(self, ranges: Sequence[Assignment], drafts: Sequence[StepDraft]) -> list[int]:
         """The rounds of ranges: those of a device that work on windows, and of which one may write what another one
         touches, run one after another, as they would in a queue."""
         of_device: dict[int, list[int]] = {}
@@ -287,10 +287,10 @@ class _Drafting:
                     turns[index] = turn
         return turns
 
-    def _by_kernel(self, cut: _Cut) -> list[Draft]:
+    def _by_kernel(self, cut: _Cut) -> list[StepDraft]:
         division, method = cut.division, Reduction.SCATTER.words()
         partial = {m: {k: self._temporary(k) for k in division.merge_written} for m in cut.elsewhere}
-        before: list[Draft] = []
+        before: list[StepDraft] = []
         for m, a in cut.elsewhere.items():
             kept = ((k, t) for k, t in partial[m].items() if k in division.launch.reads)
             before += [self._copied(cut, a, k, t, method) for k, t in kept]
@@ -305,12 +305,12 @@ class _Drafting:
             writes = {k: access[k].writes for k in partial[m] if access[k].writes}
             merge = launches_of(division).merge(a.range, partial[m])
             all_of_it = {k for k in writes if access[k].overwrites}
-            after.append(Draft(step, merge, cut.home.device, cut.home.queue, reads, writes, all_of_it))
+            after.append(StepDraft(step, merge, cut.home.device, cut.home.queue, reads, writes, all_of_it))
         return _rounds(before, drafts, after)
 
-    def _by_difference(self, cut: _Cut, keys: set[int]) -> list[Draft]:
+    def _by_difference(self, cut: _Cut, keys: set[int]) -> list[StepDraft]:
         division, home = cut.division, cut.home
-        before: list[Draft] = []
+        before: list[StepDraft] = []
         old: dict[int, int] = {}
         partial: dict[int, dict[int, int]] = {m: {} for m in cut.elsewhere}
         operations = {k: made.operation for k, made in division.operations.items()}
@@ -331,7 +331,7 @@ class _Drafting:
                 reads = {mine[k]: everything, old[k]: everything}
                 step = Step(cut.node, COMBINE, method=methods[k])
                 merge = launches_of(division).difference(k, mine[k], old[k])
-                after.append(Draft(step, merge, home.device, home.queue, reads, {k: everything}))
+                after.append(StepDraft(step, merge, home.device, home.queue, reads, {k: everything}))
         return _rounds(before, drafts, after)
 
     def _temporary(self, key: int) -> int:
@@ -341,13 +341,13 @@ class _Drafting:
         self.temporaries.append(Buffer(new, self.sizes[key], self.graph.buffers[key].name))
         return new
 
-    def _copied(self, cut: _Cut, a: Assignment, source: int, target: int, method: str) -> Draft:
+    def _copied(self, cut: _Cut, a: Assignment, source: int, target: int, method: str) -> StepDraft:
         step = Step(cut.node, COPY, method=method)
         all_of_it = self.whole(source)
         copy = launches_of(cut.division).copy(source, target)
-        return Draft(step, copy, a.device, a.queue, {source: all_of_it}, {target: all_of_it}, {target})
+        return StepDraft(step, copy, a.device, a.queue, {source: all_of_it}, {target: all_of_it}, {target})
 
-    def _cleared(self, cut: _Cut, key: int, method: str) -> list[Draft]:
+    def _cleared(self, cut: _Cut, key: int, method: str) -> list[StepDraft]:
         """Two copies of undefined contents differ: what is compared gets contents."""
         gaps = (self.whole(key) - self.defined[key]).intervals
         if len(gaps) > _MOST_GAPS:
@@ -359,11 +359,11 @@ class _Drafting:
             step = Step(cut.node, CLEAR, method=method)
             clear = launches_of(cut.division).clear(key, start, end - start)
             writes = {key: Region.span(start, end)}
-            drafts.append(Draft(step, clear, cut.home.device, cut.home.queue, {}, writes, {key}))
+            drafts.append(StepDraft(step, clear, cut.home.device, cut.home.queue, {}, writes, {key}))
         return drafts
 
 
-def _rounds(before: list[Draft], ranges: list[Draft], after: list[Draft]) -> list[Draft]:
+def _rounds(before: list[StepDraft], ranges: list[StepDraft], after: list[StepDraft]) -> list[StepDraft]:
     """Preparations one after another, then all ranges beside each other, then what puts them together, in turn."""
     for number, draft in enumerate(before):
         draft.round = number
@@ -375,7 +375,7 @@ def _rounds(before: list[Draft], ranges: list[Draft], after: list[Draft]) -> lis
     return [*before, *ranges, *after]
 
 
-def _interfere(drafts: Sequence[Draft]) -> bool:
+def _interfere(drafts: Sequence[StepDraft]) -> bool:
     """Whether one of some ranges may write what another one touches of a buffer that they have windows of."""
     return any(
         interfere([(d.reads.get(key, NOTHING), d.writes.get(key, NOTHING)) for d in drafts])

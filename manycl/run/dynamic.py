@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 
-from manycl.plan.plan import Assignment, Plan
+from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import DynamicPolicy
 from manycl.run.assign import Ask, Assigned
-from manycl.run.backend import HOST_DEVICE, Command, Copy, Download, Evict, Failed, HostCall, Report, Run
+from manycl.run.backend import Command, Copy, Download, Evict, Failed, HostCall, Report, Run
 from manycl.run.coherence import Directory
 from manycl.run.compiler import emitting
 from manycl.run.emit_copies import Subject
@@ -167,4 +167,4 @@ class Dynamic(Playback):
 
 def _lane_of(command: Command) -> tuple[int, int]:
     assert not isinstance(command, Evict)
-    return (HOST_DEVICE, 0) if isinstance(command, HostCall) else (command.device, command.queue)
+    return (ON_HOST, 0) if isinstance(command, HostCall) else (command.device, command.queue)

@@ -18,7 +18,6 @@ from manycl.run.backend import (
     AHEAD_QUEUE,
     DOWNLOAD_QUEUE,
     EARLY_QUEUE,
-    HOST_DEVICE,
     UPLOAD_QUEUE,
     Download,
     HostCall,
@@ -214,7 +213,7 @@ class Emitter(Copies):
         self.masks[key] = 1 << at
 
     def _call(self, node: int, task: HostTask) -> None:
-        lane = HOST_DEVICE, 0
+        lane = ON_HOST, 0
         heard: set[int] = set()
         for key in dict.fromkeys((*task.reads, *task.writes)):
             mask = self._mask(key)
@@ -237,7 +236,7 @@ class Emitter(Copies):
     def _called(self, node: int, task: HostTask) -> None:
         """What a host function has changed goes to those who read it."""
         if self.far:
-            self._hand_over(node, HOST_DEVICE, task.writes)
+            self._hand_over(node, ON_HOST, task.writes)
 
     def _paced(self, lane: Lane, node: int, seconds: float, heard: set[int]) -> bool:
         """What a queue is given cannot be taken back: a node that would be too far ahead of it waits until enough has
@@ -320,12 +319,12 @@ class Emitter(Copies):
     def _hand_over(self, node: int, device: int, written: Sequence[int]) -> None:
         """What nodes of other memories read leaves as soon as this one has made it, and goes on to them, whatever else
         they wait for."""
-        memory = HOST if device == HOST_DEVICE else self._memory[device]
+        memory = HOST if device == ON_HOST else self._memory[device]
         for s in self._graph.successors[node]:
             if (to := self._going.get(s)) is None:
                 continue  # it is not decided who runs it
             other, queue = to
-            target = HOST if other == HOST_DEVICE else self._memory[other]
+            target = HOST if other == ON_HOST else self._memory[other]
             if target == memory:
                 continue
             reads = self._graph.nodes[s].reads

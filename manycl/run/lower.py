@@ -25,7 +25,7 @@ from manycl.plan.problem import Problem
 from manycl.region import Region
 from manycl.run.coherence import Directory
 from manycl.run.cut import Cut, Order
-from manycl.run.drafts import Draft, draft_steps
+from manycl.run.drafts import StepDraft, draft_steps
 from manycl.run.fit import fitted
 from manycl.run.overlap import in_turns, overlapped
 from manycl.run.passes import Pass, contracted
@@ -242,7 +242,7 @@ class _OnPieces(NamedTuple):
 
 
 def _on_pieces(
-    cut: Cut, drafts: Sequence[Draft], known: dict[int, tuple[int, ...]], windows: dict[int, dict[int, int]]
+    cut: Cut, drafts: Sequence[StepDraft], known: dict[int, tuple[int, ...]], windows: dict[int, dict[int, int]]
 ) -> list[_OnPieces]:
     """``known``, ``windows``: the pieces of sets of bytes, and windows by buffer, that were seen before, by their
     identity: what steps have in common is looked at once."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 
 from manycl.machine import HOST
-from manycl.run.backend import HOST_DEVICE, Copy, Download, Evict, Failed, HostCall, Run, Upload
-from manycl.run.places import Places
+from manycl.plan.plan import ON_HOST
+from manycl.run.backend import Copy, Download, Evict, Failed, HostCall, Run, Upload
+from manycl.run.places import PiecePlaces
 from manycl.run.script import Script
 
 
@@ -20,7 +21,7 @@ def done(script: Script, heard: Iterable[int]) -> dict[tuple[int, int], int]:
         for token in (told, *command.after) if isinstance(command, (Upload, Download, Copy)) else (told,):
             if token < count:
                 of = commands[index[token]]
-                place = (of.device, of.queue) if isinstance(of, Run) else (HOST_DEVICE, 0)
+                place = (of.device, of.queue) if isinstance(of, Run) else (ON_HOST, 0)
                 found[place] = max(found.get(place, -1), index[token])
     return found
 
@@ -43,7 +44,7 @@ def left(
             if command.token in told:
                 outcome.moved(command)
         else:
-            place = (command.device, command.queue) if isinstance(command, Run) else (HOST_DEVICE, 0)
+            place = (command.device, command.queue) if isinstance(command, Run) else (ON_HOST, 0)
             is_known = index <= ended.get(place, -1) and command.token not in spoilt
             outcome.ran(command, is_known)
             begun.add(script.lowered.step(command.token).node)
@@ -77,7 +78,7 @@ class _Outcome:
         room, machine = script.lowered.room, script.problem.machine
         self._script = script
         self._memory = [d.memory for d in machine.devices]
-        self._places = Places(machine, script.lowered.graph, room) if room is not None else None
+        self._places = PiecePlaces(machine, script.lowered.graph, room) if room is not None else None
         self._masks: dict[int, int] = {}
         self._lost: set[int] = set()
         self._gone: set[int] = set()  # nobody needed it any more: it is known again when the next one has written it

@@ -11,6 +11,7 @@ from manycl.graph.graph import BufferArg, Graph, Launch, Piece
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
 from manycl.machine import Machine
+from manycl.region import Region
 from manycl.run.coherence import HOST_BIT
 from manycl.run.steps import Lowered
 from manycl.unforeseen import told
@@ -85,12 +86,8 @@ class Overwritten:
         except Exception as error:
             told(error, f"finding out what {task.name} overwrites")
             return False
-        everything = [(0, self._buffers[key].nbytes, 1)]
-        return any(
-            r.exact and r.tight and [(b.offset, b.nbytes, b.rows * b.slices) for b in r.boxes] == everything
-            for r in found
-            if r is not None
-        )
+        everything = Region.span(0, self._buffers[key].nbytes)
+        return any(r.exact and r.around() == (everything, True) for r in found if r is not None)
 
 
 def brought_to_be_overwritten(

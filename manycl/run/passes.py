@@ -28,13 +28,14 @@ from manycl.graph.access import Access
 from manycl.graph.division import Division
 from manycl.graph.graph import Graph
 from manycl.group_range import GroupRange
+from manycl.plan.split import Slice
 from manycl.region import NOTHING, Region
 from manycl.run.windows import interval_of, is_window, size_of
 
 _DENSE = 1 / 2  # a range that touches less than this part of its interval is in no pass
 
 
-class Member(NamedTuple):
+class PassMember(NamedTuple):
     """A launch of a pass: node ``node``, in ranges along ``division.dimension``; all of it takes ``seconds``."""
 
     node: int
@@ -66,46 +67,20 @@ class Pass:
 # where launches are cut
 
 
-class _Line(NamedTuple):
-    """An interval that moves with the groups: [low, high) for group ``at``, ``stride`` bytes further for each; 0: it is
-    the same for all of them."""
-
-    low: int
-    high: int
-    stride: int
-    at: int
-
-    def until(self, limit: float, groups: int) -> int:
-        """How many groups, from the first on, touch nothing behind a byte."""
-        if limit == inf:
-            return groups
-        if not self.stride:
-            return groups if self.high <= limit else 0
-        return min(max((int(limit) - self.high) // self.stride + self.at + 1, 0), groups)
-
-    def begin(self, first: int) -> int:
-        """The first byte that groups from ``first`` on touch."""
-        return max(self.low + self.stride * (first - self.at), 0) if self.stride else self.low
-
-    def end(self, count: int) -> int:
-        """One past the last byte that the first groups touch."""
-        return self.high + self.stride * (count - 1 - self.at) if self.stride else self.high
-
-
-class Shape(NamedTuple):
+class Outline(NamedTuple):
     """What the groups of a launch touch, about: by buffer, what they read and what they write."""
 
     groups: int
-    reads: Mapping[int, _Line]
-    writes: Mapping[int, _Line]
+    reads: Mapping[int, Slice]
+    writes: Mapping[int, Slice]
 
     @property
-    def lines(self) -> Iterator[tuple[int, _Line]]:
+    def lines(self) -> Iterator[tuple[int, Slice]]:
         yield from self.reads.items()
         yield from self.writes.items()
 
 
-def shape_of(division: Division) -> Shape | None:
+def shape_of(division: Division) -> Outline | None:
     """None where a launch can be in no pass: what it touches takes long to find out, or is all over the place."""
     groups = division.groups
     if groups < 2 or division.operations:
@@ -116,8 +91,8 @@ def shape_of(division: Division) -> Shape | None:
     density = division.density(division.range(groups // 4, max(groups // 2, 1)))
     if one is None or two is None or whole is None or density is None or density < _DENSE:
         return None
-    reads: dict[int, _Line] = {}
-    writes: dict[int, _Line] = {}
+    reads: dict[int, Slice] = {}
+    writes: dict[int, Slice] = {}
     for key in whole:
         for lines, (a, b, every) in (
             (reads, (one[key].reads, two[key].reads, whole[key].reads)),
@@ -126,10 +101,11 @@ def shape_of(division: Division) -> Shape | None:
             (low, high), (next_low, next_high) = a.hull, b.hull
             stride = next_low - low
             if a and b and stride > 0 and next_high - high == stride:
-                lines[key] = _Line(low, high, stride, at)
+                lines[key] = Slice(stride, high - low, low - stride * at)
             elif every:
-                lines[key] = _Line(*every.hull, 0, at)
-    return Shape(groups, reads, writes)
+                low, high = every.hull
+                lines[key] = Slice(0, high - low, low)
+    return Outline(groups, reads, writes)
 
 
 class Boundary:
@@ -143,7 +119,7 @@ class Boundary:
         self._done: dict[int, float] = {}  # up to which byte earlier columns have touched it
         self.cuts: list[int] = []
 
-    def add(self, shape: Shape) -> int:
+    def add(self, shape: Outline) -> int:
         """How many groups of the next launch come before."""
         groups = shape.groups
         cut = groups
@@ -158,11 +134,11 @@ class Boundary:
         self._note(shape, cut)
         return cut
 
-    def begin(self, shape: Shape, cut: int) -> None:
+    def begin(self, shape: Outline, cut: int) -> None:
         """The pass's first launch."""
         self._note(shape, cut)
 
-    def _note(self, shape: Shape, cut: int) -> None:
+    def _note(self, shape: Outline, cut: int) -> None:
         self.cuts.append(cut)
         for lines, later in ((shape.reads, self._read), (shape.writes, self._written)):
             for key, line in lines.items():
@@ -172,7 +148,7 @@ class Boundary:
                     self._done[key] = max(self._done.get(key, 0), line.end(cut))
 
 
-def cuts(shapes: Sequence[Shape], count: int, sizes: Mapping[int, int]) -> list[int]:
+def cuts(shapes: Sequence[Outline], count: int, sizes: Mapping[int, int]) -> list[int]:
     """Where launches are cut if the first one is cut before group ``count``."""
     boundary = Boundary(count / shapes[0].groups, sizes)
     boundary.begin(shapes[0], count)
@@ -181,7 +157,7 @@ def cuts(shapes: Sequence[Shape], count: int, sizes: Mapping[int, int]) -> list[
     return boundary.cuts
 
 
-def touched(shapes: Sequence[Shape], low: Sequence[int], high: Sequence[int]) -> dict[int, int]:
+def touched(shapes: Sequence[Outline], low: Sequence[int], high: Sequence[int]) -> dict[int, int]:
     """About how many bytes ranges of launches touch, by buffer: groups low[i] … high[i] - 1 of launch i."""
     ends: dict[int, list[int]] = {}
     for shape, first, last in zip(shapes, low, high, strict=True):
@@ -194,7 +170,7 @@ def touched(shapes: Sequence[Shape], low: Sequence[int], high: Sequence[int]) ->
 # columns
 
 
-def columns_of(members: Sequence[Member], shapes: Sequence[Shape], number: int) -> tuple[Column, ...] | None:
+def columns_of(members: Sequence[PassMember], shapes: Sequence[Outline], number: int) -> tuple[Column, ...] | None:
     """The launches in so many columns at most, all of one size but for the last; None where it does not follow that
     these may run one after another."""
     sizes = {key: size for m in members for key, size in m.division.sizes.items()}
@@ -214,10 +190,10 @@ def columns_of(members: Sequence[Member], shapes: Sequence[Shape], number: int) 
     return tuple(_column(ranges, may, sizes) for ranges in out if ranges)
 
 
-_Ranges = Sequence[tuple[Member, GroupRange]]
+_Ranges = Sequence[tuple[PassMember, GroupRange]]
 
 
-def _in_order(members: Sequence[Member], columns: Sequence[_Ranges]) -> bool:
+def _in_order(members: Sequence[PassMember], columns: Sequence[_Ranges]) -> bool:
     """Whether no range touches what one of an earlier launch in a later column writes, or writes what it reads: all
     that it touches of a buffer lies before all that those touch."""
     read: dict[int, dict[int, float]] = {}  # by launch: from which byte on later columns read a buffer
@@ -248,7 +224,7 @@ def _in_order(members: Sequence[Member], columns: Sequence[_Ranges]) -> bool:
     return True
 
 
-def movable(members: Sequence[Member]) -> frozenset[int]:
+def movable(members: Sequence[PassMember]) -> frozenset[int]:
     """The buffers that may be windows in all launches."""
     never: set[int] = set()
     every: set[int] = set()

@@ -15,7 +15,7 @@ from manycl.run.coherence import HOST_BIT
 from manycl.run.windows import Room
 
 
-class Places:
+class PiecePlaces:
     """Where pieces may be valid. A place is a memory of the machine, or, from ``base`` on, a window: the bits of the
     directory's masks. ``whole[piece]``: the buffer that it is a piece of (or itself). Nothing here changes."""
 

@@ -12,8 +12,8 @@ from enum import Enum
 from heapq import heappop, heappush
 
 from manycl.graph.graph import Graph, Launch, Piece
-from manycl.plan.plan import Assignment, Plan
-from manycl.run.backend import HOST_DEVICE, Command, Evict, Failed, HostCall, Report, Run
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.run.backend import Command, Evict, Failed, HostCall, Report, Run
 from manycl.run.coherence import Directory
 from manycl.run.outcome import done, left
 from manycl.run.script import Script
@@ -148,7 +148,7 @@ class Playback:
     def where(self, token: int, node: int) -> tuple[int, int | None, str]:
         """As :func:`where`, of any command."""
         command = self.script.commands[self.script.index[token]]
-        device = HOST_DEVICE if isinstance(command, (HostCall, Evict)) else command.device
+        device = ON_HOST if isinstance(command, (HostCall, Evict)) else command.device
         return where(self.graph, device, token, node)
 
     def written(self) -> Script:
@@ -164,7 +164,7 @@ class Playback:
         if at not in self._was_given():
             return State.HELD if self.failed is None and not self._is_over else State.CANCELLED
         command = script.commands[at]
-        place = (command.device, command.queue) if isinstance(command, Run) else (HOST_DEVICE, 0)
+        place = (command.device, command.queue) if isinstance(command, Run) else (ON_HOST, 0)
         known = at <= done(script, self._heard).get(place, -1) if node else token in self._heard
         return State.DONE if known else State.ISSUED
 

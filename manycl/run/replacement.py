@@ -34,7 +34,7 @@ from manycl.run.coherence import HOST_BIT
 from manycl.run.emit import Emitter
 from manycl.run.emit_copies import Lane, Subject
 from manycl.run.lifetimes import Lifetimes
-from manycl.run.places import Places
+from manycl.run.places import PiecePlaces
 from manycl.run.windows import stores, too_large
 
 Store = tuple[int, int]
@@ -42,7 +42,7 @@ Store = tuple[int, int]
 
 
 class TightEmitter(Emitter):
-    """An :class:`Emitter` with limited room. Masks are over places (:class:`manycl.run.places.Places`). At the end
+    """An :class:`Emitter` with limited room. Masks are over places (:class:`manycl.run.places.PiecePlaces`). At the end
     nothing is valid in windows alone."""
 
     def __init__(self, subject: Subject, queues: tuple[int, ...], plan: Plan | None) -> None:
@@ -51,7 +51,7 @@ class TightEmitter(Emitter):
         lowered = subject.lowered
         assert lowered.room is not None
         self._room = lowered.room
-        self._places = Places(subject.problem.machine, self._graph, self._room)
+        self._places = PiecePlaces(subject.problem.machine, self._graph, self._room)
         self._everywhere = (1 << self._places.base) - 1
         self._mine = frozenset(lowered.own)
         self._lifetimes = Lifetimes(self._graph, self._is_emitted, self._mine, subject.overwritten)

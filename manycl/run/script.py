@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from manycl.plan.plan import Plan
+from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import HOST_DEVICE, Command, Evict, HostCall, Run
+from manycl.run.backend import Command, Evict, HostCall, Run
 from manycl.run.coherence import Directory
 from manycl.run.steps import Lowered
 
@@ -64,7 +64,7 @@ class Script:
             if isinstance(c, Run):
                 found.setdefault((c.device, c.queue), []).append(i)
             elif isinstance(c, HostCall):
-                found.setdefault((HOST_DEVICE, 0), []).append(i)
+                found.setdefault((ON_HOST, 0), []).append(i)
         return found
 
     @cached_property

@@ -40,7 +40,7 @@ from manycl.run.backends.platforms import open_devices
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.tape import Tape, record
 from manycl.run.building import Builder
-from manycl.run.coherence import Directory, Part, places
+from manycl.run.coherence import Directory, ValidRegion, places
 from manycl.run.engine import PLAIN, Setup, again, execute
 from manycl.run.foresee import rehearsal
 from manycl.run.health import admit, examine
@@ -207,7 +207,7 @@ class Session:
     def evict(self, key: int, memory: int) -> None:
         """Outside a run: free a buffer's copy in a memory that is not the host's; contents that are nowhere else go to
         the host."""
-        parts = self.directory.parts.get(key, (Part(NOTHING, self.directory.valid.get(key, 0)),))
+        parts = self.directory.parts.get(key, (ValidRegion(NOTHING, self.directory.valid.get(key, 0)),))
         if any(p.mask == 1 << memory for p in parts):
             self.host(key)
         self.directory.evict(key, memory)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from manycl.graph.graph import Buffer, Graph
 from manycl.plan.plan import WHOLE, Plan
 from manycl.region import Region
-from manycl.run.coherence import HOST_BIT, Directory, Part
+from manycl.run.coherence import HOST_BIT, Directory, ValidRegion
 
 if TYPE_CHECKING:
     from manycl.run.windows import Room
@@ -54,7 +54,7 @@ class Lowered:
     own: tuple[int, ...] = ()  # keys of the temporaries and of their pieces
     state: State = ()
     room: Room | None = None
-    joined: dict[tuple[int, ...], tuple[Part, ...]] = field(default_factory=dict, compare=False)
+    joined: dict[tuple[int, ...], tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False)
     """What ``Directory.close`` found when this ran before."""
 
     def step(self, token: int) -> Step:

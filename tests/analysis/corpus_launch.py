@@ -6,10 +6,10 @@ import numpy as np
 from corpus_case import Buffer, Same
 from corpus_case import Launch as CaseLaunch
 
-from manycl.analysis.interpret import Launch
+from manycl.analysis.interpret import KnownLaunch
 
 
-def launch_of(ndrange: CaseLaunch) -> Launch:
+def launch_of(ndrange: CaseLaunch) -> KnownLaunch:
     scalars, sizes, same = {}, {}, {}
     for index, argument in enumerate(ndrange.arguments):
         if isinstance(argument, Buffer):
@@ -18,4 +18,4 @@ def launch_of(ndrange: CaseLaunch) -> Launch:
             same[index], sizes[index] = argument.index, ndrange.buffers[argument.index].nbytes
         elif isinstance(argument, np.generic | np.ndarray):
             scalars[index] = np.asarray(argument).tobytes()
-    return Launch(ndrange.global_size, ndrange.local_size, ndrange.offset, scalars, sizes, same)
+    return KnownLaunch(ndrange.global_size, ndrange.local_size, ndrange.offset, scalars, sizes, same)

@@ -12,7 +12,7 @@ from manycl.analysis import parse_program
 from manycl.analysis.annotations import (
     Annotation,
     AnnotationError,
-    Bounds,
+    ElementBounds,
     Operation,
     Symbol,
     about_data,
@@ -97,22 +97,22 @@ def test_nothing_but_annotation_errors(bound: Any) -> None:
     except AnnotationError as error:
         assert error.field[0] == "values"  # noqa: PT017
     else:
-        assert isinstance(made.values, Bounds)
+        assert isinstance(made.values, ElementBounds)
 
 
 def test_what_is_said() -> None:
     index = annotation(KERNEL, "index", values=(0, "len(from) - k"), distinct=True, symbols={"k": 2, "n": 99})
     high = Operation("-", (Symbol("len", 1, "from"), 2))
-    assert index == Annotation(0, "index", Bounds(0, high), True)
+    assert index == Annotation(0, "index", ElementBounds(0, high), True)
     assert index.to_json() == {"argument": 0, "name": "index", "values": ["0", "len(from) - 2"], "distinct": True}
     to = annotation(KERNEL, 2, within=("gid0 * stride", "n"), symbols={"n": 99})
     assert to.reads is None  # the kernel only writes it
-    assert to.writes == Bounds(
+    assert to.writes == ElementBounds(
         Operation("*", (Symbol("gid", 0, "gid0"), Symbol("scalar", 6, "stride"))), Symbol("scalar", 5, "n")
     )
     assert to.to_json() == {"argument": 2, "name": "to", "within": {"writes": ["gid0 * stride", "n"]}}
     both = annotation(KERNEL, "both", within=(0, 4))
-    assert both.reads == both.writes == Bounds(0, 4)
+    assert both.reads == both.writes == ElementBounds(0, 4)
     apart = annotation(KERNEL, "both", within={"reads": ("0", "n"), "writes": ("gid0", "gid0 + 1")})
     assert apart.to_json()["within"] == {"reads": ["0", "n"], "writes": ["gid0", "gid0 + 1"]}
 
@@ -131,8 +131,8 @@ def test_merging() -> None:
         "within": {"reads": ["gid0", "gid0 + 1"]},
     }
     again = merge(merged, [annotation(KERNEL, "index", values=(1, 3))])
-    assert (again[0].values, again[0].distinct, again[0].reads) == (Bounds(1, 3), True, merged[0].reads)
-    assert about_data(merged) == (Annotation(0, "index", Bounds(0, 4), True),)
+    assert (again[0].values, again[0].distinct, again[0].reads) == (ElementBounds(1, 3), True, merged[0].reads)
+    assert about_data(merged) == (Annotation(0, "index", ElementBounds(0, 4), True),)
 
 
 ERRORS: list[tuple[str, dict[str, Any], tuple[Any, ...], str]] = [

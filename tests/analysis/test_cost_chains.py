@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manycl.analysis import parse_program
-from manycl.analysis.interpret import Launch
+from manycl.analysis.interpret import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.service import _unit
 from manycl.group_range import GroupRange
@@ -47,7 +47,7 @@ def facts_of(body: str, rounds: int, type_: str) -> LaunchFacts:
         out[get_global_id(0)] = x + y;
     }}"""
     program = parse_program(source)
-    launch = Launch((256,), (64,), (), {2: b"\5\0\0\0"}, {0: 2048, 1: 2048})
+    launch = KnownLaunch((256,), (64,), (), {2: b"\5\0\0\0"}, {0: 2048, 1: 2048})
     return LaunchFacts(_unit(program), program.kernels["generator"], launch)
 
 

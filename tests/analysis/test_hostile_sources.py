@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from manycl.analysis import ProgramFacts, frontend, parse_program, service
-from manycl.analysis.interpret import Launch
+from manycl.analysis.interpret import KnownLaunch
 from manycl.analysis.options import read_options
 from manycl.analysis.service import launched, sub_kernel, symbolic
 from manycl.errors import SourceError
@@ -128,7 +128,7 @@ def test_numbers_of_any_length_are_answered_for(statement: str) -> None:
     """Python writes numbers of 4,300 digits at most."""
     program = parse_program(f"kernel void grows(global int *d, int n) {{ {statement} }}")
     symbolic(program, "grows")
-    facts = launched(program, "grows", Launch((64,), (8,), (), {1: b"\7\0\0\0"}, {0: 256}))
+    facts = launched(program, "grows", KnownLaunch((64,), (8,), (), {1: b"\7\0\0\0"}, {0: 256}))
     assert facts.region(0, "write").boxes
     assert facts.work().operations
 
@@ -233,7 +233,7 @@ def test_hash_functions_are_answered_for() -> None:
     program = parse_program(source)
     numbers = {1: b"\5\0\0\0", 2: b"\7\0\0\0"}
     assert not symbolic(program, "hash").failure
-    facts = launched(program, "hash", Launch((64,), (8,), (), numbers, {0: 256}))
+    facts = launched(program, "hash", KnownLaunch((64,), (8,), (), numbers, {0: 256}))
     assert facts.region(0, "write").nbytes == 256
 
 
@@ -266,7 +266,7 @@ def test_branches_on_hash_functions_are_answered_for() -> None:
     }"""
     program = parse_program(source)
     numbers = {1: b"\5\0\0\0", 2: (1000).to_bytes(4, "little")}
-    facts = launched(program, "count", Launch((64,), (8,), (), numbers, {0: 1024}))
+    facts = launched(program, "count", KnownLaunch((64,), (8,), (), numbers, {0: 1024}))
     assert not facts.summary.failure
     region = facts.region(0, "write", GroupRange(0, 2, 3))
     assert (region.exact, region.nbytes, facts.split(0).splittable) == (True, 3 * 8 * 16, True)

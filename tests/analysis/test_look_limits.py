@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manycl.analysis.interpret import Launch
+from manycl.analysis.interpret import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.service import launched, parse_program
 from manycl.group_range import GroupRange
@@ -32,7 +32,7 @@ BUFFERS = {0: 64, 1: 64, 2: 64}
 
 
 def known_of(name: str, size=(16,), local=(4,), scalars=None, sizes=None, same=None) -> LaunchFacts:
-    launch = Launch(size, local, (), scalars or {}, sizes or BUFFERS, same or {})
+    launch = KnownLaunch(size, local, (), scalars or {}, sizes or BUFFERS, same or {})
     return launched(parse_program(SOURCE), name, launch)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.analysis.interpret import Launch
+from manycl.analysis.interpret import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.service import launched, parse_program
 from manycl.group_range import GroupRange
@@ -297,7 +297,7 @@ def scaled(a: Arrays, i: int) -> Bytes:
 def known_of(name: str) -> LaunchFacts:
     subject = SUBJECTS[name]
     scalars = {i: v.tobytes() for i, v in subject.scalars.items()}
-    launch = Launch((ITEMS,), (LOCAL,), (), scalars, dict(enumerate(subject.sizes)))
+    launch = KnownLaunch((ITEMS,), (LOCAL,), (), scalars, dict(enumerate(subject.sizes)))
     return launched(parse_program(SOURCE), name, launch)
 
 

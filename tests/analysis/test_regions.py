@@ -14,7 +14,7 @@ from corpus_launch import launch_of
 from kernel_corpus import CASES
 
 from manycl.analysis import frontend, kernels, parse_program, regions, worker
-from manycl.analysis.interpret import Launch
+from manycl.analysis.interpret import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.options import read_options
 from manycl.analysis.regions import Footprint, Regions
@@ -126,7 +126,9 @@ def test_there_may_be_any_number_of_brief_questions(brief: int, monkeypatch: pyt
     monkeypatch.setattr(regions, "BRIEF", brief)
     monkeypatch.setattr(worker, "_launches", {})
     program, size = parse_program(TRIANGLE), 2048 * 2048 * 4
-    launch = Launch((2048,), (1,), (), {2: np.int32(2048).tobytes(), 3: np.int32(2048).tobytes()}, {0: size, 1: size})
+    launch = KnownLaunch(
+        (2048,), (1,), (), {2: np.int32(2048).tobytes(), 3: np.int32(2048).tobytes()}, {0: size, 1: size}
+    )
     inexact = 0
     for cut in range(1, 2048, 64):
         for first, count in ((0, cut), (cut, 2048 - cut)):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.analysis import frontend, kernels, regions
-from manycl.analysis.interpret import Launch
+from manycl.analysis.interpret import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.options import read_options
 from manycl.analysis.regions import Footprint, Regions, TooComplexError
@@ -33,7 +33,7 @@ FACTS = kernels.kernel_facts(UNIT)
 
 def regions_of(name: str, items: int = 8, nbytes: int = 64, scalar: int = 4, **more: Any) -> Regions:
     sizes = {0: nbytes, 1: nbytes}
-    launch = Launch((items,), (2,), (), {2: scalar.to_bytes(4, "little", signed=True)}, sizes, **more)
+    launch = KnownLaunch((items,), (2,), (), {2: scalar.to_bytes(4, "little", signed=True)}, sizes, **more)
     return LaunchFacts(UNIT, FACTS[name], launch).regions
 
 

@@ -10,7 +10,7 @@ import pytest
 from manycl.analysis import interpret as interpret_module
 from manycl.analysis import parse_program, service, worker
 from manycl.analysis.cost import LaunchCost
-from manycl.analysis.interpret import Launch
+from manycl.analysis.interpret import KnownLaunch
 from manycl.analysis.launched import LaunchFacts, Unanswered
 from manycl.analysis.regions import Regions
 from manycl.analysis.service import launched
@@ -27,7 +27,7 @@ def test_a_question_that_was_ended_from_outside_is_asked_again() -> None:
     timer.start()
     assert parse_program("kernel void asked(global int *d) { d[0] = 2; }").kernels
     timer.join()
-    facts = launched(program, "k", Launch((64,), (8,), (), {}, {0: 256}))
+    facts = launched(program, "k", KnownLaunch((64,), (8,), (), {}, {0: 256}))
     assert facts.split(0).splittable
 
 
@@ -36,7 +36,7 @@ def test_what_was_not_answered_is_no_truth(again: bool, asked: int) -> None:
     """The kernel cannot be told without isl; a lost answer is asked for again, but not for ever."""
     source = "kernel void k(global int *d, int n) { int i = get_global_id(0); if (i % 3 < n) d[i * 5 / 2] = 1; }"
     program = parse_program(source)
-    kernel, launch = program.kernels["k"], Launch((1 << 20,), (64,), (), {1: b"\2\0\0\0"}, {0: 1 << 24})
+    kernel, launch = program.kernels["k"], KnownLaunch((1 << 20,), (64,), (), {1: b"\2\0\0\0"}, {0: 1 << 24})
     alone = LaunchFacts(service._unit(program), kernel, launch)
     questions = []
 
@@ -55,7 +55,7 @@ def test_what_was_not_answered_is_no_truth(again: bool, asked: int) -> None:
 def test_an_error_of_the_analysis_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the other process, where nothing is left of it but words."""
     program = parse_program("kernel void k(global int *d, int n) { d[get_global_id(0) * n] = 1; }")
-    launch = Launch((64,), (8,), (), {1: b"\3\0\0\0"}, {0: 1024})
+    launch = KnownLaunch((64,), (8,), (), {1: b"\3\0\0\0"}, {0: 1024})
 
     def fails(*_: object) -> object:
         raise KeyError("broken")

@@ -11,7 +11,8 @@ from manycl.region import Region
 
 N, KEY = 6, 7
 some_bytes = st.frozensets(st.integers(0, N - 1))
-touches = st.lists(st.tuples(some_bytes, some_bytes, st.booleans(), st.integers(0, 2)), min_size=1, max_size=4)
+few_bytes = st.just(frozenset()) | some_bytes
+touches = st.lists(st.tuples(few_bytes, few_bytes, st.booleans(), st.integers(0, 2)), min_size=1, max_size=4)
 
 
 def as_bytes(chosen: frozenset[int]) -> Region:
@@ -21,6 +22,14 @@ def as_bytes(chosen: frozenset[int]) -> Region:
 
 def as_set(given: Region) -> frozenset[int]:
     return frozenset(b for low, high in given.intervals for b in range(low, high))
+
+
+@given(some_bytes, some_bytes, st.booleans())
+def test_what_may_be_left_as_it_was_must_be_there(
+    reads: frozenset[int], writes: frozenset[int], overwrites: bool
+) -> None:
+    needs = Access(as_bytes(reads), as_bytes(writes), overwrites).needs
+    assert as_set(needs) == (reads if overwrites else reads | writes)
 
 
 @given(touches)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from manycl.analysis import expr as x
 from manycl.analysis import parse_program
-from manycl.analysis.annotations import Bounds, Operation, Symbol, Term
-from manycl.analysis.interpret import Launch
+from manycl.analysis.annotations import ElementBounds, Operation, Symbol, Term
+from manycl.analysis.interpret import KnownLaunch
 from manycl.errors import LaunchError
 from manycl.graph.graph import BufferArg
 from manycl.graph.graph import Launch as Node
@@ -25,7 +25,7 @@ IDS = [Symbol(kind, d, f"{kind}{d}") for kind in ("gid", "lid", "grp") for d in 
 SIZES = [Symbol(kind, d, f"{kind}{d}") for kind in ("gsz", "lsz", "ngrp") for d in range(2)]
 VALUES = [Symbol("scalar", 0, "n"), Symbol("scalar", 1, "u"), Symbol("len", 2, "a")]
 LAUNCHES = st.builds(
-    lambda sizes, local, offset, n, u: Launch(
+    lambda sizes, local, offset, n, u: KnownLaunch(
         sizes,
         local[: len(sizes)],
         offset[: len(sizes)] if offset else (),
@@ -50,7 +50,7 @@ def terms(symbols: list[Symbol]) -> st.SearchStrategy[Term]:
     )
 
 
-def meaning(launch: Launch, symbol: Symbol, group: tuple[int, ...], local: tuple[int, ...]) -> int:
+def meaning(launch: KnownLaunch, symbol: Symbol, group: tuple[int, ...], local: tuple[int, ...]) -> int:
     d = symbol.index
     if symbol.kind == "scalar":
         return int.from_bytes(launch.scalars[d], "little", signed=d == 0)
@@ -86,7 +86,7 @@ def divisors(term: Term) -> list[Term]:
     return own + [d for operand in term.operands for d in divisors(operand)]
 
 
-def points(launch: Launch) -> Any:
+def points(launch: KnownLaunch) -> Any:
     """The ids of all work-items."""
     sizes = list(zip(launch.global_size, launch.local_size, strict=True))
     for group in itertools.product(*(range(-(-size // own)) for size, own in sizes)):
@@ -94,7 +94,7 @@ def points(launch: Launch) -> Any:
             yield group, local
 
 
-def _is_nought(term: Term, launch: Launch, of: Mapping[str, Symbol], at: Any) -> bool:
+def _is_nought(term: Term, launch: KnownLaunch, of: Mapping[str, Symbol], at: Any) -> bool:
     try:
         return counted(term, {name: meaning(launch, s, *at) for name, s in of.items()}) == 0
     except ZeroDivisionError:
@@ -108,7 +108,7 @@ QUOTIENTS = st.builds(Operation, st.sampled_from(["//", "%"]), st.tuples(NUMERAT
 
 @settings(max_examples=200)
 @given(LAUNCHES, terms([*IDS, *SIZES, *VALUES]) | QUOTIENTS)
-def test_what_is_said_in_terms_of_ids_is_what_python_counts(launch: Launch, term: Term) -> None:
+def test_what_is_said_in_terms_of_ids_is_what_python_counts(launch: KnownLaunch, term: Term) -> None:
     """Where a divisor may be nought, or a quotient is none that the analysis has, nothing is said."""
     known = _Terms(launch, KERNEL)
     of = {s.name: s for s in [*IDS, *SIZES, *VALUES]}
@@ -132,16 +132,16 @@ def test_what_is_said_in_terms_of_ids_is_what_python_counts(launch: Launch, term
 
 
 @given(LAUNCHES, terms([*SIZES, *VALUES]), terms([*SIZES, *VALUES]))
-def test_bounds_of_values_are_numbers(launch: Launch, low: Term, high: Term) -> None:
+def test_bounds_of_values_are_numbers(launch: KnownLaunch, low: Term, high: Term) -> None:
     values = {s.name: meaning(launch, s, (0, 0), (0, 0)) for s in [*SIZES, *VALUES]}
     known = _Terms(launch, KERNEL)
     try:
         expected = counted(low, values), counted(high, values)
     except ZeroDivisionError:
         with pytest.raises(LaunchError, match="divides by zero"):
-            known.numbers(Bounds(low, high), "a")
+            known.numbers(ElementBounds(low, high), "a")
     else:
-        assert known.numbers(Bounds(low, high), "a") == expected
+        assert known.numbers(ElementBounds(low, high), "a") == expected
 
 
 @pytest.mark.parametrize("keys", [(0, 1, 2), (0, 0, 1), (1, 0, 1), (2, 2, 2)])

@@ -13,6 +13,7 @@ from manycl.analysis.annotations import annotation
 from manycl.analysis.service import launched
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
+from manycl.graph.division import divide
 from manycl.graph.graph import BufferArg, HostTask, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import Reduction
@@ -45,6 +46,9 @@ kernel void scatter_all(global const int *to, global float *x, global float *y) 
     y[i] = 0;
 }
 kernel void shift(global float *x) { x[get_global_id(0)] = x[get_global_id(0) + 1]; }
+kernel void bits(global const uchar *s, global float *bins) {
+    atomic_inc((volatile global int *)&bins[s[get_global_id(0)] & 15]);
+}
 """
 PROGRAM = parse_program(SOURCE)
 ONE_GROUP = "it has one work-group"
@@ -101,6 +105,15 @@ def test_what_is_read_and_written_moves_with_its_groups() -> None:
 def test_work_groups_that_the_kernel_cannot_tell_are_chosen(items: int, groups: int | str) -> None:
     found = split_of(launch("twice", (items,), None, 0), {0: 4 * items})
     assert (found.groups if isinstance(found, Split) else found) == groups
+
+
+def test_what_nothing_merges_is_not_split() -> None:
+    """Planned as lowering would have it: the same launch is refused there."""
+    task, sizes = launch("bits", (1024,), (64,), 0, 1), {0: 1024, 1: 64}
+    reason = "atomic operations on elements of type float cannot be merged"
+    assert split_of(task, sizes) == reason
+    with pytest.raises(PolicyError, match=reason):
+        divide(task, 0, sizes)
 
 
 def test_atomics_and_what_nobody_knows_are_merged() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from manycl.analysis import service
-from manycl.analysis.interpret import Launch
+from manycl.analysis.interpret import KnownLaunch
 from manycl.group_range import GroupRange
 from manycl.region import Box
 from manycl.report.analysis_figure import COLOURS, _colours, figure, picture
@@ -29,7 +29,7 @@ def view(
     program = service.parse_program(source)
     indices = [a.index for a in program.kernels["k"].arguments if a.kind == "scalar"]
     data = {i: value.to_bytes(4, "little", signed=True) for i, value in zip(indices, scalars, strict=True)}
-    found = service.launched(program, "k", Launch(global_size, local, (), data, sizes))
+    found = service.launched(program, "k", KnownLaunch(global_size, local, (), data, sizes))
     sub, symbolic = service.sub_kernel(program, "k"), service.symbolic(program, "k")
     ready = LaunchView(found, GroupRange(0, 0, 1), dict.fromkeys(sizes, "given"), {}, sub, symbolic)
     return replace(ready, **more)  # type: ignore[arg-type]
@@ -59,16 +59,16 @@ def test_slices_of_a_space() -> None:
 
 
 def test_lines_are_folded_about_square() -> None:
-    short = view(LINE, (16,), (4,), {0: 64, 1: 256}, count=2)
+    short = view(LINE, (16,), (4,), {0: 64, 1: 256}, groups=GroupRange(0, 0, 2))
     assert (grid(short, 0).columns, grid(short, 0).rows) == (16, 1)
     assert grid(short, 0).cells.tolist() == [[WRITTEN] * 8 + [NOTHING] * 8]
-    long = view(LINE, (1 << 16,), (64,), {0: 4 << 16, 1: 8 << 16}, count=512)
+    long = view(LINE, (1 << 16,), (64,), {0: 4 << 16, 1: 8 << 16}, groups=GroupRange(0, 0, 512))
     assert (grid(long, 0).columns, grid(long, 0).rows) == (256, 256)
 
 
 def test_large_arrays_become_blocks_with_their_share() -> None:
     n = 1 << 12
-    found = view(PLANE, (n, n), (16, 16), {0: 4 * n * n, 1: 4 * n * n}, n, count=n // 32)
+    found = view(PLANE, (n, n), (16, 16), {0: 4 * n * n, 1: 4 * n * n}, n, groups=GroupRange(0, 0, n // 32))
     drawn = grid(found, 0)
     assert max(drawn.cells.shape) <= MOST_CELLS
     assert (drawn.columns, drawn.rows) == (n, n)
@@ -77,12 +77,12 @@ def test_large_arrays_become_blocks_with_their_share() -> None:
     assert (drawn.cells[:, middle + 1 :] == NOTHING).all()
     assert 0.49 < (drawn.share > 0).mean() < 0.51
     odd = view("kernel void k(global int *c) { c[4 * get_global_id(0)] = 1; }", (1 << 18,), (64,), {0: 4 << 20})
-    share = grid(replace(odd, count=1 << 12), 0).share
+    share = grid(replace(odd, groups=GroupRange(0, 0, 1 << 12)), 0).share
     assert share.mean() == pytest.approx(0.25, abs=0.02)  # every fourth element
 
 
 def test_faint_cells_are_paler() -> None:
-    found = grid(view(LINE, (16,), (4,), {0: 64, 1: 256}, count=2), 0)
+    found = grid(view(LINE, (16,), (4,), {0: 64, 1: 256}, groups=GroupRange(0, 0, 2)), 0)
     full = _colours(found)
     faint = _colours(replace(found, share=found.share / 10))
     assert (faint[found.share > 0].sum(-1) > full[found.share > 0].sum(-1)).all()

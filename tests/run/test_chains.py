@@ -25,7 +25,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run import chains
 from manycl.run.foresee import foresee
-from manycl.run.passes import Member, Shape, columns_of, movable, needed, shape_of
+from manycl.run.passes import Outline, PassMember, columns_of, movable, needed, shape_of
 from manycl.trace import Trace
 
 queue = test_windows.queue
@@ -87,7 +87,7 @@ def chooser(graph: Graph, limit: int, dimension: int, seconds: float = 1e-6) -> 
         division = divide(task, dimension, sizes)
         shape = shape_of(division)
         assert shape is not None
-        if not chain.add(Member(node, division, seconds), shape):
+        if not chain.add(PassMember(node, division, seconds), shape):
             return None
     return chains._Chooser(problem_of(graph, limit, seconds), 0, limit, chain)
 
@@ -227,7 +227,7 @@ def test_the_fewest_columns_of_which_so_many_have_room(
     """Of a launch of at least four groups, and where a column can be half as large again as what it shares."""
     made = chains._Chooser.__new__(chains._Chooser)
     made._limit, made._known = limit, {(0, 2): (whole, float(each), float(band))}
-    made._shapes = [Shape(groups, {}, {})]
+    made._shapes = [Outline(groups, {}, {})]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "_ROUNDED", 1.0)
         found = made._columns(0, 2, at_once)

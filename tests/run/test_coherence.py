@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from manycl.errors import ResultError
 from manycl.machine import HOST
 from manycl.region import Region
-from manycl.run.coherence import HOST_BIT, Directory, Part
+from manycl.run.coherence import HOST_BIT, Directory, ValidRegion
 
 MEMORIES, NBYTES, BUFFERS = 4, 6, (0, 1)
 memories = st.integers(0, MEMORIES - 1)
@@ -45,7 +45,7 @@ class Bytewise(RuleBasedStateMachine):
         self.masks: dict[int, Masks] = {b: [0] * NBYTES for b in BUFFERS}
         self.lost: dict[int, str] = {}
         self.open: dict[int, dict[int, Region]] = {}  # by buffer that is cut: bytes by piece
-        self.joined: dict[tuple[int, ...], dict[tuple[int, ...], tuple[Part, ...]]] = {}  # by cut
+        self.joined: dict[tuple[int, ...], dict[tuple[int, ...], tuple[ValidRegion, ...]]] = {}  # by cut
         self.cuts: dict[object, int] = {}
 
     def members(self, key: int) -> list[tuple[int, int]]:

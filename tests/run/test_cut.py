@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from manycl.graph.graph import Buffer, Piece
 from manycl.region import Box, Region, partition, union
-from manycl.run.coherence import Directory, Part
+from manycl.run.coherence import Directory, ValidRegion
 from manycl.run.cut import Cut, Order, chunks
 
 N = 64
@@ -118,7 +118,7 @@ def test_a_directory_comes_back_from_pieces_as_it_was(
     for region, places in zip(start, masks, strict=False):
         groups.setdefault(places, []).append(region)
     if len(groups) > 1:
-        directory.parts[0] = tuple(Part(union(g), m) for m, g in groups.items())
+        directory.parts[0] = tuple(ValidRegion(union(g), m) for m, g in groups.items())
     elif places := next(iter(groups)):
         directory.valid[0] = places
     held = {m: bytes_of(union(g)) for m, g in groups.items()}

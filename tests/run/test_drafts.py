@@ -19,8 +19,8 @@ from manycl.machine import Device, Machine
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.region import Region
-from manycl.run.coherence import Directory, Part
-from manycl.run.drafts import _MOST_GAPS, Draft, _rounds
+from manycl.run.coherence import Directory, ValidRegion
+from manycl.run.drafts import _MOST_GAPS, StepDraft, _rounds
 from manycl.run.lower import lower
 from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Step
 
@@ -94,7 +94,7 @@ def test_what_is_compared_has_contents_first(name: str, gaps: int, monkeypatch: 
     rest = [] if size >= NBYTES else [(size, NBYTES)]
     lows = np.array([*(low + 2), *(a for a, _ in rest)], np.int64)
     highs = np.array([*(low + 4), *(b for _, b in rest)], np.int64)
-    directory.parts[1] = (Part(Region.of(lows, highs), 1), Part(Region.of(low, low + 2), 0))
+    directory.parts[1] = (ValidRegion(Region.of(lows, highs), 1), ValidRegion(Region.of(low, low + 2), 0))
     if name == "count" and gaps > _MOST_GAPS:
         with pytest.raises(PolicyError, match=f"{gaps} parts of what it writes are undefined"):
             lowered(name, LOW, HIGH, HOST_FUNCTION, directory=directory)
@@ -113,9 +113,9 @@ def test_what_is_compared_has_contents_first(name: str, gaps: int, monkeypatch: 
 def test_preparations_come_first_and_what_puts_together_last(
     turns: list[int], before: int, after: int, dimension: int
 ) -> None:
-    def draft(turn: int = 0) -> Draft:
+    def draft(turn: int = 0) -> StepDraft:
         task: Any = None
-        return Draft(Step(0, dimension=dimension), task, 0, 0, {}, {}, round=turn)
+        return StepDraft(Step(0, dimension=dimension), task, 0, 0, {}, {}, round=turn)
 
     first, ranges, last = [draft() for _ in range(before)], [draft(t) for t in turns], [draft() for _ in range(after)]
     assert _rounds(first, ranges, last) == [*first, *ranges, *last]

@@ -24,7 +24,7 @@ from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
-from manycl.run.coherence import Directory, Part
+from manycl.run.coherence import Directory, ValidRegion
 from manycl.run.disturbance import Disturbance
 from manycl.run.engine import RunFailure
 from manycl.run.foresee import ENQUEUING, StepEstimates, foresee, rehearsal
@@ -143,7 +143,7 @@ def test_enqueuing_takes_the_engine_s_time() -> None:
 def test_a_copy_of_a_directory_changes_apart() -> None:
     directory = Directory()
     directory.define(1)
-    directory.parts[2] = (Part(Region.span(0, 4), 1), Part(Region.span(4, 8), 2))
+    directory.parts[2] = (ValidRegion(Region.span(0, 4), 1), ValidRegion(Region.span(4, 8), 2))
     copy = directory.copy()
     copy.define(2)
     copy.copied(1, 3)

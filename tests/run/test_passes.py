@@ -21,6 +21,7 @@ from manycl.machine import HOST, Device, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.plan.split import Slice
 from manycl.plan.splitting import Splits
 from manycl.region import NOTHING, Region
 from manycl.run import lower as lowering
@@ -28,7 +29,7 @@ from manycl.run import passes as columns
 from manycl.run.coherence import Directory
 from manycl.run.fit import Fitted, fitted
 from manycl.run.foresee import foresee
-from manycl.run.passes import Member, Shape, columns_of, shape_of
+from manycl.run.passes import Outline, PassMember, columns_of, shape_of
 from manycl.run.windows import size_of
 from manycl.trace import Trace
 
@@ -102,7 +103,7 @@ def test_where_a_launch_is_cut_so_that_it_touches_nothing_behind_a_byte(
     low: int, size: int, stride: int, at: int, limit: int
 ) -> None:
     groups = 6
-    line = columns._Line(low, low + size, max(stride, 0), at)
+    line = Slice(max(stride, 0), size, low - max(stride, 0) * at)
     fitting = [n for n in range(groups + 1) if n == 0 or line.end(n) <= limit]
     assert line.until(limit, groups) == max(fitting)
     assert line.until(math.inf, groups) == groups
@@ -323,13 +324,13 @@ def test_what_a_column_shares_with_the_one_before_moves_inside_the_device() -> N
 # what follows from the regions, and what does not
 
 
-def members(count: int = 4) -> tuple[list[Member], list[Shape]]:
+def members(count: int = 4) -> tuple[list[PassMember], list[Outline]]:
     graph = sweeps(count)
     sizes = {key: b.nbytes for key, b in graph.buffers.items()}
     found = []
     for node, task in enumerate(graph.nodes):
         assert isinstance(task, Launch)
-        found.append(Member(node, divide(task, 1, sizes), 1.0))
+        found.append(PassMember(node, divide(task, 1, sizes), 1.0))
     shapes = [shape_of(m.division) for m in found]
     assert all(shapes)
     return found, [s for s in shapes if s is not None]
@@ -423,7 +424,7 @@ def test_columns_are_allowed_just_where_no_byte_is_overtaken(lags: list[int], nu
     with pytest.MonkeyPatch.context() as patch:
         shifts = [0, *np.cumsum(lags).tolist()]
 
-        def shifted(shapes: list[Shape], count: int, sizes: Any) -> list[int]:
+        def shifted(shapes: list[Outline], count: int, sizes: Any) -> list[int]:
             return [min(max(count - shift, 0), s.groups) for s, shift in zip(shapes, shifts, strict=True)]
 
         patch.setattr(columns, "cuts", shifted)
@@ -439,7 +440,7 @@ def test_what_lies_between_bytes_that_a_column_overwrites_is_brought() -> None:
             PROGRAM.row(queue, (WIDTH,), (16,), a, WIDTH, j)
         graph = queue.take()
     sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
-    found = [Member(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
+    found = [PassMember(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
     made = columns_of(found, [s for m in found if (s := shape_of(m.division)) is not None], 2)
     assert made is not None
     ((key, _),) = sizes.items()
@@ -462,7 +463,7 @@ def test_a_column_overwrites_what_its_first_launch_writes() -> None:
         program.twice(queue, (1 << 16,), (64,), a, b)
         graph = queue.take()
     sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
-    found = [Member(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
+    found = [PassMember(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
     shapes = [s for m in found if (s := shape_of(m.division)) is not None]
     made = columns_of(found, shapes, 4)
     assert made is not None

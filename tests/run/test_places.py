@@ -12,7 +12,7 @@ from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.region import Region
-from manycl.run.places import Places
+from manycl.run.places import PiecePlaces
 from manycl.run.windows import Room
 
 WHOLE, WINDOWS = (0, 1), (10, 11, 12)
@@ -52,7 +52,7 @@ def runs(draw: Any) -> tuple[Graph, Room, Plan]:
 @given(runs())
 def test_places_are_memories_and_windows(run: tuple[Graph, Room, Plan]) -> None:
     graph, room, plan = run
-    places = Places(MACHINE, graph, room)
+    places = PiecePlaces(MACHINE, graph, room)
     assert places.whole == PIECES
     for a in plan.assignments:
         task, using = graph.nodes[a.node], room.using[a.node]
@@ -79,4 +79,4 @@ def test_places_are_memories_and_windows(run: tuple[Graph, Room, Plan]) -> None:
 
 @given(st.integers(0, (1 << 12) - 1))
 def test_the_places_of_a_mask(mask: int) -> None:
-    assert list(Places.of(mask)) == [i for i in range(12) if mask >> i & 1 and i != HOST]
+    assert list(PiecePlaces.of(mask)) == [i for i in range(12) if mask >> i & 1 and i != HOST]

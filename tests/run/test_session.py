@@ -23,7 +23,7 @@ from manycl.plan.problem import Part as Interval
 from manycl.region import Box, Region
 from manycl.run import session as session_module
 from manycl.run.admission import make_room
-from manycl.run.coherence import Part
+from manycl.run.coherence import ValidRegion
 from manycl.run.session import UNLEARNED, Session
 from manycl.run.steps import Lowered
 
@@ -54,11 +54,15 @@ def test_parts_of_buffers_are_told_to_policies(queue: Queue) -> None:
     x, graph = up(queue)
     session, key = queue.session, x.buffer.key
     session.directory.forget(key)
-    halves = Part(Region.span(0, 100), 1 << 1), Part(Region.span(100, 156), 1 << 2 | 1), Part(Region.span(156, 256), 0)
+    halves = (
+        ValidRegion(Region.span(0, 100), 1 << 1),
+        ValidRegion(Region.span(100, 156), 1 << 2 | 1),
+        ValidRegion(Region.span(156, 256), 0),
+    )
     session.directory.parts[key] = halves
     told = session.problem(graph).parts
     assert told == {key: (Interval(0, 100, frozenset({1})), Interval(100, 156, frozenset({0, 2})))}
-    session.directory.parts[key] = Part(every_other(0), 1 << 1), Part(every_other(2), 1 << 2)
+    session.directory.parts[key] = ValidRegion(every_other(0), 1 << 1), ValidRegion(every_other(2), 1 << 2)
     assert session.problem(graph).parts == {}, "rows of a pitch are no interval"
     other = queue.array(np.zeros(8, np.int32))
     session.directory.parts[other.buffer.key] = halves

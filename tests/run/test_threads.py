@@ -16,7 +16,7 @@ import pytest
 
 import manycl as mc
 from manycl.analysis import cost, parse_program, service
-from manycl.analysis.interpret import Launch as AnalysedLaunch
+from manycl.analysis.interpret import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.graph import division as division_module
 from manycl.graph.division import Division, divide
@@ -124,7 +124,7 @@ def test_the_same_launch_is_analysed_as_one(monkeypatch: pytest.MonkeyPatch) -> 
     from manycl.analysis import launched
 
     program = parse_program(SOURCE.format(name="analysed"))
-    given = AnalysedLaunch((1024,), (16,), sizes=SIZES)
+    given = KnownLaunch((1024,), (16,), sizes=SIZES)
     monkeypatch.setattr(launched, "interpret", meeting(launched.interpret))
     one, other = side_by_side(*[lambda: service.launched(program, "analysed", given)] * 2)
     assert one is other
@@ -132,7 +132,7 @@ def test_the_same_launch_is_analysed_as_one(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_first_verdict_stays() -> None:
     """The second thread's question runs out of time: it gets the first one's answer."""
-    known = service.launched(parse_program(SOURCE.format(name="judged")), "judged", AnalysedLaunch((1024,), (16,)))
+    known = service.launched(parse_program(SOURCE.format(name="judged")), "judged", KnownLaunch((1024,), (16,)))
     verdict = object()  # unlike what is found out without that answer
     answered = threading.Event()
     asked = threading.Barrier(2)

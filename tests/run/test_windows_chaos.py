@@ -28,7 +28,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
-from manycl.run.coherence import HOST_BIT, Directory, Part
+from manycl.run.coherence import HOST_BIT, Directory, ValidRegion
 from manycl.run.engine import RunFailure, Setup, execute
 from manycl.run.lower import lower
 from manycl.run.outcome import _Outcome
@@ -83,7 +83,7 @@ def parts(lowered: Lowered, graph: Graph) -> Iterator[tuple[int, int, Any]]:
 def make_room(graph: Graph, where: Machine, directory: Directory, values: Values) -> None:
     """Between runs, everything goes to the host (the session evicts what a run does not use)."""
     for key in graph.buffers:
-        for region, mask in directory.parts.get(key, (Part(WHOLE, directory.valid.get(key, 0)),)):
+        for region, mask in directory.parts.get(key, (ValidRegion(WHOLE, directory.valid.get(key, 0)),)):
             if mask and not mask & HOST_BIT:
                 source = (mask & -mask).bit_length() - 1
                 for a, b in region.intervals:

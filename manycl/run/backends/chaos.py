@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from manycl.graph.graph import Beside, Graph, Launch, Piece
 from manycl.machine import HOST, Machine
+from manycl.plan.plan import ON_HOST
 from manycl.run.backend import (
-    HOST_DEVICE,
     Command,
     Copy,
     Done,
@@ -196,7 +196,7 @@ class ChaosBackend:
             elif isinstance(command, Upload | Download):
                 place = (command.device, command.queue)
             else:
-                place = (HOST_DEVICE, 0)
+                place = (ON_HOST, 0)
             assert self._enqueued.issuperset(getattr(command, "after", ())), f"{command} waits for what is to come"
             self._enqueued.add(command.token)
             if place not in self._silent:
@@ -387,7 +387,7 @@ class ChaosBackend:
             held = self._memory_of(command)
             for key in self._graph.nodes[command.token].writes:
                 held[key] = left_by(self._graph, command.token, key, seen, held.get(key))
-            device = command.device if isinstance(command, Run) else HOST_DEVICE
+            device = command.device if isinstance(command, Run) else ON_HOST
             self.record.ran.append((command.token, device))
             return
         if isinstance(command, Copy):

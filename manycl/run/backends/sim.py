@@ -24,8 +24,8 @@ from manycl.machine import HOST, Machine
 from manycl.model.contention import NOTHING, Contention, Progress, Use
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import share
+from manycl.plan.plan import ON_HOST
 from manycl.run.backend import (
-    HOST_DEVICE,
     Command,
     Copy,
     Done,
@@ -132,7 +132,7 @@ class SimBackend:
                 continue  # it takes no time
             place = _place(command)
             joined = isinstance(before, Upload | Download | Copy) and continues(self._graph, before, command)
-            if place[0] != HOST_DEVICE and self._enqueuing[place[0]] and not joined:
+            if place[0] != ON_HOST and self._enqueuing[place[0]] and not joined:
                 self._pass(self._clock.now() + self._enqueuing[place[0]])
             before = command
             line = self._lines.get(place)
@@ -326,7 +326,7 @@ class SimBackend:
 
 
 def _place(command: Queued) -> _Place:
-    return (HOST_DEVICE, 0) if isinstance(command, HostCall) else (command.device, command.queue)
+    return (ON_HOST, 0) if isinstance(command, HostCall) else (command.device, command.queue)
 
 
 def _start_of(event: Event) -> float:
