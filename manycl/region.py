@@ -303,6 +303,6 @@ def _memberships(points: Array, regions: Sequence[Region]) -> Iterator[Array]:
         bits[1::2] *= -1
         change = np.zeros(len(points), np.int64)
         ends = np.concatenate([r.ends for r in some])
-        inside = ends <= points[-1]
+        inside = ends < points[-1]  # behind it nothing is looked at
         np.add.at(change, np.searchsorted(points, ends[inside]), bits[inside])
         yield np.cumsum(change)[:-1]

@@ -81,7 +81,11 @@ class _Maker:
         work: float, name: str = "",
     ) -> None:  # fmt: skip
         args = (*map(BufferArg, buffers), *scalars)
-        self.builder.add(make_launch(program(), kernel, size, local, args, buffers=self.buffers, options=LaunchOptions(name=name or kernel)))
+        self.builder.add(
+            make_launch(
+                program(), kernel, size, local, args, buffers=self.buffers, options=LaunchOptions(name=name or kernel)
+            )
+        )
         self.kernels.append(kernel)
         self.work.append(work)
 

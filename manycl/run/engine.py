@@ -133,7 +133,7 @@ def _play(playback: Playback, backend: Backend, name: str, observers: Sequence[O
         observer.begun(playback, name, backend.now())
     try:
         issue(playback.start(backend.now()))
-        if problem.machine.memories > 1 and not playback.finished:
+        if not playback.finished:
             issue(playback.handle())
         while not playback.finished:
             awaited.check(playback)

@@ -141,7 +141,7 @@ class TightEmitter(Emitter):
         for key, place in homes.items():
             self._left[key] -= 1
             mask = self._mask(key)
-            if self._left[key] or key in self._mine or key in self._together:
+            if self._left[key] or key in self._mine:
                 continue
             if mask >> place & 1 and not mask & self._everywhere:
                 self._send(key, place, EARLY_QUEUE)
