@@ -26,7 +26,7 @@ from manycl.plan.policies.mkmd_coarse import as_plan, look_up
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.verify import verify
-from manycl.run.replay import replay
+from manycl.run.simulate import simulate
 from manycl_bench.repara_graphs import BENCHMARKS, Benchmark
 from manycl_bench.repara_rates import Profiled, Real
 
@@ -140,16 +140,16 @@ def measure(name: str, size: int, machine: Machine, settings: Settings, bounded:
     plan = _static("repara").plan(replace(given, options={"time_limit": f"{settings.time_limit:g}"}))
     seconds = time.perf_counter() - begin
     verify(plan, given.graph, machine, given)
-    took = replay(real, plan).makespan
+    took = simulate(real, plan).makespan
     of_nodes = [valid_ways(given, n) for n in range(len(given.graph))]
     number = math.prod(map(len, of_nodes))
     most = min(settings.sample, number - 1) if bounded else settings.sample
-    everything = [replay(real, laid_out(given, c)).makespan for c in combinations(of_nodes, most, settings.seed)]
+    everything = [simulate(real, laid_out(given, c)).makespan for c in combinations(of_nodes, most, settings.seed)]
     alone = {}
     for d, device in enumerate(machine.devices):
         ways = [(Part(ON_HOST if not given.preferred(n) else d),) for n in range(len(given.graph))]
-        alone[device.kind] = replay(real, laid_out(given, ways)).makespan
-    others = {p: replay(real, _static(p).plan(given)).makespan for p in OTHERS}
+        alone[device.kind] = simulate(real, laid_out(given, ways)).makespan
+    others = {p: simulate(real, _static(p).plan(given)).makespan for p in OTHERS}
     if number > len(everything):
         everything += alone.values()  # a sample hardly ever has them
     best, worst = min(*everything, took, *others.values()), max(everything)

@@ -7,9 +7,10 @@ from typing import Any
 
 from manycl.machine import HOST
 from manycl.plan.constraint_model import Contents, Model
-from manycl.plan.plan import ON_HOST, Assignment, Move
+from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.timeline import Schedule
 from manycl.plan.timing import timed
+from manycl.plan.transfers import Move
 
 
 def schedule_of(model: Model, solver: Any) -> Schedule:

@@ -15,12 +15,12 @@ from manycl.errors import PolicyError
 from manycl.plan import options, placement, rank
 from manycl.plan.costs import Costs, costs
 from manycl.plan.delays import Delays, delays, lower_bound
-from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Move, Plan
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.slots import Slots
 from manycl.plan.timeline import Schedule
 from manycl.plan.timing import contended, timed
-from manycl.plan.transfers import Transfers, known_by_others
+from manycl.plan.transfers import Move, Transfers, known_by_others
 
 CONTENTION = options.one_of("contention", "yes", "no")
 """The option that all policies with insertion have."""

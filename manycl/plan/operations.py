@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from manycl.machine import HOST
 from manycl.plan.available import Available
-from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Move
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.segments import INITIAL
 from manycl.plan.slots import Slots
 from manycl.plan.timing import contended, timed
+from manycl.plan.transfers import Move
 
 
 class Operations:

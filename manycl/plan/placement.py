@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from manycl.machine import HOST
 from manycl.plan.operations import Operations
-from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Move
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.reach import Reach
 from manycl.plan.segments import INITIAL, Segment, Segments
+from manycl.plan.transfers import Move
 
 
 class Hop(NamedTuple):

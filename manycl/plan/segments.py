@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from manycl.plan.plan import Move
 from manycl.plan.problem import Problem
+from manycl.plan.transfers import Move
 
 INITIAL = -1
 

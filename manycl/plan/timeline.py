@@ -22,12 +22,11 @@ from typing import NamedTuple
 from manycl.graph.graph import Launch
 from manycl.model.occupancy import share
 from manycl.plan.costs import Costs
-from manycl.plan.events import move_event
 from manycl.plan.placement import Placement
-from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Move, Plan
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.timing import contended, meet, timed
-from manycl.plan.transfers import Transfers, known_by_others
+from manycl.plan.transfers import Move, Transfers, known_by_others
 
 
 class Schedule(NamedTuple):
@@ -44,9 +43,7 @@ class Schedule(NamedTuple):
             policy=policy,
             devices=tuple(d.name for d in problem.machine.devices),
             makespan=self.makespan,
-            events=tuple(move_event(m, problem) for m in self.moves),
             details=dict(details),
-            moves=tuple(self.moves),
         )
 
 

@@ -1,6 +1,6 @@
 """When everything in a schedule of whole kernels happens, given who runs it and in which order: exactly.
 
-The machine's rules, which the simulator has too (``run/backends/sim.py``, ``run/replay.py``): a queue performs one
+The machine's rules, which the simulator has too (``run/backends/sim.py``): a queue performs one
 command at a time, in order; a command starts once all it waits for has ended, ``handover`` seconds later where another
 device or the host has ended it; kernels in different queues of a device slow each other down as soon as their shares of
 it add up to more than 1; what shares links, or the host's memory, slows each other down (``model/contention.py``).
@@ -15,8 +15,9 @@ from manycl.graph.graph import Launch
 from manycl.machine import HOST
 from manycl.model.contention import NOTHING, Progress, Use
 from manycl.model.occupancy import share
-from manycl.plan.plan import ON_HOST, Assignment, Move
+from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.problem import Problem, contents_needed
+from manycl.plan.transfers import Move
 
 UPLOADS, DOWNLOADS = -1, -2
 """In place of the number of a queue."""

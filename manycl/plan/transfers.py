@@ -8,14 +8,41 @@ Commands of one device wait for each other inside it; what another device, or th
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from manycl.machine import HOST
 from manycl.plan.available import Available
-from manycl.plan.plan import ON_HOST, Assignment, Move
+from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.problem import Problem, contents_needed
 from manycl.plan.slots import Slots
 
 NOBODY = -2
 """A device index for what was there at the start."""
+
+
+class Move(NamedTuple):
+    """Bytes ``low`` … ``high - 1`` of a buffer are taken to be copied between two memories on the upload (into its
+    memory) or download (from it) queue of device ``device`` (index); one of the memories is the host's.
+
+    They are as node ``writer`` left them (-1: as they were at the start). ``partial``: not contents of the buffer but a
+    partial result of the split node ``writer`` from the device of that index, on its way to be merged (-1: it is not).
+    """
+
+    buffer: int
+    low: int
+    high: int
+    writer: int
+    source: int
+    target: int
+    device: int
+    start: float
+    end: float
+    partial: int = -1
+
+    @property
+    def nbytes(self) -> int:
+        return self.high - self.low
+
 
 _NO_MOVES: list[Move] = []
 

@@ -7,7 +7,7 @@ handing over costs, and so with short kernels first). Then the kernels are ranke
 the best plan so far (a split kernel is short), and planned again; the best plan of all rounds is taken, that of
 ``mkmd_coarse`` among them, so it is never predicted to be slower. Where plans draw most of what the host's memory
 carries, one without the devices in it is tried, too. Of a graph that is repeated the best ones are
-rehearsed, and the best at that is taken.
+foreseen by the engine, and the best at that is taken.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from manycl.machine import HOST
+from manycl.plan.foreseen import NEARLY, best_of, how_many
 from manycl.plan.insertion import setting
 from manycl.plan.options import Options, whole
 from manycl.plan.partition import Slot, place_ranges, water_fill, where_data_are
@@ -35,7 +36,6 @@ from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.reach import Reach
-from manycl.plan.rehearsal import NEARLY, best_of, how_many
 
 _ROUNDS = whole("rounds", 3, 1)
 SHORT = 0.02
@@ -167,7 +167,7 @@ def _starts(
     problem: Problem, weight: Sequence[float], order: Sequence[int], more: bool
 ) -> Iterator[tuple[str, Sequence[int], float]]:
     """What to begin with: its name, the order of nodes, and the seconds that dividing one must gain. ``more``: plans
-    will be rehearsed, so how good they are is known better."""
+    will be foreseen by the engine, so how good they are is known better."""
     yield "round 1", order, 0.0
     brief = any(0.0 < seconds < BRIEF * problem.handover for seconds in weight)
     if brief:

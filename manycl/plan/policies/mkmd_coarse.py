@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from manycl.machine import HOST
-from manycl.plan.events import move_event
 from manycl.plan.options import Options
 from manycl.plan.placement import Fit, Placement
 from manycl.plan.plan import ON_HOST, Plan
@@ -130,15 +129,13 @@ def coarse(
 
 def as_plan(problem: Problem, placement: Placement, policy: str, **details: object) -> Plan:
     """The plan of a complete placement."""
-    assignments, moves = placement.finish()
+    assignments, _ = placement.finish()
     return Plan(
         assignments=assignments,
         policy=policy,
         devices=tuple(d.name for d in problem.machine.devices),
         makespan=max((a.end for a in assignments), default=problem.not_before),
-        events=tuple(move_event(m, problem) for m in moves),
         details=dict(details),
-        moves=moves,
     )
 
 
