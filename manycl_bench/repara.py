@@ -20,11 +20,11 @@ from manycl.errors import PolicyError
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
 from manycl.plan.execution_units import RATES, Part, Way
-from manycl.plan.placement import Placement
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policies.mkmd_coarse import as_plan, look_up
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
+from manycl.plan.timeline import Timeline
 from manycl.plan.verify import verify
 from manycl.run.simulate import simulate
 from manycl_bench.repara_graphs import BENCHMARKS, Benchmark
@@ -122,10 +122,10 @@ def combinations(of_nodes: Sequence[Sequence[Way]], most: int, seed: int) -> Ite
 
 def laid_out(problem: Problem, chosen: Sequence[Way]) -> Plan:
     """The plan with these ways, kernels in the order of the graph."""
-    placement = Placement(problem, look_up(problem).rows)
+    timeline = Timeline(problem, look_up(problem).rows)
     for node, way in enumerate(chosen):
-        placement.complete(node, [placement.take(placement.fit(node, *part)) for part in way])
-    return as_plan(problem, placement, "given")
+        timeline.complete(node, [timeline.take(timeline.fit(node, *part)) for part in way])
+    return as_plan(problem, timeline, "given")
 
 
 # one benchmark

@@ -237,7 +237,7 @@ def test_partial_results_are_merged() -> None:
 def test_results_are_merged_by_difference() -> None:
     """Both work on the old contents: the GPU gets them, and its own come back."""
     plan, p = merged()
-    split = replace(p.splits[0], merge="difference")
+    split = replace(p.splits[0], merge=Reduction.DIFFERENCE)
     p = replace(p, splits={0: split}, valid={**p.valid, 1: frozenset({HOST})})
     trace = simulate(p, plan)
     kernels = [(e.role, e.device) for e in trace.kernels()]

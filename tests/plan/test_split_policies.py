@@ -15,7 +15,6 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.placement import Fit, Placement
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies import mkmd
 from manycl.plan.policies.balance import short_first, split_all
@@ -24,6 +23,7 @@ from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Part, Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.split import Slice, Split
+from manycl.plan.timeline import Fit, Timeline
 from manycl.plan.verify import verify
 from manycl.run.foresee import with_times
 from manycl.run.simulate import plan_with, simulate
@@ -75,8 +75,8 @@ def test_dividing_never_makes_a_plan_longer(p: Problem) -> None:
         assert planned(name, p).makespan <= coarse_plan.makespan
 
 
-class Watched(Placement):
-    """A placement that is asked what its devices are busy with whenever a place is looked for: with what was placed,
+class Watched(Timeline):
+    """A timeline that is asked what its devices are busy with whenever a place is looked for: with what was placed,
     all that it waits for before it, and with ``held``."""
 
     held: Sequence[Assignment] = ()
@@ -97,7 +97,7 @@ def test_no_kernel_is_put_behind_what_waits_for_it(p: Problem) -> None:
     for it: where these would run by then."""
     table = look_up(p)
     first = coarse(p, table, priority_order(p.graph, priorities(p, weights(table))))
-    placement = Watched(p, table.rows)
+    timeline = Watched(p, table.rows)
     plain, had = mkmd._adjusted, set[int]()
 
     def adjusted(given: Watched, table: Table, whole: Fit, rivals: Sequence[mkmd.Turn]) -> Sequence[Assignment]:
@@ -111,8 +111,8 @@ def test_no_kernel_is_put_behind_what_waits_for_it(p: Problem) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mkmd, "_adjusted", adjusted)
         for turn, rivals in mkmd.turns(p, first):
-            mkmd.reschedule(placement, table, turn, rivals)
-            placement.held = ()
+            mkmd.reschedule(timeline, table, turn, rivals)
+            timeline.held = ()
             had.add(turn.node)
     assert had == set(range(len(p.graph)))
 
@@ -250,10 +250,10 @@ def test_what_is_placed_stays_where_it_was_placed(p: Problem) -> None:
     """Closing gaps at the end changes nothing where nothing was taken back; elsewhere it can only help."""
     table = look_up(p)
     order = priority_order(p.graph, priorities(p, weights(table)))
-    placement = coarse(p, table, order)
-    assert sorted(placement.finish()[0]) == sorted(w for w in placement.what if isinstance(w, Assignment))
+    timeline = coarse(p, table, order)
+    assert sorted(timeline.finish()) == sorted(timeline.assignments())
     split = split_all(p, table, order)
-    assert max(a.end for a in split.finish()[0]) <= split.makespan
+    assert max(a.end for a in split.finish()) <= split.makespan
 
 
 def lying(cut: int, handover: float) -> Problem:

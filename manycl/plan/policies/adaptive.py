@@ -23,13 +23,13 @@ from manycl.plan.families import Family, families
 from manycl.plan.flows import Flows, Parts, Waits
 from manycl.plan.granularity import DEAD_BAND, METHODS, adapted, cuts, start
 from manycl.plan.options import Option, Options, Values, one_of, real, whole
-from manycl.plan.placement import Placement
 from manycl.plan.plan import Plan
 from manycl.plan.policies.mkmd_coarse import Table, as_plan, look_up, place, priorities, weights
 from manycl.plan.policy import Timed, register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.split import Along
+from manycl.plan.timeline import Timeline
 from manycl.plan.workload import ALIKE, ASSUMED, CELLS, COUNTED, UNCOUNTED, UNKNOWN
 
 MOST_CHUNKS = 2048
@@ -382,20 +382,20 @@ def divided(
     """The plan with given ranges (of work-groups, by node): nodes in the order of MKMD's Eq. 4, every range as early as
     it can; nodes without any where they end first."""
     table = table or look_up(problem)
-    placement = Placement(problem, table.rows)
+    timeline = Timeline(problem, table.rows)
     fixed = {a.node for a in problem.fixed}
     for node in priority_order(problem.graph, priorities(problem, weights(table))):
         used = [r for r in ranges.get(node, ()) if r[2]]
         if node in fixed:
             continue
         if not used:
-            place(placement, table, node)
+            place(timeline, table, node)
         elif len(used) == 1:  # as a whole
-            placement.complete(node, [placement.take(placement.fit(node, used[0][0]))])
+            timeline.complete(node, [timeline.take(timeline.fit(node, used[0][0]))])
         else:
             used.sort(key=lambda r: -r[2])  # partial results, if there are any, are merged where most is
-            placement.complete(node, [placement.take(placement.fit(node, *r)) for r in used])
-    return as_plan(problem, placement, policy, **details)
+            timeline.complete(node, [timeline.take(timeline.fit(node, *r)) for r in used])
+    return as_plan(problem, timeline, policy, **details)
 
 
 def _names(graph: Graph) -> list[Hashable]:

@@ -27,6 +27,7 @@ from manycl.machine import HOST
 from manycl.plan.costs import Costs, costs
 from manycl.plan.foreseen import foreseen
 from manycl.plan.insertion import setting
+from manycl.plan.list_scheduling import list_schedule
 from manycl.plan.looks import Looks
 from manycl.plan.options import Option, Options, real
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
@@ -36,7 +37,6 @@ from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import bottom_levels, priority_order
 from manycl.plan.split import Split
-from manycl.plan.timeline import list_schedule
 from manycl.unforeseen import told
 
 SHARE = 0.05  # of the predicted makespan that planning may take beside list scheduling
@@ -44,7 +44,7 @@ MOST = 1.0  # seconds that it may take by default
 REPEATED = 2.0  # seconds that may be spent on that at once for a graph that will run again and again
 LOOKING = 0.25  # of the predicted makespans so far that finding out how kernels may be split may take
 _COARSE, _MKMD, _BALANCE, _MEMBERS = 15e-6, 150e-6, 200e-6, 50e-6  # seconds of planning a node and device (measured)
-_PLACED = 7e-6  # seconds that the portfolio's search takes for a node that it places
+_PLACED = 14e-6  # seconds that the portfolio's search takes for a node that it places
 _SEARCH = 4  # nodes that are placed for each of the graph's by a search that is worth it, at least
 _WORTH = 2.0  # a kernel that takes less than so many handovers is not worth splitting
 _BUDGET: Option[float | None] = Option("budget", None, real(), "seconds")

@@ -33,7 +33,7 @@ class Optimal:
     def plan(self, problem: Problem) -> Plan:
         values = self.options.read(problem.options)
         given = setting(problem, "optimal", values[CONTENTION])
-        warm = given.timed(portfolio.schedule(given)[0])
+        warm = portfolio.schedule(given)[0]
         bound = min(given.bound(), warm.makespan)
         if warm.makespan <= bound * (1 + 1e-12):
             sure = not (given.ranges and contended(problem))
@@ -47,7 +47,7 @@ class Optimal:
         answer = model.solve(values[_TIME_LIMIT], values[_WORKERS])
         best = warm
         if answer.solver is not None:
-            found = given.timed(schedule_of(model, answer.solver))
+            found = schedule_of(model, answer.solver)
             best = min(warm, found, key=lambda schedule: schedule.makespan)
         bound = min(max(bound, answer.bound), best.makespan)
         gap = (best.makespan - bound) / max(best.makespan - problem.not_before, 1e-300)
