@@ -32,7 +32,7 @@ from manycl.group_range import GroupRange
 from manycl.machine import HOST, Machine
 from manycl.model.estimate import ModelEstimates
 from manycl.model.estimates import Wrapped
-from manycl.plan.families import Family, families
+from manycl.plan.adapt.families import Family, families
 from manycl.plan.plan import Plan
 from manycl.plan.policies.adaptive import Adaptive, Ranges, divided
 from manycl.plan.policies.auto import Auto

@@ -18,7 +18,7 @@ from manycl.graph.graph import BufferArg, HostTask, Launch
 from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, Device, Machine
 from manycl.model.estimates import Ends
-from manycl.plan.families import families
+from manycl.plan.adapt.families import families
 from manycl.plan.plan import Plan
 from manycl.plan.policies.adaptive import Adaptive, divided
 from manycl.plan.policy import find
