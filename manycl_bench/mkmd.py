@@ -52,8 +52,8 @@ SMALL_NODES = 10
 
 @dataclass(frozen=True)
 class Settings:
-    """``repeats`` of planning, of which the shortest counts; ``optimum``: seconds that the search for the proven
-    optimum of each graph may take (0: no comparison)."""
+    """``repeats`` of planning, of which the shortest counts; ``optimum``: the effort that the search for the
+    proven optimum of each graph may take (0: no comparison)."""
 
     repeats: int = 15
     optimum: float = 3.0
@@ -202,7 +202,7 @@ def small_graph(seed: int, machine: Machine) -> Problem:
     return Problem(builder.build(name=f"random {seed}"), machine, estimates, queues, valid)
 
 
-def against_optimum(machine: Machine, seconds: float, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def against_optimum(machine: Machine, effort: float, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """``balance`` beside CP-SAT's optimum where no kernel may be split: the equations, and small random graphs. Without
     a limit of the host's memory, which CP-SAT's model does not have."""
     machine = replace(machine, host_bandwidth=math.inf)
@@ -211,7 +211,7 @@ def against_optimum(machine: Machine, seconds: float, say: Callable[[str], None]
     rows = []
     for case in cases:
         given = replace(case, splits={})
-        limited = replace(given, options={"time_limit": f"{seconds:g}", "workers": "2"})
+        limited = replace(given, options={"effort": f"{effort:g}", "workers": "2"})
         best = static("optimal").plan(limited)
         ours = static("balance").plan(given)
         gap = 100.0 * (ours.makespan / best.makespan - 1.0)

@@ -71,11 +71,11 @@ PAPER = {
 
 @dataclass(frozen=True)
 class Settings:
-    """``sample``: plans that are run at most beside the one chosen; ``time_limit``: seconds of every search; ``sizes``:
-    of every benchmark the first so many (0: all)."""
+    """``sample``: plans that are run at most beside the one chosen; ``effort``: of every search, in nodes of its tree;
+    ``sizes``: of every benchmark the first so many (0: all)."""
 
     sample: int = 500
-    time_limit: float = 10.0
+    effort: int = 400_000
     sizes: int = 0
     seed: int = 0
 
@@ -137,7 +137,7 @@ def measure(name: str, size: int, machine: Machine, settings: Settings, bounded:
     machine = replace(machine, devices=machine.devices[: experiment.devices])
     given, real = problems(BENCHMARKS[name](size), machine, experiment.profiled)
     begin = time.perf_counter()
-    plan = _static("repara").plan(replace(given, options={"time_limit": f"{settings.time_limit:g}"}))
+    plan = _static("repara").plan(replace(given, options={"effort": str(settings.effort)}))
     seconds = time.perf_counter() - begin
     verify(plan, given.graph, machine, given)
     took = simulate(real, plan).makespan

@@ -24,7 +24,7 @@ from manycl_bench import repara, repara_graphs
 from manycl_bench.repara_graphs import BENCHMARKS
 from manycl_bench.repara_rates import Profiled, Real
 
-SETTINGS = repara.Settings(sample=40, time_limit=0.5)
+SETTINGS = repara.Settings(sample=40, effort=20_000)
 SMALLEST = {name: experiment.sizes[0] for name, experiment in repara.EXPERIMENTS.items()}
 
 

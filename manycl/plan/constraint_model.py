@@ -293,10 +293,10 @@ class Model:
 
     # the answer
 
-    def solve(self, limit: float, workers: int) -> Answer:
-        """Search for ``limit`` seconds at most."""
+    def solve(self, effort: float, workers: int) -> Answer:
+        """Search; ``effort``: CP-SAT's deterministic time, at most."""
         solver = self._cp.CpSolver()
-        solver.parameters.max_time_in_seconds = limit
+        solver.parameters.max_deterministic_time = effort
         solver.parameters.num_workers = workers
         status = solver.solve(self._model)
         name = str(solver.status_name(status)).lower()

@@ -79,11 +79,11 @@ def test_as_short_as_trying_everything(case: tuple[list[list[int]], dict[tuple[i
     assert plan.makespan == pytest.approx(shortest(*case), rel=1e-6)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)  # its search is limited in seconds
+@settings(max_examples=25, deadline=None, derandomize=True)  # its searches have little effort
 @given(p=st.one_of(problems(), split_problems(whole=True)))
 def test_nothing_that_the_engine_does_is_shorter(p: Problem) -> None:
     """Judged by the simulated engine, which knows nothing of the model, by itself and along other plans."""
-    p = replace(p, queues=(1,) * len(p.queues), options={**ONE, "time_limit": "0.3"})
+    p = replace(p, queues=(1,) * len(p.queues), options={**ONE, "effort": "0.2"})
     plan = estimated("optimal", p)
     verify(plan, p.graph, p.machine, p)
     assert plan.details["gap"] >= 0
@@ -185,7 +185,7 @@ def test_the_bound_of_what_is_left_is_one_too(p: Problem, when: float) -> None:
     p = replace(p, queues=(1,) * len(p.queues))
     first = estimated("mkmd_coarse", p)
     rest = begun(p, first, when * first.makespan)
-    plan = estimated("optimal", replace(rest, options={**ONE, "time_limit": "0.3"}))
+    plan = estimated("optimal", replace(rest, options={**ONE, "effort": "0.2"}))
     for name in ("auto", "cpop", "mkmd_coarse", "balance"):
         assert estimated(name, rest).makespan >= plan.details["bound"] * (1 - 1e-9)
     assert plan.makespan <= estimated("portfolio", rest).makespan * (1 + 1e-12)
@@ -244,7 +244,7 @@ def test_a_partial_schedule_is_kept() -> None:
 def test_out_of_time_the_bound_is_told() -> None:
     graph = chains(6, 8)
     seconds = [[1.0 + (7 * n + 3 * d) % 11 for d in range(3)] for n in range(len(graph))]
-    p = problem(graph, seconds, machine((1, 2, 3)), latency=0.7, options={**ONE, "time_limit": "0.2"})
+    p = problem(graph, seconds, machine((1, 2, 3)), latency=0.7, options={**ONE, "effort": "0.1"})
     plan = estimated("optimal", p)
     verify(plan, p.graph, p.machine, p)
     assert plan.details["bound"] <= plan.makespan
@@ -258,7 +258,7 @@ def test_without_or_tools_it_says_what_to_install(monkeypatch: pytest.MonkeyPatc
         estimated("optimal", classic(TOPCUOGLU, TOPCUOGLU_EDGES))
 
 
-@pytest.mark.parametrize("option", ["time_limit=0", "time_limit=x", "time_limit=inf", "workers=-1", "effort=3"])
+@pytest.mark.parametrize("option", ["effort=0", "effort=x", "effort=inf", "workers=-1", "time_limit=3"])
 def test_bad_options_are_errors(option: str) -> None:
     name, _, value = option.partition("=")
     with pytest.raises(PolicyError, match=f"option {name}"):

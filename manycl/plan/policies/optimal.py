@@ -12,23 +12,24 @@ from manycl.interrupts import Uninterrupted
 from manycl.plan.constraint_answer import schedule_of
 from manycl.plan.constraint_model import Model
 from manycl.plan.insertion import CONTENTION, setting
-from manycl.plan.options import Options, seconds, whole
+from manycl.plan.options import Options, amount, whole
 from manycl.plan.plan import Plan
 from manycl.plan.policies import portfolio
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.timing import contended
 
-_TIME_LIMIT = seconds("time_limit", 10.0)
+_EFFORT = amount("effort", 10.0)
 _WORKERS = whole("workers", 0, most=999)
 
 
 @register("optimal")
 class Optimal:
-    """CP-SAT from the portfolio's plan on; options ``contention``, ``time_limit`` (seconds), ``workers`` (threads, all
+    """CP-SAT from the portfolio's plan on; options ``contention``, ``effort`` (as the solver counts its
+    work, whatever the clock says: about what a core does in a second is one), ``workers`` (threads, all
     of them if zero)."""
 
-    options = Options("optimal", CONTENTION, _TIME_LIMIT, _WORKERS)
+    options = Options("optimal", CONTENTION, _EFFORT, _WORKERS)
 
     def plan(self, problem: Problem) -> Plan:
         values = self.options.read(problem.options)
@@ -44,7 +45,7 @@ class Optimal:
         except ImportError:
             raise PolicyError("policy optimal needs OR-Tools", hint="pip install 'manycl[optimal]'") from None
         model = Model(given, warm, cp_model)
-        answer = model.solve(values[_TIME_LIMIT], values[_WORKERS])
+        answer = model.solve(values[_EFFORT], values[_WORKERS])
         best = warm
         if answer.solver is not None:
             found = schedule_of(model, answer.solver)

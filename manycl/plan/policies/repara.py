@@ -9,10 +9,9 @@ it was put, only missing bytes moved, transfers beside kernels.
 from __future__ import annotations
 
 import math
-import time
 
 from manycl.plan.execution_units import RATES
-from manycl.plan.options import Options, seconds, whole
+from manycl.plan.options import Options, whole
 from manycl.plan.partition_costs import Costs
 from manycl.plan.plan import Plan
 from manycl.plan.policies.mkmd_coarse import as_plan, look_up
@@ -21,7 +20,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.timeline import Timeline
 from manycl.plan.tree_search import Found, search
 
-_TIME_LIMIT = seconds("time_limit", 2.0)
+_EFFORT = whole("effort", 80_000, 1)
 _RATES = whole("rates", RATES, 1, 1000)
 CHOICES = 12_000
 """Ways to run kernels, of all kernels together, that a search begins with at most. Fewer rates are REPARA's own means
@@ -30,18 +29,18 @@ against a long search (Section 2.2)."""
 
 @register("repara")
 class Repara:
-    """REPARA's search, pruned. Options ``time_limit`` (seconds) and ``rates`` (equal parts of a kernel's data)."""
+    """REPARA's search, pruned. Options ``effort`` (nodes of the tree to enter) and ``rates`` (equal parts of a kernel's
+    data)."""
 
-    options = Options("repara", _TIME_LIMIT, _RATES)
+    options = Options("repara", _EFFORT, _RATES)
 
     def plan(self, problem: Problem) -> Plan:
         given = self.options.read(problem.options)
-        start = time.perf_counter()
         table = look_up(problem)
         timeline = Timeline(problem, table.rows)
         costs = Costs(problem, timeline.segments)
         used = _enter(costs, given[_RATES])
-        found = search(costs, start + given[_TIME_LIMIT])
+        found = search(costs, given[_EFFORT])
         lay_out(timeline, costs, found)
         return as_plan(
             problem,
