@@ -75,7 +75,7 @@ class Settings:
     ``sizes``: of every benchmark the first so many (0: all)."""
 
     sample: int = 500
-    effort: int = 400_000
+    effort: int = 120_000
     sizes: int = 0
     seed: int = 0
 

@@ -15,7 +15,7 @@ from manycl.plan.options import Options
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
-from manycl.plan.rank import edge_bytes, priority_order
+from manycl.plan.rank import edge_bytes, priority_order, upward
 from manycl.plan.timeline import Fit, Timeline
 
 
@@ -55,19 +55,14 @@ def priorities(problem: Problem, weight: Sequence[float]) -> list[float]:
     graph = problem.graph
     memories = range(1, problem.machine.memories)
     known: dict[int, float] = {0: 0.0}
-    rank = list(weight)
-    below = [0.0] * len(rank)
-    for node in range(len(rank) - 1, -1, -1):
-        rank[node] += below[node]
-        for p in graph.predecessors[node]:
-            nbytes = edge_bytes(graph, p, node)
-            edge = known.get(nbytes)
-            if edge is None:
-                edge = max((problem.estimates.transfer(nbytes, HOST, m) for m in memories), default=0.0)
-                known[nbytes] = edge
-            if edge + rank[node] > below[p]:
-                below[p] = edge + rank[node]
-    return rank
+
+    def edge(before: int, node: int) -> float:
+        nbytes = edge_bytes(graph, before, node)
+        if nbytes not in known:
+            known[nbytes] = max((problem.estimates.transfer(nbytes, HOST, m) for m in memories), default=0.0)
+        return known[nbytes]
+
+    return upward(graph.predecessors, weight, edge)
 
 
 def earliest(timeline: Timeline, table: Table, node: int) -> Fit:
