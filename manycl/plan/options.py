@@ -85,9 +85,9 @@ def one_of(name: str, *words: str) -> Option[str]:
     return Option(name, words[0], read, f"{', '.join(words[:-1])} or {words[-1]}")
 
 
-def amount(name: str, default: float) -> Option[float]:
-    """A finite number above zero."""
-    return Option(name, default, real(zero=False), "a number above zero")
+def seconds(name: str, default: float) -> Option[float]:
+    """A finite time in seconds above zero."""
+    return Option(name, default, real(zero=False), "seconds above zero")
 
 
 def whole(name: str, default: int, least: int = 0, most: int = 10**12 - 1) -> Option[int]:

@@ -9,7 +9,7 @@ from plan_cases import chains, problem
 
 import manycl as mc
 from manycl.errors import PolicyError
-from manycl.plan.options import Option, Options, amount, check_options, one_of, real, whole
+from manycl.plan.options import Option, Options, check_options, one_of, real, seconds, whole
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.policy import find, names, register
 
@@ -34,12 +34,12 @@ def test_names() -> None:
     assert "leave" in str(caught.value.hint)
 
 
-def test_amounts() -> None:
-    time = amount("t", 7.0)
+def test_seconds() -> None:
+    time = seconds("t", 7.0)
     assert value(time, "2.5e-3") == 0.0025
     assert value(time) == 7.0
     for text in ("0", "-1", "nan", "inf", "soon", "", "1 s"):
-        refused(time, text, "a number above zero")
+        refused(time, text, "seconds above zero")
 
 
 def test_numbers() -> None:

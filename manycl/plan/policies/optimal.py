@@ -12,14 +12,14 @@ from manycl.interrupts import Uninterrupted
 from manycl.plan.constraint_answer import schedule_of
 from manycl.plan.constraint_model import Model
 from manycl.plan.insertion import CONTENTION, setting
-from manycl.plan.options import Options, amount, whole
+from manycl.plan.options import Option, Options, real, whole
 from manycl.plan.plan import Plan
 from manycl.plan.policies import portfolio
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.timing import contended
 
-_EFFORT = amount("effort", 10.0)
+_EFFORT = Option("effort", 10.0, real(zero=False), "a number above zero")
 _WORKERS = whole("workers", 0, most=999)
 
 
