@@ -3,7 +3,7 @@
 The engine runs the steps of ``balance``'s plans on the machine ``h200_x2`` (its two GPUs; kernels take what a roofline
 says, transfers what its links say, commands the time that enqueuing takes), with what the regions of the real kernels
 move. For each equation, times faster than everything in order on one GPU: ``overlapping``, as it is; ``whole``, with
-ranges that are not cut into parts; ``unrehearsed``, with the plan that is predicted to be the best. Beside them the
+ranges that are not cut into parts; ``unforeseen``, with the plan that is predicted to be the best. Beside them the
 geometric means of all. Data are on the host before and after; nothing is run on a device.
 """
 
@@ -21,13 +21,14 @@ import numpy as np
 from manycl.front.queue import Queue
 from manycl.machine import HOST, Machine
 from manycl.machine_file import load_machine, shipped_machines
+from manycl.plan.plan import Plan
 from manycl.plan.policies.balance import Balance
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run import overlap
 from manycl.run.coherence import Directory
-from manycl.run.foresee import rehearsal
+from manycl.run.foresee import foreseeing
 from manycl_bench import mkmd_real
 from manycl_bench.equations import EQUATIONS, Equation, N, RooflineEstimates
 
@@ -64,7 +65,7 @@ def problem(name: str, machine: Machine, queue: Queue) -> Problem:
         splits=Splits(graph),
         repeated=2,
     )
-    return replace(found, rehearse=rehearsal(found, directory))
+    return replace(found, foresee=foreseeing(found, directory))
 
 
 def _wait_for(*arrays: object) -> None:
@@ -84,12 +85,17 @@ def uncut() -> Iterator[None]:
 def measure(name: str, machine: Machine, queue: Queue) -> dict[str, float]:
     """Times faster than in order."""
     of = problem(name, machine, queue)
-    assert of.rehearse is not None
-    alone = of.rehearse(InOrder().plan(of))
-    plain = Balance().plan(replace(of, rehearse=None))
-    found = {"overlapping": alone / of.rehearse(Balance().plan(of)), "unrehearsed": alone / of.rehearse(plain)}
+    foresee = of.foresee
+    assert foresee is not None
+
+    def gained(plan: Plan) -> float:
+        return alone / foresee(plan).makespan
+
+    alone = foresee(InOrder().plan(of)).makespan
+    plain = Balance().plan(replace(of, foresee=None))
+    found = {"overlapping": gained(Balance().plan(of)), "unforeseen": gained(plain)}
     with uncut():
-        found["whole"] = alone / of.rehearse(Balance().plan(of))
+        found["whole"] = gained(Balance().plan(of))
     return found
 
 
@@ -102,7 +108,7 @@ def main() -> None:
         rows = {name: measure(name, machine, queue) for name in EQUATIONS}
     figures: dict[str, Any] = {
         f"{way}_geomean": statistics.geometric_mean(row[way] for row in rows.values())
-        for way in ("overlapping", "whole", "unrehearsed")
+        for way in ("overlapping", "whole", "unforeseen")
     }
     figures |= {f"{name}_{way}": value for name, row in rows.items() for way, value in row.items()}
     common.report(args, {**figures, "least": min(row["overlapping"] for row in rows.values())})

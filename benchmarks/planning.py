@@ -3,7 +3,7 @@
 coarse_1000_s, split_1000_s: planning a random graph of 1,000 kernels on four devices with memories of their own, by
 mkmd_coarse and by the slower of mkmd and balance. exponent: of the growth with the number of kernels from 250 to 2,000,
 of the policy that grows fastest (MKMD's bound is 2). simulate_10000_s: the real engine on the virtual clock, 10,000
-kernels; replay_10000_s: their plan replayed with every transfer. saga_ratio: the makespan of our best policy over the
+kernels. saga_ratio: the makespan of our best policy over the
 best of anrg-saga's on a few graphs, on average, and saga_worst where it is largest, if that library is there
 (benchmarks/planning_saga.py has all graphs).
 
@@ -17,7 +17,6 @@ import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import common
@@ -32,7 +31,6 @@ from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.run.replay import replay
 from manycl.run.simulate import simulate
 
 POLICIES = ("mkmd_coarse", "mkmd", "balance")
@@ -131,16 +129,10 @@ def planning_times(repeats: int) -> dict[str, dict[int, float]]:
 
 
 def simulations(repeats: int) -> dict[str, float]:
-    """Seconds to simulate a graph of 10,000 kernels that ``mkmd_coarse`` has planned: by the engine, which moves data
-    when it needs them, and with the plan's transfers."""
+    """Seconds to simulate a graph of 10,000 kernels that ``mkmd_coarse`` has planned."""
     problem = random_problem(10000, split=False)
     found = plan(problem, "mkmd_coarse")
-    return {
-        "simulate_10000_s": min(
-            wall_seconds(lambda: simulate(problem, replace(found, moves=()))) for _ in range(repeats)
-        ),
-        "replay_10000_s": min(wall_seconds(lambda: replay(problem, found)) for _ in range(repeats)),
-    }
+    return {"simulate_10000_s": min(wall_seconds(lambda: simulate(problem, found)) for _ in range(repeats))}
 
 
 def saga_ratio() -> dict[str, Any]:

@@ -287,7 +287,7 @@ def _repara(args: argparse.Namespace) -> Experiment:
     from manycl.machine_file import load_machine
     from manycl_bench import repara, repara_report
 
-    settings = repara.Settings(sample=30, time_limit=0.2, sizes=1) if args.quick else repara.Settings()
+    settings = repara.Settings(sample=30, effort=8_000, sizes=1) if args.quick else repara.Settings()
 
     def show(figures: Figures) -> None:
         shown = ("benchmark", "size", "ms", "best_ms", "balance_ms", "percent_of_best", "percentile", "plans_run")

@@ -1,9 +1,8 @@
 """MKMD's experiments (Section 6, Figures 9, 10 and 12) and its worked example on its machine, simulated.
 
 Eleven equations (``equations.py``) in order on the GTX 760, and planned by ``mkmd_coarse``, ``mkmd`` and
-``balance`` on all three devices. The machine file beside this module says where each rate is from. In order is what the
-engine does with one queue of the GTX 760, transfers beside kernels; the others are their plans, replayed with every
-transfer on the simulated machine.
+``balance`` on all three devices. The machine file beside this module says where each rate is from. All times are what
+the engine takes for the plans on the simulated machine, transfers beside kernels; in order is one queue of the GTX 760.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.verify import verify
 from manycl.report.intervals import union_length
-from manycl.run.replay import replay
+from manycl.run.foresee import with_times
 from manycl.run.simulate import simulate
 from manycl.trace import KernelEvent, Trace, TransferEvent
 from manycl_bench import mkmd_example
@@ -53,8 +52,8 @@ SMALL_NODES = 10
 
 @dataclass(frozen=True)
 class Settings:
-    """``repeats`` of planning, of which the shortest counts; ``optimum``: seconds that the search for the proven
-    optimum of each graph may take (0: no comparison)."""
+    """``repeats`` of planning, of which the shortest counts; ``optimum``: the effort that the search for the
+    proven optimum of each graph may take (0: no comparison)."""
 
     repeats: int = 15
     optimum: float = 3.0
@@ -85,38 +84,38 @@ def used(trace: Trace) -> float:
     return sum(map(union_length, spans.values())) / (trace.makespan * len(trace.devices))
 
 
-def lazily(given: Problem, policy: str) -> Trace:
-    """What the engine makes of a policy's plan of whole kernels where it moves data when a kernel needs them."""
-    return simulate(given, replace(static(policy).plan(given), moves=()))
-
-
 def in_order(name: str, machine: Machine) -> Trace:
-    return lazily(problem(name, machine, BASELINE), "in_order")
+    return simulate(problem(name, machine, BASELINE), "in_order")
 
 
 def planned(given: Problem, policy: str, repeats: int) -> tuple[Plan, Trace, list[float]]:
-    """A judged plan, its replay, and the seconds that planning took each time."""
+    """A judged plan as it is foreseen, its trace, and the seconds that planning took each time."""
     chosen, taken = static(policy), []
     for _ in range(max(1, repeats)):
         begin = time.perf_counter()
         plan = chosen.plan(given)
         taken.append(time.perf_counter() - begin)
     verify(plan, given.graph, given.machine, given)
-    trace = replay(given, plan)
-    if trace.makespan != plan.makespan:
-        raise PolicyError(f"{policy} predicts {plan.makespan} s for {given.graph.name}, the replay {trace.makespan} s")
+    trace = simulate(given, plan)
+    plan = with_times(given, plan, trace)
+    verify(plan, given.graph, given.machine, given)
     return plan, trace, taken
 
 
 def drawn(plan: Plan, given: Problem) -> float:
-    """Bytes that a plan's moves and the kernels of devices in the host's memory read from it and write to it."""
+    """Bytes that a plan's transfers and the kernels of devices in the host's memory read from it and write to it."""
     devices, splits = given.machine.devices, given.splits
-    total = float(sum(m.nbytes for m in plan.moves))
+    total = float(moved(plan))
     for a in plan.assignments:
         if a.device != ON_HOST and devices[a.device].memory == HOST:
             part = a.groups / splits[a.node].groups if a.dimension != WHOLE else 1.0
             total += given.estimates.traffic(a.node, a.device) * part
     return total
+
+
+def moved(plan: Plan) -> int:
+    """Bytes of a plan's transfers."""
+    return sum(e.nbytes for e in plan.events if isinstance(e, TransferEvent))
 
 
 def throughput_bound(machine: Machine) -> float:
@@ -147,11 +146,10 @@ def measure(name: str, machine: Machine, settings: Settings) -> dict[str, Any]:
             f"{label}_planning_ms": seconds * 1e3,
             f"{label}_planning_ms_samples": [float(f"{1e3 * t:.4g}") for t in taken],
             f"{label}_overhead_percent": 100.0 * seconds / plan.makespan,
-            f"{label}_moved_mb": sum(m.nbytes for m in plan.moves) / 1e6,
+            f"{label}_moved_mb": moved(plan) / 1e6,
             f"{label}_host_gb_per_s": drawn(plan, given) / plan.makespan / 1e9,
         }
     row["bound_speedup"] = None if name in MEMORY_BOUND else throughput_bound(machine)
-    row["coarse_engine_ms"] = lazily(given, "mkmd_coarse").makespan * 1e3
     row["paper_speedup"] = PAPER["speedups"].get(name)  # type: ignore[attr-defined]
     return row
 
@@ -204,7 +202,7 @@ def small_graph(seed: int, machine: Machine) -> Problem:
     return Problem(builder.build(name=f"random {seed}"), machine, estimates, queues, valid)
 
 
-def against_optimum(machine: Machine, seconds: float, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def against_optimum(machine: Machine, effort: float, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """``balance`` beside CP-SAT's optimum where no kernel may be split: the equations, and small random graphs. Without
     a limit of the host's memory, which CP-SAT's model does not have."""
     machine = replace(machine, host_bandwidth=math.inf)
@@ -213,7 +211,7 @@ def against_optimum(machine: Machine, seconds: float, say: Callable[[str], None]
     rows = []
     for case in cases:
         given = replace(case, splits={})
-        limited = replace(given, options={"time_limit": f"{seconds:g}", "workers": "2"})
+        limited = replace(given, options={"effort": f"{effort:g}", "workers": "2"})
         best = static("optimal").plan(limited)
         ours = static("balance").plan(given)
         gap = 100.0 * (ours.makespan / best.makespan - 1.0)
@@ -307,5 +305,5 @@ def timelines(equation: str = "Commutator") -> Mapping[str, Trace]:
     given = problem(equation, machine)
     traces = {"in_order": in_order(equation, machine)}
     for policy in POLICIES.values():
-        traces[policy] = replay(given, static(policy).plan(given))
+        traces[policy] = simulate(given, policy)
     return traces

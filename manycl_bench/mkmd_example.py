@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from manycl.machine import Machine
 from manycl.plan.partition import Slot
-from manycl.plan.placement import Fit, Placement
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.mkmd import Mkmd, available, climb, holding, reschedule, turns
 from manycl.plan.policies.mkmd_coarse import MkmdCoarse, coarse, look_up, priorities, weights
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.split import Slice, Split
+from manycl.plan.timeline import Fit, Timeline
 from manycl_bench.equations import FLOAT, TILE, Equation, asked
 
 SMALL, LARGE = 1024, 8192
@@ -101,29 +101,29 @@ def worked(machine: Machine) -> Worked:
     return Worked(given, MkmdCoarse().plan(given), _partitioning(given, first), Mkmd().plan(given))
 
 
-def _partitioning(given: Problem, first: Placement) -> Partitioning:
+def _partitioning(given: Problem, first: Timeline) -> Partitioning:
     """Algorithm 1 up to the kernel."""
     table = look_up(given)
-    placement = Placement(given, table.rows)
+    timeline = Timeline(given, table.rows)
     for turn, rivals in turns(given, first):
         if turn.node != PARTITIONED:
-            reschedule(placement, table, turn, rivals)
+            reschedule(timeline, table, turn, rivals)
             continue
-        before = _kernels(placement)
-        whole = placement.fit(turn.node, turn.home)
-        with holding(placement, table, whole, rivals) as held:
-            slots = available(placement, given.partners(turn.node, table.places[turn.node]), whole)
+        before = _kernels(timeline)
+        whole = timeline.fit(turn.node, turn.home)
+        with holding(timeline, table, whole, rivals) as held:
+            slots = available(timeline, given.partners(turn.node, table.places[turn.node]), whole)
             shares = climb(given, turn.node, slots)
-        reschedule(placement, table, turn, rivals)
-        after = tuple(a for a in _kernels(placement) if a.node == turn.node)
+        reschedule(timeline, table, turn, rivals)
+        after = tuple(a for a in _kernels(timeline) if a.node == turn.node)
         return Partitioning(
             before, tuple(held), whole, tuple(slots), tuple(shares), given.splits[turn.node].groups, after
         )
     raise AssertionError("every kernel has a turn")
 
 
-def _kernels(placement: Placement) -> tuple[Assignment, ...]:
-    return tuple(what for what in placement.what if isinstance(what, Assignment))
+def _kernels(timeline: Timeline) -> tuple[Assignment, ...]:
+    return tuple(what for what in timeline.what if isinstance(what, Assignment))
 
 
 def figures(found: Worked) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from manycl.machine import Machine
 from manycl.plan.plan import Assignment
 from manycl.plan.problem import Problem
 from manycl.report.graph_chart import chart, write_graph
-from manycl.run.replay import replay
+from manycl.run.simulate import simulate
 from manycl_bench.equations import problem
 from manycl_bench.mkmd_example import Partitioning, Worked, worked
 from manycl_bench.pages import table
@@ -73,7 +73,7 @@ def draw(machine: Machine, folder: Path) -> None:
     given = found.problem
     write_graph(chart(given.graph, found.fine, list(given.valid), numbered=True), folder / "mkmd_example_graph.png")
     for name, plan in (("coarse", found.coarse), ("mkmd", found.fine)):
-        write_gantt(replay(given, plan), folder / f"mkmd_example_{name}.png")
+        write_gantt(simulate(given, plan), folder / f"mkmd_example_{name}.png")
     draw_slots(found, folder / "mkmd_example_slots.png")
     commutator = problem("Commutator", machine)
     write_graph(

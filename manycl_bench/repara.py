@@ -20,13 +20,13 @@ from manycl.errors import PolicyError
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
 from manycl.plan.execution_units import RATES, Part, Way
-from manycl.plan.placement import Placement
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policies.mkmd_coarse import as_plan, look_up
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
+from manycl.plan.timeline import Timeline
 from manycl.plan.verify import verify
-from manycl.run.replay import replay
+from manycl.run.simulate import simulate
 from manycl_bench.repara_graphs import BENCHMARKS, Benchmark
 from manycl_bench.repara_rates import Profiled, Real
 
@@ -71,11 +71,11 @@ PAPER = {
 
 @dataclass(frozen=True)
 class Settings:
-    """``sample``: plans that are run at most beside the one chosen; ``time_limit``: seconds of every search; ``sizes``:
-    of every benchmark the first so many (0: all)."""
+    """``sample``: plans that are run at most beside the one chosen; ``effort``: of every search, in nodes of its tree;
+    ``sizes``: of every benchmark the first so many (0: all)."""
 
     sample: int = 500
-    time_limit: float = 10.0
+    effort: int = 120_000
     sizes: int = 0
     seed: int = 0
 
@@ -122,10 +122,10 @@ def combinations(of_nodes: Sequence[Sequence[Way]], most: int, seed: int) -> Ite
 
 def laid_out(problem: Problem, chosen: Sequence[Way]) -> Plan:
     """The plan with these ways, kernels in the order of the graph."""
-    placement = Placement(problem, look_up(problem).rows)
+    timeline = Timeline(problem, look_up(problem).rows)
     for node, way in enumerate(chosen):
-        placement.complete(node, [placement.take(placement.fit(node, *part)) for part in way])
-    return as_plan(problem, placement, "given")
+        timeline.complete(node, [timeline.take(timeline.fit(node, *part)) for part in way])
+    return as_plan(problem, timeline, "given")
 
 
 # one benchmark
@@ -137,19 +137,19 @@ def measure(name: str, size: int, machine: Machine, settings: Settings, bounded:
     machine = replace(machine, devices=machine.devices[: experiment.devices])
     given, real = problems(BENCHMARKS[name](size), machine, experiment.profiled)
     begin = time.perf_counter()
-    plan = _static("repara").plan(replace(given, options={"time_limit": f"{settings.time_limit:g}"}))
+    plan = _static("repara").plan(replace(given, options={"effort": str(settings.effort)}))
     seconds = time.perf_counter() - begin
     verify(plan, given.graph, machine, given)
-    took = replay(real, plan).makespan
+    took = simulate(real, plan).makespan
     of_nodes = [valid_ways(given, n) for n in range(len(given.graph))]
     number = math.prod(map(len, of_nodes))
     most = min(settings.sample, number - 1) if bounded else settings.sample
-    everything = [replay(real, laid_out(given, c)).makespan for c in combinations(of_nodes, most, settings.seed)]
+    everything = [simulate(real, laid_out(given, c)).makespan for c in combinations(of_nodes, most, settings.seed)]
     alone = {}
     for d, device in enumerate(machine.devices):
         ways = [(Part(ON_HOST if not given.preferred(n) else d),) for n in range(len(given.graph))]
-        alone[device.kind] = replay(real, laid_out(given, ways)).makespan
-    others = {p: replay(real, _static(p).plan(given)).makespan for p in OTHERS}
+        alone[device.kind] = simulate(real, laid_out(given, ways)).makespan
+    others = {p: simulate(real, _static(p).plan(given)).makespan for p in OTHERS}
     if number > len(everything):
         everything += alone.values()  # a sample hardly ever has them
     best, worst = min(*everything, took, *others.values()), max(everything)

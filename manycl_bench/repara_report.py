@@ -68,8 +68,8 @@ The policy sees interpolated profiles: single sizes, and 1/4 to 4/4 of each wher
 than {sample}, that many are drawn at random, each kernel's way with equal chance, and all kernels on one device
 beside them: such a percentile says little about the few very best plans. *of best*: the speed of the chosen plan, of
 that of the fastest plan that was run, those of `mkmd` and `balance` (which need no sixteenths) among them. *gap*: how
-far above its bound the search was when it was cut off after {limit:g} s (0: its plan is proven to be the best in
-REPARA's model, in which transfers and kernels never overlap on a device).
+far above its bound the search was when it was cut off after {limit:,} nodes of its tree (0: its plan is proven to be
+the best in REPARA's model, in which transfers and kernels never overlap on a device).
 """
 STENCIL = """\
 The same in every column. The rates were chosen so that this can be (4/16 and 12/16 end together, the CPU is faster
@@ -102,7 +102,7 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     yield from provenance.header(figures, "repara", SAMPLES, SPREAD)
     yield ABOUT
     yield from table(["", "manycl", "paper"], _overview(figures["summary"]))
-    values = {"noise": 3.0, "sample": settings["sample"], "limit": settings["time_limit"]}
+    values = {"noise": 3.0, "sample": settings["sample"], "limit": settings["effort"]}
     yield f"{METHOD.format(**values)}\n![percentiles](repara.png)\n"
     known = {name: [r for r in rows if r["benchmark"] == name] for name in dict.fromkeys(r["benchmark"] for r in rows)}
     stencil, closure, s3d = (known.pop(n, []) for n in ("stencil", "transitive closure", "S3D"))

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import pytest
 
-from manycl.plan.granularity import METHODS
+from manycl.plan.adapt.granularity import METHODS
 from manycl_bench.libsplit import pairs
 from manycl_bench.libsplit.pairs import PAIRS, QUIET, Noise, Pair
 from manycl_bench.libsplit.registry import APPLICATIONS

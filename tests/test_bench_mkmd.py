@@ -17,7 +17,7 @@ from manycl.graph.verify import verify as verify_graph
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
 from manycl.plan.verify import verify
-from manycl.run.replay import replay
+from manycl.run.simulate import simulate
 from manycl_bench import mkmd, mkmd_example, mkmd_report
 from manycl_bench.equations import EQUATIONS, MEMORY_BOUND, problem
 
@@ -211,4 +211,4 @@ def test_the_worked_examples_partition(example: mkmd_example.Worked) -> None:
     assert min(busy) > 0.85 * plan.makespan
     for made in (example.coarse, plan):
         verify(made, example.problem.graph, example.problem.machine, example.problem)
-        assert replay(example.problem, made).makespan == made.makespan
+        assert simulate(example.problem, made).makespan == pytest.approx(made.makespan, rel=0.01)

@@ -19,12 +19,12 @@ from manycl.machine import Machine
 from manycl.machine_file import load_machine
 from manycl.plan.plan import ON_HOST
 from manycl.plan.verify import verify
-from manycl.run.replay import replay
+from manycl.run.simulate import simulate
 from manycl_bench import repara, repara_graphs
 from manycl_bench.repara_graphs import BENCHMARKS
 from manycl_bench.repara_rates import Profiled, Real
 
-SETTINGS = repara.Settings(sample=40, time_limit=0.5)
+SETTINGS = repara.Settings(sample=40, effort=20_000)
 SMALLEST = {name: experiment.sizes[0] for name, experiment in repara.EXPERIMENTS.items()}
 
 
@@ -210,7 +210,7 @@ def test_all_plans_of_a_small_problem_are_there(machine: Machine) -> None:
     for chosen in repara.combinations(of_nodes, 100, 0):
         plan = repara.laid_out(given, chosen)
         verify(plan, given.graph, pair, given)
-        assert replay(real, plan).makespan > 0
+        assert simulate(real, plan).makespan > 0
         seen.add(frozenset((a.device, a.groups) for a in plan.assignments if a.device != ON_HOST))
     assert len(seen) == 17
     assert len(list(repara.combinations([of_nodes[0]] * 3, 100, 0))) == 100

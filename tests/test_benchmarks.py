@@ -19,7 +19,7 @@ KEYS = {
     "split": {"equal_speedup", "pair_speedup", "halo_only", "decide_us", "spill_ratio"},
     "regions": {"region_us", "first_region_us", "launches", "pieces", "touched"},
     "load": {"import_s", "spec_1000_s"},
-    "overlap": {"overlapping_geomean", "whole_geomean", "unrehearsed_geomean", "least"},
+    "overlap": {"overlapping_geomean", "whole_geomean", "unforeseen_geomean", "least"},
     "transfers": {"skipped"},
     "drivers": {
         "queues_8_speedup",

@@ -11,7 +11,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import planning
 
 from manycl.plan.verify import verify
-from manycl.run.replay import replay
 from manycl.run.simulate import simulate
 
 
@@ -21,7 +20,7 @@ def test_its_plans_are_valid(policy: str) -> None:
     assert len(problem.graph) == 60
     plan = planning.plan(problem, policy)
     verify(plan, problem.graph, problem.machine, problem)
-    assert replay(problem, plan).makespan == plan.makespan
+    assert simulate(problem, plan).makespan == pytest.approx(plan.makespan, rel=0.02)
     assert plan.is_split == (policy != "mkmd_coarse")
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from manycl.machine import HOST
 from manycl.plan.constraint_model import Contents, Model
-from manycl.plan.plan import ON_HOST, Assignment, Move
+from manycl.plan.insertion import put
+from manycl.plan.plan import ON_HOST, Assignment
+from manycl.plan.segments import Move
 from manycl.plan.timeline import Schedule
 from manycl.plan.timing import timed
 
@@ -21,7 +23,7 @@ def schedule_of(model: Model, solver: Any) -> Schedule:
     board = model.given.board()
     for n in sorted(range(len(where)), key=lambda n: (solver.value(model.start[n]), solver.value(model.end[n]))):
         if on[n]:
-            board.take(n, board.fit(n, where[n]))
+            put(board, board.fit(n, where[n]))
     return board.schedule()
 
 
@@ -30,11 +32,11 @@ class _Reading:
 
     def __init__(self, model: Model, solver: Any, where: list[int]) -> None:
         self._model, self._value, self._where = model, solver, where
-        problem, placement = model.problem, model.placement
-        self._ops: list[Assignment | Move] = list(placement.what)
+        problem, timeline = model.problem, model.timeline
+        self._ops: list[Assignment | Move] = list(timeline.what)
         self._waits: list[list[int]] = [[] for _ in self._ops]
         self._ticks = [(model.at(what.start), model.at(what.end)) for what in self._ops]
-        self._node = {n: list(ops) for n, ops in enumerate(placement.of) if ops}
+        self._node = {n: list(ops) for n, ops in enumerate(timeline.of) if ops}
         self._made: dict[tuple[int, int, int, int], int] = {}  # copies, by buffer, first byte, writer, target
         self._copies = {
             (c.contents.buffer, c.contents.low, c.contents.writer, c.source, c.target): c
@@ -84,7 +86,7 @@ class _Reading:
     def _makers(self, contents: Contents, memory: int) -> list[int]:
         if contents.made >= 0:
             return self._node[contents.made]
-        return list(self._model.placement.makers(contents.known[memory]))
+        return list(self._model.timeline.makers(contents.known[memory]))
 
     def _down(self, contents: Contents) -> int:
         key = (contents.buffer, contents.low, contents.writer, HOST)
@@ -107,14 +109,18 @@ class _Reading:
         moves = [op for op in order if isinstance(self._ops[op], Move)]
         index = {op: i for i, op in enumerate((*kernels, *moves))}
         problem = self._model.problem
-        found, moved = timed(
+        found = timed(
             problem,
-            self._model.given.table.seconds,
             [a for op in kernels if isinstance(a := self._ops[op], Assignment)],
             [m for op in moves if isinstance(m := self._ops[op], Move)],
             [[index[w] for w in self._waits[op]] for op in (*kernels, *moves)],
+            [self._seconds(self._ops[op]) for op in kernels],
         )
-        return Schedule(found, max((a.end for a in found), default=problem.not_before), moved)
+        return Schedule(found, max((a.end for a in found), default=problem.not_before))
+
+    def _seconds(self, a: Assignment | Move) -> float:
+        """Of a whole kernel."""
+        return 0.0 if a.device == ON_HOST else self._model.given.table.seconds[a.node][a.device]  # type: ignore[union-attr]
 
     def _order(self) -> list[int]:
         """By the solver's ticks; what is equal there, by what waits for what."""

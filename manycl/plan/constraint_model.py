@@ -1,7 +1,7 @@
 """A graph and a machine as a constraint model of whole kernels, one at a time on a device, for OR-Tools' CP-SAT.
 
 Transfers as in the option ``contention``: the machine's (of whole buffers, by the host, on one upload and one download
-queue a device, as in ``plan/transfers.py``) or the literature's (``plan/delays.py``). Times are whole ticks, and every
+queue a device, as in ``plan/timeline.py``) or the literature's (``plan/delays.py``). Times are whole ticks, and every
 duration is rounded down: any schedule, its times rounded down, is a solution, so no schedule is below the model's
 bound. What is found is only who runs what, the transfers, and the order of all that (``plan/constraint_answer.py``).
 """
@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 from manycl.machine import HOST
 from manycl.plan.insertion import Setting
-from manycl.plan.placement import Placement
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import contents_needed
 from manycl.plan.segments import INITIAL
-from manycl.plan.timeline import Schedule
+from manycl.plan.timeline import Schedule, Timeline
 
 TICKS = 10**8
 """Of the makespan that the search begins with."""
@@ -26,7 +25,7 @@ TICKS = 10**8
 
 class Contents(NamedTuple):
     """Bytes of a buffer as ``writer`` left them. ``made``: the node that is still to write them (-1: they are there);
-    ``at[m]``: whether that is in memory m; ``known[m]``: else the operation of the placement that brought them."""
+    ``at[m]``: whether that is in memory m; ``known[m]``: else the operation of the timeline that brought them."""
 
     buffer: int
     low: int
@@ -72,7 +71,7 @@ class Model:
         self._floor = given.problem.not_before
         self.tick = (warm.makespan - self._floor) / TICKS
         self.memory = [d.memory for d in given.problem.machine.devices]
-        self.placement = Placement(given.problem, given.table.seconds)  # what is fixed, and where that leaves all data
+        self.timeline = Timeline(given.problem, given.table.seconds)  # what is fixed, and where that leaves all data
         count = len(given.view.before)
         self.start = [self._time(f"s{n}") for n in range(count)]
         self.end = [self._time(f"e{n}") for n in range(count)]
@@ -154,7 +153,7 @@ class Model:
         handover, model = self._ticks(self.problem.handover), self._model
         for node, before in enumerate(self.problem.graph.predecessors):
             for d, here in self.on[node].items():
-                early = self.at(self.placement.ready(node, d))  # what is fixed
+                early = self.at(self.timeline.ready(node, d))  # what is fixed
                 self._given_that(model.add(self.start[node] >= early), here)
             for p in before:
                 if not self.on[p] or not self.on[node]:
@@ -208,7 +207,7 @@ class Model:
             at = {m: self._in(made, m) for m in memories}
             yield Contents(key, 0, self.problem.graph.buffers[key].nbytes, made, made, at, {})
             return
-        for low, high, writer, places in self.placement.segments.of.get(key, ()):
+        for low, high, writer, places in self.timeline.segments.of.get(key, ()):
             if places:
                 yield Contents(key, low, high, writer, -1, {m: m in places for m in memories}, places)
 
@@ -230,7 +229,7 @@ class Model:
         """A copy begins when its lane's device knows that the contents are where it takes them from."""
         contents, model = copy.contents, self._model
         if contents.made < 0:
-            early = self.at(self.placement.known(contents.known.get(copy.source, INITIAL), copy.lane))
+            early = self.at(self.timeline.known(contents.known.get(copy.source, INITIAL), copy.lane))
             model.add(copy.begin >= early).only_enforce_if(copy.present)
             return
         end, handover = self.end[contents.made], self._ticks(self.problem.handover)
@@ -294,10 +293,10 @@ class Model:
 
     # the answer
 
-    def solve(self, limit: float, workers: int) -> Answer:
-        """Search for ``limit`` seconds at most."""
+    def solve(self, effort: float, workers: int) -> Answer:
+        """Search; ``effort``: CP-SAT's deterministic time, at most."""
         solver = self._cp.CpSolver()
-        solver.parameters.max_time_in_seconds = limit
+        solver.parameters.max_deterministic_time = effort
         solver.parameters.num_workers = workers
         status = solver.solve(self._model)
         name = str(solver.status_name(status)).lower()

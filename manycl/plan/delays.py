@@ -16,6 +16,7 @@ from manycl.machine import HOST
 from manycl.plan.costs import Costs, costs
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem, contents_needed
+from manycl.plan.rank import upward
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -129,13 +130,8 @@ def after(view: Delays) -> list[list[tuple[int, Matrix]]]:
 def upward_ranks(view: Delays) -> list[float]:
     """Seconds from the start of every node to the end of the graph, all means (Topcuoglu, Hariri and Wu, IEEE TPDS
     13(3), 2002, Eq. 5)."""
-    rank = mean_seconds(view)
-    below = [0.0] * len(rank)
-    for node in range(len(rank) - 1, -1, -1):
-        rank[node] += below[node]
-        for p, matrix in view.before[node]:
-            below[p] = max(below[p], rank[node] + mean_delay(view, p, node, matrix))
-    return rank
+    matrices = [dict(edges) for edges in view.before]
+    return upward(matrices, mean_seconds(view), lambda p, node: mean_delay(view, p, node, matrices[node][p]))
 
 
 def downward_ranks(view: Delays) -> list[float]:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 
 from manycl.plan.delays import after
-from manycl.plan.insertion import Board, Setting, earliest_finish
+from manycl.plan.insertion import AnyBoard, Board, Setting, earliest_finish, put
 from manycl.plan.plan import Assignment
 from manycl.plan.timeline import Schedule
 
@@ -58,19 +58,17 @@ class Search:
         """Place nodes in this order, on these devices; ``FREE``: where it ends first."""
         self.placed += len(order)
         if self._given.contention:
-            board = self.board(order, where)
-            return Layout(order, board.where, board.start, board.end)
+            return Layout(order, *self.board(order, where).by_node())
         return self._decode_free(order, where)
 
-    def board(self, order: Sequence[int], where: Sequence[int]) -> Board:
+    def board(self, order: Sequence[int], where: Sequence[int]) -> AnyBoard:
         """The same with its transfers."""
         view, board, fixed = self._given.view, self._given.board(), self._given.fixed
         for node in order:
             if node in fixed:
                 continue
             device = where[node]
-            fit = earliest_finish(board, view, node) if device == FREE else board.fit(node, device)
-            board.take(node, fit)
+            put(board, earliest_finish(board, view, node) if device == FREE else board.fit(node, device))
         return board
 
     def _decode_free(self, order: list[int], where: Sequence[int]) -> Layout:
@@ -78,7 +76,7 @@ class Search:
         view = self._given.view
         before, seconds, earliest, places = view.before, view.seconds, view.earliest, view.places
         fixed = self._given.fixed
-        board = self._given.board()
+        board = Board(self._given.problem, view)
         start, end, at, gaps = board.start, board.end, list(where), board.gaps
         for node in order:
             if node in fixed:

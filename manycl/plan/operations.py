@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from manycl.machine import HOST
 from manycl.plan.available import Available
-from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Move
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
-from manycl.plan.segments import INITIAL
+from manycl.plan.segments import INITIAL, Move
 from manycl.plan.slots import Slots
 from manycl.plan.timing import contended, timed
 
@@ -32,12 +32,14 @@ class Operations:
         self._down = [Slots() for _ in range(count)]
         self.what: list[Assignment | Move] = []
         self.end: list[float] = []
-        self._device: list[int] = []
+        self.heard: list[float] = []  # when others than its own device know that an operation has ended
+        self.device: list[int] = []
         self._waits: list[tuple[int, ...]] = []
         self.of: list[tuple[int, ...]] = [() for _ in problem.graph.nodes]
         self._together: dict[int, tuple[int, ...]] = {}
         self._merged: dict[int, int] = {}  # node -> from how many other memories
         self._fixed = len(problem.fixed)
+        self._busy: list[tuple[list[float], list[float]]] = []  # of all queues, by what is fixed
         limited = problem.contention.limited
         self._host = Available(problem.machine.host_bandwidth) if limited else None
 
@@ -51,15 +53,11 @@ class Operations:
     def known(self, op: int, device: int) -> float:
         """When a device knows that what ``op`` has made is there."""
         at = self.floor
+        if op != INITIAL and op not in self._together:
+            return max(at, self.end[op] if self.device[op] == device != ON_HOST else self.heard[op])
         for w in self.makers(op):
-            at = max(at, self.end[w] if self._device[w] == device != ON_HOST else self._heard(w))
+            at = max(at, self.end[w] if self.device[w] == device != ON_HOST else self.heard[w])
         return at
-
-    def _heard(self, op: int) -> float:
-        """When others than its own device know that an operation has ended."""
-        end = self.end[op]
-        # what was fixed and had ended when planning began is known to everybody
-        return end if op < self._fixed and end <= self.floor else end + self._handover
 
     @property
     def makespan(self) -> float:
@@ -80,6 +78,19 @@ class Operations:
             return start, start + seconds
         return self._host.first(slots, ready, seconds, self._draws(what, seconds))
 
+    def until(self, node: int, device: int, start: float, seconds: float) -> float:
+        """When a whole kernel ends that begins then and takes so long alone."""
+        if self._host is None:
+            return start + seconds
+        return self._host.end(start, seconds, self._draws(Assignment(node, device, 0, 0.0, 0.0), seconds))
+
+    def sent(self, slots: Slots, ready: float, nbytes: int, seconds: float) -> tuple[float, float]:
+        """The same of a transfer."""
+        if self._host is None:
+            start = slots.first(ready, seconds)
+            return start, start + seconds
+        return self._host.first(slots, ready, seconds, self.problem.contention.use(None, nbytes, seconds).draws)
+
     def _draws(self, what: Assignment | Move, seconds: float) -> float:
         if isinstance(what, Move):
             return self.problem.contention.use(None, what.nbytes, seconds).draws
@@ -95,8 +106,9 @@ class Operations:
         drawn = sum(self._draws(what, seconds) * seconds for what, seconds in placed)
         return drawn / carries if carries > 0.0 else 0.0
 
-    def _add(self, what: Assignment | Move, waits: Sequence[int]) -> int:
-        self._slots(what).take(what.start, what.end)
+    def _add(self, what: Assignment | Move, waits: Sequence[int], alone: bool = True) -> int:
+        if alone:
+            self._slots(what).take(what.start, what.end)
         if self._host is not None:
             self._host.take(what.start, what.end, self._draws(what, self._seconds(what)))
         return self._note(what, waits)
@@ -105,7 +117,10 @@ class Operations:
         op = len(self.what)
         self.what.append(what)
         self.end.append(what.end)
-        self._device.append(what.device)
+        # what was fixed and had ended when planning began is known to everybody
+        past = op < self._fixed and what.end <= self.floor
+        self.heard.append(what.end if past else what.end + self._handover)
+        self.device.append(what.device)
         self._waits.append(tuple(waits))
         return op
 
@@ -113,34 +128,44 @@ class Operations:
         """Keep the first ``count`` operations."""
         if self._host is not None:
             self._host.back(count - self._fixed)
+        if count == self._fixed:  # all of them
+            for slots, busy in zip((*self.kernels, *self._up, *self._down), self._busy, strict=True):
+                slots.starts[:], slots.ends[:] = busy
         for op in range(len(self.what) - 1, count - 1, -1):
             what = self.what[op]
-            self._slots(what).free(what.start, what.end)
-            if isinstance(what, Assignment):
+            if count > self._fixed:
+                self._slots(what).free(what.start, what.end)
+            if type(what) is Assignment:
                 self.of[what.node] = ()
-            self._together.pop(op, None)
-        del self.what[count:], self.end[count:], self._device[count:], self._waits[count:]
+        if self._together:
+            self._together = {op: ops for op, ops in self._together.items() if op < count}
+        del self.what[count:], self.end[count:], self.heard[count:], self.device[count:], self._waits[count:]
 
     # the result
 
-    def finish(self) -> tuple[tuple[Assignment, ...], tuple[Move, ...]]:
-        """Everything that was placed, in the order of dispatch, each as early as its order and what it waits for
-        allow (gaps that were left by what was taken back are closed); later than it was placed only where what goes
-        on at the same time slows each other down."""
+    def assignments(self) -> list[Assignment]:
+        """All that has been placed, as it was."""
+        return [what for what in self.what if type(what) is Assignment]
+
+    def finish(self, queues: bool = False) -> list[Assignment]:
+        """The assignments in the order of dispatch, each as early as its order and what it waits for allow (gaps that
+        were left by what was taken back are closed); later than it was placed only where what goes on at the same time
+        slows each other down. ``queues``: some devices use several."""
         order = sorted(range(len(self.what)), key=lambda op: (self.what[op].start, self.end[op], op))
+        if queues or contended(self.problem):
+            return self._slowed(order)
         ends = [0.0] * len(order)
         free: dict[tuple[int, int], float] = {}
-        assignments: list[tuple[Assignment, int]] = []
-        moves: list[tuple[Move, int]] = []
+        assignments: list[Assignment] = []
         for op in order:
-            what, device = self.what[op], self._device[op]
+            what, device = self.what[op], self.device[op]
             lane = (device, 0 if isinstance(what, Assignment) else 1 if what.target == HOST else 2)
             if op < self._fixed:
                 start, end = what.start, max(what.end, free.get(lane, what.end))
             else:
                 start = max(self.floor, free.get(lane, self.floor))
                 for w in self._waits[op]:
-                    own = self._device[w] == device != ON_HOST
+                    own = self.device[w] == device != ON_HOST
                     past = w < self._fixed and ends[w] <= self.floor
                     known = ends[w] if own or past else ends[w] + self._handover
                     if known > start:
@@ -149,29 +174,22 @@ class Operations:
             free[lane] = end
             ends[op] = end = what.end if op < self._fixed else end
             if isinstance(what, Assignment):
-                assignments.append((what._replace(start=start, end=end), op))
-            else:
-                moves.append((what._replace(start=start, end=end), op))
+                assignments.append(what._replace(start=start, end=end))
         assignments.sort(key=_times)
-        if contended(self.problem):
-            return self._slowed(assignments, moves)
-        return tuple([a for a, _ in assignments]), tuple([m for m, _ in moves])
+        return assignments
 
-    def _slowed(
-        self, assignments: list[tuple[Assignment, int]], moves: list[tuple[Move, int]]
-    ) -> tuple[tuple[Assignment, ...], tuple[Move, ...]]:
-        """The same, in the same orders, at the times at which it happens where things slow each other down."""
-        ops = [op for _, op in (*assignments, *moves)]
-        index = {op: i for i, op in enumerate(ops)}
-        found, moved = timed(
+    def _slowed(self, order: Sequence[int]) -> list[Assignment]:
+        """The same, in the order given, at the times at which it happens where things slow each other down."""
+        kernels = [(op, what) for op in order if isinstance(what := self.what[op], Assignment)]
+        moves = [(op, what) for op in order if isinstance(what := self.what[op], Move)]
+        index = {op: i for i, (op, _) in enumerate((*kernels, *moves))}
+        return timed(
             self.problem,
-            self.rows,
-            [a for a, _ in assignments],
-            [m for m, _ in moves],
-            [[index[w] for w in self._waits[op]] for op in ops],
-            [self._seconds(a) if op >= self._fixed else a.end - a.start for a, op in assignments],
+            [a for _, a in kernels],
+            [m for _, m in moves],
+            [[index[w] for w in self._waits[op]] for op in index],
+            [self._seconds(a) if op >= self._fixed else a.end - a.start for op, a in kernels],
         )
-        return tuple(found), tuple(moved)
 
     def _seconds(self, what: Assignment | Move) -> float:
         if isinstance(what, Move):
@@ -185,5 +203,5 @@ class Operations:
         return self.problem.range_seconds(what.node, what.device, what.groups)
 
 
-def _times(placed: tuple[Assignment, int]) -> tuple[float, float]:
-    return placed[0].start, placed[0].end
+def _times(placed: Assignment) -> tuple[float, float]:
+    return placed.start, placed.end

@@ -1,12 +1,12 @@
-"""Dividing one kernel among time slots of several devices: the slots, the shares, and their placement."""
+"""Dividing one kernel among time slots of several devices: the slots, the shares, and their timeline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from manycl.plan.placement import Placement
 from manycl.plan.reach import Reach
+from manycl.plan.timeline import Timeline
 
 ITERATIONS = 40
 
@@ -77,18 +77,18 @@ def _all_of(slots: Sequence[Slot], shares: list[int], groups: int) -> list[int]:
     return shares
 
 
-def where_data_are(placement: Placement, node: int, slots: Sequence[Slot]) -> list[int]:
+def where_data_are(timeline: Timeline, node: int, slots: Sequence[Slot]) -> list[int]:
     """The numbers of groups, by slot, with which every device takes the groups whose data it has, of the largest
     buffer that lies in parts on devices (empty: there is none, or it lies in another order)."""
-    problem = placement.problem
+    problem = timeline.problem
     split, buffers = problem.splits[node], problem.graph.buffers
-    devices = {placement.memory[s.reach.device]: s.reach.device for s in slots}
+    devices = {timeline.memory[s.reach.device]: s.reach.device for s in slots}
     for key in sorted(split.slices, key=lambda k: -buffers[k].nbytes):
         part = split.slices[key]
         start = part.offset + (max(part.width, part.stride) - part.stride) // 2  # of the bytes that are a group's own
         counts: dict[int, int] = {}
         done = 0
-        for _, high, _, places in placement.segments.of.get(key, ()):
+        for _, high, _, places in timeline.segments.of.get(key, ()):
             here = [devices[m] for m in places if m in devices]
             until = min(split.groups, max(done, -(-(high - start) // part.stride)))
             if until > done:
@@ -116,7 +116,7 @@ def _into(slots: Sequence[Slot], counts: Mapping[int, int]) -> list[int]:
     return shares
 
 
-def place_ranges(placement: Placement, node: int, slots: Sequence[Slot], shares: Sequence[int], home: int) -> float:
+def place_ranges(timeline: Timeline, node: int, slots: Sequence[Slot], shares: Sequence[int], home: int) -> float:
     """Place a kernel in ranges, neighbours on one device side by side; when it ends, in seconds.
 
     ``home``: the device where partial results are merged, if they have to be.
@@ -127,8 +127,8 @@ def place_ranges(placement: Placement, node: int, slots: Sequence[Slot], shares:
     first = 0
     placed: list[tuple[int, int]] = []
     for device, low, groups in used:
-        fit = placement.fit(node, device, first, groups, low)
-        placed.append((device, placement.take(fit)))
+        fit = timeline.fit(node, device, first, groups, low)
+        placed.append((device, timeline.take(fit)))
         first += groups
     placed.sort(key=lambda p: p[0] != home)
-    return placement.complete(node, [op for _, op in placed])
+    return timeline.complete(node, [op for _, op in placed])

@@ -48,37 +48,12 @@ class Assignment(NamedTuple):
         return self._replace(dimension=groups.dimension, first=groups.first, groups=groups.count)
 
 
-class Move(NamedTuple):
-    """Bytes ``low`` … ``high - 1`` of a buffer are copied between two memories on the upload (into its memory) or
-    download (from it) queue of device ``device`` (index); one of the memories is the host's.
-
-    They are as node ``writer`` left them (-1: as they were at the start). ``partial``: not contents of the buffer but a
-    partial result of the split node ``writer`` from the device of that index, on its way to be merged (-1: it is not).
-    """
-
-    buffer: int
-    low: int
-    high: int
-    writer: int
-    source: int
-    target: int
-    device: int
-    start: float
-    end: float
-    partial: int = -1
-
-    @property
-    def nbytes(self) -> int:
-        return self.high - self.low
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Assignments in dispatch order: on each (device, queue) they run in this order, and no node stands before one that
-    it depends on. ``makespan`` is predicted, in seconds. ``events`` are predicted too (may be empty).
-
-    ``moves``, in the order in which each transfer queue performs them, are what a plan with ranges needs to have moved;
-    without any, the engine moves what is missing when it is needed.
+    it depends on. ``makespan`` is predicted, in seconds: estimated by the policy or, of a plan that was ``foreseen``,
+    what the engine takes on the simulated machine (``run/foresee.py``); ``events`` are what it does then, transfers
+    among them (an estimate has none).
     """
 
     assignments: tuple[Assignment, ...]
@@ -87,12 +62,17 @@ class Plan:
     makespan: float
     events: tuple[Event, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
-    moves: tuple[Move, ...] = ()
+    foreseen: bool = False
 
     @property
     def is_split(self) -> bool:
         """Whether some launch is divided into ranges."""
         return any(a.dimension != WHOLE for a in self.assignments)
+
+    @property
+    def slack(self) -> float:
+        """Seconds by which two of its times may differ and be equal: sums of floats are not exact."""
+        return 1e-9 * max(abs(self.makespan), max((abs(a.end) for a in self.assignments), default=0.0))
 
     def to_json(self) -> str:
         return json.dumps(
@@ -103,7 +83,7 @@ class Plan:
                 "makespan": self.makespan,
                 "assignments": [_fields(a) for a in self.assignments],
                 "details": self.details,
-                **({"moves": [_fields(m) for m in self.moves]} if self.moves else {}),
+                **({"foreseen": True} if self.foreseen else {}),
             },
             indent=1,
         )
@@ -120,7 +100,7 @@ class Plan:
                 devices=tuple(data["devices"]),
                 makespan=data["makespan"],
                 details=data["details"],
-                moves=tuple(Move(**m) for m in data.get("moves", ())),
+                foreseen=data.get("foreseen", False),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise PolicyError(f"not a plan: {error}") from None
@@ -142,6 +122,6 @@ class Plan:
         )
 
 
-def _fields(value: Assignment | Move) -> dict[str, Any]:
+def _fields(value: Assignment) -> dict[str, Any]:
     """The fields by name, those left out that are as in most plans."""
     return {k: v for k, v in value._asdict().items() if value._field_defaults.get(k) != v}

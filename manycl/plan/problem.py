@@ -44,7 +44,7 @@ class Problem:
     predecessors among them. What a fixed node needed has been brought; ``valid`` is the state before it.
 
     ``parts[b]``, of a buffer that is not valid as a whole anywhere: from which byte up to which it is valid in which
-    memories, in order; plans with moves follow them, others go by ``valid[b]``.
+    memories, in order; what is divided follows them, whole kernels go by ``valid[b]``.
 
     ``spills``: who runs the plan runs a launch that does not fit into a device's memory in ranges, one after another
     (``run/windows.py``), if it may be split.
@@ -53,7 +53,7 @@ class Problem:
     out once may cost more; and the plan that runs fastest will be kept. ``rival``: the plan is asked for that
     comes next to what is taken for the fastest, if the policy has one.
 
-    ``rehearse(plan)``: the seconds that a plan takes when the engine itself runs it on the simulated machine
+    ``foresee(plan)``: the plan with the times that the engine itself takes for it on the simulated machine
     (``run/foresee.py``), which takes milliseconds; None where it is not worth that.
 
     ``looks``: what a session has found out of how launches may be split; None: nothing.
@@ -73,7 +73,7 @@ class Problem:
     spills: bool = False
     repeated: int = 0
     rival: bool = False
-    rehearse: Callable[[Plan], float] | None = None
+    foresee: Callable[[Plan], Plan] | None = None
     looks: Looks | None = None
 
     def initial(self, key: int) -> tuple[Part, ...]:

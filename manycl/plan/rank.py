@@ -10,7 +10,7 @@ over all pairs of devices.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from manycl.graph.graph import Graph
 from manycl.plan.costs import Costs, costs
@@ -22,23 +22,25 @@ def bottom_levels(problem: Problem, known: Costs | None = None) -> list[float]:
     already."""
     table = known if known is not None else costs(problem)
     graph = problem.graph
-    level = _means(table, len(problem.machine.devices))
-    below = [0.0] * len(level)
-    predecessors = graph.predecessors
+    means = _means(table, len(problem.machine.devices))
     if not table.moves:
-        for node in range(len(level) - 1, -1, -1):
-            reached = level[node] = level[node] + below[node]
-            for p in predecessors[node]:
-                if reached > below[p]:
-                    below[p] = reached
-        return level
+        return upward(graph.predecessors, means)
     mean = _MeanTransfer(problem)
+    return upward(graph.predecessors, means, lambda p, node: mean.seconds(edge_bytes(graph, p, node)))
+
+
+def upward(
+    before: Sequence[Iterable[int]], seconds: Sequence[float], edge: Callable[[int, int], float] | None = None
+) -> list[float]:
+    """The longest way from the start of every node to the end of the graph (Topcuoglu, Hariri and Wu 2002, Eq. 5).
+    ``before[n]``: what node n waits for; ``seconds[n]``: its own; ``edge(p, n)``: those between two (none)."""
+    level, below = list(seconds), [0.0] * len(seconds)
     for node in range(len(level) - 1, -1, -1):
         reached = level[node] = level[node] + below[node]
-        for p in predecessors[node]:
-            with_edge = reached + mean.seconds(edge_bytes(graph, p, node))
-            if with_edge > below[p]:
-                below[p] = with_edge
+        for p in before[node]:
+            way = reached if edge is None else reached + edge(p, node)
+            if way > below[p]:
+                below[p] = way
     return level
 
 

@@ -38,6 +38,7 @@ class Tree:
     """One node of the tree, which can move to a child and back."""
 
     def __init__(self, costs: Costs, bounds: Bounds) -> None:
+        self.steps = 0  # how often a child was entered
         graph = costs.problem.graph
         self._costs, self._bounds = costs, bounds
         self._after = graph.successors
@@ -135,6 +136,7 @@ class Tree:
 
     def down(self, node: int, c: int, part: int) -> Callable[[], None]:
         """Move to a child; what moves back."""
+        self.steps += 1
         choice = self._costs.choices[node][c]
         step, bounds = choice.steps[part], self._bounds
         status, load, ended = self.status[node], self.load, self.ended[node]

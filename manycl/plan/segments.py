@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from manycl.plan.plan import Move
 from manycl.plan.problem import Problem
 
 INITIAL = -1
 
 Places = dict[int, int]
 """Memory -> the operation that put the bytes there (INITIAL: none, they were there)."""
+
+
+class Move(NamedTuple):
+    """Bytes ``low`` … ``high - 1`` of a buffer are taken to be copied between two memories on the upload (into its
+    memory) or download (from it) queue of device ``device`` (index); one of the memories is the host's.
+
+    They are as node ``writer`` left them (-1: as they were at the start). ``partial``: not contents of the buffer but a
+    partial result of the split node ``writer`` from the device of that index, on its way to be merged (-1: it is not).
+    """
+
+    buffer: int
+    low: int
+    high: int
+    writer: int
+    source: int
+    target: int
+    device: int
+    start: float
+    end: float
+    partial: int = -1
+
+    @property
+    def nbytes(self) -> int:
+        return self.high - self.low
 
 
 class Segment(NamedTuple):
@@ -32,7 +57,15 @@ class Segments:
             for key in problem.graph.buffers
             if (parts := problem.initial(key))
         }
-        self._old: list[tuple[int, list[Segment] | None]] = []
+        # what is taken back: of a buffer all its segments, or from one on so many, and what was there
+        self._old: list[tuple[int, int, int, list[Segment] | None]] = []
+
+    def touched(self, key: int, low: int, high: int) -> Sequence[Segment]:
+        """The segments of a buffer that have some of these bytes, in order."""
+        segments = self.of.get(key, ())
+        if len(segments) < 2:
+            return segments if segments and segments[0].low < high and low < segments[0].high else ()
+        return segments[slice(*_between(segments, low, high))]
 
     def mark(self) -> int:
         """Where :meth:`back` can go back to."""
@@ -41,50 +74,67 @@ class Segments:
     def back(self, mark: int) -> None:
         """Take back all changes since ``mark``."""
         while len(self._old) > mark:
-            key, segments = self._old.pop()
+            key, first, count, segments = self._old.pop()
             if segments is None:
                 del self.of[key]
-            else:
+            elif first < 0:
                 self.of[key] = segments
+            else:
+                self.of[key][first : first + count] = segments
 
     def set(self, key: int, segments: list[Segment]) -> None:
         """A buffer has new contents."""
-        self._old.append((key, self.of.get(key)))
+        self._old.append((key, -1, 0, self.of.get(key)))
         self.of[key] = segments
 
     def write(self, key: int, new: Segment) -> None:
         """Some bytes of a buffer have new contents."""
-        kept = [s for old in self.of.get(key, ()) for s in _outside(old, new.low, new.high)]
-        kept.append(new)
-        kept.sort(key=_by_low)
-        self.set(key, kept)
+        if key not in self.of:
+            self.set(key, [new])
+            return
+        first, last = _between(self.of[key], new.low, new.high)
+        before: list[Segment] = []
+        after: list[Segment] = []
+        for s in self.of[key][first:last]:
+            if s.low < new.low:
+                before.append(Segment(s.low, new.low, s.writer, s.places))
+            if s.high > new.high:
+                after.append(Segment(new.high, s.high, s.writer, s.places))
+        self._put(key, first, last, [*before, new, *after])
 
     def arrived(self, move: Move, op: int) -> None:
         """A move, operation ``op``, brings bytes to one more memory."""
+        of = self.of[move.buffer]
+        if len(of) == 1 and (of[0].low, of[0].high) == (move.low, move.high):
+            put = [Segment(move.low, move.high, of[0].writer, {**of[0].places, move.target: op})]
+            self._put(move.buffer, 0, 1, put)
+            return
+        first, last = _between(of, move.low, move.high)
         changed: list[Segment] = []
-        for s in self.of[move.buffer]:
+        for s in of[first:last]:
             low, high = max(s.low, move.low), min(s.high, move.high)
-            if low >= high:
-                changed.append(s)
-                continue
-            changed.extend(_outside(s, low, high))
+            if s.low < low:
+                changed.append(Segment(s.low, low, s.writer, s.places))
             changed.append(Segment(low, high, s.writer, {**s.places, move.target: op}))
-        if len(changed) > 1:
-            changed.sort(key=_by_low)
-        self.set(move.buffer, changed)
+            if s.high > high:
+                changed.append(Segment(high, s.high, s.writer, s.places))
+        self._put(move.buffer, first, last, changed)
+
+    def _put(self, key: int, first: int, last: int, segments: list[Segment]) -> None:
+        """These instead of a buffer's segments from one up to another."""
+        of = self.of[key]
+        self._old.append((key, first, len(segments), of[first:last]))
+        of[first:last] = segments
 
 
-def _outside(s: Segment, low: int, high: int) -> list[Segment]:
-    """What of a segment lies outside of some bytes."""
-    if s.high <= low or s.low >= high:
-        return [s]
-    out = []
-    if s.low < low:
-        out.append(Segment(s.low, low, s.writer, s.places))
-    if s.high > high:
-        out.append(Segment(high, s.high, s.writer, s.places))
-    return out
+def _between(segments: Sequence[Segment], low: int, high: int) -> tuple[int, int]:
+    """From which segment up to which they have some of these bytes."""
+    return bisect_right(segments, low, key=_high), bisect_left(segments, high, key=_low)
 
 
-def _by_low(s: Segment) -> int:
+def _low(s: Segment) -> int:
     return s.low
+
+
+def _high(s: Segment) -> int:
+    return s.high

@@ -1,17 +1,9 @@
-"""List scheduling on a predicted timeline: queues, throughput, transfers. What ``in_order`` and ``auto``
-share.
+"""A partial schedule of kernels, ranges of kernels and transfers, with every byte's whereabouts.
 
-The model, which the simulator shares (``run/backends/sim.py``):
-
-- a queue runs one kernel at a time, in order;
-- kernels in different queues of a device run together as far as its throughput goes (``model/occupancy.py``):
-  while nodes are placed, a kernel with share f and t seconds adds f*t seconds of full-device work, and no kernel ends
-  before all work given to the device up to then could have been done; the finished schedule is timed exactly
-  (``plan/timing.py``);
-- what draws more of the host's memory than it carries gets a share of it (``plan/available.py``, ``plan/timing.py``);
-- data that are not valid where they are needed go through the host, on one upload and one download queue a
-  device (``plan/transfers.py``);
-- what another device (or a host function) must finish first is known ``handover`` seconds after it has ended.
+What static policies build their plans on, of whole kernels and of ranges alike. One kernel at a time on a device, one
+transfer at a time on each device's upload and download queue, everything in the first gap that is long enough. Data
+travel by the host; what another device (or the host) has to end first is known ``handover`` seconds later. Several
+ranges can be tried and taken back.
 """
 
 from __future__ import annotations
@@ -19,208 +11,385 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from manycl.graph.graph import Launch
-from manycl.model.occupancy import share
-from manycl.plan.costs import Costs
-from manycl.plan.events import move_event
-from manycl.plan.placement import Placement
-from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Move, Plan
+from manycl.machine import HOST
+from manycl.plan.operations import Operations
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.timing import contended, meet, timed
-from manycl.plan.transfers import Transfers, known_by_others
+from manycl.plan.reach import Reach
+from manycl.plan.segments import INITIAL, Move, Segment, Segments
+
+ALONE = -1
+"""In place of the number of a queue: nothing else runs on the device meanwhile."""
 
 
 class Schedule(NamedTuple):
-    """Assignments in dispatch order, the time in seconds when the last one ends, and the transfers made for them, in
-    the order in which each transfer queue performs them."""
+    """Assignments in dispatch order, and the time in seconds when the last one ends."""
 
     assignments: list[Assignment]
     makespan: float
-    moves: list[Move]
 
     def plan(self, problem: Problem, policy: str, **details: object) -> Plan:
-        return Plan(
-            assignments=tuple(self.assignments),
-            policy=policy,
-            devices=tuple(d.name for d in problem.machine.devices),
-            makespan=self.makespan,
-            events=tuple(move_event(m, problem) for m in self.moves),
-            details=dict(details),
-            moves=tuple(self.moves),
-        )
+        devices = tuple(d.name for d in problem.machine.devices)
+        return Plan(tuple(self.assignments), policy, devices, self.makespan, details=dict(details))
 
 
-def list_schedule(
-    problem: Problem,
-    table: Costs,
-    order: Sequence[int],
-    candidates: Sequence[tuple[int, ...]],
-    queues: Sequence[int],
-) -> Schedule:
-    """Place nodes one after another, each on the one of its candidate devices where it ends first.
+class Hop(NamedTuple):
+    """A transfer that would have to be made: ``after`` is the operation it waits for, ``by`` a hop before it."""
 
-    HEFT's processor selection (Topcuoglu, Hariri and Wu 2002, Section 5) without insertion, O(V P). Leaving
-    the device of a predecessor must gain more than one handover beyond what it costs: predictions are not
-    that exact, and a device that waits for another one stalls. ``order`` is topological; ``queues[d]``
-    in-order queues of device d are used. What the problem fixes is kept. A kernel continues the queue of the
-    predecessor that ends last if nothing else has continued it, else it goes to the queue that is free first.
-    Host tasks (no candidates) take no time and run one after another. After kernels that are fixed in ranges, one
-    queue of each device is used.
-    """
-    if any(a.dimension != WHOLE for a in problem.fixed):
-        return _after_ranges(problem, table, order, candidates)
-    floor, handover, seconds = problem.not_before, problem.handover, table.seconds
-    predecessors = problem.graph.predecessors
-    transfers = Transfers(problem) if table.moves else None
-    limited = transfers if problem.contention.limited else None  # by the host's memory
-    lanes = [_Lanes(problem, d, count, floor) for d, count in enumerate(queues)]
-    count = len(predecessors)
-    # ``heard``: when others than its own device know that a node has ended
-    end, heard, where = [0.0] * count, [0.0] * count, [ON_HOST - 1] * count
-    assignments = _take_fixed(problem, transfers, lanes, end, heard, where)
-    fixed = {a.node for a in assignments}
-    host_free = max([floor, *(a.end for a in assignments if a.device == ON_HOST)])
-    moving: list[Move] = []
-    chosen_moves: list[Move] = []
-    for node in order:
-        if node in fixed:
-            continue
-        before = predecessors[node]
-        best = finish = float("inf")
-        chosen, queue, begin = ON_HOST, 0, 0.0
-        for d in candidates[node]:
-            ready, extra = floor, 0.0
-            for p in before:
-                if where[p] == d:
-                    e = end[p]
-                else:
-                    e = heard[p]
-                    extra = handover
-                if e > ready:
-                    ready = e
-            if transfers is not None:
-                arrive, moving = transfers.need(node, d)
-                if arrive > ready:
-                    ready = arrive
-            took = seconds[node][d]
-            lane = lanes[d]
-            if lane.single:
-                q, start = 0, lane.free[0]
-                if ready > start:
-                    start = ready
-            else:
-                q, start = lane.fit(node, before, end, ready, took)
-            ended = start + took
-            if limited is not None:
-                _, ended = limited.runs(node, d, start, took)
-            if ended + extra < best:
-                finish = ended
-                best = finish + extra
-                chosen, queue, begin, chosen_moves = d, q, start, moving
-        if chosen == ON_HOST:
-            ready = max([floor, *[heard[p] for p in before]])
-            if transfers is not None:
-                arrive, chosen_moves = transfers.need(node, ON_HOST)
-                ready = max(ready, arrive)
-            begin = finish = host_free = max(ready, host_free)
-        elif lanes[chosen].single:
-            lanes[chosen].free[0] = finish
-        else:
-            lanes[chosen].take(node, queue, begin, finish)
-        end[node], heard[node] = finish, finish + handover
-        where[node] = chosen
-        version = 0 if chosen == ON_HOST else problem.version(node, chosen)
-        assignments.append(Assignment(node, chosen, queue, begin, finish, version=version))
-        if transfers is not None:
-            alone = seconds[node][chosen] if limited is not None else 0.0
-            transfers.commit(node, chosen, finish, finish + handover, chosen_moves, begin, alone)
-    moves = transfers.moves if transfers is not None else []
-    shared = problem.contention.limited or (moves and contended(problem) and meet(moves))
-    if shared or any(not lane.single for lane in lanes):
-        assignments, moves = timed(problem, seconds, assignments, moves)
-    makespan = max([a.end for a in assignments], default=floor)
-    return Schedule(assignments, makespan, moves)
+    move: Move
+    after: int
+    by: int
 
 
-def _after_ranges(
-    problem: Problem, table: Costs, order: Sequence[int], candidates: Sequence[tuple[int, ...]]
-) -> Schedule:
-    """``list_schedule`` where parts of buffers are in several memories."""
-    placement = Placement(problem, table.seconds)
-    fixed = {a.node for a in problem.fixed}
-    for node in order:
-        if node not in fixed:
-            fits = [placement.fit(node, d) for d in candidates[node] or (ON_HOST,)]
-            best = min(fits, key=lambda f: f.end + (0.0 if placement.stays(f) else problem.handover))
-            placement.complete(node, [placement.take(best)])
-    assignments, moves = placement.finish()
-    makespan = max([a.end for a in assignments], default=problem.not_before)
-    return Schedule(list(assignments), makespan, list(moves))
+class Fit(NamedTuple):
+    """Where and when a range would run, the transfers it needs first, and the operations its data come from."""
+
+    node: int
+    device: int
+    first: int
+    groups: int
+    start: float
+    end: float
+    hops: list[Hop]
+    after: list[int]
 
 
-def _take_fixed(
-    problem: Problem,
-    transfers: Transfers | None,
-    lanes: Sequence[_Lanes],
-    end: list[float],
-    heard: list[float],
-    where: list[int],
-) -> list[Assignment]:
-    """What the problem fixes, in the order of dispatch, entered into the schedule as it is."""
-    problem.check_fixed()
-    for a in sorted(problem.fixed):
-        end[a.node], where[a.node] = a.end, a.device
-        heard[a.node] = known_by_others(problem, a.end, fixed=True)
-        if a.device != ON_HOST:
-            lanes[a.device].occupy(a)
-        if transfers is not None:
-            transfers.commit(a.node, a.device, a.end, heard[a.node], [])
-    return sorted(problem.fixed, key=lambda a: (a.start, a.end, a.node))
+class Timeline(Operations):
+    """A partial schedule that grows node by node, predecessors first."""
 
+    def __init__(self, problem: Problem, rows: Sequence[Sequence[float]]) -> None:
+        super().__init__(problem, rows)
+        machine, graph = problem.machine, problem.graph
+        self._predecessors = graph.predecessors
+        self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: of the host, device -1
+        self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
+        self.segments = Segments(problem)
+        self._several = machine.memories > 1
+        self._regions: list[list[tuple[int, int, int]] | None] = [None] * len(graph.nodes)
+        self._affine: dict[tuple[int, int], tuple[float, float]] = {}
+        self._fix()
+        self._busy = [(list(s.starts), list(s.ends)) for s in (*self.kernels, *self._up, *self._down)]
 
-class _Lanes:
-    """The queues of one device: from when on each is free, what each held last, and the work given to the
-    device."""
+    # looking
 
-    def __init__(self, problem: Problem, device: int, count: int, floor: float) -> None:
-        self.single = count <= 1
-        self.free = [floor] * max(1, count)
-        self._tail = [-1] * max(1, count)
-        self._queue_of: dict[int, int] = {}
-        self._work = floor  # when the device could have done all work given to it
-        self._nodes = problem.graph.nodes
-        self._device = problem.machine.devices[device]
-        self._shares: dict[tuple[tuple[int, ...], tuple[int, ...] | None], float] = {}
-
-    def fit(self, node: int, before: tuple[int, ...], end: list[float], ready: float, took: float) -> tuple[int, float]:
-        """The queue for a node that is ready at ``ready``, and when it can start there."""
-        queue, latest = -1, -1.0
-        for p in before:
-            q = self._queue_of.get(p)
-            if q is not None and end[p] > latest:
-                latest = end[p]
-                queue = q if self._tail[q] == p else -1
-        free = self.free
-        if queue < 0:
-            queue = free.index(min(free))
-        start = max(ready, free[queue])
-        return queue, max(start, max(self._work, start) + took * self._share(node) - took)
-
-    def occupy(self, fixed: Assignment) -> None:
-        """Nothing new starts on the device before something fixed has ended, in whatever queue."""
-        self.free = [max(free, fixed.end) for free in self.free]
-
-    def take(self, node: int, queue: int, start: float, end: float) -> None:
-        self.free[queue] = end
-        self._tail[queue] = node
-        self._queue_of[node] = queue
-        self._work = max(self._work, start) + (end - start) * self._share(node)
-
-    def _share(self, node: int) -> float:
-        launch = self._nodes[node]
-        assert isinstance(launch, Launch)
-        key = (launch.global_size, launch.local_size)
-        known = self._shares.get(key)
+    def regions(self, node: int) -> list[tuple[int, int, int]]:
+        """What the node needs as a whole: buffer, first byte, one past the last."""
+        known = self._regions[node]
         if known is None:
-            known = self._shares[key] = share(launch, self._device)
+            known = self._regions[node] = self.problem.needs(node)
         return known
+
+    def _part(self, node: int, first: int, groups: int) -> list[tuple[int, int, int]]:
+        """As ``problem.needs`` of a range."""
+        if self.problem.splits[node].merge != "none":
+            return self.problem.needs(node, first, groups)
+        slices = self.problem.splits[node].slices
+        out: list[tuple[int, int, int]] = []
+        for region in self.regions(node):
+            part = slices.get(region[0])
+            out.append(region if part is None else (region[0], *part.bounds(first, groups, region[2])))
+        return out
+
+    def affine(self, node: int, device: int) -> tuple[float, float]:
+        """The seconds of a range: those of none of its groups, and of each of them, by its least and its most."""
+        known = self._affine.get((node, device))
+        if known is None:
+            groups = self.problem.splits[node].groups
+            least, each = self.problem.range_seconds(node, device, 1), 0.0
+            if groups > 1:
+                each = (self.problem.range_seconds(node, device, groups) - least) / (groups - 1)
+            known = self._affine[node, device] = (least - each, each)
+        return known
+
+    def ready(self, node: int, device: int) -> float:
+        """When all predecessors are known on a device to have ended."""
+        ready, ends, heard, devices = self.floor, self.end, self.heard, self.device
+        for p in self._predecessors[node]:
+            for op in self.of[p]:
+                known = ends[op] if devices[op] == device != ON_HOST else heard[op]
+                if known > ready:
+                    ready = known
+        return ready
+
+    def stays(self, fit: Fit) -> bool:
+        """Whether all that the node waits for ran on the same device."""
+        return all(self.device[op] == fit.device for p in self._predecessors[fit.node] for op in self.of[p])
+
+    def arrival(self, regions: Sequence[tuple[int, int, int]], device: int, hops: list[Hop], after: list[int]) -> float:
+        """When bytes of buffers can be in a device's memory; what has to be moved goes to ``hops``, the operations
+        that bring what is there, or on its way there, to ``after``."""
+        memory, arrive = self.memory[device], self.floor
+        if not self._several:
+            return arrive
+        ends, devices, touched = self.end, self.device, self.segments.touched
+        missing: list[tuple[float, int, int, Segment, int]] = []
+        for key, low, high in regions:
+            for segment in touched(key, low, high):
+                places = segment[3]
+                if not places:
+                    continue
+                op = places.get(memory)
+                if op is None:
+                    source = HOST if HOST in places else min(places)
+                    op = places[source]
+                    known = self.floor if op == INITIAL else ends[op]
+                    missing.append((known, key, source, segment, op))
+                elif op != INITIAL:
+                    after.append(op)
+                    known = ends[op] if devices[op] == device != ON_HOST else self.heard[op]
+                    if known > arrive:
+                        arrive = known
+        if missing:
+            if len(missing) > 1:
+                missing.sort(key=_by_time)
+            arrive = max(arrive, self._bring(missing, regions, device, hops))
+        return arrive
+
+    def _bring(
+        self,
+        missing: list[tuple[float, int, int, Segment, int]],
+        regions: Sequence[tuple[int, int, int]],
+        device: int,
+        hops: list[Hop],
+    ) -> float:
+        """Transfers, each queue one after the other in the order in which the data are there."""
+        memory, floor = self.memory[device], self.floor
+        bounds = {key: (low, high) for key, low, high in regions}
+        arrive = up = floor
+        downs: dict[int, float] = {}
+        for _, key, source, segment, op in missing:
+            low, high, writer, _ = segment
+            if len(self.segments.of[key]) > 1 or bounds[key] != (low, high):
+                low, high = max(bounds[key][0], low), min(bounds[key][1], high)
+            by = -1
+            here = floor
+            if source != HOST:
+                owner = self._owner[source]
+                known = self.known(op, owner)
+                seconds = self._transfer(high - low, source, HOST)
+                start, end = self.sent(self._down[owner], max(known, downs.get(owner, floor)), high - low, seconds)
+                downs[owner] = end
+                hops.append(Hop(Move(key, low, high, writer, source, HOST, owner, start, end), op, -1))
+                here = end + self._handover if owner != device else end
+                by, op = len(hops) - 1, INITIAL
+            else:
+                here = self.known(op, device)
+            if memory != HOST:
+                seconds = self._transfer(high - low, HOST, memory)
+                start, here = self.sent(self._up[device], max(here, up), high - low, seconds)
+                up = here
+                hops.append(Hop(Move(key, low, high, writer, HOST, memory, device, start, here), op, by))
+            if here > arrive:
+                arrive = here
+        return arrive
+
+    def fit(self, node: int, device: int, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
+        """The earliest place for a range of a node (``groups`` 0: all of it) on a device (``ON_HOST``: the host)."""
+        ready = max(self.ready(node, device), not_before)
+        hops: list[Hop] = []
+        after: list[int] = []
+        if groups:
+            regions = self._part(node, first, groups)
+            seconds = self.problem.range_seconds(node, device, groups)
+        else:
+            regions = self.regions(node)
+            seconds = self.rows[node][device] if device != ON_HOST else 0.0
+        arrive = self.arrival(regions, device, hops, after)
+        if arrive > ready:
+            ready = arrive
+        if self._host is None:
+            start = self.kernels[device].first(ready, seconds)
+            return Fit(node, device, first, groups, start, start + seconds, hops, after)
+        dimension = self.problem.splits[node].dimension if groups else WHOLE
+        what = Assignment(node, device, 0, 0.0, 0.0, dimension, first, groups)
+        start, end = self.room(self.kernels[device], ready, what, seconds)
+        return Fit(node, device, first, groups, start, end, hops, after)
+
+    def need(self, node: int, device: int, hops: list[Hop], after: list[int]) -> float:
+        """When a whole node can start on a device (``ON_HOST``: the host) that is free; ``hops``, ``after``: see
+        :meth:`arrival`."""
+        return max(self.ready(node, device), self.arrival(self.regions(node), device, hops, after))
+
+    def reach(self, node: int, device: int, most: int = 0) -> Reach:
+        """How the end of a range of a node on a device depends on its number of groups. ``most``: groups that fit."""
+        split = self.problem.splits[node]
+        hops: list[Hop] = []
+        after: list[int] = []
+        whole = [r for r in self.regions(node) if r[0] not in split.slices]
+        ready = max(self.ready(node, device), self.arrival(whole, device, hops, after))
+        memory = self.memory[device]
+        base = max([h.move.end for h in hops if h.move.target == memory], default=self.floor)
+        missing = total = 0
+        seconds = 0.0
+        lane = self._up[device] if memory != HOST else None
+        for key in split.slices:
+            for low, high, _, places in self.segments.of.get(key, ()):
+                if not places:
+                    continue
+                total += high - low
+                op = places.get(memory)
+                if op is None:
+                    source = HOST if HOST in places else min(places)
+                    op = places[source]
+                    missing += high - low
+                    if source != HOST:
+                        seconds += self._transfer(high - low, source, HOST)
+                        lane = lane or self._down[self._owner[source]]
+                    if memory != HOST:
+                        seconds += self._transfer(high - low, HOST, memory)
+                    known = self.floor if op == INITIAL else self.heard[op]
+                    base = max(base, known)
+                elif op != INITIAL:
+                    ready = max(ready, self.end[op])
+        once, each = self.affine(node, device)
+        here = split.groups * (1.0 - missing / total) if total else float(split.groups)
+        per = seconds / (split.groups - here) if missing else 0.0
+        if missing and lane is not None:
+            base = lane.first(base, seconds / 2)
+        return Reach(device, ready, base, per, here, once, each, most or split.groups)
+
+    # placing
+
+    def mark(self) -> tuple[int, int]:
+        """Where to go back to."""
+        return len(self.what), self.segments.mark()
+
+    def back(self, mark: tuple[int, int]) -> None:
+        """Take back everything placed since ``mark``."""
+        count, changes = mark
+        self._take_back(count)
+        self.segments.back(changes)
+
+    def take(self, fit: Fit, queue: int = ALONE) -> int:
+        """Place a range and its transfers; its operation. ``complete`` follows when the whole node is placed.
+        ``queue``: of several, where whoever places it knows what runs beside it."""
+        made: list[int] = []
+        waits = list(fit.after)
+        for move, after, by in fit.hops:
+            if by >= 0:
+                after = made[by]
+            op = self._add(move, self.makers(after))
+            made.append(op)
+            self.segments.arrived(move, op)
+            if self.memory[fit.device] == move.target:
+                waits.append(op)
+        for p in self._predecessors[fit.node]:
+            waits.extend(self.of[p])
+        split = self.problem.splits.get(fit.node) if fit.groups else None
+        dimension = WHOLE if split is None else split.dimension
+        version = self.problem.version(fit.node, fit.device) if fit.device != ON_HOST else 0
+        where = (fit.node, fit.device, max(queue, 0), fit.start, fit.end)
+        return self._add(Assignment(*where, dimension, fit.first, fit.groups, version), waits, queue == ALONE)
+
+    def place(self, fit: Fit) -> None:
+        """Place a whole node."""
+        self.complete(fit.node, [self.take(fit)])
+
+    def by_node(self) -> tuple[list[int], list[float], list[float]]:
+        """Of every node: where (the first part of) it runs, when it starts and when it ends."""
+        where, start, end = [], [], []
+        for ops in self.of:
+            first = self.what[ops[0]]
+            where.append(first.device)
+            start.append(first.start if len(ops) == 1 else min(self.what[op].start for op in ops))
+            end.append(first.end if len(ops) == 1 else max(self.end[op] for op in ops))
+        return where, start, end
+
+    def schedule(self) -> Schedule:
+        """What has been placed, as early as possible."""
+        assignments = self.finish()
+        return Schedule(assignments, max((a.end for a in assignments), default=self.floor))
+
+    def complete(self, node: int, ops: Sequence[int]) -> float:
+        """All of a node is placed, by these operations: what it writes is where it ran. When it ends, in seconds."""
+        split = self.problem.splits.get(node)
+        ranges = [a for op in ops if isinstance(a := self.what[op], Assignment)]
+        if split is not None and split.merge != "none" and len({self.memory[a.device] for a in ranges}) > 1:
+            return self._merge(node, ops, ranges)
+        self.of[node] = tuple(ops)
+        if not self._several:
+            return max([self.end[op] for op in ops])
+        buffers = self.problem.graph.buffers
+        for key in self.problem.graph.nodes[node].writes:
+            size = buffers[key].nbytes
+            part = split.slices.get(key) if split is not None else None
+            if part is None or ranges[0].dimension == WHOLE:
+                # ranges of a node that is merged, all in one memory: the last one leaves the contents complete
+                last = max(ops, key=self.end.__getitem__)
+                if len(ops) > 1:
+                    self._together[last] = tuple(ops)
+                self.segments.set(key, [Segment(0, size, node, {self.memory[ranges[0].device]: last})])
+            else:
+                for op, a in zip(ops, ranges, strict=True):
+                    low, high = part.bounds(a.first, a.groups, size)
+                    self.segments.write(key, Segment(low, high, node, {self.memory[a.device]: op}))
+        return max(self.end[op] for op in ops)
+
+    def _merge(self, node: int, ops: Sequence[int], ranges: list[Assignment]) -> float:
+        """Bring all partial results to where the first range ran, and merge them there."""
+        home = ranges[0].device
+        others: dict[int, list[int]] = {}
+        for op, a in zip(ops, ranges, strict=True):
+            others.setdefault(self.memory[a.device], []).append(op)
+        waits = others.pop(self.memory[home])
+        ready = max((self.end[op] if self.device[op] == home else self.heard[op] for op in ops), default=self.floor)
+        for memory, members in sorted(others.items()):
+            device = min(self.device[op] for op in members)
+            for key in self.problem.graph.nodes[node].writes:
+                op = self._send(node, key, device, memory, self.memory[home], home, members)
+                ready = max(ready, self.end[op] if self.device[op] == home else self.heard[op])
+                waits.append(op)
+        self._merged[node] = len(others)
+        seconds = self.problem.merge_seconds(node, home, len(others))
+        merge = Assignment(node, home, 0, 0.0, 0.0, MERGE)
+        start, end = self.room(self.kernels[home], ready, merge, seconds)
+        op = self._add(merge._replace(start=start, end=end), [*waits, *ops])
+        self.of[node] = (op,)
+        for key in self.problem.graph.nodes[node].writes:
+            size = self.problem.graph.buffers[key].nbytes
+            self.segments.set(key, [Segment(0, size, node, {self.memory[home]: op})])
+        return end
+
+    def _send(
+        self, node: int, key: int, device: int, source: int, target: int, home: int, members: Sequence[int]
+    ) -> int:
+        """Move a partial result; the last operation of its way."""
+        nbytes = self.problem.graph.buffers[key].nbytes
+        waits = list(members)
+        op = INITIAL
+        hops = [(source, HOST, self._owner[source])] if source != HOST else []
+        hops += [(HOST, target, home)] if target != HOST else []
+        for a, b, lane in hops:
+            ready = max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits)
+            seconds = self._transfer(nbytes, a, b)
+            start, end = self.sent((self._down if b == HOST else self._up)[lane], ready, nbytes, seconds)
+            op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, end, device), waits)
+            waits = [op]
+        return op
+
+    def _fix(self) -> None:
+        """What the problem fixes is placed as it is; its data are where it put them."""
+        of: dict[int, list[int]] = {}
+        busy = [self.floor] * len(self.kernels)
+        for a in self.problem.fixed:
+            of.setdefault(a.node, []).append(self._note(a, ()))
+            busy[a.device] = max(busy[a.device], a.end)
+        for slots, end in zip(self.kernels, busy, strict=True):
+            if end > self.floor:
+                slots.take(self.floor, end)  # in whatever queues: nothing new starts beside it
+        self.problem.check_fixed()
+        for node in sorted(of):
+            ops = of[node]
+            merges = [op for op in ops if self.what[op].dimension == MERGE]  # type: ignore[union-attr]
+            if not merges:
+                self.complete(node, ops)
+                continue
+            self.of[node] = (merges[0],)
+            for key in self.problem.graph.nodes[node].writes:
+                size = self.problem.graph.buffers[key].nbytes
+                home = self.memory[self.device[merges[0]]]
+                self.segments.set(key, [Segment(0, size, node, {home: merges[0]})])
+
+
+def _by_time(item: tuple[float, int, int, Segment, int]) -> float:
+    return item[0]

@@ -1,6 +1,6 @@
-"""When everything in a schedule of whole kernels happens, given who runs it and in which order: exactly.
+"""When everything in a schedule happens, given who runs it and in which order: exactly.
 
-The machine's rules, which the simulator has too (``run/backends/sim.py``, ``run/replay.py``): a queue performs one
+The machine's rules, which the simulator has too (``run/backends/sim.py``): a queue performs one
 command at a time, in order; a command starts once all it waits for has ended, ``handover`` seconds later where another
 device or the host has ended it; kernels in different queues of a device slow each other down as soon as their shares of
 it add up to more than 1; what shares links, or the host's memory, slows each other down (``model/contention.py``).
@@ -15,8 +15,9 @@ from manycl.graph.graph import Launch
 from manycl.machine import HOST
 from manycl.model.contention import NOTHING, Progress, Use
 from manycl.model.occupancy import share
-from manycl.plan.plan import ON_HOST, Assignment, Move
-from manycl.plan.problem import Problem, contents_needed
+from manycl.plan.plan import ON_HOST, Assignment
+from manycl.plan.problem import Problem
+from manycl.plan.segments import Move
 
 UPLOADS, DOWNLOADS = -1, -2
 """In place of the number of a queue."""
@@ -24,76 +25,29 @@ UPLOADS, DOWNLOADS = -1, -2
 
 def timed(
     problem: Problem,
-    rows: Sequence[Sequence[float]],
     assignments: Sequence[Assignment],
     moves: Sequence[Move],
-    before: Sequence[Sequence[int]] = (),
-    seconds: Sequence[float] = (),
-) -> tuple[list[Assignment], list[Move]]:
-    """The same schedule with the times at which it happens. ``rows[n][d]``: seconds of node n on device d.
-    ``before``: what each waits for (default: :func:`waits`). ``seconds``: of every assignment, where these are not
-    whole kernels.
+    before: Sequence[Sequence[int]],
+    seconds: Sequence[float],
+) -> list[Assignment]:
+    """The same schedule at the times at which it happens. ``before``: what each assignment and then each move waits for
+    beside its queue: indices of assignments, and of moves counted on from their number. ``seconds``: of every
+    assignment, when alone.
 
     Each queue performs its assignments, and its moves, in the order given; what is fixed keeps its times, and what
     stands behind it on its device starts after it.
     """
-    if not seconds:
-        seconds = [0.0 if a.device == ON_HOST else rows[a.node][a.device] for a in assignments]
-    before = before or waits(problem, assignments, moves)
     times = _Clockwork(problem, seconds, assignments, moves, before).run()
-    base = len(assignments)
     fixed = set(problem.fixed)
-    return (
-        [
-            a if a in fixed else a._replace(start=start, end=end)
-            for a, (start, end) in zip(assignments, times[:base], strict=True)
-        ],
-        [m._replace(start=start, end=end) for m, (start, end) in zip(moves, times[base:], strict=True)],
-    )
+    return [
+        a if a in fixed else a._replace(start=start, end=end)
+        for a, (start, end) in zip(assignments, times[: len(assignments)], strict=True)
+    ]
 
 
 def contended(problem: Problem) -> bool:
     """Whether transfers can slow each other down, or kernels and transfers (``model/contention.py``)."""
     return problem.contention.anything
-
-
-def meet(moves: Sequence[Move]) -> bool:
-    """Whether some of the moves go on at the same time."""
-    until = 0.0
-    for start, end in sorted((m.start, m.end) for m in moves):
-        if start < until:
-            return True
-        until = end
-    return False
-
-
-def waits(problem: Problem, assignments: Sequence[Assignment], moves: Sequence[Move]) -> list[list[int]]:
-    """What every assignment and then every move waits for beside its queue: indices of assignments, and of moves
-    counted on from their number. Whole kernels only."""
-    base = len(assignments)
-    at = {a.node: i for i, a in enumerate(assignments)}
-    fixed = {a.node for a in problem.fixed}
-    memory = [*(d.memory for d in problem.machine.devices), HOST]
-    brought: dict[tuple[int, int, int], list[int]] = {}
-    for j, m in enumerate(moves):
-        brought.setdefault((m.buffer, m.writer, m.target), []).append(base + j)
-    out: list[list[int]] = [[] for _ in range(base + len(moves))]
-    writer: dict[int, int] = {}
-    for node, task in enumerate(problem.graph.nodes):
-        mine = out[at[node]]
-        if node not in fixed:
-            mine.extend(at[p] for p in problem.graph.predecessors[node])
-            here = memory[assignments[at[node]].device]
-            for key in contents_needed(task):
-                mine.extend(brought.get((key, writer.get(key, -1), here), ())[:1])
-        for key in task.writes:
-            writer[key] = node
-    for j, m in enumerate(moves):
-        if m.source == HOST and (found := brought.get((m.buffer, m.writer, HOST))):
-            out[base + j].append(found[0])
-        elif m.writer >= 0:
-            out[base + j].append(at[m.writer])
-    return out
 
 
 class _Clockwork:

@@ -1,10 +1,9 @@
 """The shortest plan of REPARA's tree (``plan/search_tree.py``): one by list scheduling, better ones level by level with
-the most promising nodes of each, then depth first until one is proven to be the shortest or the time is over."""
+the most promising nodes of each, then depth first until one is proven to be the shortest or the effort is spent."""
 
 from __future__ import annotations
 
 import math
-import time
 from typing import NamedTuple
 
 from manycl.plan.partition_costs import Costs
@@ -15,13 +14,10 @@ REMEMBERED = 300_000
 """Partial plans that are remembered, at most."""
 SIGNIFICANT = 1e-12
 """A plan is shorter when it is so by more than this part."""
-BETWEEN = 8
-"""Nodes of the tree between two looks at the clock."""
-
 WIDTHS = (1, 8, 32)
 """Nodes of a level that are kept, in one round after another."""
 BEAM = 0.25
-"""Of the time: for those rounds, at most."""
+"""Of the effort: for those rounds, at most."""
 
 Path = tuple[tuple[int, int, int], ...]
 
@@ -38,14 +34,15 @@ class Found(NamedTuple):
     visited: int
 
 
-def search(costs: Costs, deadline: float) -> Found:
-    """The shortest of all plans from the choices in ``costs``; until ``deadline`` (``time.perf_counter``) at most."""
+def search(costs: Costs, effort: int) -> Found:
+    """The shortest of all plans from the choices in ``costs``; ``effort``: nodes of the tree to enter at most, beside
+    those of a plan by list scheduling."""
     bounds = Bounds(costs)
     tree = Tree(costs, bounds)
     best, seconds = _first(tree, costs, bounds)
-    start = time.perf_counter()
+    begin = tree.steps
     for width in WIDTHS:
-        better = _level_by_level(tree, _below(seconds), width, start + BEAM * (deadline - start))
+        better = _level_by_level(tree, _below(seconds), width, begin + int(BEAM * effort))
         if better is not None:
             best, seconds = better
     limit = _below(seconds)
@@ -62,7 +59,7 @@ def search(costs: Costs, deadline: float) -> Found:
             if back is not None:
                 back()  # type: ignore[operator]
             continue
-        if visited % BETWEEN == 0 and time.perf_counter() > deadline:
+        if tree.steps - begin >= effort:
             bound = min(c.bound for left, _ in stack for c in left)
             return Found(best, seconds, False, max(root, min(bound, seconds)), visited)
         child = children.pop()
@@ -104,15 +101,15 @@ def _known(tree: Tree, memory: dict[tuple[object, ...], list[tuple[float, ...]]]
     return False
 
 
-def _level_by_level(tree: Tree, limit: float, width: int, deadline: float) -> tuple[Path, float] | None:
+def _level_by_level(tree: Tree, limit: float, width: int, most: int) -> tuple[Path, float] | None:
     """The shortest plan below ``limit`` among those that begin, at every length, like one of the ``width`` partial
-    plans with the least bounds; none if there is none, or the time is over before."""
+    plans with the least bounds; none if there is none, or so many nodes have been entered before."""
     best: tuple[Path, float] | None = None
     paths: list[Path] = [()]
     while paths:
         found: dict[tuple[object, ...], tuple[tuple[float, float], Path]] = {}
         for path in paths:
-            if time.perf_counter() > deadline:
+            if tree.steps > most:
                 return best
             backs = [tree.down(*step) for step in path]
             for child in tree.children(limit):

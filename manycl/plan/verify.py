@@ -12,8 +12,9 @@ from manycl.graph.graph import Graph, HostTask, Launch, Node
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.plan.verify_data import Data
 from manycl.plan.verify_memory import check_host_memory
-from manycl.plan.verify_moves import check_data, slack_of
+from manycl.trace import HostEvent, KernelEvent, TransferEvent
 
 
 def verify(
@@ -25,17 +26,17 @@ def verify(
     ``not_before``, no kernel faster than estimated, data moved between memories in no less than the estimated time,
     never more drawn of the host's memory than it carries (``plan/verify_memory.py``),
     working sets within the memories, what is fixed kept, and (``preferences``: ``eager`` ignores them by definition)
-    only devices that each kernel allows. A plan with ranges or moves is followed byte by byte
-    (``plan/verify_moves.py``).
+    only devices that each kernel allows.
+
+    The engine runs what is divided in parts of its own, each as soon as the bytes that it touches allow: when a plan
+    with ranges is foreseen by it, what each part waits for is judged of its script (``run/verify_script.py``).
     """
     faults = [*check_devices(plan, machine), *check_nodes(plan, graph, problem), *check_places(plan, graph)]
     if not faults:
-        faults = [
-            *check_order(plan, graph),
-            *check_overlap(plan, graph),
-            *check_precedence(plan, graph),
-            *check_makespan(plan),
-        ]
+        in_parts = plan.foreseen and plan.is_split
+        faults = [*check_order(plan, graph), *check_overlap(plan), *check_makespan(plan)]
+        if not in_parts:
+            faults += check_precedence(plan, graph)
         if problem is not None:
             faults += [
                 *check_queues(plan, problem),
@@ -44,17 +45,15 @@ def verify(
                 *check_feasible(plan, problem),
                 *check_fixed(plan, problem),
                 *check_host_memory(plan, problem),
-                *(check_data(plan, problem) if plan.is_split or plan.moves else check_transfers(plan, problem)),
             ]
+            if not in_parts:
+                data = Data(plan, problem)
+                faults += [*data.merges(), *data.arrivals()]
             if preferences:
                 faults += check_preferences(plan, problem)
     if faults:
         shown = "\n".join(f"  - {f}" for f in faults)
         raise PolicyError(f"the plan of {plan.policy} is not valid:\n{shown}")
-
-
-def _by_node(plan: Plan) -> dict[int, Assignment]:
-    return {a.node: a for a in plan.assignments}
 
 
 def _spans(plan: Plan) -> tuple[dict[int, float], dict[int, float]]:
@@ -150,22 +149,32 @@ def check_order(plan: Plan, graph: Graph) -> Iterator[str]:
             yield f"node {after} is dispatched before node {before}, on which it depends"
 
 
-def check_overlap(plan: Plan, graph: Graph) -> Iterator[str]:
-    """A queue runs one node at a time, in the order of dispatch; so does the host."""
-    slack = slack_of(plan)
-    queues: dict[tuple[int, int], list[Assignment]] = {}
-    for a in plan.assignments:
-        queues.setdefault((a.device, a.queue), []).append(a)
+def check_overlap(plan: Plan) -> Iterator[str]:
+    """A queue runs one node at a time, in the order of dispatch; so does the host. Of a plan that was foreseen, what it
+    runs is known part by part."""
+    queues: dict[tuple[str, int], list[tuple[float, float, int]]] = {}
+    if plan.foreseen:
+        for e in plan.events:
+            if isinstance(e, KernelEvent):
+                queues.setdefault((e.device, e.queue), []).append((e.start, e.end, e.node))
+            elif isinstance(e, HostEvent):
+                queues.setdefault(("the host", 0), []).append((e.start, e.end, e.node))
+        for members in queues.values():
+            members.sort()
+    else:
+        for a in plan.assignments:
+            device = plan.devices[a.device] if a.device != ON_HOST else "the host"
+            queues.setdefault((device, a.queue), []).append((a.start, a.end, a.node))
     for (device, queue), members in sorted(queues.items()):
-        where = f"queue {queue} of {plan.devices[device]}" if device != ON_HOST else "the host"
-        for first, second in pairwise(members):
-            if second.start < first.end - slack:
-                yield f"on {where} node {second.node} starts before node {first.node} ends"
+        where = f"queue {queue} of {device}" if device != "the host" else device
+        for (_, end, first), (start, _, second) in pairwise(members):
+            if start < end - plan.slack:
+                yield f"on {where} node {second} starts before node {first} ends"
 
 
 def check_precedence(plan: Plan, graph: Graph) -> Iterator[str]:
     """No node starts before every node it depends on has ended."""
-    slack = slack_of(plan)
+    slack = plan.slack
     start, end = _spans(plan)
     for before, after in graph.edges:
         if start[after] < end[before] - slack:
@@ -173,9 +182,10 @@ def check_precedence(plan: Plan, graph: Graph) -> Iterator[str]:
 
 
 def check_makespan(plan: Plan) -> Iterator[str]:
-    """The makespan is the last end."""
-    last = max((a.end for a in plan.assignments), default=plan.makespan)
-    if abs(last - plan.makespan) > slack_of(plan):
+    """The makespan is the last end, of a plan that was foreseen also of transfers."""
+    ends = [e.end for e in plan.events if isinstance(e, TransferEvent)] if plan.foreseen else []
+    last = max([*(a.end for a in plan.assignments), *ends], default=plan.makespan)
+    if abs(last - plan.makespan) > plan.slack:
         yield f"the makespan is given as {plan.makespan}, but the last node ends at {last}"
 
 
@@ -189,7 +199,7 @@ def check_queues(plan: Plan, problem: Problem) -> Iterator[str]:
 
 def check_earliest(plan: Plan, problem: Problem) -> Iterator[str]:
     """Nothing but what is fixed starts before ``not_before``."""
-    slack, fixed = slack_of(plan), set(problem.fixed)
+    slack, fixed = plan.slack, set(problem.fixed)
     for a in plan.assignments:
         if a.start < problem.not_before - slack and a not in fixed:
             yield f"node {a.node} starts at {a.start}, before {problem.not_before}"
@@ -197,7 +207,7 @@ def check_earliest(plan: Plan, problem: Problem) -> Iterator[str]:
 
 def check_durations(plan: Plan, problem: Problem) -> Iterator[str]:
     """No kernel takes less time than estimated (it may take more, beside others), in the version estimated."""
-    slack, fixed = slack_of(plan), set(problem.fixed)
+    slack, fixed = plan.slack, set(problem.fixed)
     for a in plan.assignments:
         if a.device == ON_HOST or a.dimension == MERGE or a in fixed:
             continue
@@ -239,40 +249,6 @@ def check_fixed(plan: Plan, problem: Problem) -> Iterator[str]:
     for a in problem.fixed:
         if a not in planned:
             yield f"node {a.node} was fixed to {a}, which is not in the plan"
-
-
-def check_transfers(plan: Plan, problem: Problem) -> Iterator[str]:
-    """Between the end of a writer and the start of a reader in another memory lies the time of the transfer;
-    and before the first reader of initial contents, the time from the nearest memory that holds them."""
-    slack, of = slack_of(plan), _by_node(plan)
-    graph, devices = problem.graph, problem.machine.devices
-
-    def memory(a: Assignment) -> int:
-        return HOST if a.device == ON_HOST else devices[a.device].memory
-
-    def least(key: int, source: int, target: int) -> float:
-        nbytes, transfer = graph.buffers[key].nbytes, problem.estimates.transfer
-        by_host = transfer(nbytes, source, HOST) + transfer(nbytes, HOST, target)
-        return min(transfer(nbytes, source, target), by_host)
-
-    fixed = {a.node for a in problem.fixed}  # what they needed has been brought
-    for node, before in enumerate(graph.predecessors):
-        if node in fixed:
-            continue
-        here = of[node]
-        produced: set[int] = set()
-        for p in sorted(before, reverse=True):  # what an earlier one wrote is overwritten, or has come to a later one
-            for key in ({*graph.nodes[p].writes} & {*graph.nodes[node].reads}) - produced:
-                produced.add(key)
-                earliest = of[p].end + least(key, memory(of[p]), memory(here))
-                if here.start < earliest - slack:
-                    yield f"node {node} starts before buffer {key} of node {p} can have arrived"
-        for key in {*graph.nodes[node].reads} - produced:
-            places = problem.valid.get(key)
-            if places and not any(key in graph.nodes[n].writes for n in range(node)):
-                earliest = problem.not_before + min(least(key, m, memory(here)) for m in places)
-                if here.start < earliest - slack:
-                    yield f"node {node} starts before buffer {key} can have arrived"
 
 
 def check_preferences(plan: Plan, problem: Problem) -> Iterator[str]:

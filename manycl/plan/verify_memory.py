@@ -16,7 +16,7 @@ import numpy as np
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.verify_moves import slack_of
+from manycl.trace import TransferEvent
 
 SLACK = 1e-6
 """Of what the memory carries: sums of floats are not exact."""
@@ -39,7 +39,7 @@ def check_host_memory(plan: Plan, problem: Problem) -> Iterator[str]:
     if limit == float("inf"):
         return
     for members in _stretches(list(_drawn(plan, problem)), limit):
-        found = _worst(members, limit, slack_of(plan))
+        found = _worst(members, limit, plan.slack)
         if found is not None:
             start, end, nbytes = found
             rate = nbytes / (end - start)
@@ -53,11 +53,14 @@ def _drawn(plan: Plan, problem: Problem) -> Iterator[Drawn]:
     """All that is known to move bytes; what alone draws more than there is (times are what they are), as much as there
     is. What was fixed happens whatever is planned."""
     limit, devices, fixed = problem.machine.host_bandwidth, problem.machine.devices, set(problem.fixed)
-    for m in plan.moves:
-        alone = problem.estimates.transfer(m.nbytes, m.source, m.target)
-        if m.end > m.start and alone > 0.0:
-            rate = min(limit, m.nbytes / alone)
-            yield Drawn(m.start, m.end, rate * alone, rate)
+    memories = {"host": HOST, **{d.name: d.memory for d in devices}}
+    for e in plan.events:
+        if not isinstance(e, TransferEvent) or e.source == e.target:
+            continue
+        alone = problem.estimates.transfer(e.nbytes, memories[e.source], memories[e.target])
+        if e.end > e.start and alone > 0.0:
+            rate = min(limit, e.nbytes / alone)
+            yield Drawn(e.start, e.end, rate * alone, rate)
     for a in plan.assignments:
         if a.device == ON_HOST or a in fixed or devices[a.device].memory != HOST or a.dimension == MERGE:
             continue

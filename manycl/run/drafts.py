@@ -22,6 +22,7 @@ from manycl.plan.problem import Problem
 from manycl.region import NOTHING, Region, union
 from manycl.run.coherence import Directory
 from manycl.run.columns import Columns
+from manycl.run.declared import Declared
 from manycl.run.passes import Pass
 from manycl.run.ranges import launches_of
 from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Step
@@ -140,7 +141,7 @@ class _Drafting:
             if node in self.columns:
                 yield from ((ranges[0].device, *interval) for interval in self.columns.intervals(node))
             elif ranges and isinstance(task, Launch):
-                division = divide(task, ranges[0].dimension, self.sizes)
+                division = self._divide(node, task, ranges[0].dimension)
                 for a in ranges:
                     for key, found in self._may_be_windows(division, a.range).items():
                         yield a.device, key, *found
@@ -227,9 +228,9 @@ class _Drafting:
         devices = len(self.problem.machine.devices)
         if len(dimensions) != 1 or WHOLE in dimensions or not all(0 <= a.device < devices for a in ranges):
             raise PolicyError(f"the plan divides node {node} ({task.name}) along dimensions {sorted(dimensions)}")
-        if any(a.version for a in ranges):
+        if task.program.source and any(a.version for a in ranges):
             raise PolicyError(f"the plan divides node {node} ({task.name}) with another version of its kernel")
-        division = divide(task, dimensions.pop(), self.sizes)
+        division = self._divide(node, task, dimensions.pop())
         following = 0
         for a in sorted(ranges, key=lambda a: a.first):
             if a.groups < 1 or a.first != following:
@@ -240,6 +241,11 @@ class _Drafting:
                 f"the plan runs {following} of {division.groups} work-groups of node {node} ({task.name})"
             )
         return division
+
+    def _divide(self, node: int, task: Launch, dimension: int) -> Division:
+        if not task.program.source and (split := self.problem.splits.get(node)) is not None:
+            return Declared(task, split, self.sizes)  # nothing else is known
+        return divide(task, dimension, self.sizes)
 
     def _memory(self, a: Assignment) -> int:
         return HOST if a.device == ON_HOST else self.problem.machine.devices[a.device].memory

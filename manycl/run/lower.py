@@ -217,7 +217,7 @@ class _Assembly:
                     wanted += (i for i, d in enumerate(drafts) if d.step.role == COMBINE)
             for i in wanted:
                 assignments.append(Assignment(tokens[i], drafts[i].device, drafts[i].queue, a.start, a.end))
-        return replace(self.plan, assignments=tuple(assignments), moves=(), events=())
+        return replace(self.plan, assignments=tuple(assignments), events=())
 
 
 def _by_node(graph: Graph, plan: Plan | None) -> list[list[Assignment]]:

@@ -101,7 +101,7 @@ class _Cutter:
                 out.append(a._replace(first=a.first + low, groups=high - low, start=start, end=end))
                 if turn := sum(low >= at for at in self._turns.get(i, ())):
                     turns[a.node, a.first + low] = turn
-        return Overlapped(replace(self._plan, assignments=tuple(out), moves=(), events=()), turns)
+        return Overlapped(replace(self._plan, assignments=tuple(out), events=()), turns)
 
     def _split(self, index: int) -> Split | None:
         """How an assignment's node is split, if it is a range that can be cut, and nothing of its node is merged."""

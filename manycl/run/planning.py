@@ -61,16 +61,24 @@ def decided(problem: Problem, policy: Policy, directory: Directory, lowering: Lo
     try:
         return plan, lowering(problem, plan, directory)
     except Exception as error:
-        if plan is None or policy is plan or not (plan.is_split and _is_own(policy)):
+        if plan is None:
             raise
         try:
-            whole = plain(problem, f"the plan of {_name(policy)} cannot be followed: {_first_line(error)}")
+            whole = otherwise(problem, policy, plan, error)
             lowered = lowering(problem, whole, directory)
         except ManyclError:
             raise error from None  # the kernels have to be divided: there is nothing else to do
         if not isinstance(error, ManyclError):
             told(error, f"following a plan of {_name(policy)}")
         return whole, lowered
+
+
+def otherwise(problem: Problem, policy: Policy, plan: Plan, error: Exception) -> Plan:
+    """What runs instead of a plan that cannot be followed: of manycl's own policies, whole kernels where it divides
+    some. Raises the error where there is nothing else."""
+    if policy is plan or not (plan.is_split and _is_own(policy)):
+        raise error
+    return plain(problem, f"the plan of {_name(policy)} cannot be followed: {_first_line(error)}")
 
 
 def careful(policy: Policy) -> Policy:
@@ -82,7 +90,7 @@ def careful(policy: Policy) -> Policy:
 
 def plain(problem: Problem, reason: str) -> Plan:
     """Whole kernels in order on the best device. Raises PolicyError where a kernel can run nowhere as a whole."""
-    asked = replace(problem, options={}, rehearse=None, rival=False)
+    asked = replace(problem, options={}, foresee=None, rival=False)
     try:
         plan = InOrder().plan(asked)
     except ManyclError:

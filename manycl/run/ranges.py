@@ -42,7 +42,8 @@ _known: Kept[Division, RangeLaunches] = Kept(256)
 
 def launches_of(division: Division) -> RangeLaunches:
     """The launches of a divided launch's ranges; the same for all who ask."""
-    return _known.get(division) or _known.keep(division, RangeLaunches(division))
+    made = RangeLaunches if division.launch.program.source else SourcelessLaunches
+    return _known.get(division) or _known.keep(division, made(division))
 
 
 class RangeLaunches:
@@ -152,6 +153,33 @@ class RangeLaunches:
         return _helper(
             f"clear for {self.division.launch.name}", _parsed(_HELPERS), "manycl_clear", -(-nbytes // _BLOCK), args
         )
+
+
+class SourcelessLaunches(RangeLaunches):
+    """Of launches of which no source is known (:mod:`manycl.run.declared`): to be simulated."""
+
+    def _range(
+        self, groups: GroupRange, instead: Mapping[int, int], begins: tuple[tuple[int, int, int], ...]
+    ) -> Launch:
+        launch, along = self.division.launch, self.division.dimension
+        local = 1 if launch.local_size is None else launch.local_size[along]
+        size = (*launch.global_size[:along], groups.count * local, *launch.global_size[along + 1 :])
+        return replace(launch, name=f"{launch.name} {groups}", global_size=size, args=_renamed(launch.args, instead))
+
+    def merge(self, groups: GroupRange, partial: Mapping[int, int]) -> Launch:
+        return self._named(f"merge {self.division.launch.name} {groups}")
+
+    def difference(self, key: int, partial: int, old: int) -> Launch:
+        return self._named(f"merge {self.division.launch.name} (copy)")
+
+    def copy(self, source: int, target: int) -> Launch:
+        return self._named(f"copy for {self.division.launch.name}")
+
+    def clear(self, key: int, start: int, nbytes: int) -> Launch:
+        return self._named(f"clear for {self.division.launch.name}")
+
+    def _named(self, name: str) -> Launch:
+        return replace(self.division.launch, name=name, global_size=(1,), local_size=(1,), args=())
 
 
 def _renamed(args: tuple[Argument, ...], instead: Mapping[int, int]) -> tuple[Argument, ...]:

@@ -12,7 +12,6 @@ from manycl.errors import ManyclError
 from manycl.graph.graph import Graph, Launch, Piece
 from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, Plan
-from manycl.plan.rehearsal import expected
 from manycl.run.backend import Record
 from manycl.run.compiling import Phase, moved, phases, without
 from manycl.run.planning import POSTPONED, UNDIVIDED, UNFORESEEN
@@ -99,11 +98,11 @@ class Result:
         return replace(lowered.graph, nodes=tuple(nodes), buffers={**self.graph.buffers, **lowered.graph.buffers}), ran
 
     def _planned(self) -> dict[str, Any]:
-        """What the plan had foreseen, where there was one with times; the whole time as rehearsed, if it was."""
+        """What was predicted of the plan, where there was one with times."""
         if self.plan is None or self.plan.makespan <= 0.0:
             return {}
         seconds = [[a.node, a.end - a.start] for a in self.plan.assignments if a.device != ON_HOST]
-        return {"planned": {"makespan": expected(self.plan), "seconds": seconds}}
+        return {"planned": {"makespan": self.plan.makespan, "seconds": seconds}}
 
     def _limited(self) -> dict[str, Any]:
         """What was predicted to move because devices did not hold all of the run."""

@@ -30,7 +30,6 @@ from manycl.plan.looks import Looks
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, find
 from manycl.plan.problem import HANDOVER, Problem, queue_counts
-from manycl.plan.problem import Part as Interval
 from manycl.plan.splitting import Splits
 from manycl.region import NOTHING
 from manycl.run.admission import make_room
@@ -40,9 +39,9 @@ from manycl.run.backends.platforms import open_devices
 from manycl.run.backends.record import OpenCLRecord
 from manycl.run.backends.tape import Tape, record
 from manycl.run.building import Builder
-from manycl.run.coherence import Directory, ValidRegion, places
+from manycl.run.coherence import Directory, ValidRegion
 from manycl.run.engine import PLAIN, Setup, again, execute
-from manycl.run.foresee import rehearsal
+from manycl.run.foresee import foreseeing, parts_of
 from manycl.run.health import admit, examine
 from manycl.run.kept_steps import KEPT, KeptSteps
 from manycl.run.observers import Observer, debugging
@@ -273,7 +272,7 @@ class Session:
                 if repeated and self.machine.memories > 1:
                     problem = self._without_unneeded(problem)
                 if repeated > 1 and self.machine.memories > 1:  # before it has run, times are guesses
-                    problem = replace(problem, rehearse=rehearsal(problem, self.directory))
+                    problem = replace(problem, foresee=foreseeing(problem, self.directory))
                 name = policy if isinstance(policy, str) else type(chosen).__name__
                 name = name if policy is not None else flags.policy()
                 chosen = with_ranges(problem, chosen, name)
@@ -374,7 +373,7 @@ class Session:
             options=options,
             splits=Splits(graph),
             looks=self._looks,
-            parts=self._parts(graph),
+            parts=parts_of(self.directory, graph),
             spills=True,
         )
 
@@ -387,15 +386,6 @@ class Session:
         valid = {key: frozenset() if key in known else places for key, places in problem.valid.items()}
         parts = {key: found for key, found in problem.parts.items() if key not in known}
         return replace(problem, valid=valid, parts=parts)
-
-    def _parts(self, graph: Graph) -> dict[int, tuple[Interval, ...]]:
-        """Where buffers are valid that are so in parts, for those whose parts are intervals."""
-        out: dict[int, tuple[Interval, ...]] = {}
-        for key, parts in self.directory.parts.items():
-            if key in graph.buffers and all(box.rows == 1 for part in parts for box in part.region.boxes):
-                found = [Interval(*ends, places(part.mask)) for part in parts for ends in part.region.intervals]
-                out[key] = tuple(sorted(p for p in found if p.memories))
-        return out
 
     def _state(self, lowered: Lowered, graph: Graph) -> State:
         return state_of(graph, self.directory) if lowered.state else ()

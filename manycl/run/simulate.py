@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
+from manycl.errors import PolicyError
 from manycl.graph.graph import Launch
-from manycl.plan.events import plan_of, with_events
+from manycl.plan.events import plan_of
 from manycl.plan.plan import Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.verify import verify
 from manycl.run.backends.sim import NO_HOST_TIMES
 from manycl.run.disturbance import UNDISTURBED, Disturbance
-from manycl.run.foresee import foresee
-from manycl.run.planning import planned
+from manycl.run.foresee import foresee, with_times
+from manycl.run.planning import otherwise, planned
 from manycl.trace import Trace
 
 
@@ -30,9 +31,7 @@ def simulate(
     ``simulation``.
 
     Times are the problem's estimates; what one device waits for from another costs ``problem.handover`` seconds more.
-    The engine moves what is missing as early as it may; the moves of a plan play no part
-    (:func:`manycl.run.replay.replay` makes them). ``host_seconds``, ``disturbance``, and what is raised: see
-    :func:`manycl.run.foresee.foresee`.
+    ``host_seconds``, ``disturbance``, and what is raised: see :func:`manycl.run.foresee.foresee`.
     """
     chosen = find(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else chosen.policy if isinstance(chosen, Plan) else type(chosen).__name__
@@ -40,18 +39,25 @@ def simulate(
 
 
 def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> Plan:
-    """The plan a policy makes of a problem, with all its events.
+    """The plan a policy makes of a problem, at the times at which it runs on the simulated machine, with all that
+    happens there.
 
-    A static policy is asked for it, and its plan is judged (PolicyError lists the faults); a dynamic one is
-    run on the simulated machine, and what it did is the plan.
+    A static policy is asked for it, and its plan is judged (PolicyError lists the faults); of a dynamic one, what it
+    did is the plan. Where nodes are fixed, times are those that the policy estimates.
     """
     chosen = find(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else type(policy).__name__
     if hasattr(chosen, "plan"):
-        plan = with_events(cast("Plan", planned(problem, chosen)), problem.graph)
-        # ranges and moves can only be followed with the problem at hand
-        verify(plan, problem.graph, problem.machine, problem if plan.is_split or plan.moves else None)
-        return plan
+        plan = cast("Plan", planned(problem, chosen))
+        # ranges can only be followed with the problem at hand
+        verify(plan, problem.graph, problem.machine, problem if plan.is_split else None)
+        if problem.fixed:
+            return plan
+        try:
+            return with_times(problem, plan, foresee(problem, plan))
+        except PolicyError as error:
+            plan = otherwise(problem, chosen, plan, error)
+            return with_times(problem, plan, foresee(problem, plan))
     plan = replace(plan_of(simulate(problem, chosen)), policy=name)
     verify(plan, problem.graph, problem.machine)
     return plan

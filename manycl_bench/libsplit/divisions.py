@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from manycl.plan.families import Family, families
+from manycl.plan.adapt.families import Family, families
 from manycl.plan.plan import Plan
 from manycl.plan.policies.adaptive import Ranges, divided
 from manycl.plan.problem import Problem

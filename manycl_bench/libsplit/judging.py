@@ -34,7 +34,7 @@ import numpy as np
 from manycl.front.queue import Queue
 from manycl.graph.graph import Graph
 from manycl.machine import HOST
-from manycl.plan.families import families
+from manycl.plan.adapt.families import families
 from manycl.plan.policies.adaptive import Adaptive, Ranges
 from manycl.plan.policy import StaticPolicy
 from manycl.run.prepared import PreparedGraph

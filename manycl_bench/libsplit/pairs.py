@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any
 
 from manycl.machine import Device, Machine
-from manycl.plan.families import Family
+from manycl.plan.adapt.families import Family
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policies.adaptive import Adaptive, Ranges
 from manycl.plan.policy import StaticPolicy

@@ -32,7 +32,7 @@ from manycl.group_range import GroupRange
 from manycl.machine import HOST, Machine
 from manycl.model.estimate import ModelEstimates
 from manycl.model.estimates import Wrapped
-from manycl.plan.families import Family, families
+from manycl.plan.adapt.families import Family, families
 from manycl.plan.plan import Plan
 from manycl.plan.policies.adaptive import Adaptive, Ranges, divided
 from manycl.plan.policies.auto import Auto
@@ -259,7 +259,8 @@ def seconds_of(case: Case, policy: StaticPolicy, times: int, options: Mapping[st
     same = 0
     for r in islice(repetitions(problem, policy, case.seconds), times):
         out.append(r.trace.makespan)
-        now = sorted((a.node, a.device, a.first, a.groups) for a in r.plan.assignments), len(r.plan.moves)
+        cut = sorted((a.node, a.device, a.first, a.groups) for a in r.plan.assignments)
+        now = cut, sum(e.nbytes for e in r.trace.transfers())
         same = same + 1 if now == last and abs(out[-1] - out[-2]) <= 1e-9 * out[-1] else 0
         last = now
         if same == STEADY and case.application.between is None:

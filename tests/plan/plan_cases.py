@@ -15,7 +15,9 @@ from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import Plan
+from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
+from manycl.plan.verify import verify
 
 FACTS = KernelFacts("k", 1, ())
 PROGRAM = ProgramFacts("", (), {"k": FACTS})
@@ -34,6 +36,15 @@ def launch(
     args = tuple(BufferArg(k) for k in dict.fromkeys((*reads, *writes)))
     where = (items,), None
     return Launch(name, PROGRAM, FACTS, *where, args, reads, writes, None, device, rank, overwrites=overwrites)
+
+
+def estimated(name: str, p: Problem) -> Plan:
+    """The plan of a static policy, as it estimates it, judged."""
+    policy = find(name)
+    assert isinstance(policy, StaticPolicy)
+    plan = policy.plan(p)
+    verify(plan, p.graph, p.machine, p)
+    return plan
 
 
 class Table(Estimates):
@@ -86,6 +97,14 @@ def problem(
         handover=handover,
         not_before=not_before,
     )
+
+
+def brief(p: Problem) -> Problem:
+    """All in milliseconds: the engine gives a queue no more than a second of work ahead."""
+    known = p.estimates
+    assert isinstance(known, Table)
+    shorter = Table([[s / 1e3 for s in row] for row in known.seconds], known.latency / 1e3, known.per_byte / 1e3)
+    return replace(p, estimates=shorter, handover=p.handover / 1e3, not_before=p.not_before / 1e3)
 
 
 def chains(count: int, length: int, **more: Any) -> Graph:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import chains, problem, problems
+from plan_cases import chains, estimated, problem, problems
 from split_cases import GROUPS, ROW, Affine, rows, split_problems
 
 from manycl.errors import PolicyError
@@ -20,14 +20,12 @@ from manycl.plan.policies import auto
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.run.replay import replay
-from manycl.run.simulate import plan_with
 
 SIMPLE = {"heft", "one device", "in_order"}
 
 
 def planned(p: Problem, **options: Any) -> Plan:
-    return plan_with("auto", replace(p, options={k: str(v) for k, v in options.items()}))
+    return estimated("auto", replace(p, options={k: str(v) for k, v in options.items()}))
 
 
 @given(problems())
@@ -39,7 +37,6 @@ def test_the_best_of_those_that_were_asked_is_taken(p: Problem) -> None:
     if len(p.machine.devices) > 1:
         assert {"mkmd_coarse", "portfolio"} < asked.keys()
     assert plan.makespan <= planned(p, budget=0).makespan
-    assert replay(p, plan).makespan == pytest.approx(plan.makespan, rel=1e-9, abs=1e-12)
     assert planned(p, budget=1000) == plan
 
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.plan import granularity
-from manycl.plan.granularity import METHODS, Granularity, adapted, cuts, start
-from manycl.plan.workload import Execution
+from manycl.plan.adapt import granularity
+from manycl.plan.adapt.granularity import METHODS, Granularity, Wanted, adapted, cuts, start
+from manycl.plan.adapt.workload import Execution
 
 Time = Callable[[int, int, int], float]
 """Seconds of a device for the groups from one up to another (not included)."""
@@ -67,7 +67,9 @@ class Case:
 
     def start(self, method: str) -> Granularity:
         """As in the paper: nothing is known, every device gets the same."""
-        return start(self.groups, [0.0] * len(self.speeds), [1.0] * len(self.speeds), method=method, uniform=True)
+        return start(
+            self.groups, [0.0] * len(self.speeds), [1.0] * len(self.speeds), Wanted(method=method, uniform=True)
+        )
 
     @property
     def best(self) -> float:
@@ -134,8 +136,8 @@ def test_known_costs_give_the_best_split_at_once(case: Case) -> None:
 def test_shares_are_always_all_groups(method: str, seed: int, devices: int, groups: int, least: int) -> None:
     chance = random.Random(seed)
     uniform = chance.random() < 0.5
-    g = start(groups, [0.0] * devices, [chance.uniform(0.1, 9) for _ in range(devices)], method=method, least=least,
-              uniform=uniform)  # fmt: skip
+    each = [chance.uniform(0.1, 9) for _ in range(devices)]
+    g = start(groups, [0.0] * devices, each, Wanted(method=method, least=least, uniform=uniform))
     for _ in range(12):
         assert sum(g.shares) == groups
         assert all(n == 0 or n >= min(least, groups) for n in g.shares)
@@ -194,7 +196,7 @@ def test_a_drifting_load_is_followed(method: str, devices: int) -> None:
     is within 10 % of the mean (with Broyden's method, whose Jacobian is an old one: 25 %)."""
     speeds = [4.0, 3.0, 2.5, 1.0][:devices]
     groups = 4096
-    g = start(groups, [0.0] * devices, [1.0 / s for s in speeds], method=method)
+    g = start(groups, [0.0] * devices, [1.0 / s for s in speeds], Wanted(method=method))
     imbalance = []
     for turn in range(60):
         centre = 0.5 + 0.25 * math.sin(2 * math.pi * turn / 150)
@@ -215,26 +217,26 @@ def test_a_drifting_load_is_followed(method: str, devices: int) -> None:
 def test_a_device_that_is_not_worth_it_gets_nothing() -> None:
     speeds: Sequence[float] = (100.0, 1.0)
     case = Case((100.0, 1.0), 64, lambda d, a, b: (0.0, 5.0)[d] + (b - a) / speeds[d])
-    seen, seconds = repeated(start(64, [0.0, 5.0], [0.01, 1.0], uniform=True), case.time, 6)
+    seen, seconds = repeated(start(64, [0.0, 5.0], [0.01, 1.0], Wanted(uniform=True)), case.time, 6)
     assert seen[0].shares == (32, 32)
     assert seen[1].shares == (64, 0)
     assert seconds[1] == pytest.approx(0.64)
     assert start(64, [0.0, 5.0], [0.01, 1.0]).shares == (64, 0)
-    assert start(64, [0.0, 0.0], [1.0, float("inf")], uniform=True).shares == (64, 0)
+    assert start(64, [0.0, 0.0], [1.0, float("inf")], Wanted(uniform=True)).shares == (64, 0)
 
 
 def test_there_is_a_first_split_or_an_error() -> None:
     for bad in ({"method": "guess"}, {"least": 0}):
         with pytest.raises(ValueError, match="no granularity"):
-            start(10, [0.0], [1.0], **bad)  # type: ignore[arg-type]
+            start(10, [0.0], [1.0], Wanted(**bad))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no granularity"):
         start(10, [0.0], [float("inf")])
 
 
 def test_a_wider_chunk_is_kept() -> None:
-    g = start(100, [0.0, 0.0], [1.0, 12.0], least=16)
+    g = start(100, [0.0, 0.0], [1.0, 12.0], Wanted(least=16))
     assert g.shares == (100, 0)  # 8 groups would be best: half of the least
-    assert start(100, [0.0, 0.0], [1.0, 10.0], least=16).shares == (84, 16)
+    assert start(100, [0.0, 0.0], [1.0, 10.0], Wanted(least=16)).shares == (84, 16)
 
 
 def test_a_small_gain_is_not_believed_after_the_very_first_execution() -> None:

@@ -1,4 +1,4 @@
-"""Plans on machines whose host memory carries only so much: they take as long as they say, and draw no more."""
+"""Plans on machines whose host memory carries only so much draw no more."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.available import Available
-from manycl.plan.plan import Assignment, Move, Plan
+from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.slots import Slots
 from manycl.plan.verify import verify
-from manycl.run.replay import replay
+from manycl.run.foresee import with_times
 from manycl.run.simulate import plan_with, simulate
+from manycl.trace import KernelEvent, TransferEvent
 
 STATIC = ("in_order", "auto", "portfolio", "cpop", "peft", "mkmd_coarse", "mkmd", "balance")
 
@@ -58,13 +59,13 @@ def limited(draw: Any, problems: st.SearchStrategy[Problem]) -> Problem:
 @pytest.mark.parametrize("name", STATIC)
 @settings(max_examples=12, deadline=None)
 @given(p=limited(st.one_of(problems(), split_problems())))
-def test_plans_take_as_long_as_they_say_and_draw_no_more_than_there_is(name: str, p: Problem) -> None:
+def test_plans_draw_no_more_than_there_is(name: str, p: Problem) -> None:
     p = replace(p, queues=(1,) * len(p.queues), options=LITTLE.get(name, {}))
     policy = find(name)
     assert isinstance(policy, StaticPolicy)
     plan = policy.plan(p)
     verify(plan, p.graph, p.machine, p)
-    assert replay(p, plan).makespan == pytest.approx(plan.makespan, rel=1e-9)
+    verify(with_times(p, plan, simulate(p, plan)), p.graph, p.machine, p)
 
 
 @settings(max_examples=30, deadline=None)
@@ -72,7 +73,7 @@ def test_plans_take_as_long_as_they_say_and_draw_no_more_than_there_is(name: str
 def test_a_limit_never_makes_a_machine_faster(p: Problem) -> None:
     free = replace(p, machine=replace(p.machine, host_bandwidth=math.inf))
     plan = plan_with("in_order", free)
-    assert replay(p, plan).makespan >= plan.makespan * (1 - 1e-9)
+    assert simulate(p, plan).makespan >= plan.makespan * (1 - 1e-9)
 
 
 def two_uploads(bandwidth: float) -> Problem:
@@ -98,19 +99,19 @@ def test_all_that_uses_the_hosts_memory_shares_it(bandwidth: float, makespan: fl
     where = (Assignment(node, device, 0, 0.0, 0.0) for node, device in ((0, 1), (1, 2), (2, 0)))
     plan = Plan(tuple(where), "by hand", ("cpu0", "gpu1", "gpu2"), 0.0)
     assert simulate(p, plan).makespan == pytest.approx(makespan)
-    moves = tuple(Move(key, 0, 100, -1, HOST, device, device, 0.0, 0.0) for key, device in ((0, 1), (1, 2)))
-    assert replay(p, replace(plan, moves=moves)).makespan == pytest.approx(makespan)
 
 
 def judged(bandwidth: float, *, second: float, longer: float = 1.0) -> None:
     """A plan of both uploads, the second of which begins then; each takes so many seconds."""
     p = two_uploads(bandwidth)
-    moves = tuple(Move(k, 0, 100, -1, HOST, d, d, s, s + longer) for k, d, s in ((0, 1, 0.0), (1, 2, second)))
-    ran = (Assignment(n, n + 1, 0, m.end, m.end + 1.0) for n, m in enumerate(moves))
-    late = max(m.end for m in moves) + 1.0
-    plan = Plan(
-        (*ran, Assignment(2, 0, 0, late, late + 1.0)), "by hand", ("cpu0", "gpu1", "gpu2"), late + 1.0, moves=moves
-    )
+    names = ("cpu0", "gpu1", "gpu2")
+    sent = [(0, 1, 0.0), (1, 2, second)]  # node, device, begin
+    moved = [TransferEvent(n, "", "host", names[d], 100, begin, begin + longer) for n, d, begin in sent]
+    ran = [Assignment(n, d, 0, begin + longer, begin + longer + 1.0) for n, d, begin in sent]
+    late = second + longer + 1.0
+    ran.append(Assignment(2, 0, 0, late, late + 1.0))
+    ended = [KernelEvent(a.node, "", names[a.device], 0, a.start, a.end, (), None) for a in ran]
+    plan = Plan(tuple(ran), "by hand", names, late + 1.0, (*moved, *ended), foreseen=True)
     verify(plan, p.graph, p.machine, p)
 
 

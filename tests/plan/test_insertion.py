@@ -10,7 +10,7 @@ import pytest
 from classic_graphs import ARABNEJAD, ARABNEJAD_EDGES, TOPCUOGLU, TOPCUOGLU_EDGES, classic
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import chains, launch, machine, problem, problems
+from plan_cases import brief, chains, estimated, launch, machine, problem, problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -24,8 +24,7 @@ from manycl.plan.policies.peft import optimistic_costs
 from manycl.plan.problem import Problem
 from manycl.plan.slots import Slots
 from manycl.plan.verify import verify
-from manycl.run.replay import replay
-from manycl.run.simulate import plan_with
+from manycl.run.simulate import simulate
 
 NO = {"contention": "no"}
 NAMES = ("cpop", "peft", "portfolio")
@@ -43,7 +42,7 @@ def test_heft_and_cpop_of_the_papers_example() -> None:
     p = classic(TOPCUOGLU, TOPCUOGLU_EDGES, NO)
     known = setting(p, "heft", "no")
     assert portfolio.heft(known, upward_ranks(known.view)).makespan == 80
-    assert plan_with("cpop", p).makespan == 86
+    assert estimated("cpop", p).makespan == 86
 
 
 def test_the_critical_path_of_the_papers_example() -> None:
@@ -60,7 +59,7 @@ def test_peft_of_its_papers_example() -> None:
     assert table[9] == [0, 0, 0, 0]
     known = setting(p, "heft", "no")
     assert portfolio.heft(known, upward_ranks(known.view)).makespan == 133
-    assert plan_with("peft", p).makespan == 122
+    assert estimated("peft", p).makespan == 122
 
 
 @pytest.mark.parametrize(
@@ -69,7 +68,7 @@ def test_peft_of_its_papers_example() -> None:
 def test_the_portfolio_does_better_than_both_papers(
     seconds: Sequence[Sequence[float]], edges: dict[tuple[int, int], int], least: float
 ) -> None:
-    assert plan_with("portfolio", classic(seconds, edges, NO)).makespan <= least
+    assert estimated("portfolio", classic(seconds, edges, NO)).makespan <= least
 
 
 @pytest.mark.parametrize("contention", ["yes", "no"])
@@ -79,9 +78,9 @@ def test_the_portfolio_does_better_than_both_papers(
 def test_plans_are_valid(name: str, contention: str, p: Problem) -> None:
     options = {"contention": contention, **({"effort": "300"} if name == "portfolio" else {})}
     p = Problem(p.graph, p.machine, p.estimates, p.queues, p.valid, options, 0.25, p.handover)
-    plan = plan_with(name, p)
+    plan = estimated(name, p)
     verify(plan, p.graph, p.machine, p)
-    assert plan == plan_with(name, p)
+    assert plan == estimated(name, p)
     floor = lower_bound(delays(p), range(len(p.machine.devices)))
     assert plan.makespan >= floor * (1 - 1e-9)
 
@@ -91,9 +90,9 @@ def test_plans_are_valid(name: str, contention: str, p: Problem) -> None:
 @given(p=problems(own_memory=False))
 def test_prediction_is_what_the_engine_does(name: str, p: Problem) -> None:
     options = {"effort": "300"} if name == "portfolio" else {}
-    p = Problem(p.graph, p.machine, p.estimates, p.queues, p.valid, options, 0.0, p.handover)
-    plan = plan_with(name, p)
-    assert replay(p, plan).makespan == pytest.approx(plan.makespan)
+    p = brief(replace(p, options=options))
+    plan = estimated(name, p)
+    assert simulate(p, plan).makespan == pytest.approx(plan.makespan)
 
 
 @settings(max_examples=40, deadline=None)
@@ -102,12 +101,12 @@ def test_the_portfolio_is_never_longer_than_its_members(p: Problem) -> None:
     for contention in ("yes", "no"):
         options = {"contention": contention, "effort": "200"}
         mine = Problem(p.graph, p.machine, p.estimates, p.queues, p.valid, options, 0.0, p.handover)
-        found = plan_with("portfolio", mine).makespan
+        found = estimated("portfolio", mine).makespan
         for name in ("cpop", "peft"):
             alone = Problem(
                 p.graph, p.machine, p.estimates, p.queues, p.valid, {"contention": contention}, 0.0, p.handover
             )
-            assert found <= plan_with(name, alone).makespan * (1 + 1e-12)
+            assert found <= estimated(name, alone).makespan * (1 + 1e-12)
 
 
 def test_a_gap_is_filled() -> None:
@@ -119,7 +118,7 @@ def test_a_gap_is_filled() -> None:
     builder.add(launch("small", (), (y,), device="cpu1"))
     p = problem(builder.build(), [[4.0, 4.0], [4.0, 4.0], [3.0, 3.0]])
     for name in NAMES:
-        plan = {a.node: (a.start, a.end) for a in plan_with(name, p).assignments}
+        plan = {a.node: (a.start, a.end) for a in estimated(name, p).assignments}
         assert plan == {0: (0, 4), 1: (4, 8), 2: (0, 3)}
 
 
@@ -152,8 +151,8 @@ def test_the_literatures_transfers_never_meet() -> None:
         value: problem(graph, [1.0, 9.0], where, latency=3.0, valid=valid, options={"contention": value})
         for value in ("yes", "no")
     }
-    assert plan_with("peft", both["no"]).makespan == 5.0  # 3, then 1 and 1
-    assert plan_with("peft", both["yes"]).makespan == 7.0  # 3, 1, and the second's data at 6
+    assert estimated("peft", both["no"]).makespan == 5.0  # 3, then 1 and 1
+    assert estimated("peft", both["yes"]).makespan == 7.0  # 3, 1, and the second's data at 6
 
 
 @pytest.mark.parametrize(
@@ -167,12 +166,12 @@ def test_the_literatures_transfers_never_meet() -> None:
 )
 def test_bad_options_are_errors(name: str, options: dict[str, str], message: str) -> None:
     with pytest.raises(PolicyError, match=message):
-        plan_with(name, problem(chains(1, 1), [1.0, 1.0], options=options))
+        estimated(name, problem(chains(1, 1), [1.0, 1.0], options=options))
 
 
 def test_another_seed_is_another_search() -> None:
     found = {
-        plan_with(
+        estimated(
             "portfolio", classic(ARABNEJAD, ARABNEJAD_EDGES, {**NO, "effort": "600", "seed": str(seed)})
         ).assignments
         for seed in range(8)
@@ -187,9 +186,9 @@ def test_another_seed_is_another_search() -> None:
 def test_what_is_fixed_stays(name: str, contention: str, p: Problem, count: int) -> None:
     options = {"contention": contention, **({"effort": "100"} if name == "portfolio" else {})}
     p = replace(p, valid={}, options=options)
-    done = plan_with(name, p).assignments[:count]
+    done = estimated(name, p).assignments[:count]
     later = replace(p, fixed=done, not_before=max(a.start for a in done))
-    plan = plan_with(name, later)
+    plan = estimated(name, later)
     verify(plan, p.graph, p.machine, later)
     assert set(done) <= set(plan.assignments)
 
@@ -197,4 +196,4 @@ def test_what_is_fixed_stays(name: str, contention: str, p: Problem, count: int)
 def test_the_literature_knows_no_parts() -> None:
     p = replace(problem(chains(1, 1), [1.0, 1.0]), fixed=(Assignment(0, 0, 0, 0.0, 1.0, 0, 0, 4),))
     with pytest.raises(PolicyError, match="contention=no knows no ranges"):
-        plan_with("peft", replace(p, options=NO))
+        estimated("peft", replace(p, options=NO))

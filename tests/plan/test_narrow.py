@@ -21,11 +21,12 @@ from split_cases import Affine
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.granularity import adapted, cuts, start
+from manycl.plan.adapt.granularity import Known, Wanted, adapted, cuts, start
+from manycl.plan.adapt.tuning import TUNING
+from manycl.plan.adapt.workload import Execution, Prior, expected, fitted
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.plan.workload import ALIKE, COUNTED, NARROW, UNKNOWN, Execution, Prior, expected, fitted
 
 HANDOVER = 5e-5
 GPU = Device("gpu", "gpu", compute_units=132)
@@ -169,7 +170,7 @@ def test_two_cuts_say_how_much_of_the_time_is_fixed() -> None:
     def time(part: float) -> float:
         return 0.4 + 0.2 * part
 
-    flat = Prior(400, (0.0, 0.0), (1.0,) * 20, COUNTED, (0.0, 0.0), ALIKE, (NARROW, NARROW))
+    flat = Prior(400, (0.0, 0.0), (1.0,) * 20, TUNING.counted, (0.0, 0.0), TUNING.alike, (TUNING.narrow, TUNING.narrow))
     runs = [Execution(2, (0, 200, 400), (time(0.5),) * 2), Execution(3, (0, 400, 400), (time(1.0), 0.0))]
     first, both = fitted(flat, runs[:1]), fitted(flat, runs)
     assert first.whole_at_least(0, 0, 200) <= 1.01 * time(0.5)  # it may all be fixed
@@ -181,7 +182,9 @@ def test_two_cuts_say_how_much_of_the_time_is_fixed() -> None:
 
 
 def test_fewer_groups_than_a_device_has_cores_take_as_long_as_one_for_each() -> None:
-    cores = Prior(256, (0.0, 0.0), (1.0,) * 20, COUNTED, (math.log(8.0), 0.0), UNKNOWN, rounds=(32.0, 1.0))
+    cores = Prior(
+        256, (0.0, 0.0), (1.0,) * 20, TUNING.counted, (math.log(8.0), 0.0), TUNING.unknown, rounds=(32.0, 1.0)
+    )
     load = expected(cores)
     assert load.seconds(0, 0, 4) == pytest.approx(load.seconds(0, 0, 32)) == pytest.approx(1.0)
     assert load.seconds(0, 0, 64) == pytest.approx(2.0)
@@ -197,7 +200,13 @@ def test_brief_times_that_scatter_do_not_make_the_cuts_wander() -> None:
         (2048, 0.3190, 0.3114), (2021, 0.2725, 0.2620), (1976, 0.2658, 0.2680), (1976, 0.2515, 0.2799),
         (2025, 0.2558, 0.2854), (2177, 0.2692, 0.2615), (2081, 0.2799, 0.2508), (2052, 0.2816, 0.2584),
     ]  # fmt: skip
-    g = start(4096, [1e-5] * 2, [1.2e-7] * 2, density=[1.0] * 20, doubt=COUNTED, rate_doubt=ALIKE, least=2)
+    g = start(
+        4096,
+        [1e-5] * 2,
+        [1.2e-7] * 2,
+        Wanted(least=2),
+        Known(density=[1.0] * 20, doubt=TUNING.counted, rate_doubt=TUNING.alike),
+    )
     for cut, *ms in measured:
         g = adapted(g, [1e-3 * t for t in ms], (0, cut, 4096))
         assert not g.workload.drifting
@@ -207,7 +216,7 @@ def test_brief_times_that_scatter_do_not_make_the_cuts_wander() -> None:
 def test_a_device_that_was_given_up_is_not_forgotten() -> None:
     """It has no groups for longer than executions are remembered, while the load of the others wanders."""
     groups = 512
-    g = start(groups, [0.0] * 3, [1.0] * 3, uniform=True, rounds=(16.0, 1.0, 1.0))
+    g = start(groups, [0.0] * 3, [1.0] * 3, Wanted(uniform=True), Known(rounds=(16.0, 1.0, 1.0)))
     shares = []
     for turn in range(30):
         at, tilt = cuts(g), 0.1 * turn

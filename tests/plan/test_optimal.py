@@ -12,7 +12,7 @@ import pytest
 from classic_graphs import ARABNEJAD, ARABNEJAD_EDGES, TOPCUOGLU, TOPCUOGLU_EDGES, classic
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import begun, chains, launch, machine, problem, problems
+from plan_cases import begun, chains, estimated, launch, machine, problem, problems
 from split_cases import split_problems
 
 from manycl.errors import PolicyError
@@ -22,8 +22,7 @@ from manycl.plan.insertion import setting
 from manycl.plan.plan import Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.verify import verify
-from manycl.run.replay import replay
-from manycl.run.simulate import plan_with, simulate
+from manycl.run.simulate import simulate
 
 pytest.importorskip("ortools")
 
@@ -31,8 +30,8 @@ ONE = {"workers": "1"}
 
 
 def test_the_papers_examples() -> None:
-    heft = plan_with("optimal", classic(TOPCUOGLU, TOPCUOGLU_EDGES, {"contention": "no", **ONE}))
-    peft = plan_with("optimal", classic(ARABNEJAD, ARABNEJAD_EDGES, {"contention": "no", **ONE}))
+    heft = estimated("optimal", classic(TOPCUOGLU, TOPCUOGLU_EDGES, {"contention": "no", **ONE}))
+    peft = estimated("optimal", classic(ARABNEJAD, ARABNEJAD_EDGES, {"contention": "no", **ONE}))
     assert (heft.details["proven"], peft.details["proven"]) == (True, True)
     assert (heft.makespan, peft.makespan) == (73, 113)  # the papers: 80 and 122
     assert 73 * (1 - 1e-5) < heft.details["bound"] <= 73
@@ -74,18 +73,18 @@ def small(draw: Any) -> tuple[list[list[int]], dict[tuple[int, int], int]]:
 @given(case=small())
 def test_as_short_as_trying_everything(case: tuple[list[list[int]], dict[tuple[int, int], int]]) -> None:
     p = classic(*case, {"contention": "no", **ONE})
-    plan = plan_with("optimal", p)
+    plan = estimated("optimal", p)
     verify(plan, p.graph, p.machine, p)
     assert plan.details["proven"]
     assert plan.makespan == pytest.approx(shortest(*case), rel=1e-6)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)  # its search is limited in seconds
+@settings(max_examples=25, deadline=None, derandomize=True)  # its searches have little effort
 @given(p=st.one_of(problems(), split_problems(whole=True)))
 def test_nothing_that_the_engine_does_is_shorter(p: Problem) -> None:
     """Judged by the simulated engine, which knows nothing of the model, by itself and along other plans."""
-    p = replace(p, queues=(1,) * len(p.queues), options={**ONE, "time_limit": "0.3"})
-    plan = plan_with("optimal", p)
+    p = replace(p, queues=(1,) * len(p.queues), options={**ONE, "effort": "0.2"})
+    plan = estimated("optimal", p)
     verify(plan, p.graph, p.machine, p)
     assert plan.details["gap"] >= 0
     assert plan.details["gap"] < 1e-4 or not plan.details["proven"]
@@ -93,13 +92,12 @@ def test_nothing_that_the_engine_does_is_shorter(p: Problem) -> None:
     least = plan.details["bound"] * (1 - 1e-9)
     free = replace(p, options={})
     for name in ("in_order", "auto", "peft", "cpop", "mkmd_coarse"):
-        other = plan_with(name, free)
-        assert replay(free, other).makespan >= least
+        other = estimated(name, free)
         if not shared_memories(p):  # where the engine does not yet know whose transfer a memory waits for
-            assert simulate(free, replace(other, moves=())).makespan >= least
+            assert simulate(free, other).makespan >= least
     if not shared_memories(p):
         assert simulate(free, "heft").makespan >= least
-    assert plan.makespan <= plan_with("portfolio", free).makespan * (1 + 1e-12)
+    assert plan.makespan <= estimated("portfolio", free).makespan * (1 + 1e-12)
 
 
 def shared_memories(p: Problem) -> bool:
@@ -176,7 +174,7 @@ def tiny(draw: Any) -> Problem:
 @settings(max_examples=40, deadline=None)
 @given(p=tiny())
 def test_with_transfers_as_short_as_trying_everything(p: Problem) -> None:
-    plan = plan_with("optimal", p)
+    plan = estimated("optimal", p)
     assert plan.details["proven"]
     assert plan.makespan == pytest.approx(shortest_with_transfers(p), rel=1e-6)
 
@@ -185,12 +183,12 @@ def test_with_transfers_as_short_as_trying_everything(p: Problem) -> None:
 @given(p=problems(), when=st.floats(0.0, 1.0))
 def test_the_bound_of_what_is_left_is_one_too(p: Problem, when: float) -> None:
     p = replace(p, queues=(1,) * len(p.queues))
-    first = plan_with("mkmd_coarse", p)
+    first = estimated("mkmd_coarse", p)
     rest = begun(p, first, when * first.makespan)
-    plan = plan_with("optimal", replace(rest, options={**ONE, "time_limit": "0.3"}))
+    plan = estimated("optimal", replace(rest, options={**ONE, "effort": "0.2"}))
     for name in ("auto", "cpop", "mkmd_coarse", "balance"):
-        assert plan_with(name, rest).makespan >= plan.details["bound"] * (1 - 1e-9)
-    assert plan.makespan <= plan_with("portfolio", rest).makespan * (1 + 1e-12)
+        assert estimated(name, rest).makespan >= plan.details["bound"] * (1 - 1e-9)
+    assert plan.makespan <= estimated("portfolio", rest).makespan * (1 + 1e-12)
 
 
 def test_what_is_fixed_counts_as_it_was() -> None:
@@ -198,7 +196,7 @@ def test_what_is_fixed_counts_as_it_was() -> None:
     p = problem(chains(1, 2), [5.0, 7.0])
     later = replace(p, fixed=(Assignment(0, 0, 0, 0.0, 1.0),), not_before=1.0)
     assert setting(later, "optimal").bound() == 6.0
-    assert plan_with("optimal", replace(later, options=ONE)).makespan == pytest.approx(6.0)
+    assert estimated("optimal", replace(later, options=ONE)).makespan == pytest.approx(6.0)
 
 
 def test_transfers_of_a_device_wait_for_each_other() -> None:
@@ -207,8 +205,8 @@ def test_transfers_of_a_device_wait_for_each_other() -> None:
     valid = {key: frozenset({HOST}) for key in graph.buffers}
     one = problem(graph, [1.0], machine((1,)), latency=3.0, valid=valid, options=ONE)
     two = problem(graph, [1.0, 1.0], machine((1, 2)), latency=3.0, valid=valid, options=ONE)
-    assert plan_with("optimal", one).makespan == pytest.approx(7.0, rel=1e-6)
-    assert plan_with("optimal", two).makespan == pytest.approx(4.0, rel=1e-6)
+    assert estimated("optimal", one).makespan == pytest.approx(7.0, rel=1e-6)
+    assert estimated("optimal", two).makespan == pytest.approx(4.0, rel=1e-6)
 
 
 def test_results_that_stay_where_they_are_cost_nothing() -> None:
@@ -217,13 +215,16 @@ def test_results_that_stay_where_they_are_cost_nothing() -> None:
     for name in ("a", "b", "c"):
         builder.add(launch(name, (x,), (x,)))
     p = problem(builder.build(), [[9.0, 1.0], [1.0, 2.0], [9.0, 1.0]], machine((1, 2)), latency=0.4, options=ONE)
-    plan = plan_with("optimal", p)
+    plan = estimated("optimal", p)
     assert [a.device for a in sorted(plan.assignments)] == [1, 1, 1]  # 4 s; b elsewhere: 3 and four transfers
     assert plan.makespan == pytest.approx(4.0)
-    quick = plan_with("optimal", replace(p, estimates=replace_latency(p, 0.2)))
+    sooner = replace(p, estimates=replace_latency(p, 0.2))
+    quick = estimated("optimal", sooner)
     assert [a.device for a in sorted(quick.assignments)] == [1, 0, 1]
     assert quick.makespan == pytest.approx(3.8, rel=1e-6)
-    assert len(quick.events) == 3 + 4
+    trace = simulate(sooner, quick)
+    assert (len(list(trace.kernels())), len(list(trace.transfers()))) == (3, 4)
+    assert trace.makespan == pytest.approx(3.8, rel=1e-6)
 
 
 def replace_latency(p: Problem, latency: float) -> Any:
@@ -232,9 +233,9 @@ def replace_latency(p: Problem, latency: float) -> Any:
 
 def test_a_partial_schedule_is_kept() -> None:
     p = problem(chains(3, 2), [2.0, 3.0], options=ONE)
-    done = tuple(a for a in plan_with("in_order", replace(p, options={})).assignments[:2])
+    done = tuple(a for a in estimated("in_order", replace(p, options={})).assignments[:2])
     later = replace(p, fixed=done, not_before=3.0)
-    plan = plan_with("optimal", later)
+    plan = estimated("optimal", later)
     verify(plan, p.graph, p.machine, later)
     assert set(done) <= set(plan.assignments)
     assert plan.makespan == pytest.approx(9.0, rel=1e-6)  # 1 s left of the second, then 4 x 2 or 3 s on two devices
@@ -243,8 +244,8 @@ def test_a_partial_schedule_is_kept() -> None:
 def test_out_of_time_the_bound_is_told() -> None:
     graph = chains(6, 8)
     seconds = [[1.0 + (7 * n + 3 * d) % 11 for d in range(3)] for n in range(len(graph))]
-    p = problem(graph, seconds, machine((1, 2, 3)), latency=0.7, options={**ONE, "time_limit": "0.2"})
-    plan = plan_with("optimal", p)
+    p = problem(graph, seconds, machine((1, 2, 3)), latency=0.7, options={**ONE, "effort": "0.1"})
+    plan = estimated("optimal", p)
     verify(plan, p.graph, p.machine, p)
     assert plan.details["bound"] <= plan.makespan
     assert plan.details["gap"] == pytest.approx((plan.makespan - plan.details["bound"]) / plan.makespan)
@@ -254,11 +255,11 @@ def test_out_of_time_the_bound_is_told() -> None:
 def test_without_or_tools_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
     with pytest.raises(PolicyError, match=r"manycl\[optimal\]"):
-        plan_with("optimal", classic(TOPCUOGLU, TOPCUOGLU_EDGES))
+        estimated("optimal", classic(TOPCUOGLU, TOPCUOGLU_EDGES))
 
 
-@pytest.mark.parametrize("option", ["time_limit=0", "time_limit=x", "time_limit=inf", "workers=-1", "effort=3"])
+@pytest.mark.parametrize("option", ["effort=0", "effort=x", "effort=inf", "workers=-1", "time_limit=3"])
 def test_bad_options_are_errors(option: str) -> None:
     name, _, value = option.partition("=")
     with pytest.raises(PolicyError, match=f"option {name}"):
-        plan_with("optimal", problem(chains(1, 1), [1.0, 1.0], options={name: value}))
+        estimated("optimal", problem(chains(1, 1), [1.0, 1.0], options={name: value}))

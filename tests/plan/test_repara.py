@@ -24,7 +24,8 @@ from manycl.plan.policies.repara import Repara
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.plan.verify import verify
-from manycl.run.replay import replay
+from manycl.run.foresee import with_times
+from manycl.run.simulate import simulate
 
 # the whole tree
 
@@ -185,7 +186,7 @@ def test_the_pruned_search_finds_what_the_whole_tree_has(case: tuple[Problem, in
     p, rates = case
     whole = Everything(p, rates)
     assume(whole.leaves < LEAVES)
-    wanted = replace(p, options={"rates": str(rates), "time_limit": "60"})
+    wanted = replace(p, options={"rates": str(rates), "effort": "5000000"})
     if whole.leaves == 0:
         with pytest.raises(PolicyError, match="no device can run node"):
             Repara().plan(wanted)
@@ -292,7 +293,7 @@ def test_a_kernel_is_shared_by_two_devices() -> None:
 
 def test_a_search_that_was_cut_off_says_so() -> None:
     p = pair(count=8)
-    plan = planned(p, time_limit="0.001")
+    plan = planned(p, effort="30")
     verify(plan, p.graph, p.machine, p)
     assert plan.details["complete"] is False
     assert 0 < plan.details["bound"] < plan.details["model_seconds"]
@@ -303,23 +304,23 @@ def test_large_graphs_have_fewer_rates() -> None:
     p = pair(count=300)
     machine = replace(p.machine, devices=(*p.machine.devices, Device("gpu1", "gpu", memory=2)))
     p = replace(p, machine=machine, queues=(1, 1, 1), estimates=Affine([(10.0, 5.0, 4.0)] * 300, 0.0, 0.0005))
-    plan = planned(p, time_limit="0.001")
+    plan = planned(p, effort="30")
     verify(plan, p.graph, p.machine, p)
     assert 1 < plan.details["rates"] < 16
 
 
 @settings(max_examples=60, deadline=None)
 @given(p=split_problems())
-def test_plans_are_valid_and_take_as_long_as_they_say(p: Problem) -> None:
-    plan = planned(p, time_limit="0.01", rates="3")
+def test_plans_are_valid_and_can_be_followed(p: Problem) -> None:
+    plan = planned(p, effort="300", rates="3")
     verify(plan, p.graph, p.machine, p)
-    assert replay(p, plan).makespan == plan.makespan
+    verify(with_times(p, plan, simulate(p, plan)), p.graph, p.machine, p)
 
 
 @settings(max_examples=60, deadline=None)
 @given(p=split_problems(), when=st.floats(0.0, 1.0))
 def test_planning_goes_on_from_a_partial_schedule(p: Problem, when: float) -> None:
-    first = planned(p, time_limit="0.01", rates="3")
+    first = planned(p, effort="300", rates="3")
     now = p.not_before + when * (first.makespan - p.not_before)
     starts: dict[int, float] = {}
     for a in first.assignments:
@@ -329,12 +330,12 @@ def test_planning_goes_on_from_a_partial_schedule(p: Problem, when: float) -> No
         if starts[n] < now and begun.issuperset(p.graph.predecessors[n]):
             begun.add(n)
     later = replace(p, fixed=tuple(a for a in first.assignments if a.node in begun), not_before=now)
-    plan = planned(later, time_limit="0.01", rates="3")
+    plan = planned(later, effort="300", rates="3")
     verify(plan, p.graph, p.machine, later)
     assert set(later.fixed) <= set(plan.assignments)
 
 
 def test_options() -> None:
-    for name, value in (("rates", "0"), ("rates", "x"), ("time_limit", "0"), ("time_limit", "inf"), ("effort", "1")):
+    for name, value in (("rates", "0"), ("rates", "x"), ("effort", "0"), ("effort", "x"), ("time_limit", "1")):
         with pytest.raises(PolicyError, match=name):
             planned(pair(), **{name: value})

@@ -1,4 +1,5 @@
-"""Plans with ranges of work-groups: their form, the judge's eye for every fault, and their replay, on plans by hand."""
+"""Plans with ranges of work-groups: their form, the judge's eye for every fault, and what the engine takes for them, on
+plans by hand."""
 
 from __future__ import annotations
 
@@ -16,14 +17,12 @@ from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.graph.reduction import Reduction
 from manycl.machine import HOST
 from manycl.model.estimates import Estimates
-from manycl.plan.contents import Contents
-from manycl.plan.events import with_events
-from manycl.plan.plan import MERGE, ON_HOST, Assignment, Move, Plan
+from manycl.plan.plan import MERGE, ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.plan.verify import verify
-from manycl.run.replay import replay
-from manycl.trace import KernelEvent, TransferEvent
+from manycl.run.foresee import with_times
+from manycl.run.simulate import simulate
 
 
 def rows(name: str, reads: tuple[int, ...], writes: tuple[int, ...], groups: int = 10) -> Launch:
@@ -55,6 +54,31 @@ class Ranges(Estimates):
         return 0.0 if source == target else nbytes / 100
 
 
+class Brief(Ranges):
+    """A hundredth of that: the engine gives a queue no more than a second of work ahead."""
+
+    def launch(self, node: int, device: int) -> float:
+        return super().launch(node, device) / 100
+
+    def transfer(self, nbytes: int, source: int, target: int) -> float:
+        return super().transfer(nbytes, source, target) / 100
+
+
+def brief(p: Problem, handover: float) -> Problem:
+    """With times, and a handover, of a hundredth."""
+    return replace(p, estimates=Brief(), handover=handover / 100)
+
+
+def in_brief(plan: Plan) -> Plan:
+    """The plan in such times: the engine paces itself by them."""
+    shorter = tuple(a._replace(start=a.start / 100, end=a.end / 100) for a in plan.assignments)
+    return replace(plan, assignments=shorter, makespan=plan.makespan / 100)
+
+
+def long(seconds: float) -> float:
+    return round(100 * seconds, 6)
+
+
 ROW = Split(0, 10, {0: Slice(10), 1: Slice(10), 2: Slice(10)})
 
 
@@ -72,44 +96,49 @@ def by_hand() -> tuple[Plan, Problem]:
         Assignment(1, 0, 0, 4.0, 9.0, 0, 0, 5),
         Assignment(2, ON_HOST, 0, 9.0, 9.0),
     )
-    moves = (
-        Move(0, 40, 100, -1, HOST, 1, 1, 0.0, 0.6),
-        Move(1, 40, 50, 0, 1, HOST, 1, 3.6, 3.7),
-        Move(2, 50, 100, 1, 1, HOST, 1, 6.5, 7.0),
-    )
-    return Plan(assignments, "by hand", ("cpu0", "gpu1"), 9.0, moves=moves), p
+    return Plan(assignments, "by hand", ("cpu0", "gpu1"), 9.0), p
 
 
 def check(plan: Plan, p: Problem) -> None:
     verify(plan, p.graph, p.machine, p)
 
 
-def test_a_right_plan_passes_and_takes_as_long_as_it_says() -> None:
+def test_a_right_plan_passes_and_is_simulated_as_by_hand() -> None:
+    """The GPU goes on as soon as it can; its ten bytes reach the CPU's second range one handover late, and the sink is
+    one more behind it."""
     plan, p = by_hand()
     check(plan, p)
     verify(plan, p.graph, p.machine)
-    trace = replay(p, plan)
-    assert trace.makespan == plan.makespan
-    kernels = {(e.node, e.device, e.start, e.end) for e in trace.events if isinstance(e, KernelEvent)}
-    assert kernels == {(a.node, plan.devices[a.device], a.start, a.end) for a in plan.assignments if a.device >= 0}
-    moves = {(e.buffer, e.nbytes, e.start, e.end) for e in trace.events if isinstance(e, TransferEvent)}
-    assert moves == {(m.buffer, m.nbytes, m.start, m.end) for m in plan.moves}
-
-
-def test_the_replay_does_not_believe_the_times() -> None:
-    plan, p = by_hand()
     late = tuple(a._replace(start=a.start + 1, end=a.end + 2) for a in plan.assignments)
-    assert replay(p, replace(plan, assignments=late)).makespan == plan.makespan
+    for told in (plan, replace(plan, assignments=late)):  # times are not believed
+        trace = simulate(brief(p, 0.5), in_brief(told))
+        kernels = {(e.node, e.name, e.device, long(e.start), long(e.end)) for e in trace.kernels()}
+        assert kernels == {
+            (0, "f [0:4]", "cpu0", 0.0, 4.0),
+            (0, "f [4:10]", "gpu1", 0.6, 3.6),
+            (1, "g [0:5]", "cpu0", 4.2, 9.2),
+            (1, "g [5:10]", "gpu1", 3.7, 6.2),  # what is small moves in the kernels' queue
+        }
+        assert [(e.buffer, e.source, e.target, e.nbytes, long(e.start), long(e.end)) for e in trace.transfers()] == [
+            (0, "host", "gpu1", 60, 0.0, 0.6),
+            (1, "gpu1", "host", 10, 3.6, 3.7),
+            (2, "gpu1", "host", 50, 6.2, 6.7),
+        ]
+        assert long(trace.makespan) == 9.7
+        assert [e.global_size for e in trace.kernels()][:2] == [(64, 4), (96, 4)]
 
 
-def test_the_replay_counts_handovers_between_devices_only() -> None:
+def test_what_is_foreseen_has_the_times_of_every_range() -> None:
     plan, p = by_hand()
-    # the GPU's ten bytes reach the CPU's second range one handover late; the sink is one more behind it
-    trace = replay(replace(p, handover=0.5), plan)
-    ends = {(e.node, e.device): (e.start, e.end) for e in trace.events if isinstance(e, KernelEvent)}
-    assert ends[1, "cpu0"] == (pytest.approx(4.2), pytest.approx(9.2))
-    assert ends[1, "gpu1"] == (4.5, 7.0)
-    assert trace.events[-1].start == pytest.approx(9.7)  # type: ignore[union-attr]
+    plan, p = in_brief(plan), brief(p, 0.5)
+    foreseen = with_times(p, plan, simulate(p, plan))
+    times = [(long(a.start), long(a.end)) for a in foreseen.assignments]
+    assert times == [(0.0, 4.0), (0.6, 3.6), (3.7, 6.2), (4.2, 9.2), (9.7, 9.7)]
+    assert [a._replace(start=0.0, end=0.0) for a in foreseen.assignments] == [
+        a._replace(start=0.0, end=0.0) for a in plan.assignments
+    ]
+    assert long(foreseen.makespan) == 9.7
+    check(foreseen, p)
 
 
 def test_ranges_survive_json_and_whole_launches_keep_their_form() -> None:
@@ -129,15 +158,6 @@ def test_ranges_survive_json_and_whole_launches_keep_their_form() -> None:
     old = '{"format": 1, "policy": "x", "devices": ["d"], "makespan": 1.0, "details": {}, "assignments": \
         [{"node": 0, "device": 0, "queue": 0, "start": 0.0, "end": 1.0}]}'
     assert Plan.from_json(old).assignments == (Assignment(0, 0, 0, 0.0, 1.0),)
-
-
-def test_events_have_the_range_of_each_part() -> None:
-    plan, p = by_hand()
-    events = with_events(plan, p.graph).events
-    assert [(e.name, e.global_size) for e in events if isinstance(e, KernelEvent)][:2] == [
-        ("f [0:4]", (64, 4)),
-        ("f [4:10]", (96, 4)),
-    ]
 
 
 Change = Callable[[list[Any]], object]
@@ -162,7 +182,9 @@ def put(index: int, **fields: object) -> Change:
         (put(4, dimension=0, groups=1), r"node 2 \(sink\) may not be split"),
         (put(3, start=4.5, end=8.0), "node 1 takes 3.5 s, but is estimated at 5.0 s"),
         (put(2, start=3.6), "node 1 starts before node 0 ends"),
-        (put(1, start=0.5), "node 0 starts before bytes 40 to 100 of buffer 0 of node -1 can have arrived"),
+        (put(1, start=0.5), "node 0 starts before buffer 0 can have arrived"),
+        (put(1, start=1.0, end=4.0), "node 1 starts before buffer 1 of node 0 can have arrived"),
+        (put(2, start=6.4, end=8.9), "node 2 starts before buffer 2 of node 1 can have arrived"),
         (put(0, version=1), "node 0 runs version 1, which is not the one estimated"),
     ],
 )
@@ -172,53 +194,6 @@ def test_every_fault_of_ranges_is_named(change: Change, words: str) -> None:
     change(assignments)
     with pytest.raises(PolicyError, match=words):
         check(replace(plan, assignments=tuple(assignments)), p)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (
-            lambda m: m.pop(0),
-            "node 0 needs bytes 40 to 100 of buffer 0 as node -1 leaves them, but nothing brings them",
-        ),
-        (lambda m: m.pop(1), "node 1 needs bytes 40 to 50 of buffer 1 as node 0 leaves them, but nothing brings them"),
-        (put(0, low=41), "node 0 needs bytes 40 to 100 of buffer 0"),
-        (put(1, high=49), "node 1 needs bytes 40 to 50 of buffer 1"),
-        (put(1, writer=-1), "move 1 needs bytes 40 to 50 of buffer 1 as node -1 leaves them, but nothing brings"),
-        (put(1, start=3.5), "move 1 starts before bytes 40 to 50 of buffer 1 of node 0 can have arrived"),
-        (put(1, start=3.65), "move 1 takes 0.05.* s, but is estimated at 0.1 s"),
-        (put(1, end=4.1), "node 1 starts before bytes 40 to 50 of buffer 1 of node 0 can have arrived"),
-        (put(0, device=0), "move 0 goes from memory 0 to 1 on a queue of cpu0"),
-        (put(0, high=101), "move 0 is of bytes 40 to 101"),
-        (put(2, end=9.5), "node 2 starts before bytes 50 to 100 of buffer 2"),
-        (lambda m: m.insert(1, m[2]), "on the download queue of gpu1 move 2 starts before move 1 ends"),
-        (put(0, start=-0.1), "move 0 starts at -0.1, before 0.0"),
-    ],
-)
-def test_every_fault_of_moves_is_named(change: Change, words: str) -> None:
-    plan, p = by_hand()
-    moves = list(plan.moves)
-    change(moves)
-    with pytest.raises(PolicyError, match=words):
-        check(replace(plan, moves=tuple(moves)), p)
-
-
-def test_a_move_may_not_be_overtaken_by_the_next_writer() -> None:
-    builder = GraphBuilder()
-    a, b = builder.buffer(100), builder.buffer(100)
-    builder.add(rows("f", (a,), (b,)))  # on the GPU
-    builder.add(rows("g", (), (a,)))  # on the CPU: overwrites a, which f has read
-    p = replace(
-        problem(builder.build(), [0.0], machine((HOST, 1)), valid={a: frozenset({HOST})}),
-        estimates=Ranges(),
-        splits={0: ROW, 1: Split(0, 10, {a: Slice(10)})},
-    )
-    members = (Assignment(0, 1, 0, 1.0, 6.0), Assignment(1, 0, 0, 6.0, 16.0))
-    move = Move(a, 0, 100, -1, HOST, 1, 1, 0.0, 1.0)
-    check(Plan(members, "by hand", ("cpu0", "gpu1"), 16.0, moves=(move,)), p)
-    again = Move(a, 0, 50, -1, HOST, 1, 1, 6.0, 6.5)  # of the old contents, which g destroys
-    with pytest.raises(PolicyError, match="move 1 ends after node 1 began to overwrite what it moves"):
-        check(Plan(members, "by hand", ("cpu0", "gpu1"), 16.0, moves=(move, again)), p)
 
 
 def merged() -> tuple[Plan, Problem]:
@@ -237,34 +212,46 @@ def merged() -> tuple[Plan, Problem]:
         Assignment(0, 1, 0, 0.6, 3.6, 0, 4, 6),
         Assignment(0, 0, 0, 4.6, 6.6, MERGE),
     )
-    moves = (Move(a, 40, 100, -1, HOST, 1, 1, 0.0, 0.6), Move(c, 0, 100, 0, 1, HOST, 1, 3.6, 4.6, 1))
-    return Plan(members, "by hand", ("cpu0", "gpu1"), 6.6, moves=moves), p
+    return Plan(members, "by hand", ("cpu0", "gpu1"), 6.6), p
 
 
 def test_partial_results_are_merged() -> None:
     plan, p = merged()
     check(plan, p)
-    assert replay(p, plan).makespan == pytest.approx(plan.makespan)
+    trace = simulate(p, plan)
+    assert trace.makespan == pytest.approx(plan.makespan)
+    assert [(e.nbytes, e.start, e.end) for e in trace.transfers()] == [(60, 0.0, 0.6), (100, 3.6, 4.6)]
+    assert with_times(p, plan, trace).assignments[-1] == plan.assignments[-1]
     assert Plan.from_json(plan.to_json()) == plan
     for change, words in (
-        (lambda a, m: a.pop(), "node 0 is merged 0 times, not 1"),
-        (lambda a, m: m.pop(), "nothing brings them"),
-        (lambda a, m: put(2, start=4.0)(a), "node 0 starts before bytes 0 to 100 of buffer 1"),
-        (lambda a, m: put(2, end=5.0)(a), "the merge of node 0 takes 0.4.* s, but is estimated at 2.0 s"),
+        (lambda a: a.pop(), "node 0 is merged 0 times, not 1"),
+        (put(2, start=3.9), "node 0 is merged before all of it has run"),
+        (put(2, end=5.0), "the merge of node 0 takes 0.4.* s, but is estimated at 2.0 s"),
     ):
-        assignments, moves = list(plan.assignments), list(plan.moves)
-        change(assignments, moves)
+        assignments = list(plan.assignments)
+        change(assignments)
         with pytest.raises(PolicyError, match=words):
-            check(replace(plan, assignments=tuple(assignments), moves=tuple(moves)), p)
+            check(replace(plan, assignments=tuple(assignments)), p)
 
 
-def test_a_replay_needs_every_move_and_an_order_that_can_be_kept() -> None:
+def test_results_are_merged_by_difference() -> None:
+    """Both work on the old contents: the GPU gets them, and its own come back."""
+    plan, p = merged()
+    split = replace(p.splits[0], merge=Reduction.DIFFERENCE)
+    p = replace(p, splits={0: split}, valid={**p.valid, 1: frozenset({HOST})})
+    trace = simulate(p, plan)
+    kernels = [(e.role, e.device) for e in trace.kernels()]
+    assert kernels.count(("merge", "cpu0")) == 1
+    assert kernels.count(("range", "gpu1")) == 1
+    assert [e.end - e.start for e in trace.kernels() if e.role == "merge"] == [2.0]
+    assert sum(e.nbytes for e in trace.transfers()) == 60 + 100 + 100
+
+
+def test_an_order_that_cannot_be_kept_is_refused() -> None:
     plan, p = by_hand()
-    with pytest.raises(PolicyError, match="no move of the plan brings them"):
-        replay(p, replace(plan, moves=plan.moves[1:]))
     f, more, g = plan.assignments[0], plan.assignments[1:3], plan.assignments[3]
-    with pytest.raises(PolicyError, match="waits for itself"):
-        replay(p, replace(plan, assignments=(g, *more, f, plan.assignments[4])))
+    with pytest.raises(PolicyError, match="before"):
+        simulate(p, replace(plan, assignments=(g, *more, f, plan.assignments[4])))
 
 
 @pytest.mark.parametrize(
@@ -328,13 +315,9 @@ def test_what_ranges_leave_alone_stays_as_it_was() -> None:
         Assignment(0, 1, 0, 1.2, 4.2, 0, 4, 6),
         Assignment(1, 0, 0, 4.8, 14.8),
     )
-    moves = (
-        Move(a, 40, 100, -1, HOST, 1, 1, 0.0, 0.6),
-        Move(c, 50, 110, -1, HOST, 1, 1, 0.6, 1.2),
-        Move(c, 50, 110, 0, 1, HOST, 1, 4.2, 4.8),
-    )
-    plan = Plan(members, "by hand", ("cpu0", "gpu1"), 14.8, moves=moves)
+    plan = Plan(members, "by hand", ("cpu0", "gpu1"), 14.8)
     check(plan, p)
-    assert replay(p, plan).makespan == pytest.approx(plan.makespan)
-    needs = [(n.low, n.high, n.writer) for n in Contents(plan, p).needs(2) if n.buffer == c]
-    assert needs == [(0, 10, -1), (10, 50, 0), (50, 110, 0), (110, 120, -1)]
+    trace = simulate(brief(p, 1.0), in_brief(plan))
+    moved = [(e.buffer, e.source, e.nbytes) for e in trace.transfers()]
+    assert moved == [(a, "host", 60), (c, "host", 60), (c, "gpu1", 60)]
+    assert long(trace.makespan) == 15.8

@@ -14,13 +14,13 @@ from split_cases import Affine
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.course import Course
-from manycl.plan.families import families
-from manycl.plan.granularity import adapted, start
+from manycl.plan.adapt.course import Course
+from manycl.plan.adapt.families import families
+from manycl.plan.adapt.granularity import Known, adapted, start
+from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.plan.workload import ALIKE, UNCOUNTED
 
 GROUPS, HANDOVER = 8192, 5e-5
 WHERE = Machine((Device("cpu", "cpu", compute_units=32), Device("gpu", "gpu", compute_units=132, memory=1)))
@@ -107,8 +107,8 @@ def test_a_kernel_that_was_given_up_for_disturbed_times_is_divided_again() -> No
     """Sparse rows, on a core and one that is four times slower, with times as they were once measured: of all divided
     executions those with other cuts were bad, and the only one with good cuts was disturbed."""
     measured = [(2499, 2.934, 11.999), (3125, 4.574, 0.0), (2844, 3.5, 5.903), (2941, 4.084, 4.83), (3125, 4.38, 0.0)]
-    (family,) = families(brief((1e-3, 4e-3), ALIKE))
-    g = start(3125, (1e-5, 1e-5), (1.6e-6, 6.4e-6), doubt=UNCOUNTED, rate_doubt=ALIKE)
+    (family,) = families(brief((1e-3, 4e-3), TUNING.alike))
+    g = start(3125, (1e-5, 1e-5), (1.6e-6, 6.4e-6), known=Known(doubt=TUNING.uncounted, rate_doubt=TUNING.alike))
     course = Course(family, (0, 1), g, ((0.0, 0.0),) * 2, 5e-5, (0.0, 0.0))
     for cut, one, two in measured:
         g = adapted(course.granularity, [1e-3 * one, 1e-3 * two], (0, cut, 3125))
@@ -128,14 +128,18 @@ def test_nothing_is_tried_late_for_a_hope() -> None:
 
 
 @pytest.mark.parametrize("guessed", [True, False])
-@pytest.mark.parametrize(("cpu", "doubt", "helps"), [(8e-3, 1.0, False), (8e-3, ALIKE, True), (1.6e-3, 1.0, True)])
+@pytest.mark.parametrize(
+    ("cpu", "doubt", "helps"), [(8e-3, 1.0, False), (8e-3, TUNING.alike, True), (1.6e-3, 1.0, True)]
+)
 def test_where_data_decide_the_work_a_kernel_is_run_whole_once_if_the_other_device_may_not_help(
     guessed: bool, cpu: float, doubt: float, helps: bool
 ) -> None:
     """Both devices ended together: the first one helps for certain if it has half of the groups, or if how the devices
     compare is known and so what its groups would have taken the second one."""
     (family,) = families(brief((cpu, 1.6e-3), doubt))
-    g = start(GROUPS, (1e-5, 1e-5), (cpu / GROUPS, 1.6e-3 / GROUPS), doubt=UNCOUNTED, rate_doubt=doubt)
+    g = start(
+        GROUPS, (1e-5, 1e-5), (cpu / GROUPS, 1.6e-3 / GROUPS), known=Known(doubt=TUNING.uncounted, rate_doubt=doubt)
+    )
     course = Course(family, (0, 1), adapted(g, (1.2e-3, 1.2e-3)), ((0.0, 0.0),) * 2, HANDOVER, (0.0, 0.0))
     judged = replace(course, guessed=guessed).judged()
     assert judged.whole == (1 if guessed and not helps else -1)

@@ -12,25 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.plan.granularity import METHODS, adapted, cuts, start
-from manycl.plan.workload import (
-    ALIKE,
-    CELLS,
-    COUNTED,
-    UNCOUNTED,
-    UNKNOWN,
-    Execution,
-    Prior,
-    Workload,
-    expected,
-    fitted,
-)
+from manycl.plan.adapt.granularity import METHODS, Known, Wanted, adapted, cuts, start
+from manycl.plan.adapt.tuning import TUNING
+from manycl.plan.adapt.workload import Execution, Prior, Workload, expected, fitted
 
 GROUPS = 400
-EVEN = (1.0,) * CELLS
+EVEN = (1.0,) * TUNING.cells
 
 
-def prior(speeds: tuple[float, ...], doubt: float = UNCOUNTED, rate_doubt: float = ALIKE) -> Prior:
+def prior(speeds: tuple[float, ...], doubt: float = TUNING.uncounted, rate_doubt: float = TUNING.alike) -> Prior:
     return Prior(GROUPS, (0.0,) * len(speeds), EVEN, doubt, tuple(-math.log(s) for s in speeds), rate_doubt)
 
 
@@ -66,19 +56,21 @@ def test_an_uneven_load_is_told_from_uneven_devices() -> None:
         return first[d] * (b - a) / 200
 
     for time in (uneven, unlike):
-        load = fitted(prior((1.0, 1.0), rate_doubt=UNKNOWN), executions(time, (0, 200, 400), (0, 300, 400)))
+        load = fitted(prior((1.0, 1.0), rate_doubt=TUNING.unknown), executions(time, (0, 200, 400), (0, 300, 400)))
         for at in (250, 270, 290):
             for d, (a, b) in enumerate(((0, at), (at, 400))):
                 assert load.seconds(d, a, b) == pytest.approx(time(2, d, a, b), rel=0.06)
 
 
 def test_what_was_counted_is_believed_until_times_say_otherwise() -> None:
-    density = tuple(1.0 + 8.0 * (i + 0.5) / CELLS for i in range(CELLS))
-    counted = Prior(GROUPS, (0.0, 0.0), density, COUNTED, (0.0, 0.0), ALIKE)
+    density = tuple(1.0 + 8.0 * (i + 0.5) / TUNING.cells for i in range(TUNING.cells))
+    counted = Prior(GROUPS, (0.0, 0.0), density, TUNING.counted, (0.0, 0.0), TUNING.alike)
     half = expected(counted).level()
     assert steep(half[0]) == pytest.approx(0.5, abs=0.02)  # the density of this work
 
-    g = start(GROUPS, (0.0, 0.0), (1.0, 1.0), density=density, doubt=COUNTED, rate_doubt=ALIKE)
+    g = start(
+        GROUPS, (0.0, 0.0), (1.0, 1.0), known=Known(density=density, doubt=TUNING.counted, rate_doubt=TUNING.alike)
+    )
     assert cuts(g)[1] == pytest.approx(half[0], abs=1)
     for _ in range(8):
         g = adapted(g, [float(n) for n in g.shares])  # but all groups cost the same
@@ -86,7 +78,7 @@ def test_what_was_counted_is_believed_until_times_say_otherwise() -> None:
 
 
 @pytest.mark.parametrize("slower", [1.3, 2.0, 20.0])
-@pytest.mark.parametrize("doubt", [COUNTED, UNCOUNTED])
+@pytest.mark.parametrize("doubt", [TUNING.counted, TUNING.uncounted])
 def test_one_time_that_is_too_long_says_little(slower: float, doubt: float) -> None:
     def even(turn: int, d: int, a: int, b: int) -> float:
         return (b - a) / GROUPS / (4.0, 1.0)[d]
@@ -114,7 +106,7 @@ def test_a_drift_is_foreseen_and_noise_is_none() -> None:
     found = 0
     for _ in range(40):
         runs = executions(steady, *several, noise=lambda turn, d: math.exp(chance.gauss(0.0, 0.03)))
-        found += fitted(prior((1.0, 1.0), COUNTED), runs).drifting
+        found += fitted(prior((1.0, 1.0), TUNING.counted), runs).drifting
     assert found <= 2
 
 
@@ -122,7 +114,7 @@ def test_a_drift_is_foreseen_and_noise_is_none() -> None:
 @given(data=st.data())
 def test_all_end_together(data: st.DataObject) -> None:
     devices = data.draw(st.integers(2, 4))
-    work = data.draw(st.lists(st.floats(0.05, 3.0), min_size=CELLS, max_size=CELLS))
+    work = data.draw(st.lists(st.floats(0.05, 3.0), min_size=TUNING.cells, max_size=TUNING.cells))
 
     def some(low: float, high: float) -> tuple[float, ...]:
         return tuple(data.draw(st.lists(st.floats(low, high), min_size=devices, max_size=devices)))
@@ -207,7 +199,7 @@ def test_what_makes_all_devices_slower_together_makes_no_margins(seed: int) -> N
 def test_a_wait_that_is_known_is_no_launch_overhead() -> None:
     """Nine tenths of a device's time are such: its kernels take what is left."""
     once = (0.9, 0.0)
-    known = Prior(GROUPS, once, EVEN, COUNTED, (-1.0, 0.0), ALIKE, known=once)
+    known = Prior(GROUPS, once, EVEN, TUNING.counted, (-1.0, 0.0), TUNING.alike, known=once)
 
     def even(turn: int, d: int, a: int, b: int) -> float:
         return once[d] + 0.5 * (b - a) / GROUPS
@@ -244,11 +236,12 @@ def test_few_groups_and_many_compute_units(data: st.DataObject, groups: int, dev
         groups,
         each(SECONDS),
         each(st.one_of(SECONDS, st.just(1.0))),
-        method=method,
-        uniform=data.draw(st.booleans()),
-        rate_doubt=data.draw(st.sampled_from([ALIKE, UNKNOWN])),
-        narrow=each(st.booleans()),
-        rounds=units,
+        Wanted(method=method, uniform=data.draw(st.booleans())),
+        Known(
+            rate_doubt=data.draw(st.sampled_from([TUNING.alike, TUNING.unknown])),
+            narrow=each(st.booleans()),
+            rounds=units,
+        ),
     )
     for _ in range(data.draw(st.integers(0, 6))):
         assert sum(g.shares) == groups

@@ -153,5 +153,4 @@ def test_steps_come_where_and_when_the_plan_has_their_ranges(name: str, order: t
             own = planned[which]
             assert (step.first, step.groups, a.device, a.queue) == (own.first, own.groups, own.device, own.queue)
         assert (a.dimension, a.first, a.groups, a.version) == (WHOLE, 0, 0, 0)
-    assert not found.plan.moves
     assert not found.plan.events

@@ -27,7 +27,7 @@ from manycl.region import Region
 from manycl.run.coherence import Directory, ValidRegion
 from manycl.run.disturbance import Disturbance
 from manycl.run.engine import RunFailure
-from manycl.run.foresee import ENQUEUING, StepEstimates, foresee, rehearsal
+from manycl.run.foresee import ENQUEUING, StepEstimates, foresee, foreseeing, with_times
 from manycl.run.simulate import plan_with, simulate
 from manycl.run.steps import RANGE, Step
 from manycl.trace import FailureEvent, KernelEvent, TransferEvent
@@ -98,11 +98,11 @@ def test_putting_results_together_has_room(name: str, names: list[str], memory: 
         assert plan.is_split
 
 
-def test_a_plan_that_the_engine_refuses_is_rehearsed_as_the_worst() -> None:
+def test_a_plan_that_the_engine_refuses_is_foreseen_as_the_worst() -> None:
     p = problem("count")
     devices = tuple(replace(d, global_memory=300) for d in MACHINE.devices)
     p = replace(p, machine=replace(p.machine, devices=devices), spills=True)
-    assert rehearsal(p, Directory())(halves(p.graph)) == math.inf
+    assert foreseeing(p, Directory())(halves(p.graph)).makespan == math.inf
 
 
 def test_atomics_are_merged_where_the_first_range_ran() -> None:
@@ -137,7 +137,7 @@ def test_enqueuing_takes_the_engine_s_time() -> None:
         directory.define(key)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(ENQUEUING, "gpu", 0.5)
-        assert rehearsal(p, directory)(plan) == busy.makespan
+        assert foreseeing(p, directory)(plan) == with_times(p, plan, busy)
 
 
 def test_a_copy_of_a_directory_changes_apart() -> None:
@@ -150,7 +150,7 @@ def test_a_copy_of_a_directory_changes_apart() -> None:
     assert (directory.valid, set(directory.parts)) == ({1: 1}, {2})
 
 
-def test_a_rehearsal_says_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_foreseeing_says_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """What MANYCL_DEBUG asks for is about the run, not about plans that were tried before it."""
     monkeypatch.setenv("MANYCL_DEBUG", "4")
     p = problem("map")
@@ -173,7 +173,7 @@ def test_a_divided_plan_meets_faults(fault: Disturbance) -> None:
 
 @pytest.mark.parametrize("policy", ["in_order", "auto", "balance", "mkmd", "cpop", "heft"])
 def test_every_policy_is_simulated_by_the_engine(policy: str) -> None:
-    """Also where its plan has moves, and ranges: what it does is what a run of the plan would do."""
+    """Also where its plan has ranges: what it does is what a run of the plan would do."""
     p = problem("map", "stencil", "count")
     chosen = find(policy)
     trace = simulate(p, policy)
@@ -203,7 +203,7 @@ def test_steps_take_and_draw_what_they_are_of_their_launch() -> None:
     problem: Any = Of(
         estimates=Of(contended=True, launch=lambda n, d: 10.0 * n + d, traffic=lambda n, d: 100.0 * n + d),
         machine=Of(devices=[Of(launch_overhead=0.5, bandwidth=100.0)] * 2),
-        splits={5: Of(groups=12)},
+        splits={5: Of(groups=12, merge_seconds=())},
         range_seconds=lambda n, d, groups: 1000.0 * n + 10 * d + groups,
     )
     asked = StepEstimates(problem, lowered)

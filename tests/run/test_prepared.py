@@ -134,7 +134,7 @@ kernel void add(global const int *y, global int *z) { z[get_global_id(0)] += y[g
         assert (z.get() == 7).all()
 
 
-def test_times_are_rehearsed_with_once_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_are_foreseen_with_times_once_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the second planning of a prepared graph on, with the data where they are; never of one that runs once."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     found: list[Problem] = []
@@ -149,17 +149,17 @@ def test_times_are_rehearsed_with_once_they_are_known(monkeypatch: pytest.Monkey
         Program(UP).up(queue, (1 << 16,), (8,), x)
         graph = queue.take()
         queue.session.run(graph, Remembers())
-        assert found.pop().rehearse is None
+        assert found.pop().foresee is None
         prepared = PreparedGraph(queue.session, graph, Remembers())
         for _ in range(PLANNED_RUNS):
             prepared.run()
-            if (rehearse := found[-1].rehearse) is not None:
-                there = rehearse(InOrder().plan(found[-1]))
+            if (foresee := found[-1].foresee) is not None:
+                there = foresee(InOrder().plan(found[-1])).makespan
                 x.set(np.zeros(1 << 16, np.int32))
-                after = rehearse(InOrder().plan(found[-1]))
+                after = foresee(InOrder().plan(found[-1])).makespan
                 assert 0.0 < there < after, "with a transfer"
                 prepared.session.host(x.buffer.key)
-    assert [p.rehearse is not None for p in found] == [False, True, True, True]
+    assert [p.foresee is not None for p in found] == [False, True, True, True]
     monkeypatch.setenv("MANYCL_ZERO_COPY", "1")
     found.clear()
     with Queue("cpu/2") as queue:
@@ -168,7 +168,7 @@ def test_times_are_rehearsed_with_once_they_are_known(monkeypatch: pytest.Monkey
         prepared = PreparedGraph(queue.session, queue.take(), Remembers())
         for _ in range(2):
             prepared.run()
-    assert all(p.rehearse is None for p in found), "there is no link"
+    assert all(p.foresee is None for p in found), "there is no link"
 
 
 def plan_named(name: str) -> Plan:

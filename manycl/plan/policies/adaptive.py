@@ -1,8 +1,9 @@
-"""``adaptive``: kernels divided among all devices, each time by what the last times took (``plan/granularity.py``).
+"""``adaptive``: kernels divided among all devices, each time by what the last times took
+(``plan/adapt/granularity.py``).
 
 P. Huchant, M.-C. Counilh and D. Barthou, *Automatic OpenCL Task Adaptation for Heterogeneous Architectures*, Euro-Par
 2016, Section 5, for several devices and whole graphs: kernels that hand parts of buffers to each other are cut at the
-same places (``plan/families.py``). No profile or training: the first execution is divided by the estimates.
+same places (``plan/adapt/families.py``). No profile or training: the first execution is divided by the estimates.
 """
 
 from __future__ import annotations
@@ -18,30 +19,22 @@ from typing import Any, NamedTuple
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST
 from manycl.model.occupancy import share, work_groups
-from manycl.plan.course import WORTH, Course
-from manycl.plan.families import Family, families
-from manycl.plan.flows import Flows, Parts, Waits
-from manycl.plan.granularity import DEAD_BAND, METHODS, adapted, cuts, start
+from manycl.plan.adapt.course import Course
+from manycl.plan.adapt.families import Family, families
+from manycl.plan.adapt.flows import Flows, Parts, Waits
+from manycl.plan.adapt.granularity import METHODS, Known, Wanted, adapted, cuts, start
+from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.options import Option, Options, Values, one_of, real, whole
-from manycl.plan.placement import Placement
 from manycl.plan.plan import Plan
 from manycl.plan.policies.mkmd_coarse import Table, as_plan, look_up, place, priorities, weights
 from manycl.plan.policy import Timed, register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.split import Along
-from manycl.plan.workload import ALIKE, ASSUMED, CELLS, COUNTED, UNCOUNTED, UNKNOWN
+from manycl.plan.timeline import Timeline
 
-MOST_CHUNKS = 2048
-"""With more work-groups than this a device gets several at least: what one more or less gains is nothing."""
-SWEEPS = 3
-"""How often families are judged in turns, each by what the others do, at most."""
-WATCHED = 16
-"""Of so many executions at first, and then of every such, it is looked at how long devices waited for data."""
-REMEMBERED = 16
-"""Graphs whose measurements can be told to the policy: the last ones it has planned."""
 _METHOD, _FIRST = one_of("method", *METHODS), one_of("first", "estimates", "uniform")
-_LEAST, _BAND = whole("least", 1, 1), Option("band", DEAD_BAND, real(below=1.0), "a number from 0 to below 1")
+_LEAST, _BAND = whole("least", 1, 1), Option("band", TUNING.dead_band, real(below=1.0), "a number from 0 to below 1")
 
 Ranges = Sequence[tuple[int, int, int]]
 """Device (index), first work-group and number of work-groups."""
@@ -128,7 +121,7 @@ class Adaptive:
         last, count = self._ran.pop(sites, ((), 0))
         self._ran[sites] = now, count + 1
         _forget(self._ran)
-        if count >= WATCHED and count % WATCHED:
+        if count >= TUNING.watched and count % TUNING.watched:
             return news
         seconds: dict[tuple[int, int], float] = {}
         for node, device, waited in waits:
@@ -160,7 +153,7 @@ class Adaptive:
         before = [course.whole for course in courses]
         parts = {i: flows.parts(c.devices, c.cuts()) for i, c in enumerate(courses) if c.devices}
         todo = {i for i, key in enumerate(keys) if key in news}
-        for _ in range(SWEEPS):
+        for _ in range(TUNING.sweeps):
             again = set[int]()
             for i in sorted(todo):
                 course = replace(courses[i], whole=before[i])
@@ -205,7 +198,7 @@ class _Planned(NamedTuple):
 
 def _forget(of: dict[Any, Any]) -> None:
     """Keep the last ones."""
-    while len(of) > REMEMBERED:
+    while len(of) > TUNING.remembered:
         del of[next(iter(of))]
 
 
@@ -274,8 +267,8 @@ def _gathered(linked: Sequence[int], courses: list[Course], flows: Flows, parts:
         all_there = {i: flows.parts(c.devices, c.cuts()) for i, c in there.items()}
         waits = {i: _waits(i, c, flows, all_there) for i, c in there.items()}
         then = sum(c.slowest(waits[i]) for i, c in there.items())
-        if then < (1.0 - WORTH) * now:
-            now, best = then / (1.0 - WORTH), [c.waiting(waits[i]) for i, c in there.items()]
+        if then < (1.0 - TUNING.worth) * now:
+            now, best = then / (1.0 - TUNING.worth), [c.waiting(waits[i]) for i, c in there.items()]
     for i, course in zip(linked, best, strict=False):
         courses[i] = course
 
@@ -304,37 +297,41 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options, fl
         groups,
         [o + w for o, (w, _) in zip(once, waits, strict=True)],
         [e + w for e, (_, w) in zip(each, waits, strict=True)],
-        method=options.method,
-        least=max(options.least, -(-groups // MOST_CHUNKS)),
-        uniform=options.uniform,
-        dead_band=options.band,
-        density=density,
-        doubt=doubt,
-        rate_doubt=UNKNOWN if options.uniform else _rate_doubt(problem, family, devices),
-        narrow=narrow,
-        rounds=rounds,
-        waits=[w for w, _ in waits],
+        Wanted(
+            method=options.method,
+            least=max(options.least, -(-groups // TUNING.most_chunks)),
+            uniform=options.uniform,
+            dead_band=options.band,
+        ),
+        Known(
+            density=density,
+            doubt=doubt,
+            rate_doubt=TUNING.unknown if options.uniform else _rate_doubt(problem, family, devices),
+            narrow=narrow,
+            rounds=rounds,
+            waits=[w for w, _ in waits],
+        ),
     )
     overhead = problem.handover * len(family.members) + _merging(problem, family, devices)
-    guessed = bool(density) and doubt == UNCOUNTED
+    guessed = bool(density) and doubt == TUNING.uncounted
     return Course(family, devices, g, waits, overhead, _moving(problem, family, devices), guessed=guessed)
 
 
 def _density(problem: Problem, table: Table, family: Family, devices: Sequence[int]) -> tuple[tuple[float, ...], float]:
     """How the counted work of a family lies along the groups of its leader, and how far off that may be."""
-    cells = min(CELLS, family.leader.groups)
+    cells = min(TUNING.cells, family.leader.groups)
     count = getattr(problem.splits, "work", None)
-    out, doubt = [0.0] * cells, COUNTED
+    out, doubt = [0.0] * cells, TUNING.counted
     for m in family.members:
         seconds = statistics.fmean(table.rows[m.node][d] for d in devices)
         along: Along | None = None if count is None else count(m.node, cells)
         if along is None:
-            return (), UNCOUNTED
+            return (), TUNING.uncounted
         mean = statistics.fmean(along.work)
         if mean <= 0.0 or seconds == math.inf:
-            return (), UNCOUNTED
+            return (), TUNING.uncounted
         out = [o + seconds * w / mean for o, w in zip(out, along.work, strict=True)]
-        doubt = max(doubt, COUNTED if along.exact else ASSUMED if along.loops else UNCOUNTED)
+        doubt = max(doubt, TUNING.counted if along.exact else TUNING.assumed if along.loops else TUNING.uncounted)
     return tuple(out), doubt
 
 
@@ -352,7 +349,7 @@ def _filled(problem: Problem, family: Family, device: int) -> tuple[bool, float]
 def _rate_doubt(problem: Problem, family: Family, devices: Sequence[int]) -> float:
     """How far off the ratios between the devices' times may be, as a logarithm."""
     doubt = max(problem.doubt(m.node, devices) for m in family.members)
-    return min(max(math.log1p(doubt), ALIKE), UNKNOWN)
+    return min(max(math.log1p(doubt), TUNING.alike), TUNING.unknown)
 
 
 def _merging(problem: Problem, family: Family, devices: Sequence[int]) -> float:
@@ -382,20 +379,20 @@ def divided(
     """The plan with given ranges (of work-groups, by node): nodes in the order of MKMD's Eq. 4, every range as early as
     it can; nodes without any where they end first."""
     table = table or look_up(problem)
-    placement = Placement(problem, table.rows)
+    timeline = Timeline(problem, table.rows)
     fixed = {a.node for a in problem.fixed}
     for node in priority_order(problem.graph, priorities(problem, weights(table))):
         used = [r for r in ranges.get(node, ()) if r[2]]
         if node in fixed:
             continue
         if not used:
-            place(placement, table, node)
+            place(timeline, table, node)
         elif len(used) == 1:  # as a whole
-            placement.complete(node, [placement.take(placement.fit(node, used[0][0]))])
+            timeline.complete(node, [timeline.take(timeline.fit(node, used[0][0]))])
         else:
             used.sort(key=lambda r: -r[2])  # partial results, if there are any, are merged where most is
-            placement.complete(node, [placement.take(placement.fit(node, *r)) for r in used])
-    return as_plan(problem, placement, policy, **details)
+            timeline.complete(node, [timeline.take(timeline.fit(node, *r)) for r in used])
+    return as_plan(problem, timeline, policy, **details)
 
 
 def _names(graph: Graph) -> list[Hashable]:

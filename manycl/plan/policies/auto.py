@@ -25,8 +25,9 @@ from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import Launch
 from manycl.machine import HOST
 from manycl.plan.costs import Costs, costs
-from manycl.plan.events import move_event
+from manycl.plan.foreseen import foreseen
 from manycl.plan.insertion import setting
+from manycl.plan.list_scheduling import list_schedule
 from manycl.plan.looks import Looks
 from manycl.plan.options import Option, Options, real
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
@@ -35,10 +36,7 @@ from manycl.plan.policies.in_order import on_one_device
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import bottom_levels, priority_order
-from manycl.plan.rehearsal import expected, rehearsed
 from manycl.plan.split import Split
-from manycl.plan.timeline import list_schedule
-from manycl.plan.timing import contended, timed
 from manycl.unforeseen import told
 
 SHARE = 0.05  # of the predicted makespan that planning may take beside list scheduling
@@ -46,7 +44,7 @@ MOST = 1.0  # seconds that it may take by default
 REPEATED = 2.0  # seconds that may be spent on that at once for a graph that will run again and again
 LOOKING = 0.25  # of the predicted makespans so far that finding out how kernels may be split may take
 _COARSE, _MKMD, _BALANCE, _MEMBERS = 15e-6, 150e-6, 200e-6, 50e-6  # seconds of planning a node and device (measured)
-_PLACED = 7e-6  # seconds that the portfolio's search takes for a node that it places
+_PLACED = 14e-6  # seconds that the portfolio's search takes for a node that it places
 _SEARCH = 4  # nodes that are placed for each of the graph's by a search that is worth it, at least
 _WORTH = 2.0  # a kernel that takes less than so many handovers is not worth splitting
 _BUDGET: Option[float | None] = Option("budget", None, real(), "seconds")
@@ -73,67 +71,90 @@ class Auto:
         if tenths.asked_for(problem):  # whoever wrote the application has decided
             said = tenths.Tenths().plan(replace(problem, options={}))
             return replace(said, policy="auto", details={"chosen": "tenths", "asked": {"tenths": said.makespan}})
-        # what is fixed is so in whatever ranges; how anything else may be split is not asked yet, as that takes time
-        fixed = {a.node for a in problem.fixed}
-        of_fixed = {n: s for n in fixed if (s := problem.splits.get(n)) is not None}
-        whole = replace(problem, options={}, splits=of_fixed)
-        best: Plan | None = None
-        divided: Plan | None = None
-        rival: Plan | None = None
-        postponed, impossible = False, PolicyError("there is nothing to plan with")
+        begin = _begin(problem, budget)
+        answers = _Answers(problem, begin.best)
+        left = begin.left
+        for candidate in _candidates(begin, left, problem.foresee is not None):
+            if answers.best is None or candidate.seconds <= left:
+                left -= candidate.seconds
+                answers.ask(candidate)
+        best = answers.result(begin.impossible)
+        later = {"postponed": True} if begin.postponed and budget is None else {}
+        return replace(best, details={**best.details, "asked": answers.asked, **later})
+
+
+class _Begin(NamedTuple):
+    """What is known before anybody is asked: the problem where nothing is divided that need not be, its costs (None: a
+    kernel fits into no device as a whole) and the best of what is planned at once; how launches may be divided that
+    are worth it (``postponed``: that was not found out), the seconds that asking may take, and why nothing could be
+    planned."""
+
+    whole: Problem
+    table: Costs | None
+    best: Plan | None
+    splits: Mapping[int, Split]
+    left: float
+    postponed: bool = False
+    impossible: PolicyError | None = None
+
+
+def _begin(problem: Problem, budget: float | None) -> _Begin:
+    # what is fixed is so in whatever ranges; how anything else may be split is not asked yet, as that takes time
+    fixed = {a.node for a in problem.fixed}
+    of_fixed = {n: s for n in fixed if (s := problem.splits.get(n)) is not None}
+    whole = replace(problem, options={}, splits=of_fixed)
+    try:
+        table = costs(whole)
+    except PolicyError as error:
+        whole = replace(whole, splits=problem.splits)  # a kernel fits into no device as a whole
+        found, best = None, None
+        with suppress(PolicyError):
+            found = costs(whole)
+            best = _simple(whole, found)
+        return _Begin(whole, found, best, problem.splits, MOST if budget is None else budget, impossible=error)
+    best = _simple(whole, table)
+    left = (MOST if problem.repeated else min(MOST, SHARE * best.makespan)) if budget is None else budget
+    looked = _splits(problem, table, best.makespan, budget)
+    return _Begin(whole, table, best, looked or {}, left, postponed=looked is None)
+
+
+class _Answers:
+    """What the candidates answered: the best plan of whole kernels, and the best that divides some."""
+
+    def __init__(self, problem: Problem, best: Plan | None) -> None:
+        self._problem = problem
+        self._divided: Plan | None = None
+        self.best = best
+        self.asked: dict[str, float] = {} if best is None else {str(best.details["chosen"]): best.makespan}
+
+    def ask(self, candidate: Candidate) -> None:
         try:
-            table = costs(whole)
-        except PolicyError as error:
-            impossible = error
-            whole = replace(whole, splits=problem.splits)  # a kernel fits into no device as a whole
-            left, splits = MOST if budget is None else budget, problem.splits
-            with suppress(PolicyError):
-                table = costs(whole)
-                best = _simple(whole, table)
-        else:
-            best = _simple(whole, table)
-            left = (MOST if problem.repeated else min(MOST, SHARE * best.makespan)) if budget is None else budget
-            looked = _splits(problem, table, best.makespan, budget)
-            postponed, splits = looked is None, looked or {}
-        asked = {} if best is None else {str(best.details["chosen"]): best.makespan}
-        candidates = list(_candidates(whole, splits, left))
-        if best is not None and splits and problem.rehearse is not None:
-            candidates.append(Candidate("in parts", 0.0, lambda: _in_parts(whole, table, splits)))
-        for name, seconds, ask in candidates:
-            if best is not None and seconds > left:
-                continue
-            left -= seconds
-            try:
-                found = ask()
-                if found.is_split:
-                    found = rehearsed(problem, found)
-            except ManyclError:
-                raise
-            except Exception as error:
-                told(error, f"planning with {name}")
-                continue
-            known = {"rehearsed": found.details["rehearsed"]} if "rehearsed" in found.details else {}
-            found = replace(found, policy="auto", details={"chosen": name, **known})
-            if best is not None and found.is_split:
-                if divided is None or expected(found) < expected(divided):
-                    divided = found
-            elif best is None:
-                best = found
-            else:
-                if contended(problem):
-                    # plans with ranges count on transfers that do not meet, so they compete with one that does too
-                    rival = min(rival or found, found, key=lambda plan: plan.makespan)
-                    found = _timed(whole, table, found)
-                if found.makespan + problem.handover < best.makespan:
-                    best = found
-            asked[name] = expected(found)
+            found = candidate.plan()
+            if found.is_split:
+                found = foreseen(self._problem, found)
+        except ManyclError:
+            raise
+        except Exception as error:
+            told(error, f"planning with {candidate.name}")
+            return
+        found = replace(found, policy="auto", details={"chosen": candidate.name})
+        if self.best is None:
+            self.best = found
+        elif found.is_split:
+            if self._divided is None or found.makespan < self._divided.makespan:
+                self._divided = found
+        elif found.makespan + self._problem.handover < self.best.makespan:
+            self.best = found
+        self.asked[candidate.name] = found.makespan
+
+    def result(self, impossible: PolicyError | None) -> Plan:
+        best, divided = self.best, self._divided
         if best is None:
-            raise impossible
+            raise impossible or PolicyError("there is nothing to plan with")
         # a rival: whole kernels for divided ones that are predicted to be faster, or the other way round
-        if divided is not None and problem.rival != _gains(problem, divided, rival or best):
-            best = divided
-        later = {"postponed": True} if postponed and budget is None else {}
-        return replace(best, details={**best.details, "asked": asked, **later})
+        if divided is not None and self._problem.rival != _gains(self._problem, divided, best):
+            return divided
+        return best
 
 
 def _simple(problem: Problem, table: Costs) -> Plan:
@@ -153,10 +174,10 @@ def _splits(problem: Problem, table: Costs, makespan: float, budget: float | Non
     """How the nodes may be split that are worth it, None where finding that out is not affordable yet; none where there
     is one device only, and no link that could be at work meanwhile."""
     devices = problem.machine.devices
-    if len(devices) == 1 and (problem.rehearse is None or devices[0].memory == HOST):
+    if len(devices) == 1 and (problem.foresee is None or devices[0].memory == HOST):
         return {}
-    # where plans are rehearsed, what dividing short kernels is worth (data stay where they are) is found out
-    least = _WORTH * problem.handover if problem.rehearse is None else 0.0
+    # where the engine is asked, what dividing short kernels is worth (data stay where they are) is found out
+    least = _WORTH * problem.handover if problem.foresee is None else 0.0
     bring = _bringing(problem)
     worth = [n for n, row in enumerate(table.seconds) if table.allowed[n] and min(row) + bring.get(n, 0.0) > least]
     nodes = problem.graph.nodes
@@ -188,23 +209,25 @@ def _bringing(problem: Problem) -> dict[int, float]:
     return seconds
 
 
-def _candidates(whole: Problem, splits: Mapping[int, Split], budget: float) -> Iterator[Candidate]:
-    """What else may be asked, the cheapest first; nothing where there is no choice. ``whole`` says how nodes may be
-    split that fit into no device; ``splits``, how those may that are worth it."""
+def _candidates(begin: _Begin, budget: float, foresees: bool) -> Iterator[Candidate]:
+    """What else may be asked, the cheapest first; nothing where there is no choice. ``foresees``: the engine is asked
+    what plans that divide kernels take."""
+    whole, splits, table = begin.whole, begin.splits, begin.table
     nodes, devices = len(whole.graph), len(whole.machine.devices)
-    if not nodes or (devices == 1 and not splits):
-        return
-    cells = nodes * devices
-    yield Candidate("mkmd_coarse", _COARSE * cells, lambda: mkmd_coarse.MkmdCoarse().plan(whole))
-    if splits:
-        may = replace(whole, splits={**whole.splits, **splits})
-        yield Candidate("mkmd", _MKMD * cells, lambda: mkmd.Mkmd().plan(may))
-        yield Candidate("balance", _BALANCE * cells, lambda: balance.Balance().plan(may))
-    elif not whole.fixed:
-        members = _MEMBERS * cells
-        effort = min(portfolio.EFFORT, int((budget - members - _COARSE * cells) / _PLACED))
-        if effort >= _SEARCH * nodes:
-            yield Candidate("portfolio", members + effort * _PLACED, lambda: _portfolio(whole, effort))
+    if nodes and (devices > 1 or splits):
+        cells = nodes * devices
+        yield Candidate("mkmd_coarse", _COARSE * cells, lambda: mkmd_coarse.MkmdCoarse().plan(whole))
+        if splits:
+            may = replace(whole, splits={**whole.splits, **splits})
+            yield Candidate("mkmd", _MKMD * cells, lambda: mkmd.Mkmd().plan(may))
+            yield Candidate("balance", _BALANCE * cells, lambda: balance.Balance().plan(may))
+        elif not whole.fixed:
+            members = _MEMBERS * cells
+            effort = min(portfolio.EFFORT, int((budget - members - _COARSE * cells) / _PLACED))
+            if effort >= _SEARCH * nodes:
+                yield Candidate("portfolio", members + effort * _PLACED, lambda: _portfolio(whole, effort))
+    if begin.best is not None and table is not None and splits and foresees:
+        yield Candidate("in parts", 0.0, lambda: _in_parts(whole, table, splits))
 
 
 def _in_parts(problem: Problem, table: Costs, splits: Mapping[int, Split]) -> Plan:
@@ -222,18 +245,6 @@ def _in_parts(problem: Problem, table: Costs, splits: Mapping[int, Split]) -> Pl
     return replace(plan, assignments=ranges)
 
 
-def _timed(problem: Problem, table: Costs, plan: Plan) -> Plan:
-    """A plan of whole kernels at the times at which it happens where transfers slow each other down."""
-    assignments, moves = timed(problem, table.seconds, plan.assignments, plan.moves)
-    return replace(
-        plan,
-        assignments=tuple(assignments),
-        moves=tuple(moves),
-        events=tuple(move_event(m, problem) for m in moves),
-        makespan=max((a.end for a in assignments), default=problem.not_before),
-    )
-
-
 def _portfolio(problem: Problem, effort: int) -> Plan:
     given = setting(problem, "portfolio")
     return given.plan("portfolio", portfolio.schedule(given, effort)[0])
@@ -242,10 +253,10 @@ def _portfolio(problem: Problem, effort: int) -> Plan:
 def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
     """Whether a plan that divides kernels gains more than the estimates that it rests on are expected to be off: how
     far off the ratios between the devices of each divided kernel are, weighed by the seconds that it takes."""
-    if "rehearsed" in divided.details:
-        whole = rehearsed(problem, whole)
+    if divided.foreseen:
+        whole = foreseen(problem, whole)
     if whole.is_split:  # nothing runs as a whole
-        return expected(divided) < expected(whole)
+        return divided.makespan < whole.makespan
     parts: dict[int, list[int]] = {}
     seconds: dict[int, float] = {}
     for a in divided.assignments:
@@ -255,5 +266,5 @@ def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
                 parts.setdefault(a.node, []).append(a.device)
     total = sum(seconds.values())
     off = sum(problem.doubt(node, sorted(set(devices))) * seconds[node] for node, devices in parts.items())
-    gain = 1.0 - expected(divided) / expected(whole) if whole.makespan > 0 else 0.0
-    return gain > (off / total if total > 0 else 0.0) and expected(divided) + problem.handover < expected(whole)
+    gain = 1.0 - divided.makespan / whole.makespan if whole.makespan > 0 else 0.0
+    return gain > (off / total if total > 0 else 0.0) and divided.makespan + problem.handover < whole.makespan

@@ -7,7 +7,7 @@ handing over costs, and so with short kernels first). Then the kernels are ranke
 the best plan so far (a split kernel is short), and planned again; the best plan of all rounds is taken, that of
 ``mkmd_coarse`` among them, so it is never predicted to be slower. Where plans draw most of what the host's memory
 carries, one without the devices in it is tried, too. Of a graph that is repeated the best ones are
-rehearsed, and the best at that is taken.
+foreseen by the engine, and the best at that is taken.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from manycl.machine import HOST
+from manycl.plan.foreseen import NEARLY, best_of, how_many
 from manycl.plan.insertion import setting
 from manycl.plan.options import Options, whole
 from manycl.plan.partition import Slot, place_ranges, water_fill, where_data_are
-from manycl.plan.placement import Placement
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies import portfolio
 from manycl.plan.policies.mkmd_coarse import (
@@ -35,7 +35,7 @@ from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.reach import Reach
-from manycl.plan.rehearsal import NEARLY, best_of, how_many
+from manycl.plan.timeline import Timeline
 
 _ROUNDS = whole("rounds", 3, 1)
 SHORT = 0.02
@@ -50,12 +50,12 @@ GAPS = 3
 """Gaps of a device, beside the time after all that it has been given, that a kernel may be split into."""
 
 
-def split_all(problem: Problem, table: Table, order: Sequence[int], gain: float = 0.0) -> Placement:
+def split_all(problem: Problem, table: Table, order: Sequence[int], gain: float = 0.0) -> Timeline:
     """Place all nodes that are not fixed, in this order, each split if that ends it earlier by more than ``gain``
     seconds."""
 
-    def put(placement: Placement, table: Table, node: int) -> None:
-        _place(placement, table, node, gain)
+    def put(timeline: Timeline, table: Table, node: int) -> None:
+        _place(timeline, table, node, gain)
 
     return coarse(problem, table, order, put)
 
@@ -71,55 +71,55 @@ def short_first(problem: Problem, weight: Sequence[float], order: Sequence[int])
     return sorted(order, key=lambda node: node not in short)
 
 
-def _place(placement: Placement, table: Table, node: int, gain: float) -> None:
-    split, found = placement.problem.splits.get(node), placement.problem.partners(node, table.places[node])
+def _place(timeline: Timeline, table: Table, node: int, gain: float) -> None:
+    split, found = timeline.problem.splits.get(node), timeline.problem.partners(node, table.places[node])
     if split is None or not found:
-        place(placement, table, node)
+        place(timeline, table, node)
         return
     slots: list[Slot] = []
     alone, home = float("inf"), found[0][0]  # about when the best device alone would end it
     for device, most in found:
-        reach = placement.reach(node, device, most)
-        free = _free(placement, reach)
+        reach = timeline.reach(node, device, most)
+        free = _free(timeline, reach)
         slots += free
         if most == 0:
             end = next(e for s in free if (e := reach.end(split.groups, s.low)) <= s.high)
             if end < alone:
                 alone, home = end, device
-    mark = placement.mark()
+    mark = timeline.mark()
 
     def placed(shares: Sequence[int]) -> float:
-        placement.back(mark)
+        timeline.back(mark)
         used = {s.reach.device for s, n in zip(slots, shares, strict=True) if n}
         if len(used) < 2:
             return float("inf")
-        return place_ranges(placement, node, slots, shares, home if home in used else min(used))
+        return place_ranges(timeline, node, slots, shares, home if home in used else min(used))
 
-    still = where_data_are(placement, node, slots)
+    still = where_data_are(timeline, node, slots)
     end_still = placed(still) if still else float("inf")
     filled = water_fill(slots, split.groups)
     end = placed(filled)
     # data move only if that gains more than predictions are exact to
-    if still and end_still <= end + placement.problem.handover:
+    if still and end_still <= end + timeline.problem.handover:
         end = placed(still)
     if end + gain >= alone:
-        placement.back(mark)
-        place(placement, table, node)
+        timeline.back(mark)
+        place(timeline, table, node)
 
 
-def _free(placement: Placement, reach: Reach) -> list[Slot]:
+def _free(timeline: Timeline, reach: Reach) -> list[Slot]:
     """When a device is free: the time after all that it has been given, and the first few gaps before it that are long
     enough to be worth it."""
-    gaps = placement.kernels[reach.device].idle(reach.ready, float("inf"))
+    gaps = timeline.kernels[reach.device].idle(reach.ready, float("inf"))
     worth = [Slot(low, high, reach) for low, high in gaps[:-1] if high - low > 4 * reach.once]
     return [*worth[:GAPS], Slot(gaps[-1][0], gaps[-1][1], reach)]
 
 
-def taken(placement: Placement, nodes: int) -> list[float]:
+def taken(timeline: Timeline, nodes: int) -> list[float]:
     """Seconds from the first start to the last end of every node."""
     start = [float("inf")] * nodes
     end = [0.0] * nodes
-    for what in placement.what:
+    for what in timeline.what:
         if isinstance(what, Assignment):
             start[what.node] = min(start[what.node], what.start)
             end[what.node] = max(end[what.node], what.end)
@@ -140,12 +140,12 @@ class Balance:
         found = [("coarse", coarse(problem, table, order))]
         if not problem.splits:
             found.append(("portfolio", _like_portfolio(problem, table)))
-        first: list[tuple[Placement, float]] = []
+        first: list[tuple[Timeline, float]] = []
         more = how_many(problem, found[0][1].makespan) > 1
         for name, start, gain in _starts(problem, weight, order, more):
-            placement = split_all(problem, table, start, gain)
-            first.append((placement, gain))
-            found.append((name, placement))
+            timeline = split_all(problem, table, start, gain)
+            first.append((timeline, gain))
+            found.append((name, timeline))
         best = min((p for _, p in found), key=_makespan)
         if best.busy > CONGESTED and (apart := _off_the_host(problem, table)) is not None:
             found.append(("off the host", split_all(problem, apart, order)))
@@ -167,7 +167,7 @@ def _starts(
     problem: Problem, weight: Sequence[float], order: Sequence[int], more: bool
 ) -> Iterator[tuple[str, Sequence[int], float]]:
     """What to begin with: its name, the order of nodes, and the seconds that dividing one must gain. ``more``: plans
-    will be rehearsed, so how good they are is known better."""
+    will be foreseen by the engine, so how good they are is known better."""
     yield "round 1", order, 0.0
     brief = any(0.0 < seconds < BRIEF * problem.handover for seconds in weight)
     if brief:
@@ -180,8 +180,8 @@ def _starts(
         yield "program order", range(len(weight)), problem.handover if brief else 0.0
 
 
-def _makespan(placement: Placement) -> float:
-    return placement.makespan
+def _makespan(timeline: Timeline) -> float:
+    return timeline.makespan
 
 
 def _off_the_host(problem: Problem, table: Table) -> Table | None:
@@ -195,13 +195,13 @@ def _off_the_host(problem: Problem, table: Table) -> Table | None:
     return table._replace(places=places)
 
 
-def _like_portfolio(problem: Problem, table: Table) -> Placement:
-    """The placement with the order and the devices that ``portfolio`` finds."""
+def _like_portfolio(problem: Problem, table: Table) -> Timeline:
+    """The timeline with the order and the devices that ``portfolio`` finds."""
     found, _ = portfolio.schedule(setting(replace(problem, options={}), "balance"), EFFORT)
-    placement = Placement(problem, table.rows)
+    timeline = Timeline(problem, table.rows)
     fixed = {a.node for a in problem.fixed}
     for a in found.assignments:
         if a.node in fixed:
             continue
-        placement.complete(a.node, [placement.take(placement.fit(a.node, a.device))])
-    return placement
+        timeline.complete(a.node, [timeline.take(timeline.fit(a.node, a.device))])
+    return timeline

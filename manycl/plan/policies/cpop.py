@@ -7,7 +7,7 @@ computing", IEEE TPDS 13(3), 2002, Section 5.2 (Critical Path on a Processor), w
 from __future__ import annotations
 
 from manycl.plan.delays import Delays, after, downward_ranks, upward_ranks
-from manycl.plan.insertion import CONTENTION, Setting, earliest_finish, ready_order, setting
+from manycl.plan.insertion import CONTENTION, Setting, earliest_finish, put, ready_order, setting
 from manycl.plan.options import Options
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import register
@@ -26,7 +26,7 @@ def schedule(given: Setting) -> Schedule:
     board = given.board()
     for node in ready_order(given, priority):
         mine = node in on_path and device in view.places[node]
-        board.take(node, board.fit(node, device) if mine else earliest_finish(board, view, node))
+        put(board, board.fit(node, device) if mine else earliest_finish(board, view, node))
     return board.schedule()
 
 

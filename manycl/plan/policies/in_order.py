@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manycl.plan.costs import Costs, costs
+from manycl.plan.list_scheduling import list_schedule
 from manycl.plan.options import Options
 from manycl.plan.plan import Plan
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
-from manycl.plan.timeline import Schedule, list_schedule
+from manycl.plan.timeline import Schedule
 
 ROUNDING = 1e-9  # sums of the same times in another order differ by less, as a part of them
 

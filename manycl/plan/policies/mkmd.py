@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from manycl.plan.options import Options
 from manycl.plan.partition import Slot, place_ranges
-from manycl.plan.placement import Fit, Placement
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.mkmd_coarse import (
     Table,
@@ -27,6 +26,7 @@ from manycl.plan.policies.mkmd_coarse import (
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
+from manycl.plan.timeline import Fit, Timeline
 
 INFINITE = float("inf")
 STEPS = 100
@@ -44,17 +44,17 @@ class Turn(NamedTuple):
     end: float
 
 
-def partition(problem: Problem, table: Table, first: Placement) -> Placement:
-    """Algorithm 1 after the coarse placement ``first``."""
-    placement = Placement(problem, table.rows)
+def partition(problem: Problem, table: Table, first: Timeline) -> Timeline:
+    """Algorithm 1 after the coarse timeline ``first``."""
+    timeline = Timeline(problem, table.rows)
     for turn, rivals in turns(problem, first):
-        reschedule(placement, table, turn, rivals)
-    return placement
+        reschedule(timeline, table, turn, rivals)
+    return timeline
 
 
-def turns(problem: Problem, first: Placement) -> Iterator[tuple[Turn, list[Turn]]]:
-    """Line 1: the kernels in the order in which a placement starts them; and the *rivals* of each, whose turn comes
-    later, but which the placement starts before that kernel ends. So none of them waits for it."""
+def turns(problem: Problem, first: Timeline) -> Iterator[tuple[Turn, list[Turn]]]:
+    """Line 1: the kernels in the order in which a timeline starts them; and the *rivals* of each, whose turn comes
+    later, but which the timeline starts before that kernel ends. So none of them waits for it."""
     fixed = {a.node for a in problem.fixed}
     parts: dict[int, list[Assignment]] = {}
     for what in first.what:
@@ -68,78 +68,78 @@ def turns(problem: Problem, first: Placement) -> Iterator[tuple[Turn, list[Turn]
         yield turn, [other for other in later if other.start < turn.end]
 
 
-def reschedule(placement: Placement, table: Table, turn: Turn, rivals: Sequence[Turn]) -> None:
+def reschedule(timeline: Timeline, table: Table, turn: Turn, rivals: Sequence[Turn]) -> None:
     """Lines 4 to 15: the kernel on its device as early as it can, then in ranges if that is earlier.
 
     A slot is available where none of the rivals would run. These are where the adjusted schedule has them: on their
-    devices, as early as what has had its turn and this kernel allow. (Where the coarse placement has them is out of
+    devices, as early as what has had its turn and this kernel allow. (Where the coarse timeline has them is out of
     date as soon as anything before them has ended earlier.)
     """
     node, home = turn.node, turn.home
-    whole = _whole(placement, table, turn)
+    whole = _whole(timeline, table, turn)
     if whole is None:
         return
-    places = placement.problem.partners(node, table.places[node])
+    places = timeline.problem.partners(node, table.places[node])
     if any(device == home for device, _ in places):
-        mark = placement.mark()
-        with holding(placement, table, whole, rivals):
-            slots = available(placement, places, whole)
-            shares = climb(placement.problem, node, slots)
-            sooner = sum(n > 0 for n in shares) > 1 and place_ranges(placement, node, slots, shares, home) < whole.end
+        mark = timeline.mark()
+        with holding(timeline, table, whole, rivals):
+            slots = available(timeline, places, whole)
+            shares = climb(timeline.problem, node, slots)
+            sooner = sum(n > 0 for n in shares) > 1 and place_ranges(timeline, node, slots, shares, home) < whole.end
         if sooner:
             return
-        placement.back(mark)
-    placement.complete(node, [placement.take(whole)])
+        timeline.back(mark)
+    timeline.complete(node, [timeline.take(whole)])
 
 
-def _whole(placement: Placement, table: Table, turn: Turn) -> Fit | None:
+def _whole(timeline: Timeline, table: Table, turn: Turn) -> Fit | None:
     """Where a kernel would run on its device; None: it fits there in ranges only, and these have been placed."""
     most = dict(table.places[turn.node]).get(turn.home, 0)
     if most:
-        in_ranges(placement, turn.node, turn.home, most)
+        in_ranges(timeline, turn.node, turn.home, most)
         return None
-    return placement.fit(turn.node, turn.home)
+    return timeline.fit(turn.node, turn.home)
 
 
 @contextmanager
-def holding(placement: Placement, table: Table, whole: Fit, rivals: Sequence[Turn]) -> Iterator[list[Assignment]]:
+def holding(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Turn]) -> Iterator[list[Assignment]]:
     """While the rivals hold the time in which they would run."""
-    held = _adjusted(placement, table, whole, rivals)
+    held = _adjusted(timeline, table, whole, rivals)
     for what in held:
-        placement.kernels[what.device].take(what.start, what.end)
+        timeline.kernels[what.device].take(what.start, what.end)
     try:
         yield held
     finally:
         for what in held:
-            placement.kernels[what.device].free(what.start, what.end)
+            timeline.kernels[what.device].free(what.start, what.end)
 
 
-def _adjusted(placement: Placement, table: Table, whole: Fit, rivals: Sequence[Turn]) -> list[Assignment]:
+def _adjusted(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Turn]) -> list[Assignment]:
     """When the rivals would run if the kernel ran whole."""
     if not rivals:
         return []
-    mark = placement.mark()
-    placement.complete(whole.node, [placement.take(whole)])
-    count = len(placement.what)
+    mark = timeline.mark()
+    timeline.complete(whole.node, [timeline.take(whole)])
+    count = len(timeline.what)
     for rival in rivals:
-        fit = _whole(placement, table, rival)
+        fit = _whole(timeline, table, rival)
         if fit is not None:
-            placement.complete(rival.node, [placement.take(fit)])
-    held = [a for a in placement.what[count:] if isinstance(a, Assignment) and a.end > a.start]
-    placement.back(mark)
+            timeline.complete(rival.node, [timeline.take(fit)])
+    held = [a for a in timeline.what[count:] if isinstance(a, Assignment) and a.end > a.start]
+    timeline.back(mark)
     return held
 
 
-def available(placement: Placement, places: Sequence[tuple[int, int]], whole: Fit) -> list[Slot]:
+def available(timeline: Timeline, places: Sequence[tuple[int, int]], whole: Fit) -> list[Slot]:
     """Lines 5 to 9: the time slots between the end of the last predecessor and that of the kernel if it ran whole, in
     these places (device, and most groups at once). Its own is last, and begins where its device is free: fewer groups
     need wait for fewer bytes."""
     slots: list[Slot] = []
     node, home, start = whole.node, whole.device, whole.start
-    own, low_own = placement.reach(node, home), start
+    own, low_own = timeline.reach(node, home), start
     for device, most in places:
-        reach = own if device == home else placement.reach(node, device, most)
-        for low, high in placement.kernels[device].idle(reach.ready, whole.end):
+        reach = own if device == home else timeline.reach(node, device, most)
+        for low, high in timeline.kernels[device].idle(reach.ready, whole.end):
             if device != home or high <= start:
                 slots.append(Slot(low, high, reach))
             else:

@@ -11,13 +11,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from manycl.machine import HOST
-from manycl.plan.events import move_event
 from manycl.plan.options import Options
-from manycl.plan.placement import Fit, Placement
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
-from manycl.plan.rank import edge_bytes, priority_order
+from manycl.plan.rank import edge_bytes, priority_order, upward
+from manycl.plan.timeline import Fit, Timeline
 
 
 class Table(NamedTuple):
@@ -56,27 +55,22 @@ def priorities(problem: Problem, weight: Sequence[float]) -> list[float]:
     graph = problem.graph
     memories = range(1, problem.machine.memories)
     known: dict[int, float] = {0: 0.0}
-    rank = list(weight)
-    below = [0.0] * len(rank)
-    for node in range(len(rank) - 1, -1, -1):
-        rank[node] += below[node]
-        for p in graph.predecessors[node]:
-            nbytes = edge_bytes(graph, p, node)
-            edge = known.get(nbytes)
-            if edge is None:
-                edge = max((problem.estimates.transfer(nbytes, HOST, m) for m in memories), default=0.0)
-                known[nbytes] = edge
-            if edge + rank[node] > below[p]:
-                below[p] = edge + rank[node]
-    return rank
+
+    def edge(before: int, node: int) -> float:
+        nbytes = edge_bytes(graph, before, node)
+        if nbytes not in known:
+            known[nbytes] = max((problem.estimates.transfer(nbytes, HOST, m) for m in memories), default=0.0)
+        return known[nbytes]
+
+    return upward(graph.predecessors, weight, edge)
 
 
-def earliest(placement: Placement, table: Table, node: int) -> Fit:
+def earliest(timeline: Timeline, table: Table, node: int) -> Fit:
     """Eq. 5-8: where the whole node ends first, the first of equals. ``places`` must have a device with room for it."""
     found = table.places[node]
     if not found:
-        return placement.fit(node, ON_HOST)
-    fits = [placement.fit(node, d) for d, most in found if most == 0]
+        return timeline.fit(node, ON_HOST)
+    fits = [timeline.fit(node, d) for d, most in found if most == 0]
     return min(fits, key=_end)
 
 
@@ -84,62 +78,53 @@ def _end(fit: Fit) -> float:
     return fit.end
 
 
-def place(placement: Placement, table: Table, node: int) -> float:
+def place(timeline: Timeline, table: Table, node: int) -> float:
     """Place a node where it ends first; when, in seconds.
 
     On a device that has too little memory for all of it, it runs in ranges that fit, one after another.
     """
     found = table.places[node]
     roomy = [d for d, most in found if most == 0]
-    best = earliest(placement, table, node) if roomy or not found else None
+    best = earliest(timeline, table, node) if roomy or not found else None
     ranged = -1
     limit = best.end if best is not None else float("inf")
     for device, most in found:
         if most:
-            mark = placement.mark()
-            end = in_ranges(placement, node, device, most)
-            placement.back(mark)
+            mark = timeline.mark()
+            end = in_ranges(timeline, node, device, most)
+            timeline.back(mark)
             if end < limit:
                 limit, ranged = end, device
     if ranged >= 0:
-        return in_ranges(placement, node, ranged, dict(found)[ranged])
+        return in_ranges(timeline, node, ranged, dict(found)[ranged])
     assert best is not None
-    return placement.complete(node, [placement.take(best)])
+    return timeline.complete(node, [timeline.take(best)])
 
 
-def in_ranges(placement: Placement, node: int, device: int, most: int) -> float:
+def in_ranges(timeline: Timeline, node: int, device: int, most: int) -> float:
     """Place a node on one device in as few ranges of nearly equal length as fit into its memory."""
-    groups = placement.problem.splits[node].groups
+    groups = timeline.problem.splits[node].groups
     count = -(-groups // most)
     cuts = [groups * i // count for i in range(count + 1)]
-    ops = [placement.take(placement.fit(node, device, a, b - a)) for a, b in pairwise(cuts)]
-    return placement.complete(node, ops)
+    ops = [timeline.take(timeline.fit(node, device, a, b - a)) for a, b in pairwise(cuts)]
+    return timeline.complete(node, ops)
 
 
 def coarse(
-    problem: Problem, table: Table, order: Sequence[int], put: Callable[[Placement, Table, int], object] = place
-) -> Placement:
+    problem: Problem, table: Table, order: Sequence[int], put: Callable[[Timeline, Table, int], object] = place
+) -> Timeline:
     """Place all nodes that are not fixed, in this order: whole, or as ``put`` does."""
-    placement = Placement(problem, table.rows)
+    timeline = Timeline(problem, table.rows)
     fixed = {a.node for a in problem.fixed}
     for node in order:
         if node not in fixed:
-            put(placement, table, node)
-    return placement
+            put(timeline, table, node)
+    return timeline
 
 
-def as_plan(problem: Problem, placement: Placement, policy: str, **details: object) -> Plan:
-    """The plan of a complete placement."""
-    assignments, moves = placement.finish()
-    return Plan(
-        assignments=assignments,
-        policy=policy,
-        devices=tuple(d.name for d in problem.machine.devices),
-        makespan=max((a.end for a in assignments), default=problem.not_before),
-        events=tuple(move_event(m, problem) for m in moves),
-        details=dict(details),
-        moves=moves,
-    )
+def as_plan(problem: Problem, timeline: Timeline, policy: str, **details: object) -> Plan:
+    """The plan of a complete timeline."""
+    return timeline.schedule().plan(problem, policy, **details)
 
 
 @register("mkmd_coarse")

@@ -12,28 +12,29 @@ from manycl.interrupts import Uninterrupted
 from manycl.plan.constraint_answer import schedule_of
 from manycl.plan.constraint_model import Model
 from manycl.plan.insertion import CONTENTION, setting
-from manycl.plan.options import Options, seconds, whole
+from manycl.plan.options import Option, Options, real, whole
 from manycl.plan.plan import Plan
 from manycl.plan.policies import portfolio
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.timing import contended
 
-_TIME_LIMIT = seconds("time_limit", 10.0)
+_EFFORT = Option("effort", 10.0, real(zero=False), "a number above zero")
 _WORKERS = whole("workers", 0, most=999)
 
 
 @register("optimal")
 class Optimal:
-    """CP-SAT from the portfolio's plan on; options ``contention``, ``time_limit`` (seconds), ``workers`` (threads, all
+    """CP-SAT from the portfolio's plan on; options ``contention``, ``effort`` (as the solver counts its
+    work, whatever the clock says: about what a core does in a second is one), ``workers`` (threads, all
     of them if zero)."""
 
-    options = Options("optimal", CONTENTION, _TIME_LIMIT, _WORKERS)
+    options = Options("optimal", CONTENTION, _EFFORT, _WORKERS)
 
     def plan(self, problem: Problem) -> Plan:
         values = self.options.read(problem.options)
         given = setting(problem, "optimal", values[CONTENTION])
-        warm = given.timed(portfolio.schedule(given)[0])
+        warm = portfolio.schedule(given)[0]
         bound = min(given.bound(), warm.makespan)
         if warm.makespan <= bound * (1 + 1e-12):
             sure = not (given.ranges and contended(problem))
@@ -44,10 +45,10 @@ class Optimal:
         except ImportError:
             raise PolicyError("policy optimal needs OR-Tools", hint="pip install 'manycl[optimal]'") from None
         model = Model(given, warm, cp_model)
-        answer = model.solve(values[_TIME_LIMIT], values[_WORKERS])
+        answer = model.solve(values[_EFFORT], values[_WORKERS])
         best = warm
         if answer.solver is not None:
-            found = given.timed(schedule_of(model, answer.solver))
+            found = schedule_of(model, answer.solver)
             best = min(warm, found, key=lambda schedule: schedule.makespan)
         bound = min(max(bound, answer.bound), best.makespan)
         gap = (best.makespan - bound) / max(best.makespan - problem.not_before, 1e-300)

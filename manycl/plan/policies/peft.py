@@ -7,7 +7,7 @@ IEEE TPDS 25(3), 2014 (Predict Earliest Finish Time), with insertion into gaps.
 from __future__ import annotations
 
 from manycl.plan.delays import Delays, after, mean_delay
-from manycl.plan.insertion import CONTENTION, Setting, ready_order, setting
+from manycl.plan.insertion import CONTENTION, Setting, put, ready_order, setting
 from manycl.plan.options import Options
 from manycl.plan.plan import Plan
 from manycl.plan.policy import register
@@ -23,7 +23,7 @@ def schedule(given: Setting) -> Schedule:
     board = given.board()
     for node in ready_order(given, rank):
         fits = [board.fit(node, d) for d in view.places[node]]
-        board.take(node, min(fits, key=lambda fit: fit.end + table[node][fit.device]))
+        put(board, min(fits, key=lambda fit: fit.end + table[node][fit.device]))
     return board.schedule()
 
 

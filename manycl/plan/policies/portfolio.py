@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from manycl.plan.delays import mean_seconds, upward_ranks
-from manycl.plan.insertion import CONTENTION, Setting, earliest_finish, ready_order, setting
+from manycl.plan.insertion import CONTENTION, Setting, earliest_finish, put, ready_order, setting
 from manycl.plan.local_search import FREE, Search, layout
 from manycl.plan.options import Options, whole
 from manycl.plan.plan import Plan
@@ -28,7 +28,7 @@ def heft(given: Setting, ranks: list[float]) -> Schedule:
     """HEFT's processor selection with insertion (Topcuoglu, Hariri and Wu 2002, Section 5.1)."""
     board = given.board()
     for node in ready_order(given, ranks):
-        board.take(node, earliest_finish(board, given.view, node))
+        put(board, earliest_finish(board, given.view, node))
     return board.schedule()
 
 
@@ -61,7 +61,7 @@ def schedule(given: Setting, effort: int = EFFORT, seed: int = 0) -> tuple[Sched
         best = search.improve(layout(start), bound)
         placed += search.placed
         if best.makespan < found.makespan:
-            found = search.board(best.order, best.where).schedule()
+            found = min(found, search.board(best.order, best.where).schedule(), key=lambda s: s.makespan)
     return found, {**details, "bound": bound, "placed": placed}
 
 

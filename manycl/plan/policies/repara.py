@@ -9,19 +9,18 @@ it was put, only missing bytes moved, transfers beside kernels.
 from __future__ import annotations
 
 import math
-import time
 
 from manycl.plan.execution_units import RATES
-from manycl.plan.options import Options, seconds, whole
+from manycl.plan.options import Options, whole
 from manycl.plan.partition_costs import Costs
-from manycl.plan.placement import Placement
 from manycl.plan.plan import Plan
 from manycl.plan.policies.mkmd_coarse import as_plan, look_up
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
+from manycl.plan.timeline import Timeline
 from manycl.plan.tree_search import Found, search
 
-_TIME_LIMIT = seconds("time_limit", 2.0)
+_EFFORT = whole("effort", 80_000, 1)
 _RATES = whole("rates", RATES, 1, 1000)
 CHOICES = 12_000
 """Ways to run kernels, of all kernels together, that a search begins with at most. Fewer rates are REPARA's own means
@@ -30,22 +29,22 @@ against a long search (Section 2.2)."""
 
 @register("repara")
 class Repara:
-    """REPARA's search, pruned. Options ``time_limit`` (seconds) and ``rates`` (equal parts of a kernel's data)."""
+    """REPARA's search, pruned. Options ``effort`` (nodes of the tree to enter) and ``rates`` (equal parts of a kernel's
+    data)."""
 
-    options = Options("repara", _TIME_LIMIT, _RATES)
+    options = Options("repara", _EFFORT, _RATES)
 
     def plan(self, problem: Problem) -> Plan:
         given = self.options.read(problem.options)
-        start = time.perf_counter()
         table = look_up(problem)
-        placement = Placement(problem, table.rows)
-        costs = Costs(problem, placement.segments)
+        timeline = Timeline(problem, table.rows)
+        costs = Costs(problem, timeline.segments)
         used = _enter(costs, given[_RATES])
-        found = search(costs, start + given[_TIME_LIMIT])
-        lay_out(placement, costs, found)
+        found = search(costs, given[_EFFORT])
+        lay_out(timeline, costs, found)
         return as_plan(
             problem,
-            placement,
+            timeline,
             "repara",
             complete=found.complete,
             rates=used,
@@ -70,13 +69,13 @@ def _enter(costs: Costs, rates: int) -> int:
     return rates
 
 
-def lay_out(placement: Placement, costs: Costs, found: Found) -> None:
+def lay_out(timeline: Timeline, costs: Costs, found: Found) -> None:
     """Place the partitions in the order found."""
     ops: dict[int, list[int]] = {}
     for node, c, part in found.path:
         way = costs.choices[node][c].way
         device, first, groups = way[part]
         mine = ops.setdefault(node, [])
-        mine.append(placement.take(placement.fit(node, device, first, groups)))
+        mine.append(timeline.take(timeline.fit(node, device, first, groups)))
         if len(mine) == len(way):
-            placement.complete(node, mine)
+            timeline.complete(node, mine)

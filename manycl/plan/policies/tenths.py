@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from manycl.graph.graph import Launch
 from manycl.plan.options import Options
 from manycl.plan.partition import Slot, place_ranges
-from manycl.plan.placement import Placement
 from manycl.plan.plan import Plan
 from manycl.plan.policies.mkmd_coarse import Table, as_plan, coarse, look_up, place, priorities, weights
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
+from manycl.plan.timeline import Timeline
 
 TENTHS = 10
 
@@ -53,27 +53,27 @@ def _by_speed(groups: int, seconds: Sequence[float]) -> list[int]:
     return found
 
 
-def _put(placement: Placement, table: Table, node: int) -> None:
-    problem = placement.problem
+def _put(timeline: Timeline, table: Table, node: int) -> None:
+    problem = timeline.problem
     tenths, split = _tenths(problem.graph.nodes[node]), problem.splits.get(node)
     roomy = dict(table.places[node])
     of_kind = {kind: [d for d in roomy if problem.machine.devices[d].kind == kind] for kind in ("gpu", "cpu")}
     if tenths is None or split is None or not all(of_kind.values()):
-        place(placement, table, node)
+        place(timeline, table, node)
         return
     devices = [*of_kind["gpu"], *of_kind["cpu"]]
     seconds = [[table.rows[node][d] for d in of_kind[kind]] for kind in ("gpu", "cpu")]
     counts = shares(split.groups, tenths, *seconds)
     slots = []
     for device in devices:
-        reach = placement.reach(node, device, roomy[device])
-        low, high = placement.kernels[device].idle(reach.ready, float("inf"))[-1]
+        reach = timeline.reach(node, device, roomy[device])
+        low, high = timeline.kernels[device].idle(reach.ready, float("inf"))[-1]
         slots.append(Slot(low, high, reach))
     if any(roomy[d] and n > roomy[d] for d, n in zip(devices, counts, strict=True)):
-        place(placement, table, node)  # a part does not fit into its device's memory
+        place(timeline, table, node)  # a part does not fit into its device's memory
         return
     home = max(zip(devices, counts, strict=True), key=lambda part: part[1])[0]
-    place_ranges(placement, node, slots, counts, home)
+    place_ranges(timeline, node, slots, counts, home)
 
 
 @register("tenths")

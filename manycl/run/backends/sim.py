@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from manycl.clock import VirtualClock
 from manycl.errors import RunError
@@ -109,7 +110,11 @@ class SimBackend:
         self._graph = graph
         self._clock = VirtualClock(self._start)
         self._lines: dict[_Place, deque[Queued]] = {}
+        self._places: dict[int, list[_Place]] = {}  # the queues of each device
         self._active: dict[_Place, _Active] = {}
+        self._by_token: dict[int, _Active] = {}
+        # when what is under way ends, its number and token; out of date where it ends at another time by now
+        self._ends: list[tuple[float, int, int]] = []
         self._moving: set[tuple[int, type]] = set()  # links that make a transfer: device, and Upload or Download
         self._progress = Progress(self._contention)
         self._done: set[int] = set()
@@ -138,6 +143,7 @@ class SimBackend:
             line = self._lines.get(place)
             if line is None:
                 line = self._lines[place] = deque()
+                self._places.setdefault(place[0], []).append(place)
             line.append(command)
             self._enqueued[command.token] = len(self._enqueued)
             if len(line) == 1:
@@ -173,6 +179,7 @@ class SimBackend:
     def abort(self) -> SimRecord:
         self._lines.clear()
         self._active.clear()
+        self._by_token.clear()
         self.record.sorted_events.sort(key=_start_of)
         return self.record
 
@@ -183,7 +190,19 @@ class SimBackend:
 
     def _next(self) -> _Active | None:
         """What ends next; the first started of those that end together."""
-        return min(self._active.values(), key=lambda a: (self._end(a), a.number), default=None)
+        while self._ends:
+            end, _, token = self._ends[0]
+            active = self._by_token.get(token)
+            if active is not None and self._end(active) == end:
+                return active
+            heappop(self._ends)
+        return None
+
+    def _ending(self, changed: Sequence[int]) -> None:
+        """These end at another time than they did."""
+        for token in changed:
+            active = self._by_token[token]
+            heappush(self._ends, (self._end(active), active.number, token))
 
     # commands
 
@@ -204,11 +223,11 @@ class SimBackend:
         seconds, part = self._cost(command)
         if self._disturbance is not UNDISTURBED:
             seconds = self._disturbed(self._disturbance, command, seconds, now)
-        self._active[place] = _Active(command, place, self._started, now)
+        self._active[place] = self._by_token[command.token] = _Active(command, place, self._started, now)
         if way is not None:
             self._moving.add(way)
         use = self._use(command, seconds) if self._contention.anything else NOTHING
-        self._progress.begin(command.token, now, seconds, place[0], part, use)
+        self._ending(self._progress.begin(command.token, now, seconds, place[0], part, use))
 
     def _use(self, command: Queued, seconds: float) -> Use:
         """What a command that takes so long alone uses beside its device."""
@@ -267,10 +286,10 @@ class SimBackend:
         end = max(self._clock.now(), self._end(active))
         self._clock.advance_to(end)
         command, place = active.command, active.place
-        del self._active[place]
+        del self._active[place], self._by_token[command.token]
         if place[1] < 0:
             self._moving.discard((place[0], type(command)))
-        self._progress.finish(command.token, end)
+        self._ending(self._progress.finish(command.token, end))
         heard = isinstance(command, HostCall) or command.notify
         message = self._failure(command)
         if message is not None:
@@ -287,7 +306,7 @@ class SimBackend:
         self._done.add(command.token)
         if heard:
             self._reports.append(Done(command.token, end + self._latency))
-        for other in sorted((p for p, line in self._lines.items() if line and p[0] == place[0]), key=self._turn):
+        for other in sorted((p for p in self._places[place[0]] if self._lines[p]), key=self._turn):
             self._try_start(other)
 
     def _turn(self, place: _Place) -> int:

@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice
-
-ALIKE = 0.1
-"""Part of a kernel's groups by which the ends of two matched kernels may lie apart (a stencil's border)."""
 
 
 class Member(NamedTuple):
@@ -107,7 +105,7 @@ def _match(problem: Problem, a: int, b: int, key: int) -> tuple[float, float] | 
         return None
     scale, shift = q.stride / p.stride, (_middle(q) - _middle(p)) / p.stride
     end = scale * theirs.groups + shift
-    slack = ALIKE * mine.groups + max(1.0, scale)
+    slack = TUNING.border * mine.groups + max(1.0, scale)
     return (scale, shift) if abs(shift) <= slack and abs(end - mine.groups) <= slack else None
 
 

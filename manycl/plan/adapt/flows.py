@@ -14,19 +14,15 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from manycl.machine import HOST
-from manycl.plan.families import Family
+from manycl.plan.adapt.families import Family
+from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.problem import Problem
 
 Waits = tuple[tuple[float, float], ...]
 """Of every device: seconds if it has any groups of a family, and for each of them."""
 OUTSIDE = -1
 """The host, and nodes that are in no family."""
-LARGE = 1 << 24
-"""Bytes whose time says what one of many costs, without the latency."""
 
-SAMPLES, STEP = 2, 0.05
-"""In so many equal parts of its groups it is asked what ranges of a kernel read; and by which part of them a range is
-made longer to see what it reads then."""
 
 Parts = Mapping[int, float]
 """By memory: which part of a family's groups run there."""
@@ -47,17 +43,23 @@ class Shape(NamedTuple):
         """The same as a straight line of the range's length, while the other end stays where it is (none of both in the
         middle: what it is)."""
         if end <= first:  # it may get some
-            first, end = (0.0, STEP) if end <= 0.0 else (1.0 - STEP, 1.0) if first >= 1.0 else (first, end)
+            first, end = (
+                (0.0, TUNING.sample_step)
+                if end <= 0.0
+                else (1.0 - TUNING.sample_step, 1.0)
+                if first >= 1.0
+                else (first, end)
+            )
         part, length = self.part(first, end), end - first
         if first > 0.0 and end < 1.0:
             return part, 0.0
-        step = STEP if length + STEP <= 1.0 else -STEP
+        step = TUNING.sample_step if length + TUNING.sample_step <= 1.0 else -TUNING.sample_step
         other = self.part(first - step, end) if first > 0.0 else self.part(first, end + step)
         rises = min(max((other - part) / step, 0.0), part / length)
         return part - rises * length, rises
 
 
-WHOLE = Shape((1.0,) * (SAMPLES + 1), (1.0,) * (SAMPLES + 1))
+WHOLE = Shape((1.0,) * (TUNING.samples + 1), (1.0,) * (TUNING.samples + 1))
 """Every range reads everything."""
 
 
@@ -163,7 +165,7 @@ class Flows:
         return any(memory in parts.get(r, {}) for r in others)
 
     def _rate(self, source: int, target: int) -> float:
-        return self._transfer(LARGE, source, target) / LARGE if source != target else 0.0
+        return self._transfer(TUNING.large, source, target) / TUNING.large if source != target else 0.0
 
 
 def _between(samples: Sequence[float], at: float) -> float:
@@ -179,7 +181,7 @@ def _shape(problem: Problem, node: int, key: int) -> Shape:
     if touched is None:
         return WHOLE
     groups = problem.splits[node].groups
-    cuts = [groups * i // SAMPLES for i in range(SAMPLES + 1)]
+    cuts = [groups * i // TUNING.samples for i in range(TUNING.samples + 1)]
     before = [touched(node, key, 0, max(cut, 1)) for cut in cuts]
     after = [touched(node, key, min(cut, groups - 1), max(groups - cut, 1)) for cut in cuts]
     return Shape(tuple(before), tuple(after))

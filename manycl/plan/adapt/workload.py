@@ -36,42 +36,7 @@ from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-CELLS = 20
-"""Parts of the groups, in each of which all cost the same."""
-LENGTH = 0.4
-"""Part of the groups over which costs are alike."""
-COUNTED, ASSUMED, UNCOUNTED = 0.12, 0.25, 0.8
-"""How far off the logarithm of a group's cost is (standard deviation): where its work was counted, where that rests on
-assumptions about branches, and where nothing is known."""
-ALIKE, UNKNOWN = 0.12, 2.0
-"""How far off the ratio between the rates of devices is: alike, and where nothing is known."""
-LEVEL = 5.0
-"""The same of all rates together: nothing is known."""
-BEND, LEAST_BEND, MOST_BEND = 0.15, -0.7, 2.0
-NARROW, NARROW_DOUBT, LEAST_NARROW = -0.5, 0.4, -0.9
-"""The bend of devices that the launch does not fill: expected, how far off for all of them together, and at least."""
-SURE = 2.0
-"""How many standard deviations lower than found the time of all groups may be."""
-COMPARED_DOUBT = 0.1
-"""How far off that is after a device has run all groups and part of them."""
-DRIFT = 0.04
-"""Of the time of a device, per execution, where there is a drift."""
-NOISE, MOST_NOISE = 0.012, 0.1
-"""Of a measurement, at least and at most; it is estimated."""
-STEADY = 2.0
-"""So many measurements of each device are taken to have scattered by NOISE, beside those that were seen."""
-JITTER = 6e-6
-"""Seconds by which a measurement is off however short it is: launches begin and end so exactly."""
-COLD = 0.05
-"""How far off the first execution is, of a device that the launch does not fill, whose other times hardly differ."""
-FADES, LEAST_FADE = (0.92, 0.55), 0.05
-"""What an execution counts beside the next one: while nothing changes, and while times drift."""
-DRIFTING = 4.0
-"""By how much (in logarithms of likelihood) a drift must explain better what was seen."""
-ABOVE, BELOW = 1.5, 6.0
-"""How many times the noise a time may be longer or shorter until it counts half."""
-STEPS = 8
-"""Of Gauss and Newton's method, at most."""
+from manycl.plan.adapt.tuning import TUNING
 
 _MOST = 300.0  # of exponents
 _NORMAL = NormalDist()
@@ -103,7 +68,7 @@ class Prior:
     rates: Floats
     rate_doubt: float
     bends: Floats = ()
-    bend_doubt: float = NARROW_DOUBT
+    bend_doubt: float = TUNING.narrow_doubt
     rounds: Floats = ()
     known: Floats = ()
 
@@ -135,7 +100,7 @@ class Workload:
     last: Floats
     floors: Floats
     doubts: Floats = ()
-    noise: float = NOISE
+    noise: float = TUNING.noise
     drifting: bool = False
     scatter: Floats = ()
     _sums: Floats = field(init=False, repr=False, compare=False)
@@ -165,7 +130,7 @@ class Workload:
         part = self.seconds(device, first, end)
         if not self.doubts:
             return part
-        return max(part, self.seconds(device, 0, self.groups) * math.exp(-SURE * self.doubts[device]))
+        return max(part, self.seconds(device, 0, self.groups) * math.exp(-TUNING.sure * self.doubts[device]))
 
     @cached_property
     def margins(self) -> Floats:
@@ -247,9 +212,9 @@ def fitted(prior: Prior, history: Sequence[Execution]) -> Workload:
     """The most likely workload, by these executions (the last one last; at least one)."""
     seen = _Seen(prior, history)
     steady, cost = _fit(prior, seen, drifting=False)
-    if seen.executions > 2 and cost > DRIFTING:
+    if seen.executions > 2 and cost > TUNING.drifting:
         moving, other = _fit(prior, seen, drifting=True)
-        if other < cost - DRIFTING:
+        if other < cost - TUNING.drifting:
             return moving
     return steady
 
@@ -277,10 +242,10 @@ class _Seen:
         self.overlap = np.minimum(edges + 1, ends[:, 1:]) - np.maximum(edges, ends[:, :1])
         np.maximum(self.overlap, 0.0, out=self.overlap)
         self.device, self.ago, self.log = table[:, 2].astype(int), table[:, 3], np.log(table[:, 4])
-        self.jitter = JITTER / table[:, 4]
+        self.jitter = TUNING.jitter / table[:, 4]
         if any(prior.narrow):
             turns = table[:, 3] + history[-1].turn
-            self.jitter = np.hypot(self.jitter, np.where(turns <= 1, COLD, 0.0))
+            self.jitter = np.hypot(self.jitter, np.where(turns <= 1, TUNING.cold, 0.0))
         self.floor = np.array(prior.floors)[self.device]
         self.own = np.zeros((len(rows), devices))
         self.own[np.arange(len(rows)), self.device] = 1.0
@@ -291,7 +256,7 @@ class _Seen:
         """What each measurement counts: all of it the newest of its device, which may have had no groups since."""
         import numpy as np
 
-        found = np.maximum(fade**-self.ago, LEAST_FADE)
+        found = np.maximum(fade**-self.ago, TUNING.least_fade)
         found[list(self.newest.values())] = 1.0
         return found
 
@@ -302,7 +267,7 @@ def _stiffness(cells: int, doubt: float) -> Any:
     import numpy as np
 
     at = np.arange(cells) / cells
-    return np.linalg.inv(doubt * doubt * np.exp(-np.abs(at[:, None] - at) / LENGTH))
+    return np.linalg.inv(doubt * doubt * np.exp(-np.abs(at[:, None] - at) / TUNING.length))
 
 
 @lru_cache(maxsize=64)
@@ -317,11 +282,11 @@ def _precision(
     out = np.zeros((size, size))
     out[:cells, :cells] = _stiffness(cells, doubt)
     rates = slice(cells, cells + devices)
-    out[rates, rates] = np.linalg.inv(LEVEL**2 * np.ones((devices, devices)) + rate_doubt**2 * np.eye(devices))
+    out[rates, rates] = np.linalg.inv(TUNING.level**2 * np.ones((devices, devices)) + rate_doubt**2 * np.eye(devices))
     bends = slice(cells + devices, size - devices)
-    out[bends, bends] = np.linalg.inv(BEND**2 * np.eye(devices) + bend_doubt**2 * np.outer(narrow, narrow))
+    out[bends, bends] = np.linalg.inv(TUNING.bend**2 * np.eye(devices) + bend_doubt**2 * np.outer(narrow, narrow))
     drifts = np.arange(size - devices, size)
-    out[drifts, drifts] = (DRIFT if drifting else 1e-4) ** -2
+    out[drifts, drifts] = (TUNING.drift if drifting else 1e-4) ** -2
     return out
 
 
@@ -337,14 +302,14 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
     centre = np.zeros(len(precision))
     centre[bends] = prior.bends or 0.0
     centre[rates] = prior.rates + centre[bends] * last
-    least = np.where(narrow, LEAST_NARROW, LEAST_BEND)
+    least = np.where(narrow, TUNING.least_narrow, TUNING.least_bend)
     x = centre.copy()
     log = np.log(np.maximum(seen.overlap @ base, seen.floor))
     bent = x[bends][seen.device] * (log - last[seen.device])
     x[rates] += np.quantile(seen.log - x[rates][seen.device] - log - bent, 0.25)
-    faded = seen.weights(FADES[drifting])
-    noise, size = NOISE, math.inf
-    for step in range(STEPS + 1):
+    faded = seen.weights(TUNING.fades[drifting])
+    noise, size = TUNING.noise, math.inf
+    for step in range(TUNING.steps + 1):
         parts = seen.overlap * (base * np.exp(x[:cells]))
         done = np.maximum(parts.sum(axis=1), seen.floor * (base * np.exp(x[:cells])).sum())
         log = np.log(done)
@@ -354,8 +319,8 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
         beyond, bend = log - last[seen.device], x[bends][seen.device]
         off = seen.log - (x[rates][seen.device] + x[drifts][seen.device] * seen.ago + log + bend * beyond)
         spread = np.hypot(noise, seen.jitter)
-        robust = 1.0 / (1.0 + np.square(off / (spread * np.where(off > 0.0, ABOVE, BELOW))))
-        if step == STEPS or size < 2e-3:
+        robust = 1.0 / (1.0 + np.square(off / (spread * np.where(off > 0.0, TUNING.above, TUNING.below))))
+        if step == TUNING.steps or size < 2e-3:
             break
         own = seen.own
         slopes = np.hstack(
@@ -366,20 +331,24 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
         change = np.linalg.solve(curved, weighted @ off - precision @ (x - centre))
         size = float(np.abs(change).max())
         x += change / max(size, 1.0)
-        np.clip(x[bends], least, MOST_BEND, out=x[bends])
+        np.clip(x[bends], least, TUNING.most_bend, out=x[bends])
         if step and len(off) > 2 * devices:
-            noise = min(max(1.2 * float(np.sort(np.abs(off))[2 * len(off) // 3]), NOISE), MOST_NOISE)
-    limit = np.where(off > 0.0, ABOVE, BELOW)
-    loss = 0.5 * limit**2 * np.log1p(np.square(off / (spread * limit))) + np.log(spread / np.hypot(NOISE, seen.jitter))
-    cost = float(0.5 * (x - centre) @ precision @ (x - centre) + seen.weights(FADES[0]) @ loss)
+            noise = min(max(1.2 * float(np.sort(np.abs(off))[2 * len(off) // 3]), TUNING.noise), TUNING.most_noise)
+    limit = np.where(off > 0.0, TUNING.above, TUNING.below)
+    loss = 0.5 * limit**2 * np.log1p(np.square(off / (spread * limit))) + np.log(
+        spread / np.hypot(TUNING.noise, seen.jitter)
+    )
+    cost = float(0.5 * (x - centre) @ precision @ (x - centre) + seen.weights(TUNING.fades[0]) @ loss)
     work = tuple(map(float, base * np.exp(x[:cells])))
     further = np.zeros((devices, len(x)))  # how what the other groups add (a logarithm) depends on what is sought
     for d, i in seen.newest.items():
         further[d, :cells] = (1.0 + x[bends][d]) * (np.array(work) / sum(work) - parts[i] / done[i])
         further[d, cells + devices + d] = math.log(sum(work) / done[i])
     doubts = np.sqrt((further * np.linalg.solve(curved, further.T).T).sum(axis=1))
-    beyond = np.maximum(np.abs(_apart(off, seen.ago)) - seen.jitter, 0.0) ** 2 * robust - NOISE**2
-    several = np.bincount(seen.device, faded * beyond, devices) / (STEADY + np.bincount(seen.device, faded, devices))
+    beyond = np.maximum(np.abs(_apart(off, seen.ago)) - seen.jitter, 0.0) ** 2 * robust - TUNING.noise**2
+    several = np.bincount(seen.device, faded * beyond, devices) / (
+        TUNING.steady + np.bincount(seen.device, faded, devices)
+    )
     scattered = np.sqrt(np.maximum(several, 0.0))
     found = (tuple(map(float, v)) for v in (x[rates], x[bends], x[drifts], last, doubts, scattered))
     rate, bent, drift, had, doubt, scatter = found

@@ -5,7 +5,8 @@ F(x)_i = (1 / f_i) / sum_j (1 / f_j) are the shares with which all devices would
 shares sought are a fixed point of F. Three methods:
 
 - ``profile``: ours. The shares with which all end together by the workload that explains the executions so far
-  (``plan/workload.py``), which knows that groups differ, that devices do not keep their speed, and that loads drift;
+  (``plan/adapt/workload.py``), which knows that groups differ, that devices do not keep their speed, and that loads
+  drift;
 - ``fixed_point``: x := F(x) (Section 5.2);
 - ``broyden``: the zero of x - F(x) by Broyden's method, which learns how f depends on the shares (Section 5.2).
 
@@ -21,42 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from manycl.plan.workload import (
-    CELLS,
-    COMPARED_DOUBT,
-    JITTER,
-    NARROW,
-    UNCOUNTED,
-    UNKNOWN,
-    Execution,
-    Prior,
-    Workload,
-    expected,
-    fitted,
-)
+from manycl.plan.adapt.tuning import TUNING
+from manycl.plan.adapt.workload import Execution, Prior, Workload, expected, fitted
 
 METHODS = ("profile", "fixed_point", "broyden")
-DEAD_BAND = 0.01
-"""Part of the time that a change must be foreseen to gain."""
-NARROW_BAND = 0.03
-"""The same where a device is not filled and its times do not depend on its groups: what they change is noise."""
-WARMING, WARM_BAND = 1, 0.03
-"""So many executions at first take longer, on one device more than on another; and DEAD_BAND after these."""
-WINDOW, ALIKE = 8, 3
-"""Executions that are remembered; and how many of them, at most, with the same shares."""
-CALM, NEWS = 0.01, 0.25
-"""How far the devices' times may be off against each other, as a running mean to which an execution adds this part,
-until the workload is looked at again."""
-UNFORESEEN = 0.025
-"""By which part of the time shares that were tried must have been better than these, of two executions, to be taken
-again, whatever the workload says: it knows no steps, as where a device has few work-groups for each of its compute
-units."""
-STRANGE, BELIEVED = 0.04, 3
-"""How far off a time is that is not believed (a part of it), unless that happens so many times in a row."""
-SIMILAR = 0.15
-"""Divisions are about as short by what is foreseen if they differ by less than this part."""
-TRUST = 0.02
-"""Broyden's method learns from steps that change a share by this part of it at least."""
 
 Floats = tuple[float, ...]
 
@@ -77,7 +46,7 @@ class Granularity:
     workload: Workload
     least: int = 1
     method: str = METHODS[0]
-    dead_band: float = DEAD_BAND
+    dead_band: float = TUNING.dead_band
     history: tuple[Execution, ...] = ()
     turn: int = 0
     settled: bool = False
@@ -105,9 +74,9 @@ class Granularity:
     def seen(self) -> float:
         """Seconds of the slowest device in the shortest of the last executions on several that should have been about
         as short as this division by what is foreseen now (0.0: there were few)."""
-        alike = (1.0 + SIMILAR) * max(self.foreseen())
+        alike = (1.0 + TUNING.similar) * max(self.foreseen())
         found = [max(r.seconds) for r in self.history if _several(r) and max(self.foreseen(r.cuts)) < alike]
-        return min(found) if len(found) >= BELIEVED else 0.0
+        return min(found) if len(found) >= TUNING.believed else 0.0
 
     @property
     def narrow(self) -> bool:
@@ -152,36 +121,66 @@ class Granularity:
         return min(*map(self.alone, range(len(self.shares))), *least)
 
 
-def start(
-    groups: int, once: Sequence[float], each: Sequence[float], *, method: str = METHODS[0], least: int = 1,
-    uniform: bool = False, dead_band: float = DEAD_BAND, density: Sequence[float] = (), doubt: float = UNCOUNTED,
-    rate_doubt: float = UNKNOWN, narrow: Sequence[bool] = (), rounds: Sequence[float] = (),
-    waits: Sequence[float] = (),
-) -> Granularity:  # fmt: skip
-    """The first split: all devices end together by the estimates, or the same for each (``uniform``, as in Libsplit).
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How shares are found: by which ``method``, the fewest groups that a device gets if it gets any, and which part of
+    the time a change must be foreseen to gain. ``uniform``: at first the same for each, as in Libsplit."""
 
-    ``once`` and ``each``: seconds that a launch takes beside its groups, and that a group takes on average (infinite:
-    the device gets nothing). ``density``: what groups cost in equal parts of the NDRange (none: all the same).
-    ``doubt``, ``rate_doubt``: how far off that and the ratios of ``each`` may be (standard deviations of logarithms).
-    ``narrow``: the devices that all groups together do not fill (none: they fill all). ``rounds``: the groups that each
-    runs at once, so that fewer take as long (none: one). ``waits``: what of ``once`` is in the measured times for
-    certain (none: nothing).
-    """
+    method: str = METHODS[0]
+    least: int = 1
+    uniform: bool = False
+    dead_band: float = TUNING.dead_band
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a kernel before it has run. ``density``: what groups cost in equal parts of the NDRange (none:
+    all the same). ``doubt``, ``rate_doubt``: how far off that and the ratios of the devices' times may be (standard
+    deviations of logarithms). ``narrow``: the devices that all groups together do not fill (none: they fill all).
+    ``rounds``: the groups that each runs at once, so that fewer take as long (none: one). ``waits``: what of the
+    seconds beside its groups is in the measured times for certain (none: nothing)."""
+
+    density: Sequence[float] = ()
+    doubt: float = TUNING.uncounted
+    rate_doubt: float = TUNING.unknown
+    narrow: Sequence[bool] = ()
+    rounds: Sequence[float] = ()
+    waits: Sequence[float] = ()
+
+
+_WANTED, _KNOWN = Wanted(), Known()
+
+
+def start(
+    groups: int, once: Sequence[float], each: Sequence[float], wanted: Wanted = _WANTED, known: Known = _KNOWN
+) -> Granularity:
+    """The first split: all devices end together by the estimates. ``once`` and ``each``: seconds that a launch takes
+    beside its groups, and that a group takes on average (infinite: the device gets nothing)."""
     able = [i for i, e in enumerate(each) if e < math.inf]
-    if method not in METHODS or groups < 1 or not able or least < 1:
-        raise ValueError(f"no granularity for {groups} groups on {len(able)} devices by {method!r}")
-    cells = min(CELLS, groups)
-    mean = sum(density) / len(density) if density else 1.0
-    work = tuple(max(d / mean, 1e-3) for d in density) or (1.0,) * cells
+    if wanted.method not in METHODS or groups < 1 or not able or wanted.least < 1:
+        raise ValueError(f"no granularity for {groups} groups on {len(able)} devices by {wanted.method!r}")
+    cells = min(TUNING.cells, groups)
+    mean = sum(known.density) / len(known.density) if known.density else 1.0
+    work = tuple(max(d / mean, 1e-3) for d in known.density) or (1.0,) * cells
     rates = tuple(math.log(max(e, 1e-15) * groups) if e < math.inf else math.inf for e in each)
     slowest = max(r for r in rates if r < math.inf)
     rates = tuple(min(r, slowest + 50.0) for r in rates)  # one that cannot run it, or takes for ever
-    bends = tuple(NARROW if n else 0.0 for n in narrow) if any(narrow) else ()
-    prior = Prior(groups, tuple(once), work, doubt, rates, rate_doubt, bends, rounds=tuple(rounds), known=tuple(waits))
+    bends = tuple(TUNING.narrow if n else 0.0 for n in known.narrow) if any(known.narrow) else ()
+    prior = Prior(
+        groups,
+        tuple(once),
+        work,
+        known.doubt,
+        rates,
+        known.rate_doubt,
+        bends,
+        rounds=tuple(known.rounds),
+        known=tuple(known.waits),
+    )
     workload = expected(prior)
-    g = Granularity((0,) * len(each), prior, workload, least, method, dead_band)
+    g = Granularity((0,) * len(each), prior, workload, wanted.least, wanted.method, wanted.dead_band)
     even = [groups / len(able) if i in able else 0.0 for i in range(len(each))]
-    return replace(g, shares=_rounded(g, even if uniform else workload.level(), exact=uniform))
+    return replace(g, shares=_rounded(g, even if wanted.uniform else workload.level(), exact=wanted.uniform))
 
 
 def adapted(g: Granularity, measured: Sequence[float], at: Sequence[int] = ()) -> Granularity:
@@ -192,15 +191,15 @@ def adapted(g: Granularity, measured: Sequence[float], at: Sequence[int] = ()) -
     history = _kept((*g.history, Execution(turn, at, tuple(measured))))
     if g.settled and g.history[-1].cuts == at:
         off = tuple(math.log(m / f) if m and f else 0.0 for m, f in zip(measured, g.foreseen(at), strict=True))
-        if max(off) > STRANGE:
+        if max(off) > TUNING.strange:
             doubted = (*g.doubted, off)
-            if len(doubted) < BELIEVED:
+            if len(doubted) < TUNING.believed:
                 return replace(g, history=history, turn=turn, doubted=doubted)
-            history = _slowed(history, [min(of) for of in zip(*doubted, strict=True)], turn - BELIEVED)
+            history = _slowed(history, [min(of) for of in zip(*doubted, strict=True)], turn - TUNING.believed)
         else:
-            mean = tuple(o + NEWS * (n - o) for o, n in zip(g.off, off, strict=True))
+            mean = tuple(o + TUNING.news * (n - o) for o, n in zip(g.off, off, strict=True))
             used = [o for o, m in zip(mean, measured, strict=True) if m]
-            if max(used) - min(used) < CALM + 0.5 * JITTER / max(measured):
+            if max(used) - min(used) < TUNING.calm + 0.5 * TUNING.jitter / max(measured):
                 return replace(g, history=history, turn=turn, off=mean, doubted=())
     quiet = (0.0,) * len(g.shares)
     g = replace(g, history=history, turn=turn, workload=fitted(g.prior, history), off=quiet, doubted=())
@@ -259,16 +258,16 @@ def _changed(g: Granularity, *, measured: bool = True) -> Granularity:
     if _cuts(shares) in tried and cuts(g) in tried:
         best = min(tried.values(), key=lambda run: max(run.seconds))
         mine = [max(run.seconds) for run in g.history if run.cuts == cuts(g)]
-        if max(best.seconds) < (1.0 - UNFORESEEN) * min(mine):
+        if max(best.seconds) < (1.0 - TUNING.unforeseen) * min(mine):
             if len(mine) == 1 and measured:  # it may have been disturbed: once more
                 return replace(g, settled=False)
             return replace(g, shares=tuple(b - a for a, b in pairwise(best.cuts)), settled=False)
     now, then = g.guarded(), g.guarded(_cuts(shares))
     flat = -min(g.workload.bends) if g.narrow and not g.workload.drifting else 0.0
-    band = max(g.dead_band, NARROW_BAND * flat, 0.5 * JITTER / now)
+    band = max(g.dead_band, TUNING.narrow_band * flat, 0.5 * TUNING.jitter / now)
     if shares == g.shares or then > (1.0 - band) * now:
         return replace(g, settled=bool(g.history) and not g.workload.drifting)
-    if 0 < g.turn <= WARMING and then > (1.0 - WARM_BAND) * now:
+    if 0 < g.turn <= TUNING.warming and then > (1.0 - TUNING.warm_band) * now:
         return replace(g, settled=False)  # the next ones tell
     return replace(g, shares=shares, settled=False)
 
@@ -294,11 +293,11 @@ def _refuted(g: Granularity) -> Granularity:
     """Where again and again times are longer than can be by what was known before: that is not believed any more."""
     run = g.history[-1]
     said = (g.workload.seconds(i, run.cuts[i], run.cuts[i + 1], 0.0) for i in range(len(g.shares)))
-    longer = any(s > 0.0 and s > (1.0 + STRANGE) * f for s, f in zip(run.seconds, said, strict=True))
+    longer = any(s > 0.0 and s > (1.0 + TUNING.strange) * f for s, f in zip(run.seconds, said, strict=True))
     g = replace(g, unexplained=g.unexplained + 1 if longer else 0)
-    if g.unexplained < BELIEVED or g.prior.rate_doubt == UNKNOWN:
+    if g.unexplained < TUNING.believed or g.prior.rate_doubt == TUNING.unknown:
         return g
-    prior = replace(g.prior, doubt=UNCOUNTED, rate_doubt=UNKNOWN)
+    prior = replace(g.prior, doubt=TUNING.uncounted, rate_doubt=TUNING.unknown)
     return replace(g, prior=prior, workload=fitted(prior, g.history), unexplained=0)
 
 
@@ -309,7 +308,7 @@ def _compared(g: Granularity) -> Granularity:
     if not (whole and g.divided and any(g.prior.narrow)):
         return g
     bends = tuple(min(b, -1e-3) if n else 0.0 for b, n in zip(g.workload.bends, g.prior.narrow, strict=True))
-    return replace(g, prior=replace(g.prior, bends=bends, bend_doubt=COMPARED_DOUBT))
+    return replace(g, prior=replace(g.prior, bends=bends, bend_doubt=TUNING.compared_doubt))
 
 
 def _slowed(history: tuple[Execution, ...], by: Sequence[float], until: int) -> tuple[Execution, ...]:
@@ -327,13 +326,13 @@ def _kept(history: tuple[Execution, ...]) -> tuple[Execution, ...]:
     """The last executions, of the same shares only the last few: how others did says more than one more of these. And
     the last one of a device that has had no groups since: it would be tried again as if nothing were known of it."""
     same = [run for run in history if run.cuts == history[-1].cuts]
-    if len(same) > ALIKE:
+    if len(same) > TUNING.window_alike:
         history = tuple(run for run in history if run is not same[0])
-    if len(history) <= WINDOW:
+    if len(history) <= TUNING.window:
         return history
-    kept = history[-WINDOW:]
+    kept = history[-TUNING.window :]
     known = [any(run.seconds[d] > 0.0 for run in kept) for d in range(len(kept[-1].seconds))]
-    for run in reversed(history[:-WINDOW]):
+    for run in reversed(history[: -TUNING.window]):
         if any(s > 0.0 and not k for s, k in zip(run.seconds, known, strict=True)):
             kept = (run, *kept)
             known = [k or s > 0.0 for s, k in zip(run.seconds, known, strict=True)]
@@ -368,7 +367,7 @@ def _broyden(g: Granularity) -> tuple[list[float], Granularity]:
     residual = [a - b for a, b in zip(x, image, strict=True)]
     unit = tuple(tuple(float(i == j) for j in range(count)) for i in range(count))
     inverse = g.inverse or unit
-    if g.before and any(abs(a - b) > TRUST * a for a, b in zip(g.shares, g.before, strict=True)):
+    if g.before and any(abs(a - b) > TUNING.trust * a for a, b in zip(g.shares, g.before, strict=True)):
         step = [(a - b) / groups for a, b in zip(g.shares, g.before, strict=True)]
         other = [n / groups - y for n, y in zip(g.before, _image(g, g.before), strict=True)]
         inverse = _updated(inverse, step, [a - b for a, b in zip(residual, other, strict=True)])

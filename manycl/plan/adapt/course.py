@@ -7,45 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from manycl.plan.families import Family
-from manycl.plan.flows import Waits
-from manycl.plan.granularity import BELIEVED, Granularity, anew, beside, cuts, daring
-
-WORTH = 0.05
-"""A kernel is divided if that is foreseen to gain this part of its time on the best device."""
-SEEN = 0.01
-"""The same where it ran both ways."""
-LITTLE = 0.02
-"""The same where nothing more is learned from dividing it, and where it may be that a division gains nothing."""
-CLOSE = 0.15
-"""Which of two times is shorter is not said by one execution if they differ by less than this part: first executions
-take longer, and so does any that was disturbed."""
-SURE = 2.0
-"""So many standard deviations from what is foreseen a device may be that has not been tried."""
-EARLY = 2
-"""After so many executions of a family on one device no others are tried that are foreseen to be slower."""
-MOVING = 40.0
-"""A family is not run whole to see what that takes if its data take longer than so many executions to get there."""
-DEAR = 1.5
-"""Nor one whose loops run as often as data decide, if that is foreseen to take so many times as long as divided."""
-BRIEF, MOST = 2e-6, 4.0
-"""Seconds of waiting that say nothing of how long it is in truth; and how many times as long as foreseen, at most."""
-NEWS = 0.5
-"""What an execution in which devices waited longer than before counts."""
-TRIED = 10.0
-"""A kernel whose estimate is longer than this many handovers is divided once whatever the estimates say of its gain; so
-is one whose loops run as often as data decide."""
+from manycl.plan.adapt.families import Family
+from manycl.plan.adapt.flows import Waits
+from manycl.plan.adapt.granularity import Granularity, anew, beside, cuts, daring
+from manycl.plan.adapt.tuning import TUNING
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What is known of a family: its members, the devices that may run it (indices; none: it is not divided), how
-    its groups are dealt out to them, the seconds that each waits for data beside its kernels, if it has any groups and
-    for each of the leader's (``plan/flows.py``), what dividing costs once, and the seconds that it takes to bring all
-    slices to each (``moving``). ``believed``: what foreseen waits are multiplied by, as measured ones were, by device.
-    ``whole``: the one of ``devices`` that has all groups, since dividing them does not pay (-1: it does); ``compared``:
-    those that were measured so; ``guessed``: data decide how often its loops run; ``trial``: it is divided to see what
-    that takes."""
+    """What is known of a family: its members, the devices that may run it (indices; none: it is not divided), how its
+    groups are dealt out to them, the seconds that each waits for data beside its kernels, if it has any groups and
+    for each of the leader's (``plan/adapt/flows.py``), what dividing costs once, and the seconds that it takes to
+    bring all slices to each (``moving``). ``believed``: what foreseen waits are multiplied by, as measured ones were,
+    by device. ``whole``: the one of ``devices`` that has all groups, since dividing them does not pay (-1: it does);
+    ``compared``: those that were measured so; ``guessed``: data decide how often its loops run; ``trial``: it is
+    divided to see what that takes."""
 
     family: Family
     devices: tuple[int, ...]
@@ -79,8 +55,8 @@ class Course:
         best = self.whole if self.whole >= 0 else self._best(single)
         both = g.divided > 0 and best in self.compared
         more = self.overhead + others[-1]
-        untried = best in self.compared and not g.divided and g.turn <= EARLY
-        if untried and self._fastest(best) + more < (1.0 - WORTH) * single[best]:
+        untried = best in self.compared and not g.divided and g.turn <= TUNING.early
+        if untried and self._fastest(best) + more < (1.0 - TUNING.worth) * single[best]:
             g = daring(g, best)  # what the other devices take is not known well: they are tried
             if sum(n > 0 for n in g.shares) > 1:
                 return replace(self, granularity=g, whole=-1, trial=True)
@@ -97,9 +73,11 @@ class Course:
         for which data were on the host."""
         believed = list(self.believed or (1.0,) * len(self.devices))
         for i, (f, s) in enumerate(zip(foreseen, seconds, strict=True)):
-            if f > BRIEF and not first:
-                now = min(s / f, MOST)
-                believed[i] += (now - believed[i]) * (1.0 if now < believed[i] else NEWS if again else 0.0)
+            if f > TUNING.brief and not first:
+                now = min(s / f, TUNING.most_waiting)
+                believed[i] += (now - believed[i]) * (
+                    1.0 if now < believed[i] else TUNING.waiting_news if again else 0.0
+                )
         return replace(self, believed=tuple(believed))
 
     def believing(self, waits: Waits) -> Waits:
@@ -120,7 +98,7 @@ class Course:
         divided = anew(self.granularity, *self._more(waits)) + self.overhead
         if self.whole < 0:
             return min(now + self.overhead, divided)
-        return divided if divided < (1.0 - 2.0 * WORTH) * now else now
+        return divided if divided < (1.0 - 2.0 * TUNING.worth) * now else now
 
     def waiting(self, waits: Waits) -> Course:
         """Where devices wait for other seconds than was known; if that makes a difference."""
@@ -141,34 +119,34 @@ class Course:
         g = self.granularity
         if g.divided and best in self.compared:
             alone = [run.turn for run in g.history if run.cuts == g.whole(best)]
-            close = (1.0 - CLOSE) * single < together < (1.0 + CLOSE) * single
+            close = (1.0 - TUNING.close) * single < together < (1.0 + TUNING.close) * single
             if close and g.divided == 1 and alone == [1]:
                 return math.inf  # the very first execution takes longer: it is run whole again
-            again = together < (1.0 + CLOSE) * single and g.divided == 1 and len(alone) == 1
-            return -math.inf if again else SEEN if self.whole >= 0 else 0.0
-        far = self.moving[best] * (1.0 - g.shares[best] / g.groups) > MOVING * together
-        unknown = g.narrow or (self.guessed and single < DEAR * together)
-        if unknown and g.divided == 1 and not far and together > (1.0 - LITTLE) * g.alone_at_least():
+            again = together < (1.0 + TUNING.close) * single and g.divided == 1 and len(alone) == 1
+            return -math.inf if again else TUNING.seen if self.whole >= 0 else 0.0
+        far = self.moving[best] * (1.0 - g.shares[best] / g.groups) > TUNING.moving * together
+        unknown = g.narrow or (self.guessed and single < TUNING.dear * together)
+        if unknown and g.divided == 1 and not far and together > (1.0 - TUNING.little) * g.alone_at_least():
             return math.inf  # it may have gained nothing: it is run whole to see
-        if g.narrow and best in self.compared and g.evenly() + self.overhead < (1.0 - 2.0 * WORTH) * single:
+        if g.narrow and best in self.compared and g.evenly() + self.overhead < (1.0 - 2.0 * TUNING.worth) * single:
             return -math.inf  # it may gain much
-        if best in self.compared or (single < TRIED * self.overhead and not self.guessed):
-            return WORTH if self.whole < 0 else 2.0 * WORTH  # what was given up must promise more
-        if g.narrow or not g.divided or (not g.settled and g.divided < BELIEVED):
+        if best in self.compared or (single < TUNING.tried * self.overhead and not self.guessed):
+            return TUNING.worth if self.whole < 0 else 2.0 * TUNING.worth  # what was given up must promise more
+        if g.narrow or not g.divided or (not g.settled and g.divided < TUNING.believed):
             return -math.inf  # a long one is divided to see
         if not g.settled:  # others may be better than those that were tried
-            return -math.inf if max(g.foreseen()) + more < (1.0 - LITTLE) * single else math.inf
-        return LITTLE
+            return -math.inf if max(g.foreseen()) + more < (1.0 - TUNING.little) * single else math.inf
+        return TUNING.little
 
     def _fastest(self, best: int) -> float:
         """Seconds that it takes all devices together if the others are as fast as they may be."""
         g = self.granularity
-        faster = math.exp(SURE * g.prior.rate_doubt)
+        faster = math.exp(TUNING.untried_sure * g.prior.rate_doubt)
         others = (faster / g.alone(i) for i in range(len(g.shares)) if i != best)
         return 1.0 / (1.0 / g.alone(best) + sum(others))
 
     def _best(self, single: Sequence[float]) -> int:
         """The device that would have all groups: one that has had them, if no other is much faster."""
         best = single.index(min(single))
-        had = [i for i in self.compared if single[i] < (1.0 + CLOSE) * single[best]]
+        had = [i for i in self.compared if single[i] < (1.0 + TUNING.close) * single[best]]
         return min(had, key=lambda i: single[i], default=best)

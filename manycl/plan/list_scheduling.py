@@ -1,0 +1,198 @@
+"""List scheduling on a predicted timeline: queues, throughput, transfers. What ``in_order`` and ``auto``
+share.
+
+The model, which the simulator shares (``run/backends/sim.py``):
+
+- a queue runs one kernel at a time, in order;
+- kernels in different queues of a device run together as far as its throughput goes (``model/occupancy.py``):
+  while nodes are placed, a kernel with share f and t seconds adds f*t seconds of full-device work, and no kernel ends
+  before all work given to the device up to then could have been done; the finished schedule is timed exactly
+  (``plan/timing.py``);
+- what draws more of the host's memory than it carries gets a share of it (``plan/available.py``, ``plan/timing.py``);
+- data that are not valid where they are needed go through the host, on one upload and one download queue a
+  device (``plan/timeline.py``);
+- what another device (or a host function) must finish first is known ``handover`` seconds after it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from manycl.graph.graph import Launch
+from manycl.model.occupancy import share
+from manycl.plan.costs import Costs
+from manycl.plan.plan import ON_HOST, Assignment
+from manycl.plan.problem import Problem
+from manycl.plan.timeline import Fit, Hop, Schedule, Timeline
+from manycl.plan.timing import contended
+
+_NOWHERE = ON_HOST - 1  # in place of a device: on several, or not placed yet
+
+
+def list_schedule(
+    problem: Problem,
+    table: Costs,
+    order: Sequence[int],
+    candidates: Sequence[tuple[int, ...]],
+    queues: Sequence[int],
+) -> Schedule:
+    """Place nodes one after another, each on the one of its candidate devices where it ends first.
+
+    HEFT's processor selection (Topcuoglu, Hariri and Wu 2002, Section 5) without insertion, O(V P). Leaving
+    the device of a predecessor must gain more than one handover beyond what it costs: predictions are not
+    that exact, and a device that waits for another one stalls. ``order`` is topological; ``queues[d]``
+    in-order queues of device d are used. What the problem fixes is kept. A kernel continues the queue of the
+    predecessor that ends last if nothing else has continued it, else it goes to the queue that is free first.
+    Host tasks (no candidates) take no time and run one after another.
+    """
+    found = _Growing(problem, table, queues)
+    for node in order:
+        if node not in found.fixed:
+            found.place(node, candidates[node])
+    return found.schedule()
+
+
+class _Growing:
+    """A schedule that grows node by node. ``end[n]``, ``heard[n]``: when node n has ended, and when others than its own
+    device know that."""
+
+    def __init__(self, problem: Problem, table: Costs, queues: Sequence[int]) -> None:
+        self._problem = problem
+        self._seconds = table.seconds
+        self._floor, self._handover = problem.not_before, problem.handover
+        self._before = problem.graph.predecessors
+        self._moving, self._limited = problem.machine.memories > 1, problem.contention.limited
+        self._lanes = [_Lanes(problem, d, count) for d, count in enumerate(queues)]
+        self._several = any(not lane.single for lane in self._lanes)
+        # where nothing moves, and nothing slows anything down, when everything happens is known already
+        self._exact = not (self._several or contended(problem))
+        plain = self._exact and not self._moving and not problem.fixed
+        self._timeline = None if plain else Timeline(problem, table.seconds)
+        self._assignments: list[Assignment] = []
+        count = len(self._before)
+        self.end, self.heard, self._where = [0.0] * count, [0.0] * count, [_NOWHERE] * count
+        self._host_free = self._floor
+        self.fixed = {a.node for a in problem.fixed}
+        if self._timeline is not None:
+            self._keep(self._timeline)
+
+    def _keep(self, timeline: Timeline) -> None:
+        """What is fixed, which the timeline has."""
+        for n in self.fixed:
+            ops = timeline.of[n]
+            self.end[n] = max(timeline.end[op] for op in ops)
+            self.heard[n] = max(timeline.heard[op] for op in ops)
+            on = {timeline.device[op] for op in ops}
+            self._where[n] = on.pop() if len(on) == 1 else _NOWHERE
+        on_host = [a.end for a in self._problem.fixed if a.device == ON_HOST]
+        self._host_free = max([self._floor, *on_host])
+
+    def place(self, node: int, candidates: Sequence[int]) -> None:
+        """Place a node on the device where it ends first; on the host, where it has none."""
+        end, heard, where, timeline = self.end, self.heard, self._where, self._timeline
+        before, seconds = self._before[node], self._seconds[node]
+        best = finish = float("inf")
+        chosen, queue, begin = ON_HOST, 0, 0.0
+        hops: list[Hop] = []
+        after: list[int] = []
+        for d in candidates:
+            ready, extra = self._floor, 0.0
+            for p in before:
+                if where[p] == d:
+                    known = end[p]
+                else:
+                    known = heard[p]
+                    extra = self._handover
+                if known > ready:
+                    ready = known
+            new_hops: list[Hop] = []
+            new_after: list[int] = []
+            if self._moving:
+                ready = max(ready, self._arrival(node, d, new_hops, new_after))
+            took = seconds[d]
+            lane = self._lanes[d]
+            if lane.single:
+                q, start = 0, lane.free[0]
+                if ready > start:
+                    start = ready
+            else:
+                q, start = lane.fit(node, before, end, ready, took)
+            ended = start + took
+            if self._limited and timeline is not None:
+                ended = timeline.until(node, d, start, took)
+            if ended + extra < best:
+                best, finish = ended + extra, ended
+                chosen, queue, begin, hops, after = d, q, start, new_hops, new_after
+        if chosen == ON_HOST:
+            ready = max([self._host_free, *[heard[p] for p in before]])
+            begin = finish = self._host_free = max(ready, self._arrival(node, ON_HOST, hops, after))
+        else:
+            self._lanes[chosen].take(node, queue, begin, finish)
+        end[node], heard[node], where[node] = finish, finish + self._handover, chosen
+        if timeline is not None:
+            op = timeline.take(Fit(node, chosen, 0, 0, begin, finish, hops, after), queue)
+            timeline.complete(node, (op,))
+        else:
+            version = 0 if chosen == ON_HOST else self._problem.version(node, chosen)
+            self._assignments.append(Assignment(node, chosen, queue, begin, finish, version=version))
+
+    def _arrival(self, node: int, device: int, hops: list[Hop], after: list[int]) -> float:
+        if self._timeline is None or not self._moving:
+            return self._floor
+        return self._timeline.arrival(self._timeline.regions(node), device, hops, after)
+
+    def schedule(self) -> Schedule:
+        found = self._assignments
+        if self._timeline is not None:
+            found = self._timeline.assignments() if self._exact else self._timeline.finish(self._several)
+        return Schedule(found, max([a.end for a in found], default=self._floor))
+
+
+class _Lanes:
+    """The queues of one device: from when on each is free, what each held last, and the work given to the
+    device."""
+
+    def __init__(self, problem: Problem, device: int, count: int) -> None:
+        self.single = count <= 1
+        # nothing new starts on the device before something fixed has ended, in whatever queue
+        free = max([problem.not_before, *(a.end for a in problem.fixed if a.device == device)])
+        self.free = [free] * max(1, count)
+        self._tail = [-1] * max(1, count)
+        self._queue_of: dict[int, int] = {}
+        self._work = problem.not_before  # when the device could have done all work given to it
+        self._nodes = problem.graph.nodes
+        self._device = problem.machine.devices[device]
+        self._shares: dict[tuple[tuple[int, ...], tuple[int, ...] | None], float] = {}
+
+    def fit(
+        self, node: int, before: Sequence[int], end: Sequence[float], ready: float, took: float
+    ) -> tuple[int, float]:
+        """The queue for a node that is ready at ``ready``, and when it can start there."""
+        queue, latest = -1, -1.0
+        for p in before:
+            q = self._queue_of.get(p)
+            if q is not None and end[p] > latest:
+                latest = end[p]
+                queue = q if self._tail[q] == p else -1
+        free = self.free
+        if queue < 0:
+            queue = free.index(min(free))
+        start = max(ready, free[queue])
+        return queue, max(start, max(self._work, start) + took * self._share(node) - took)
+
+    def take(self, node: int, queue: int, start: float, end: float) -> None:
+        self.free[queue] = end
+        if self.single:
+            return
+        self._tail[queue] = node
+        self._queue_of[node] = queue
+        self._work = max(self._work, start) + (end - start) * self._share(node)
+
+    def _share(self, node: int) -> float:
+        launch = self._nodes[node]
+        assert isinstance(launch, Launch)
+        key = (launch.global_size, launch.local_size)
+        known = self._shares.get(key)
+        if known is None:
+            known = self._shares[key] = share(launch, self._device)
+        return known

@@ -1,0 +1,110 @@
+"""Judging when a plan's assignments start: what they need can have arrived by then, and what is merged has been made.
+
+A bound from below, whatever brings it: the bytes take as long as they do alone. That nothing is read before it is there
+in fact is judged of scripts (``run/verify_script.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from manycl.graph.graph import HostTask
+from manycl.machine import HOST
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+
+
+class Data:
+    """Where a plan's assignments leave what they write."""
+
+    def __init__(self, plan: Plan, problem: Problem) -> None:
+        self._problem = problem
+        self._of: dict[int, list[Assignment]] = {}
+        for a in plan.assignments:
+            self._of.setdefault(a.node, []).append(a)
+        self._in_ranges = plan.is_split
+        self._lanes = [d.memory for d in problem.machine.devices]
+        self._slack = plan.slack
+        self._devices = plan.devices
+
+    def _memory(self, a: Assignment) -> int:
+        return HOST if a.device == ON_HOST else self._problem.machine.devices[a.device].memory
+
+    def _least(self, nbytes: int, source: int, target: int) -> float:
+        """Seconds to bring bytes from a memory to another. Where ranges cut them, each device of a memory may move
+        some, and some of them come to the host while others leave it."""
+        transfer = self._problem.estimates.transfer
+        if not self._in_ranges:
+            by_host = transfer(nbytes, source, HOST) + transfer(nbytes, HOST, target)
+            return min(transfer(nbytes, source, target), by_host)
+        lanes = max(1, *(self._lanes.count(memory) for memory in (source, target) if memory != HOST), 1)
+        nbytes = -(-nbytes // lanes)
+        by_host = max(transfer(nbytes, source, HOST), transfer(nbytes, HOST, target))
+        return min(transfer(nbytes, source, target), by_host)
+
+    def merges(self) -> Iterator[str]:
+        """Partial results are merged once, where some of them are, after all of them."""
+        for node, members in self._of.items():
+            merges = [a for a in members if a.dimension == MERGE]
+            parts = [a for a in members if a.dimension not in (MERGE, WHOLE)]
+            if not parts and not merges:
+                continue
+            split, task = self._problem.splits[node], self._problem.graph.nodes[node]
+            split.check(task.reads, task.writes)
+            memories = {self._memory(a) for a in parts}
+            due = 1 if split.merge != "none" and len(memories) > 1 else 0
+            if len(merges) != due:
+                yield f"node {node} is merged {len(merges)} times, not {due}"
+                continue
+            for a in merges:
+                if self._memory(a) not in memories:
+                    yield f"node {node} is merged on {self._devices[a.device]}, where no part of it ran"
+                if a.start < max(b.end for b in parts) - self._slack:
+                    yield f"node {node} is merged before all of it has run"
+                least = self._problem.merge_seconds(node, a.device, len(memories - {self._memory(a)}))
+                if a.end - a.start < least - self._slack:
+                    yield f"the merge of node {node} takes {a.end - a.start} s, but is estimated at {least} s"
+
+    def arrivals(self) -> Iterator[str]:
+        """What an assignment reads of the last that wrote it, or of the start, can have arrived when it starts."""
+        problem, nodes = self._problem, self._problem.graph.nodes
+        fixed = {a.node for a in problem.fixed}  # what they needed has been brought
+        writer: dict[int, int] = {}
+        for node, task in enumerate(nodes):
+            for a in self._of[node] if node not in fixed else ():
+                if a.dimension == MERGE:
+                    continue
+                for key, low, high in problem.needs(node, a.first, 0 if a.dimension == WHOLE else a.groups):
+                    if key not in task.reads:
+                        continue
+                    if a.start < self._earliest(a, key, low, high, writer.get(key, -1)) - self._slack:
+                        of = f" of node {writer[key]}" if key in writer else ""
+                        yield f"node {node} starts before buffer {key}{of} can have arrived"
+            for key in task.writes:
+                writer[key] = node
+
+    def _earliest(self, a: Assignment, key: int, low: int, high: int, writer: int) -> float:
+        """When bytes of a buffer, as their writer (none: -1) left them, can be there for an assignment."""
+        problem, here = self._problem, self._memory(a)
+        floor = problem.not_before
+        if writer < 0:
+            parts = [p for p in problem.initial(key) if p.low < high and low < p.high]
+            sizes = [min(high, p.high) - max(low, p.low) for p in parts]
+            arrive = (min(self._least(n, m, here) for m in p.memories) for p, n in zip(parts, sizes, strict=True))
+            return floor + max(arrive, default=0.0)
+        members = self._of[writer]
+        at = floor
+        for b in [b for b in members if b.dimension == MERGE] or members:
+            first, last = self._written(b, key)
+            nbytes = min(high, last) - max(low, first)
+            if nbytes > 0:
+                at = max(at, b.end + self._least(nbytes, self._memory(b), here))
+        return at
+
+    def _written(self, b: Assignment, key: int) -> tuple[int, int]:
+        """The bytes of a buffer that an assignment writes."""
+        problem, size = self._problem, self._problem.graph.buffers[key].nbytes
+        if b.dimension in (WHOLE, MERGE) or isinstance(problem.graph.nodes[b.node], HostTask):
+            return 0, size
+        part = problem.splits[b.node].slices.get(key)
+        return (0, size) if part is None else part.bounds(b.first, b.groups, size)

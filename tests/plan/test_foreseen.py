@@ -1,0 +1,71 @@
+"""Plans that policies have foreseen by the engine: how many, which one is taken, and when."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from split_cases import split_problems
+from test_auto import one, planned
+
+from manycl.plan import foreseen
+from manycl.plan.plan import Plan
+from manycl.plan.policy import find
+from manycl.plan.problem import Problem
+from manycl.plan.verify import verify
+
+
+class Stage:
+    """Takes what is drawn for each plan."""
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        self._chance = random.Random(1)
+        self.took: dict[object, float] = {}
+
+    def __call__(self, plan: Plan) -> Plan:
+        self.plans.append(plan)
+        took = self.took.setdefault(plan.assignments, self._chance.random())
+        return replace(plan, makespan=took, foreseen=True)
+
+
+@given(split_problems())
+@settings(max_examples=60)
+def test_balance_takes_the_plan_that_is_foreseen_to_be_the_best(p: Problem) -> None:
+    stage = Stage()
+    plan = find("balance").plan(replace(p, foresee=stage))  # type: ignore[union-attr]
+    verify(replace(plan, foreseen=False, makespan=max(a.end for a in plan.assignments)), p.graph, p.machine, p)
+    if not p.splits:
+        assert not stage.plans
+        return
+    assert plan.makespan == stage.took[plan.assignments] == min(stage.took.values())
+    assert len(stage.plans) == len(stage.took) <= foreseen.AT_ONCE, "none twice"
+    assert max(t.makespan for t in stage.plans) <= foreseen.NEARLY * min(t.makespan for t in stage.plans) + 1e-9
+
+
+def test_large_graphs_are_not_foreseen() -> None:
+    p = replace(one(0.0, (1.0, 1.0)), foresee=Stage())
+    assert foreseen.how_many(p, 1.0) == foreseen.AT_ONCE
+    assert foreseen.how_many(replace(p, foresee=None), 1.0) == 0
+    assert foreseen.how_many(replace(p, splits={}), 1.0) == 0
+    assert foreseen.how_many(p, 1e-6) == 0, "not for as long as it takes to run"
+
+    class Large:
+        def __len__(self) -> int:
+            return 10**6
+
+    assert foreseen.how_many(replace(p, graph=Large()), 1e6) == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_auto_believes_what_is_foreseen_of_what_it_compares(divided: bool) -> None:
+    p = one(0.0, (1.0, 1.0))
+    assert planned(replace(p, repeated=2), budget=10).is_split
+
+    def foresee(plan: Plan) -> Plan:
+        return replace(plan, makespan=0.1 if plan.is_split == divided else 0.9, foreseen=True)
+
+    plan = find("auto").plan(replace(p, repeated=2, foresee=foresee, options={"budget": "10"}))  # type: ignore[union-attr]
+    assert plan.is_split == divided
