@@ -1,21 +1,6 @@
-"""Time as an object: the engine asks a clock, so that the simulator can hand it a virtual one. Unit: seconds."""
+"""The simulator's time. Unit: seconds."""
 
 from __future__ import annotations
-
-import time
-from typing import Protocol
-
-
-class Clock(Protocol):
-    def now(self) -> float:
-        """Seconds since an arbitrary origin; never goes back."""
-
-
-class WallClock:
-    """The machine's monotonic clock."""
-
-    def now(self) -> float:
-        return time.perf_counter()
 
 
 class VirtualClock:

@@ -105,15 +105,8 @@ class ModelEstimates(Estimates):
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         """Seconds to move ``nbytes`` from a memory to another when nothing else moves."""
-        return self._seconds_of(nbytes, source, target, ())
-
-    def transfer_among(self, nbytes: int, source: int, target: int, others: Sequence[Ends]) -> float:
-        """The same while transfers between the memories ``others`` go on (MKMD, Eq. 6)."""
-        return self._seconds_of(nbytes, source, target, others)
-
-    def _seconds_of(self, nbytes: int, source: int, target: int, others: Sequence[Ends]) -> float:
         try:
-            return self._transfers.seconds(nbytes, source, target, others)
+            return self._transfers.seconds(nbytes, source, target)
         except Exception as error:
             told(error, "predicting a transfer")
             return nbytes / _GUESSED_BANDWIDTH if source != target else 0.0
