@@ -130,6 +130,7 @@ class Emitter(Copies):
         memory = self._memory[device]
         bit = 1 << memory
         masks, valid, needs = self.masks, self._valid, self._needs
+        made = self._made if self.far else ()  # in one memory nothing comes by a transfer
         after: list[int] = []
         told: set[int | None] = set()
         heard: set[int] = set()
@@ -144,7 +145,7 @@ class Emitter(Copies):
             mask = masks.get(key)
             if mask is None:
                 mask = needs[key] = valid.get(key, 0)
-            if mask and (not mask & bit or key in self._made):
+            if mask and (not mask & bit or key in made):
                 self._bring(key, lane, is_due, after, told, heard)
         for key in task.writes:
             if key in task.reads or key in task.overwrites:
@@ -157,7 +158,7 @@ class Emitter(Copies):
                 needs[key] = mask
             elif not mask & bit and self._overwritten(node, key):
                 continue
-            if mask and (not mask & bit or key in self._made):
+            if mask and (not mask & bit or key in made):
                 self._bring(key, lane, is_due, after, told, heard)
         self._emit(step, after, told, heard, watched)
         for key in task.writes:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from manycl import flags
 from manycl.run.backend import Command, Report, Run
 from manycl.run.playback import Playback
-from manycl.run.verify_script import verify_script
 
 
 class Observer:
@@ -55,6 +54,8 @@ class Debugging(Observer):
     def begun(self, playback: Playback, name: str, now: float) -> None:
         _say(now, f"run of {len(playback.graph)} steps by {name or 'a plan'}, queues {playback.queues}")
         if self._level >= 4 and playback.script.lowered.room is None:
+            from manycl.run.verify_script import verify_script
+
             verify_script(playback.script)
 
     def issued(self, playback: Playback, commands: Sequence[Command], now: float) -> None:
