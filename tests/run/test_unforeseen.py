@@ -101,6 +101,9 @@ def queue() -> Iterator[mc.Queue]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANYCL_ZERO_COPY", "0")  # transfers are predicted, and ranges put together
         with mc.Queue("cpu/2") as queue:
+            mc.Program(
+                SOURCE
+            )  # what a program is read as is not forgotten: it is the user who hears of a failure there
             yield queue
 
 
