@@ -63,8 +63,6 @@ def test_what_decides_reads_no_clock() -> None:
     """Verdicts and plans must not depend on how busy the machine is: limits are counted in work."""
     told = {
         "manycl/analysis/worker.py",  # ends its own process
-        "manycl/plan/tree_search.py",  # a search for as long as the user wants
-        "manycl/plan/policies/repara.py",
         "manycl/model/store.py",  # dates of measurements, and waiting for a file
     }
     reads = set()
