@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from manycl.errors import PolicyError
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
-from manycl.plan.execution_units import RATES, Part, Way
+from manycl.plan.execution_units import RATES, Partition, Way
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policies.mkmd_coarse import as_plan, look_up
 from manycl.plan.policy import StaticPolicy, find
@@ -94,9 +94,9 @@ def problems(of: Benchmark, machine: Machine, profiled: Sequence[int]) -> tuple[
 def valid_ways(problem: Problem, node: int) -> list[Way]:
     """All ways to run a node in sixteenths on the devices that can, whether or not they are worth it."""
     if not problem.preferred(node):
-        return [(Part(ON_HOST),)]
+        return [(Partition(ON_HOST),)]
     devices = problem.allowed(node)
-    found: list[Way] = [(Part(d),) for d in devices]
+    found: list[Way] = [(Partition(d),) for d in devices]
     split = problem.splits.get(node)
     if split is None:
         return found
@@ -106,7 +106,7 @@ def valid_ways(problem: Problem, node: int) -> list[Way]:
         if sum(shares) == count:
             ends = [sum(shares[: i + 1]) for i in range(len(shares))]
             used = [(d, cuts[e - n], cuts[e] - cuts[e - n]) for d, e, n in zip(devices, ends, shares, strict=True) if n]
-            found.append(tuple(Part(*u) for u in used))
+            found.append(tuple(Partition(*u) for u in used))
     return found
 
 
@@ -147,7 +147,7 @@ def measure(name: str, size: int, machine: Machine, settings: Settings, bounded:
     everything = [simulate(real, laid_out(given, c)).makespan for c in combinations(of_nodes, most, settings.seed)]
     alone = {}
     for d, device in enumerate(machine.devices):
-        ways = [(Part(ON_HOST if not given.preferred(n) else d),) for n in range(len(given.graph))]
+        ways = [(Partition(ON_HOST if not given.preferred(n) else d),) for n in range(len(given.graph))]
         alone[device.kind] = simulate(real, laid_out(given, ways)).makespan
     others = {p: simulate(real, _static(p).plan(given)).makespan for p in OTHERS}
     if number > len(everything):

@@ -6,7 +6,7 @@ import heapq
 from typing import Any
 
 from manycl.machine import HOST
-from manycl.plan.constraint_model import Contents, Model
+from manycl.plan.constraint_model import Model, ModelContents
 from manycl.plan.insertion import put
 from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.segments import Move
@@ -63,14 +63,14 @@ class _Reading:
         self._ticks.append((start, end))
         return len(self._ops) - 1
 
-    def _holds(self, contents: Contents, memory: int) -> bool:
+    def _holds(self, contents: ModelContents, memory: int) -> bool:
         """Whether contents are in a memory without a copy."""
         if contents.made >= 0:
             d = self._where[contents.made]
             return memory == (HOST if d == ON_HOST else self._model.memory[d])
         return memory in contents.known
 
-    def _arrive(self, contents: Contents, device: int) -> list[int]:
+    def _arrive(self, contents: ModelContents, device: int) -> list[int]:
         """The operations that bring contents to a device: the last of each way."""
         memory = HOST if device == ON_HOST else self._model.memory[device]
         if self._holds(contents, memory):
@@ -83,19 +83,19 @@ class _Reading:
             self._made[key] = self._move(contents, HOST, memory, before)
         return [self._made[key]]
 
-    def _makers(self, contents: Contents, memory: int) -> list[int]:
+    def _makers(self, contents: ModelContents, memory: int) -> list[int]:
         if contents.made >= 0:
             return self._node[contents.made]
         return list(self._model.timeline.makers(contents.known[memory]))
 
-    def _down(self, contents: Contents) -> int:
+    def _down(self, contents: ModelContents) -> int:
         key = (contents.buffer, contents.low, contents.writer, HOST)
         if key not in self._made:
             source = next(m for m in contents.at if self._holds(contents, m) and (*key[:3], m, HOST) in self._copies)
             self._made[key] = self._move(contents, source, HOST, self._makers(contents, source))
         return self._made[key]
 
-    def _move(self, contents: Contents, source: int, target: int, before: list[int]) -> int:
+    def _move(self, contents: ModelContents, source: int, target: int, before: list[int]) -> int:
         copy = self._copies[contents.buffer, contents.low, contents.writer, source, target]
         move = Move(contents.buffer, contents.low, contents.high, contents.writer, source, target, copy.lane, 0.0, 0.0)
         begin = self._value.value(copy.begin)

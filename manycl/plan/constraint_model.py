@@ -23,7 +23,7 @@ TICKS = 10**8
 """Of the makespan that the search begins with."""
 
 
-class Contents(NamedTuple):
+class ModelContents(NamedTuple):
     """Bytes of a buffer as ``writer`` left them. ``made``: the node that is still to write them (-1: they are there);
     ``at[m]``: whether that is in memory m; ``known[m]``: else the operation of the timeline that brought them."""
 
@@ -36,11 +36,11 @@ class Contents(NamedTuple):
     known: dict[int, int]
 
 
-class Copy(NamedTuple):
+class PossibleCopy(NamedTuple):
     """A transfer that may have to be made, on the upload or download queue of device ``lane``: whether it is, and when
     in ticks."""
 
-    contents: Contents
+    contents: ModelContents
     source: int
     target: int
     lane: int
@@ -76,8 +76,8 @@ class Model:
         self.start = [self._time(f"s{n}") for n in range(count)]
         self.end = [self._time(f"e{n}") for n in range(count)]
         self.on: list[dict[int, Any]] = []
-        self.copies: list[Copy] = []
-        self.needs: list[list[Contents]] = [[] for _ in range(count)]
+        self.copies: list[PossibleCopy] = []
+        self.needs: list[list[ModelContents]] = [[] for _ in range(count)]
         self._lanes: dict[tuple[bool, int], list[Any]] = {}  # by direction (down?) and device
         self._place_nodes()
         if given.contention:
@@ -200,16 +200,16 @@ class Model:
         for intervals in self._lanes.values():
             self._model.add_no_overlap(intervals)
 
-    def _contents(self, key: int, made: int) -> Iterator[Contents]:
+    def _contents(self, key: int, made: int) -> Iterator[ModelContents]:
         """What a node makes of a buffer, or (-1) what is in it at the start."""
         memories = range(self.problem.machine.memories)
         if made >= 0:
             at = {m: self._in(made, m) for m in memories}
-            yield Contents(key, 0, self.problem.graph.buffers[key].nbytes, made, made, at, {})
+            yield ModelContents(key, 0, self.problem.graph.buffers[key].nbytes, made, made, at, {})
             return
         for low, high, writer, places in self.timeline.segments.of.get(key, ()):
             if places:
-                yield Contents(key, low, high, writer, -1, {m: m in places for m in memories}, places)
+                yield ModelContents(key, low, high, writer, -1, {m: m in places for m in memories}, places)
 
     def _in(self, node: int, memory: int) -> Any:
         """Whether a node runs in a memory: True, False or a literal."""
@@ -225,7 +225,7 @@ class Model:
         self._model.add_max_equality(either, mine)
         return either
 
-    def _after_makers(self, copy: Copy) -> None:
+    def _after_makers(self, copy: PossibleCopy) -> None:
         """A copy begins when its lane's device knows that the contents are where it takes them from."""
         contents, model = copy.contents, self._model
         if contents.made < 0:
@@ -238,12 +238,12 @@ class Model:
                 known = end if d == copy.lane else end + handover
                 self._given_that(model.add(copy.begin >= known), there, copy.present)
 
-    def _bring(self, contents: Contents, readers: Sequence[int]) -> None:
+    def _bring(self, contents: ModelContents, readers: Sequence[int]) -> None:
         """Copies of some contents: down from the memory where they are, and up to where they are needed."""
         model, at = self._model, contents.at
         handover = self._ticks(self.problem.handover)
         needs = {m: [(n, here) for n in readers if (here := self._in(n, m)) is not False] for m in at}
-        downs: list[Copy] = []
+        downs: list[PossibleCopy] = []
         for m, there in at.items():
             if m == HOST or there is False or at[HOST] is True or not any(needs[o] for o in at if o != m):
                 continue
@@ -271,17 +271,17 @@ class Model:
                             known = c.end if d == c.lane else c.end + handover
                             self._given_that(model.add(self.start[n] >= known), on, c.present)
 
-    def duration(self, contents: Contents, source: int, target: int) -> int:
+    def duration(self, contents: ModelContents, source: int, target: int) -> int:
         """Ticks of a copy."""
         return self._ticks(self.problem.estimates.transfer(contents.high - contents.low, source, target))
 
-    def _copy_once(self, contents: Contents, source: int, target: int) -> list[Copy]:
+    def _copy_once(self, contents: ModelContents, source: int, target: int) -> list[PossibleCopy]:
         """A copy that may have to be made, by one of the devices with that memory."""
         model, made = self._model, []
         memory = source if target == HOST else target
         for lane in (d for d, m in enumerate(self.memory) if m == memory):
             ticks, begin = self.duration(contents, source, target), self._time("")
-            copy = Copy(contents, source, target, lane, model.new_bool_var(""), begin, begin + ticks)
+            copy = PossibleCopy(contents, source, target, lane, model.new_bool_var(""), begin, begin + ticks)
             interval = model.new_optional_fixed_size_interval_var(begin, ticks, copy.present, "")
             self._lanes.setdefault((target == HOST, lane), []).append(interval)
             self._after_makers(copy)

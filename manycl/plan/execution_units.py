@@ -41,7 +41,7 @@ class Units:
     feasible: tuple[tuple[int, ...], ...]
 
 
-class Part(NamedTuple):
+class Partition(NamedTuple):
     """A partition: groups ``first`` … ``first + groups - 1`` of a unit on a device, at once; ``groups`` 0: all."""
 
     device: int
@@ -49,7 +49,7 @@ class Part(NamedTuple):
     groups: int = 0
 
 
-Way = tuple[Part, ...]
+Way = tuple[Partition, ...]
 """Partitions of one unit that are all of its data."""
 
 
@@ -96,7 +96,7 @@ def ways(problem: Problem, unit: Unit, devices: Sequence[int], rates: int = RATE
     below the threshold on a device that is no CPU makes a way none. Neighbouring groups stay on one device.
     """
     if not unit.divided:
-        return [(Part(d),) for d in devices]
+        return [(Partition(d),) for d in devices]
     split = problem.splits[unit.node]
     most = dict(problem.places(unit.node))
     while True:
@@ -145,12 +145,12 @@ def _shares(
 
 
 def _as_way(devices: Sequence[int], bounds: Sequence[int], shares: Sequence[int], cuts: Sequence[int]) -> Way:
-    parts: list[Part] = []
+    parts: list[Partition] = []
     at = 0
     for device, bound, share in zip(devices, bounds, shares, strict=True):
         end = at + share
         while at < end:
             n = min(bound, end - at)
-            parts.append(Part(device, cuts[at], cuts[at + n] - cuts[at]))
+            parts.append(Partition(device, cuts[at], cuts[at + n] - cuts[at]))
             at += n
     return tuple(parts)

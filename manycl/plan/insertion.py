@@ -25,7 +25,7 @@ CONTENTION = options.one_of("contention", "yes", "no")
 """The option that all policies with insertion have."""
 
 
-class Fit(NamedTuple):
+class BoardFit(NamedTuple):
     """Where a node would run, and when: seconds."""
 
     node: int
@@ -54,7 +54,7 @@ class Board:
                 self.gaps[a.device].take(max(a.start, busy[a.device]), a.end)
                 busy[a.device] = a.end
 
-    def fit(self, node: int, device: int) -> Fit:
+    def fit(self, node: int, device: int) -> BoardFit:
         """The earliest place for a node on a device (``ON_HOST``: the host)."""
         view, end, where = self._view, self.end, self.where
         ready = view.earliest[node][device]
@@ -64,9 +64,9 @@ class Board:
                 ready = arrived
         seconds = view.seconds[node][device]
         start = self.gaps[device].first(ready, seconds)
-        return Fit(node, device, start, start + seconds)
+        return BoardFit(node, device, start, start + seconds)
 
-    def place(self, fit: Fit) -> None:
+    def place(self, fit: BoardFit) -> None:
         node, device, start, end = fit
         self.gaps[device].take(start, end)
         self.where[node], self.start[node], self.end[node] = device, start, end
@@ -148,17 +148,17 @@ def setting(problem: Problem, policy: str, contention: str = "yes") -> Setting:
     )
 
 
-def put(board: AnyBoard, fit: Fit | timeline.Fit) -> None:
+def put(board: AnyBoard, fit: BoardFit | timeline.Fit) -> None:
     """Place a node where it fits."""
     board.place(fit)  # type: ignore[arg-type]
 
 
-def earliest_finish(board: AnyBoard, view: Delays, node: int) -> Fit | timeline.Fit:
+def earliest_finish(board: AnyBoard, view: Delays, node: int) -> BoardFit | timeline.Fit:
     """HEFT's choice: the device where the node ends first, the first of equals."""
     return min((board.fit(node, d) for d in view.places[node]), key=_end)
 
 
-def _end(fit: Fit | timeline.Fit) -> float:
+def _end(fit: BoardFit | timeline.Fit) -> float:
     return fit.end
 
 

@@ -22,7 +22,7 @@ _STEPS_WITHOUT_GAIN = 1000
 _TEMPERATURE = 0.005  # a schedule that is longer by this part of the makespan is accepted one time in e
 
 
-class Layout:
+class SearchState:
     """A schedule as it is searched: nodes in the order of placement, devices and times by node, seconds."""
 
     __slots__ = ("end", "makespan", "order", "start", "where")
@@ -32,7 +32,7 @@ class Layout:
         self.makespan = max(end, default=0.0)
 
 
-def layout(found: Schedule) -> Layout:
+def layout(found: Schedule) -> SearchState:
     """A schedule in this form; its order of dispatch is the order of placement."""
     first: dict[int, Assignment] = {}
     last: dict[int, float] = {}
@@ -40,7 +40,9 @@ def layout(found: Schedule) -> Layout:
         first.setdefault(a.node, a)
         last[a.node] = max(last.get(a.node, a.end), a.end)
     members = sorted(first.values())
-    return Layout(list(first), [a.device for a in members], [a.start for a in members], [last[a.node] for a in members])
+    return SearchState(
+        list(first), [a.device for a in members], [a.start for a in members], [last[a.node] for a in members]
+    )
 
 
 class Search:
@@ -54,11 +56,11 @@ class Search:
         self._after = [[s for s, _ in edges] for edges in after(given.view)]
         self.placed = 0
 
-    def decode(self, order: list[int], where: Sequence[int]) -> Layout:
+    def decode(self, order: list[int], where: Sequence[int]) -> SearchState:
         """Place nodes in this order, on these devices; ``FREE``: where it ends first."""
         self.placed += len(order)
         if self._given.contention:
-            return Layout(order, *self.board(order, where).by_node())
+            return SearchState(order, *self.board(order, where).by_node())
         return self._decode_free(order, where)
 
     def board(self, order: Sequence[int], where: Sequence[int]) -> AnyBoard:
@@ -71,7 +73,7 @@ class Search:
             put(board, earliest_finish(board, view, node) if device == FREE else board.fit(node, device))
         return board
 
-    def _decode_free(self, order: list[int], where: Sequence[int]) -> Layout:
+    def _decode_free(self, order: list[int], where: Sequence[int]) -> SearchState:
         """``decode`` where transfers never meet; the inner loop of everything here."""
         view = self._given.view
         before, seconds, earliest, places = view.before, view.seconds, view.earliest, view.places
@@ -96,9 +98,9 @@ class Search:
                         best_start, best_end, best = found, found + row[d], d
             start[node], end[node], at[node] = best_start, best_end, best
             gaps[best].take(best_start, best_end)
-        return Layout(order, at, start, end)
+        return SearchState(order, at, start, end)
 
-    def improve(self, given: Layout, bound: float) -> Layout:
+    def improve(self, given: SearchState, bound: float) -> SearchState:
         """The shortest found; never longer than what was given. Ends at ``bound``, below which nothing can be."""
         best = current = given
         idle = 0
@@ -112,7 +114,7 @@ class Search:
                 best, idle = found, 0
         return best
 
-    def _changed(self, current: Layout) -> tuple[list[int], list[int]]:
+    def _changed(self, current: SearchState) -> tuple[list[int], list[int]]:
         """An order and devices beside those of a schedule: by start, one node moved, some devices free."""
         rng = self._random
         order = sorted(range(len(current.start)), key=lambda n: (current.start[n], current.end[n], n))
@@ -141,7 +143,7 @@ class Search:
             high += 1
         order.insert(self._random.randint(low, high), order.pop(position))
 
-    def _critical(self, current: Layout) -> list[int]:
+    def _critical(self, current: SearchState) -> list[int]:
         """Nodes that end the schedule, and what each of them waited for."""
         start, end, where = current.start, current.end, current.where
         starts: dict[tuple[int, float], int] = {(where[n], end[n]): n for n in current.order}

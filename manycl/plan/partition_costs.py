@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
 from manycl.machine import HOST
-from manycl.plan.execution_units import RATES, Part, Way, execution_units, ways
+from manycl.plan.execution_units import RATES, Partition, Way, execution_units, ways
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem, contents_needed
 from manycl.plan.segments import Segments
@@ -30,7 +30,7 @@ class Input(NamedTuple):
     whole: bool
 
 
-class Step(NamedTuple):
+class PricedPart(NamedTuple):
     """A partition's costs in seconds: it runs for ``seconds`` on device ``device`` (the last: the host) with memory
     ``memory`` (a bit), and sends ``sends`` seconds of partial results to the host. ``sure``: at least this much time is
     spent on all of that, whatever came before."""
@@ -43,15 +43,15 @@ class Step(NamedTuple):
     sure: float
 
 
-class Choice(NamedTuple):
+class PricedWay(NamedTuple):
     """A way to run a node. ``holds``: the memory (a bit) that its results are in afterwards."""
 
     way: Way
-    steps: tuple[Step, ...]
+    steps: tuple[PricedPart, ...]
     holds: int
 
 
-class Costs:
+class PartitionCosts:
     """The partitions of a problem's nodes, and the state before the first of those that are not fixed.
 
     ``choices[n]`` (none: the node is fixed), ``writes[n]`` (parameters), ``fetch[p][m]``: seconds to send parameter p
@@ -77,8 +77,8 @@ class Costs:
             self.end[a.node] = max(self.end.get(a.node, a.end), a.end)
         self.writer, self.readers = self._contents()
         self.units = execution_units(problem)
-        self.choices: list[list[Choice]] = [[] for _ in graph.nodes]
-        self._steps: dict[tuple[int, Part], Step] = {}
+        self.choices: list[list[PricedWay]] = [[] for _ in graph.nodes]
+        self._steps: dict[tuple[int, Partition], PricedPart] = {}
 
     def _contents(self) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], int]]:
         """Who wrote what a node finds in a parameter (-1: nobody that is not fixed), and how many nodes find that."""
@@ -115,19 +115,19 @@ class Costs:
             if unit.node == node and unit.divided == divided:
                 self.choices[node] += [self._choice(node, way) for way in ways(self.problem, unit, feasible, rates)]
 
-    def _choice(self, node: int, way: Way) -> Choice:
+    def _choice(self, node: int, way: Way) -> PricedWay:
         steps = tuple(self._step(node, part) for part in way)
         split = self.problem.splits.get(node)
         gathered = way[0].groups and split is not None and split.merge == "none"
-        return Choice(way, steps, AT_HOST if gathered else steps[0].memory)
+        return PricedWay(way, steps, AT_HOST if gathered else steps[0].memory)
 
-    def _step(self, node: int, part: Part) -> Step:
+    def _step(self, node: int, part: Partition) -> PricedPart:
         known = self._steps.get((node, part))
         if known is None:
             known = self._steps[node, part] = self._count(node, part)
         return known
 
-    def _count(self, node: int, part: Part) -> Step:
+    def _count(self, node: int, part: Partition) -> PricedPart:
         problem, (device, first, groups) = self.problem, part
         task = problem.graph.nodes[node]
         host = isinstance(task, HostTask)
@@ -148,7 +148,7 @@ class Costs:
             if key in task.writes and key in sliced:
                 sends += transfer(high - low, memory, HOST)
         device = self.host if device == ON_HOST else device
-        return Step(device, 1 << memory, seconds, tuple(inputs), sends, seconds + sends + sure)
+        return PricedPart(device, 1 << memory, seconds, tuple(inputs), sends, seconds + sends + sure)
 
 
 def _location(segments: Segments, key: int) -> int:
@@ -162,7 +162,9 @@ def _location(segments: Segments, key: int) -> int:
     return whole or AT_HOST
 
 
-def bring(step: Step, location: Sequence[int], fetch: Sequence[Sequence[float]]) -> tuple[float, list[tuple[int, int]]]:
+def bring(
+    step: PricedPart, location: Sequence[int], fetch: Sequence[Sequence[float]]
+) -> tuple[float, list[tuple[int, int]]]:
     """Algorithm 4 (transfersPerUnitExec): seconds of the transfers that a partition needs first, and the parameters
     that are in more memories afterwards (Algorithm 5): their new locations."""
     seconds, changed = 0.0, []

@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
 from manycl.machine import HOST
-from manycl.plan.partition_costs import AT_HOST, Choice, Costs
+from manycl.plan.partition_costs import AT_HOST, PartitionCosts, PricedWay
 
 ROUNDS = 200
 WORK = 200_000
 """Of finding the weights: at most this many times a choice is weighed."""
 
 
-class Option(NamedTuple):
+class BoundedWay(NamedTuple):
     """The least that a node takes on device ``device`` (-1: divided) with its memory ``memory`` (a bit, 0: divided):
     ``seconds``, and ``after`` from its end to the end of all."""
 
@@ -38,7 +38,7 @@ class Bounds:
     """``options[n]``: how a node may run; ``weights`` by device; ``least[n]``: least weighted seconds of all of a node;
     ``load[n][c]``: of its choice c."""
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: PartitionCosts) -> None:
         self._costs = costs
         graph = costs.problem.graph
         machine = costs.problem.machine
@@ -47,7 +47,7 @@ class Bounds:
         self._size = [b.nbytes for b in graph.buffers.values()]
         self.last = _last(costs)
         self.final = [[self._final(n, c) for c in choices] for n, choices in enumerate(costs.choices)]
-        self.options: list[list[Option]] = [[] for _ in graph.nodes]
+        self.options: list[list[BoundedWay]] = [[] for _ in graph.nodes]
         self._after: dict[tuple[int, int], float] = {}
         for node in range(len(graph) - 1, -1, -1):
             self.options[node] = self._options(node)
@@ -84,8 +84,8 @@ class Bounds:
                 best = end
         return best
 
-    def _options(self, node: int) -> list[Option]:
-        found: list[Option] = []
+    def _options(self, node: int) -> list[BoundedWay]:
+        found: list[BoundedWay] = []
         divided = math.inf
         for choice, final in zip(self._costs.choices[node], self.final[node], strict=True):
             if choice.way[0].groups:
@@ -95,12 +95,12 @@ class Bounds:
                 divided = min(divided, max(by_device.values()) + final + self.after(node, choice.holds))
             else:
                 (step,) = choice.steps
-                found.append(Option(step.device, step.memory, step.sure, final + self.after(node, step.memory)))
+                found.append(BoundedWay(step.device, step.memory, step.sure, final + self.after(node, step.memory)))
         if divided < math.inf:
-            found.append(Option(-1, 0, divided, 0.0))
+            found.append(BoundedWay(-1, 0, divided, 0.0))
         return found
 
-    def _final(self, node: int, choice: Choice) -> float:
+    def _final(self, node: int, choice: PricedWay) -> float:
         """Seconds that the last host function needs to get what a node has left with this choice."""
         costs, holds = self._costs, choice.holds
         if self.last < 0 or node == self.last or holds == AT_HOST:
@@ -126,7 +126,7 @@ class Bounds:
                 seconds += costs.problem.estimates.transfer(self._size[p], HOST, memory.bit_length() - 1)
         return seconds
 
-    def _weigh(self, choice: Choice) -> float:
+    def _weigh(self, choice: PricedWay) -> float:
         return sum(self.weights[s.device] * s.sure for s in choice.steps)
 
     def _weights(self) -> list[float]:
@@ -166,7 +166,7 @@ class Bounds:
         return best[:-1]
 
 
-def _last(costs: Costs) -> int:
+def _last(costs: PartitionCosts) -> int:
     """The host function that comes after everything else (-1: there is none)."""
     graph = costs.problem.graph
     last = len(graph) - 1

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
-from manycl.plan.partition_costs import Costs, Step, bring
+from manycl.plan.partition_costs import PartitionCosts, PricedPart, bring
 from manycl.plan.search_bounds import Bounds
 
 WAITING, BEGUN, DONE = range(3)
@@ -37,7 +37,7 @@ class Child(NamedTuple):
 class Tree:
     """One node of the tree, which can move to a child and back."""
 
-    def __init__(self, costs: Costs, bounds: Bounds) -> None:
+    def __init__(self, costs: PartitionCosts, bounds: Bounds) -> None:
         self.steps = 0  # how often a child was entered
         graph = costs.problem.graph
         self._costs, self._bounds = costs, bounds
@@ -84,7 +84,7 @@ class Tree:
             load += bounds.load[node][c] - bounds.least[node]
             if load >= limit:
                 return
-        seen: set[Step] = set()
+        seen: set[PricedPart] = set()
         for part, step in enumerate(choice.steps):
             if not left >> part & 1 or step in seen:
                 continue
@@ -96,7 +96,7 @@ class Tree:
             if bound < limit:
                 found.append(Child(bound, end, node, c, part))
 
-    def end(self, node: int, step: Step) -> float:
+    def end(self, node: int, step: PricedPart) -> float:
         """When a partition would end (getTime of Algorithm 3)."""
         seconds, _ = bring(step, self.location, self._costs.fetch)
         return max(self.free[step.device], self.ready[node]) + seconds + step.seconds + step.sends

@@ -302,6 +302,9 @@ class Timeline(Operations):
 
     def complete(self, node: int, ops: Sequence[int]) -> float:
         """All of a node is placed, by these operations: what it writes is where it ran. When it ends, in seconds."""
+        what = self.what[ops[0]]
+        if len(ops) == 1 and isinstance(what, Assignment) and what.dimension == WHOLE:  # most are
+            return self._complete_whole(node, ops[0], self.memory[what.device])
         split = self.problem.splits.get(node)
         ranges = [a for op in ops if isinstance(a := self.what[op], Assignment)]
         if split is not None and split.merge != "none" and len({self.memory[a.device] for a in ranges}) > 1:
@@ -324,6 +327,14 @@ class Timeline(Operations):
                     low, high = part.bounds(a.first, a.groups, size)
                     self.segments.write(key, Segment(low, high, node, {self.memory[a.device]: op}))
         return max(self.end[op] for op in ops)
+
+    def _complete_whole(self, node: int, op: int, memory: int) -> float:
+        self.of[node] = (op,)
+        if self._several:
+            buffers = self.problem.graph.buffers
+            for key in self.problem.graph.nodes[node].writes:
+                self.segments.set(key, [Segment(0, buffers[key].nbytes, node, {memory: op})])
+        return self.end[op]
 
     def _merge(self, node: int, ops: Sequence[int], ranges: list[Assignment]) -> float:
         """Bring all partial results to where the first range ran, and merge them there."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from manycl.plan.partition_costs import Costs
+from manycl.plan.partition_costs import PartitionCosts
 from manycl.plan.search_bounds import Bounds
 from manycl.plan.search_tree import WAITING, Child, Tree
 
@@ -34,7 +34,7 @@ class Found(NamedTuple):
     visited: int
 
 
-def search(costs: Costs, effort: int) -> Found:
+def search(costs: PartitionCosts, effort: int) -> Found:
     """The shortest of all plans from the choices in ``costs``; ``effort``: nodes of the tree to enter at most, beside
     those of a plan by list scheduling."""
     bounds = Bounds(costs)
@@ -129,7 +129,7 @@ def _level_by_level(tree: Tree, limit: float, width: int, most: int) -> tuple[Pa
     return best
 
 
-def _first(tree: Tree, costs: Costs, bounds: Bounds) -> tuple[Path, float]:
+def _first(tree: Tree, costs: PartitionCosts, bounds: Bounds) -> tuple[Path, float]:
     """A plan to begin with: of the kernels that wait for nothing, the one with the longest way to the end, in the way
     that lets the rest end first."""
     undo = []

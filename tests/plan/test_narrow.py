@@ -21,7 +21,7 @@ from split_cases import Affine
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.adapt.granularity import Known, Wanted, adapted, cuts, start
+from manycl.plan.adapt.granularity import Beforehand, Wanted, adapted, cuts, start
 from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.adapt.workload import Execution, Prior, expected, fitted
 from manycl.plan.policies.adaptive import Adaptive
@@ -205,7 +205,7 @@ def test_brief_times_that_scatter_do_not_make_the_cuts_wander() -> None:
         [1e-5] * 2,
         [1.2e-7] * 2,
         Wanted(least=2),
-        Known(density=[1.0] * 20, doubt=TUNING.counted, rate_doubt=TUNING.alike),
+        Beforehand(density=[1.0] * 20, doubt=TUNING.counted, rate_doubt=TUNING.alike),
     )
     for cut, *ms in measured:
         g = adapted(g, [1e-3 * t for t in ms], (0, cut, 4096))
@@ -216,7 +216,7 @@ def test_brief_times_that_scatter_do_not_make_the_cuts_wander() -> None:
 def test_a_device_that_was_given_up_is_not_forgotten() -> None:
     """It has no groups for longer than executions are remembered, while the load of the others wanders."""
     groups = 512
-    g = start(groups, [0.0] * 3, [1.0] * 3, Wanted(uniform=True), Known(rounds=(16.0, 1.0, 1.0)))
+    g = start(groups, [0.0] * 3, [1.0] * 3, Wanted(uniform=True), Beforehand(rounds=(16.0, 1.0, 1.0)))
     shares = []
     for turn in range(30):
         at, tilt = cuts(g), 0.1 * turn

@@ -18,7 +18,7 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask, Launch
 from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.execution_units import Part, Unit, execution_units, ways
+from manycl.plan.execution_units import Partition, Unit, execution_units, ways
 from manycl.plan.plan import Plan
 from manycl.plan.policies.repara import Repara
 from manycl.plan.problem import Problem
@@ -250,15 +250,15 @@ def test_rates_are_sixteenths_and_less_than_a_tenth_is_not_worth_it() -> None:
     # the GPU has two sixteenths at least, the CPU any
     assert sorted(way[1].groups for way in found) == [10 * n for n in range(2, 16)]
     for way in found:
-        assert way == (Part(0, 0, way[0].groups), Part(1, way[0].groups, 160 - way[0].groups))
+        assert way == (Partition(0, 0, way[0].groups), Partition(1, way[0].groups, 160 - way[0].groups))
 
 
 def test_what_a_device_cannot_hold_at_once_is_in_ranges() -> None:
     """Of twelve groups the GPU holds five: two full ranges and the rest."""
     p = pair(memory=5 * 2 * ROW)
     found = ways(p, Unit(0, 0, True), (0, 1))
-    assert (Part(1, 0, 5), Part(1, 5, 5), Part(1, 10, 2)) in found
-    assert (Part(0, 0, 5), Part(1, 5, 5), Part(1, 10, 2)) in found
+    assert (Partition(1, 0, 5), Partition(1, 5, 5), Partition(1, 10, 2)) in found
+    assert (Partition(0, 0, 5), Partition(1, 5, 5), Partition(1, 10, 2)) in found
     assert all(part.groups <= 5 for way in found for part in way if part.device == 1)
     plan = planned(replace(p, estimates=Affine([(1000.0, 5.0)], 0.0, 0.0005)))
     verify(plan, p.graph, p.machine, replace(p, estimates=Affine([(1000.0, 5.0)], 0.0, 0.0005)))

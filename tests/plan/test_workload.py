@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.plan.adapt.granularity import METHODS, Known, Wanted, adapted, cuts, start
+from manycl.plan.adapt.granularity import METHODS, Beforehand, Wanted, adapted, cuts, start
 from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.adapt.workload import Execution, Prior, Workload, expected, fitted
 
@@ -69,7 +69,7 @@ def test_what_was_counted_is_believed_until_times_say_otherwise() -> None:
     assert steep(half[0]) == pytest.approx(0.5, abs=0.02)  # the density of this work
 
     g = start(
-        GROUPS, (0.0, 0.0), (1.0, 1.0), known=Known(density=density, doubt=TUNING.counted, rate_doubt=TUNING.alike)
+        GROUPS, (0.0, 0.0), (1.0, 1.0), known=Beforehand(density=density, doubt=TUNING.counted, rate_doubt=TUNING.alike)
     )
     assert cuts(g)[1] == pytest.approx(half[0], abs=1)
     for _ in range(8):
@@ -237,7 +237,7 @@ def test_few_groups_and_many_compute_units(data: st.DataObject, groups: int, dev
         each(SECONDS),
         each(st.one_of(SECONDS, st.just(1.0))),
         Wanted(method=method, uniform=data.draw(st.booleans())),
-        Known(
+        Beforehand(
             rate_doubt=data.draw(st.sampled_from([TUNING.alike, TUNING.unknown])),
             narrow=each(st.booleans()),
             rounds=units,

@@ -28,7 +28,7 @@ Parts = Mapping[int, float]
 """By memory: which part of a family's groups run there."""
 
 
-class Shape(NamedTuple):
+class ReadShape(NamedTuple):
     """Which part of a buffer ranges read: those from the first group up to each sample's, and those from there on (at
     least one group)."""
 
@@ -59,7 +59,7 @@ class Shape(NamedTuple):
         return part - rises * length, rises
 
 
-WHOLE = Shape((1.0,) * (TUNING.samples + 1), (1.0,) * (TUNING.samples + 1))
+WHOLE = ReadShape((1.0,) * (TUNING.samples + 1), (1.0,) * (TUNING.samples + 1))
 """Every range reads everything."""
 
 
@@ -72,7 +72,7 @@ class Flow(NamedTuple):
     reader: int
     nbytes: int
     sliced: bool
-    shape: Shape = WHOLE
+    shape: ReadShape = WHOLE
 
 
 class Flows:
@@ -175,7 +175,7 @@ def _between(samples: Sequence[float], at: float) -> float:
     return samples[i] + left * (samples[i + 1] - samples[i])
 
 
-def _shape(problem: Problem, node: int, key: int) -> Shape:
+def _shape(problem: Problem, node: int, key: int) -> ReadShape:
     """What ranges of a node read of a buffer."""
     touched = getattr(problem.splits, "touched", None)
     if touched is None:
@@ -184,7 +184,7 @@ def _shape(problem: Problem, node: int, key: int) -> Shape:
     cuts = [groups * i // TUNING.samples for i in range(TUNING.samples + 1)]
     before = [touched(node, key, 0, max(cut, 1)) for cut in cuts]
     after = [touched(node, key, min(cut, groups - 1), max(groups - cut, 1)) for cut in cuts]
-    return Shape(tuple(before), tuple(after))
+    return ReadShape(tuple(before), tuple(after))
 
 
 def _components(near: Sequence[set[int]]) -> Iterator[list[int]]:

@@ -133,7 +133,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Beforehand:
     """What is known of a kernel before it has run. ``density``: what groups cost in equal parts of the NDRange (none:
     all the same). ``doubt``, ``rate_doubt``: how far off that and the ratios of the devices' times may be (standard
     deviations of logarithms). ``narrow``: the devices that all groups together do not fill (none: they fill all).
@@ -148,11 +148,11 @@ class Known:
     waits: Sequence[float] = ()
 
 
-_WANTED, _KNOWN = Wanted(), Known()
+_WANTED, _KNOWN = Wanted(), Beforehand()
 
 
 def start(
-    groups: int, once: Sequence[float], each: Sequence[float], wanted: Wanted = _WANTED, known: Known = _KNOWN
+    groups: int, once: Sequence[float], each: Sequence[float], wanted: Wanted = _WANTED, known: Beforehand = _KNOWN
 ) -> Granularity:
     """The first split: all devices end together by the estimates. ``once`` and ``each``: seconds that a launch takes
     beside its groups, and that a group takes on average (infinite: the device gets nothing)."""

@@ -22,7 +22,7 @@ from manycl.model.occupancy import share, work_groups
 from manycl.plan.adapt.course import Course
 from manycl.plan.adapt.families import Family, families
 from manycl.plan.adapt.flows import Flows, Parts, Waits
-from manycl.plan.adapt.granularity import METHODS, Known, Wanted, adapted, cuts, start
+from manycl.plan.adapt.granularity import METHODS, Beforehand, Wanted, adapted, cuts, start
 from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.options import Option, Options, Values, one_of, real, whole
 from manycl.plan.plan import Plan
@@ -303,7 +303,7 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options, fl
             uniform=options.uniform,
             dead_band=options.band,
         ),
-        Known(
+        Beforehand(
             density=density,
             doubt=doubt,
             rate_doubt=TUNING.unknown if options.uniform else _rate_doubt(problem, family, devices),

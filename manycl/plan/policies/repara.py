@@ -12,7 +12,7 @@ import math
 
 from manycl.plan.execution_units import RATES
 from manycl.plan.options import Options, whole
-from manycl.plan.partition_costs import Costs
+from manycl.plan.partition_costs import PartitionCosts
 from manycl.plan.plan import Plan
 from manycl.plan.policies.mkmd_coarse import as_plan, look_up
 from manycl.plan.policy import register
@@ -38,7 +38,7 @@ class Repara:
         given = self.options.read(problem.options)
         table = look_up(problem)
         timeline = Timeline(problem, table.rows)
-        costs = Costs(problem, timeline.segments)
+        costs = PartitionCosts(problem, timeline.segments)
         used = _enter(costs, given[_RATES])
         found = search(costs, given[_EFFORT])
         lay_out(timeline, costs, found)
@@ -54,7 +54,7 @@ class Repara:
         )
 
 
-def _enter(costs: Costs, rates: int) -> int:
+def _enter(costs: PartitionCosts, rates: int) -> int:
     """Enter the choices of all nodes that are not fixed, with as many rates as wanted or, where that is too much for a
     graph of this size, half of them, and so on (1: kernels are divided only where they must be); how many it are."""
     problem = costs.problem
@@ -69,7 +69,7 @@ def _enter(costs: Costs, rates: int) -> int:
     return rates
 
 
-def lay_out(timeline: Timeline, costs: Costs, found: Found) -> None:
+def lay_out(timeline: Timeline, costs: PartitionCosts, found: Found) -> None:
     """Place the partitions in the order found."""
     ops: dict[int, list[int]] = {}
     for node, c, part in found.path:
