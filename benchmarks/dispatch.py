@@ -82,7 +82,7 @@ def again(queue: mc.Queue, program: mc.Program, repeats: int) -> tuple[float, fl
         program.tick(queue, SIZE, GROUP, x)
     prepared = queue.prepare()
 
-    driver = queue.session.backend.drivers[0]
+    driver: Any = queue.session.backend.drivers[0]
     context, device = driver.context, driver.cl
     kernel = cl.Kernel(cl.Program(context, SOURCE).build(), "tick")
     buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, 64)

@@ -24,9 +24,8 @@ import numpy as np
 import pyopencl as cl
 
 import manycl as mc
+from manycl.drivers.opencl.driver import OpenCLDriver
 from manycl.machine import HOST
-from manycl.run.backends.memory import pinned
-from manycl.run.backends.queues import Driver
 
 SOURCE = """
 kernel void spin(global float *x, int rounds) {
@@ -47,7 +46,7 @@ Look = Callable[[list[cl.Event], list[float]], None]
 class Spins:
     """Small kernels, each on a buffer of its own."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: OpenCLDriver) -> None:
         program = cl.Program(driver.context, SOURCE).build()
         self.buffers = [cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, 4 * 64) for _ in range(KERNELS)]
         self.kernels = [cl.Kernel(program, "spin") for _ in range(KERNELS)]
@@ -101,9 +100,9 @@ def by_callback(events: list[cl.Event], seen: list[float]) -> None:
         done.acquire()
 
 
-def late_us(driver: Driver, spins: Spins, look: Look) -> float:
-    queues = [driver.new_queue(profile=True) for _ in range(WATCHED)]
-    offset = driver.offset()
+def late_us(driver: OpenCLDriver, spins: Spins, look: Look) -> float:
+    queues = [driver.queue(timed=True) for _ in range(WATCHED)]
+    offset = driver.clock()
     events = spins.enqueue(queues, WATCHED)
     seen = [0.0] * WATCHED
     look(events, seen)
@@ -111,21 +110,20 @@ def late_us(driver: Driver, spins: Spins, look: Look) -> float:
     return 1e6 * float(statistics.median(s - end for s, end in zip(seen, ends, strict=True)))
 
 
-def pinned_rate(driver: Driver) -> float:
+def pinned_rate(driver: OpenCLDriver) -> float:
+    uploads = driver.queue(timed=False)
     target = cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, NBYTES)
-    _pin, data = pinned(driver.context, driver.uploads, NBYTES)
+    data, _pin = driver.pinned(NBYTES)
     data[:] = 1
-    rates = [
-        NBYTES / 1e9 / common.seconds(lambda: cl.enqueue_copy(driver.uploads, target, data).wait()) for _ in range(2)
-    ]
+    rates = [NBYTES / 1e9 / common.seconds(lambda: cl.enqueue_copy(uploads, target, data).wait()) for _ in range(2)]
     return rates[-1]  # the first one allocates
 
 
-def result_us(driver: Driver, spins: Spins, *, own: bool) -> float:
+def result_us(driver: OpenCLDriver, spins: Spins, *, own: bool) -> float:
     """From a kernel's end until its result leaves, by the kernel's own queue or by another one, in microseconds."""
-    kernels, uploads, results = (driver.new_queue(profile=True) for _ in range(3))
-    kept, data = pinned(driver.context, uploads, NBYTES)
-    host, small = pinned(driver.context, uploads, 4 * 64)
+    kernels, uploads, results = (driver.queue(timed=True) for _ in range(3))
+    data, kept = driver.pinned(NBYTES)
+    small, host = driver.pinned(4 * 64)
     target = cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, NBYTES)
     up = cl.enqueue_copy(uploads, target, data, is_blocking=False)
     uploads.flush()
@@ -139,11 +137,11 @@ def result_us(driver: Driver, spins: Spins, *, own: bool) -> float:
     return 1e-3 * float(down.profile.start - kernel.profile.end)
 
 
-def small_us(driver: Driver, *, is_pinned: bool) -> float:
+def small_us(driver: OpenCLDriver, *, is_pinned: bool) -> float:
     """From the start of a large upload until the second of two small ones begins, in microseconds."""
-    large, small = (driver.new_queue(profile=True) for _ in range(2))
-    kept, data = pinned(driver.context, large, NBYTES)
-    host, few = pinned(driver.context, large, FEW)
+    large, small = (driver.queue(timed=True) for _ in range(2))
+    data, kept = driver.pinned(NBYTES)
+    few, host = driver.pinned(FEW)
     source = few if is_pinned else np.zeros(FEW, np.uint8)
     target = cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, NBYTES)
     first = cl.enqueue_copy(large, target, data, is_blocking=False)
@@ -156,9 +154,9 @@ def small_us(driver: Driver, *, is_pinned: bool) -> float:
     return 1e-3 * float(events[-1].profile.start - first.profile.start)
 
 
-def enqueued_us(driver: Driver, spins: Spins, *, profile: bool) -> float:
+def enqueued_us(driver: OpenCLDriver, spins: Spins, *, profile: bool) -> float:
     """The call that enqueues a kernel, the median of all, in microseconds."""
-    queue = driver.new_queue(profile)
+    queue = driver.queue(timed=profile)
     taken = [
         common.seconds(partial(cl.enqueue_nd_range_kernel, queue, kernel, (64,), (64,))) for kernel in spins.kernels
     ]
@@ -187,14 +185,14 @@ def main() -> None:
     args = common.parse(__doc__)
     kind = "gpu" if any(d.kind == "gpu" for d in mc.devices()) else "cpu/2"
     with mc.Queue(kind) as queue:
-        drivers = queue.session.backend.drivers
+        drivers = [d for d in queue.session.backend.drivers if isinstance(d, OpenCLDriver)]
         driver, spins = drivers[0], Spins(drivers[0])
         out_of_order = cl.CommandQueue(
             driver.context, driver.cl, properties=cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
         )
         ways = {
-            1: [driver.new_queue(profile=True)],
-            QUEUES: [driver.new_queue(profile=True) for _ in range(QUEUES)],
+            1: [driver.queue(timed=True)],
+            QUEUES: [driver.queue(timed=True) for _ in range(QUEUES)],
             0: [out_of_order],
         }
         spins.seconds(ways[1])

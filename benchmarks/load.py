@@ -57,11 +57,11 @@ def specification(folder: Path) -> Path:
 
 def main() -> None:
     args = common.parse(__doc__)
+    from manycl.drivers.choice import open_devices
     from manycl.front.load import load_application
     from manycl.model.estimate import ModelEstimates
     from manycl.plan.policy import find
     from manycl.plan.problem import Problem
-    from manycl.run.backends.platforms import open_devices
     from manycl.run.simulate import plan_with
 
     machine, _ = open_devices("cpu/2")

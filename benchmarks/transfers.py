@@ -9,13 +9,13 @@ exit 0 with the key "skipped".
 from __future__ import annotations
 
 import statistics
+from typing import Any
 
 import common
 import numpy as np
 import pyopencl as cl
 
 import manycl as mc
-from manycl.run.backends.memory import pinned
 
 NBYTES = 1 << 30
 SOURCE = "__kernel void touch(__global uchar *x) { if (get_global_id(0) == 0) x[0] += 1; }"
@@ -45,14 +45,15 @@ def main() -> None:
             host[:64] = data[:64]
         return run(allocated)
 
-    driver = queue.session.backend.drivers[0]
+    driver: Any = queue.session.backend.drivers[0]
+    uploads = driver.queue(timed=True)
     target = cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, NBYTES)
-    _pin, fast = pinned(driver.context, driver.uploads, NBYTES)
+    fast, _pin = driver.pinned(NBYTES)
     fast[:] = data
 
     def by_hand(source: np.ndarray) -> float:
         def copy() -> None:
-            cl.enqueue_copy(driver.uploads, target, source, is_blocking=False).wait()
+            cl.enqueue_copy(uploads, target, source, is_blocking=False).wait()
 
         return NBYTES / common.seconds(copy)
 

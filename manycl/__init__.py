@@ -32,7 +32,7 @@ _HOMES = {
     "load_application": "manycl.front.load",
     "load_machine": "manycl.machine_file",
 }
-_RENAMED = {"policy": ("manycl.plan.policy", "register"), "devices": ("manycl.run.backends.platforms", "discover")}
+_RENAMED = {"policy": ("manycl.plan.policy", "register"), "devices": ("manycl.drivers.survey", "discover")}
 
 __all__ = [
     "__version__",
@@ -55,6 +55,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from manycl.drivers.survey import discover as devices
     from manycl.errors import ManyclError
     from manycl.front.arrays import Array
     from manycl.front.load import load_application
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from manycl.plan.plan import Plan
     from manycl.plan.policy import Choice, KernelByKernel
     from manycl.plan.policy import register as policy
-    from manycl.run.backends.platforms import discover as devices
     from manycl.trace import Trace
 
 

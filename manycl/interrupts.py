@@ -4,7 +4,7 @@ Python calls a signal's handler between any two bytecodes of the main thread, an
 middle of the engine's bookkeeping, a buffer could then count as valid that nobody has written. So while a session works
 on a run, Ctrl-C is only noted (``Uninterrupted``), and it is let in where the main thread plans, waits for devices or
 calls the user's own functions (``interruptible``). So while extension modules are imported that cannot be imported
-again once that was interrupted (pyopencl, islpy: the process would abort). Other threads never see it.
+again once that was interrupted (of drivers, islpy: the process would abort). Other threads never see it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a machine is: devices, the memories they compute in, and the links between memories.
 
-Values only: the same shape describes the machine that is here (``run.backends.platforms`` fills it in) and one that
+Values only: the same shape describes the machine that is here (``drivers.choice`` fills it in) and one that
 is only described in a file (``machine_file``). Units: bytes, seconds, hertz, bytes per second, operations per second.
 """
 
@@ -13,13 +13,15 @@ from dataclasses import dataclass, field, replace
 HOST = 0
 """Index of the host's memory. A device that shares it has ``memory == HOST``; the others number from 1."""
 
+DEVICE_KINDS = ("cpu", "gpu", "accelerator")
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One OpenCL device or sub-device. ``name`` is unique in its machine: ``cpu0``, ``cpu0.1`` (a part), ``gpu1``."""
+    """One device or part of one. ``name`` is unique in its machine: ``cpu0``, ``cpu0.1`` (a part), ``gpu1``."""
 
     name: str
-    kind: str  # "cpu", "gpu" or "accelerator"
+    kind: str  # one of DEVICE_KINDS
     model: str = ""
     platform: str = ""
     driver: str = ""

@@ -171,7 +171,7 @@ def _libsplit(args: argparse.Namespace) -> Experiment:
 
 
 def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experiment:
-    from manycl.run.backends.platforms import open_devices
+    from manycl.drivers.choice import open_devices
     from manycl_bench import pages
     from manycl_bench.libsplit import real
 
@@ -241,7 +241,7 @@ _EQUATIONS = {
 
 
 def _mkmd_real(args: argparse.Namespace) -> Experiment:
-    from manycl.run.backends.platforms import open_devices
+    from manycl.drivers.choice import open_devices
     from manycl_bench import mkmd_real
 
     machine, _ = open_devices(args.devices)
@@ -262,7 +262,7 @@ def _mkmd_real(args: argparse.Namespace) -> Experiment:
 
 
 def _models(args: argparse.Namespace) -> Experiment:
-    from manycl.run.backends.platforms import open_devices
+    from manycl.drivers.choice import open_devices
     from manycl_bench import model_error
 
     settings = model_error.Settings(device=args.devices or model_error.DEVICE)

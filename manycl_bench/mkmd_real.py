@@ -196,8 +196,8 @@ class Bench:
         if policy not in self._prepared:
             self._prepared[policy] = PreparedGraph(self.session, self.graph, policy, queues={})
         for array in self.runs.inputs:
-            self.session.host(array.buffer.key)
-            self.session.overwrite(array.buffer.key)  # valid on the host alone, as it is
+            self.session.buffers.host(array.buffer.key)
+            self.session.buffers.overwrite(array.buffer.key)  # valid on the host alone, as it is
         begin = time.perf_counter()
         result = self._prepared[policy].run()
         seconds = time.perf_counter() - begin
@@ -215,7 +215,12 @@ def measure(name: str, queue: Queue, settings: Settings) -> dict[str, Any]:
         raise ResultError(f"{name} in order ran on {len(used)} devices")
     device = used.pop()
     expected = bench.outcome()
-    hand = ByHand(queue.session.backend.drivers[device].cl)
+    from manycl.drivers.opencl.driver import OpenCLDriver
+
+    driver = queue.session.backend.drivers[device]
+    if not isinstance(driver, OpenCLDriver):
+        raise ManyclError(f"{driver.device.name} is no OpenCL device")
+    hand = ByHand(driver.cl)
     made = EQUATIONS[name](Kernels(hand, settings.n))  # type: ignore[arg-type]
     results = [(buffer, np.empty_like(data)) for buffer, data in zip(made, expected, strict=True)]
     taken: dict[str, list[float]] = {"by_hand": [], "in_order": [], **{p: [] for p in settings.policies}}

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from manycl.drivers.choice import open_devices
 from manycl.errors import DeviceError
 from manycl.front.application import Application
 from manycl.front.load import load_application
@@ -29,7 +30,6 @@ from manycl.front.planning import Place, described_machine, problem_of
 from manycl.front.runner import Runner
 from manycl.graph.graph import Launch
 from manycl.machine import Device, Machine
-from manycl.run.backends.platforms import open_devices
 from manycl.run.prepared import PreparedGraph
 from manycl.run.simulate import simulate
 from manycl.trace import Trace

@@ -152,29 +152,34 @@ def test_many_ranges_of_a_divided_launch(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [len(k) for k in kept] == [256] * 3
 
 
+class Built:
+    """A driver that builds nothing."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def build(self, source: Any) -> Any:
+        return source.text, self._number
+
+    def kernel(self, program: Any, name: str) -> Any:
+        return SimpleNamespace(built=program, most_items=1, set=None)
+
+
 def test_many_programs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Built, and their kernels, and which of several versions runs; in place of the driver's there is nothing."""
     monkeypatch.setattr(programs, "PROGRAMS_KEPT", 16)
     monkeypatch.setattr(programs, "KERNELS_KEPT", 64)
     with mc.Queue("cpu/2") as queue:
         session = queue.session
-        contexts = [d.context for d in session.backend.drivers]
-        made = programs.Programs(session.machine, contexts, [d.cl for d in session.backend.drivers])
+        made = programs.Programs(session.machine, [Built(0), Built(1)])  # type: ignore[list-item]
 
-    def build(program: Any, device: int) -> Any:
-        return made._built[device].keep(programs._key(program), program)
-
-    monkeypatch.setattr(made, "_build", build)
-    monkeypatch.setattr(programs, "new_kernel", lambda built, name: SimpleNamespace(set_arg=None, built=built))
-    monkeypatch.setattr(made, "_too_large", lambda version, device: "")
     for n in range(MANY):
         program = replace(UP, source=f"{UP.source} // {n}")
         kernel = made.kernel(program, "up", n % 2)
-        assert kernel.cl.built.source == program.source
+        assert kernel.kernel.built == (program.source, n % 2)
         assert made.kernel(program, "up", n % 2) is kernel
         version = Version(program, program.kernels["up"], (1,), (1,))
         assert made.version(replace(up(1), versions=(version,)), n % 2) is version
     for device in range(2):
         kept = made._built[device], made._kernels[device], made._chosen[device]
         assert [len(k) for k in kept] == [16, 64, 64]
-    made.unbind()

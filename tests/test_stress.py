@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import manycl as mc
+from manycl.drivers.opencl import devices, staging
 from manycl.errors import ResultError, RunError
 from manycl.graph.graph import Graph, HostTask
 from manycl.plan.plan import ON_HOST, Assignment
-from manycl.run.backends import memory, opencl, platforms, staging
+from manycl.run.backends import memory
 
 N = 1500  # uints; host copies of this size are pinned beside devices with memories of their own
 BUFFERS = 6
@@ -124,9 +125,9 @@ def open_queue(memories: str, patch: pytest.MonkeyPatch) -> mc.Queue:
     patch.setenv("MANYCL_ZERO_COPY", "1" if memories in ("shared", "mixed") else "0")
     if memories == "mixed":
         answers = iter([True, False, False, True])
-        patch.setattr(platforms, "shares_host_memory", lambda _: next(answers))
+        patch.setattr(devices, "shares_host_memory", lambda _: next(answers))
     if memories == "staged":
-        patch.setattr(opencl, "STAGE_FROM", 1)
+        patch.setattr(staging, "STAGE_FROM", 1)
         patch.setattr(memory, "PIN_FROM", 1 << 40)
         patch.setattr(staging, "CHUNK", 1024)
     return mc.Queue("cpu/2#0,cpu/2#1@2" if memories == "slowed" else "cpu/4")

@@ -183,12 +183,13 @@ def lost_device() -> None:
     """From a moment on every command of one device fails; later runs use the other one."""
     import pyopencl as cl
 
-    from manycl.run.backends import opencl, tape
+    from manycl.drivers.opencl import driver
 
     dead, size = [False], 1 << 16
     program = mc.Program(INC)
     with mc.Queue("cpu/2", policy="eager") as queue:
-        second = queue.session.backend.drivers[1].context
+        other: Any = queue.session.backend.drivers[1]
+        second = other.context
 
         def failing(call: Any) -> Any:
             def called(*words: Any, **more: Any) -> Any:
@@ -198,7 +199,7 @@ def lost_device() -> None:
 
             return called
 
-        opencl._enqueue, tape._enqueue = failing(opencl._enqueue), failing(tape._enqueue)
+        driver._enqueue = failing(driver._enqueue)
         cl.enqueue_copy = failing(cl.enqueue_copy)
         arrays = [queue.zeros(size, np.int32) for _ in range(4)]
 

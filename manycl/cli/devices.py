@@ -15,8 +15,8 @@ from manycl.machine import HOST, Device, Machine
 from manycl.units import format_quantity, show_bytes
 
 if TYPE_CHECKING:
+    from manycl.drivers.choice import OpenDevice
     from manycl.model.transfer import Sharing
-    from manycl.run.backends.platforms import OpenDevice
 
 HELP = "list the OpenCL devices that are here, or that a machine file describes"
 
@@ -53,9 +53,9 @@ def _described(args: argparse.Namespace) -> int:
 
 
 def _here(args: argparse.Namespace) -> int:
+    from manycl.drivers.choice import open_devices
+    from manycl.drivers.survey import survey
     from manycl.machine_file import format_machine
-    from manycl.run.backends.platforms import open_devices, shares_host_memory
-    from manycl.run.backends.survey import survey
 
     chosen = args.devices if args.devices is not None else flags.devices()
     machine, opened = open_devices(chosen)
@@ -63,7 +63,7 @@ def _here(args: argparse.Namespace) -> int:
     found = survey()
     # what a device shares is proved, not believed; a simulator is not worth starting for it
     shares = {
-        r.device.name: None if r.device.simulator else r.device.kind == "cpu" and shares_host_memory(r.cl)
+        r.device.name: None if r.device.simulator else r.device.kind == "cpu" and r.handle.shares_host_memory()
         for r in found.roots
     }
     if args.save:

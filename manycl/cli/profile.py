@@ -39,9 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from manycl.drivers.choice import open_devices
     from manycl.front.profiling import profile, variations
     from manycl.report.progress import Progress
-    from manycl.run.backends.platforms import open_devices
 
     if not args.budget > 0:
         raise ManyclError(f"--budget {args.budget:g}: expected seconds above zero")

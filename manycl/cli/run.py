@@ -127,9 +127,10 @@ def _check_targets(args: argparse.Namespace, application: Any) -> None:
 def _queue_counts(words: list[str], machine: Any) -> dict[str, int]:
     """``--queues``; a name that no device has is a mistake, a kind that is not here is not."""
     from manycl.errors import DeviceError
+    from manycl.machine import DEVICE_KINDS
 
     names = [d.name for d in machine.devices]
-    known = {"cpu", "gpu", "accelerator", *names, *(n.partition(".")[0] for n in names)}
+    known = {*DEVICE_KINDS, *names, *(n.partition(".")[0] for n in names)}
     counts = options.queue_counts(words)
     for name in counts:
         if name not in known:

@@ -51,13 +51,13 @@ class Array:
             raise LaunchError(f"an array of shape {shape} has no elements; OpenCL buffers need at least one")
         if nbytes >= 1 << 62:
             raise LaunchError(f"an array of shape {shape} has {nbytes} bytes, more than any device can address")
-        self._own(queue.session.new_buffer(nbytes, name))
+        self._own(queue.session.buffers.new(nbytes, name))
 
     def _own(self, buffer: Buffer) -> None:
         """The contents are those of a buffer, which goes when the array does."""
         self.buffer = buffer
         self.argument = BufferArg(buffer.key)
-        self._owned = weakref.finalize(self, self.queue.session.discard, buffer.key)
+        self._owned = weakref.finalize(self, self.queue.session.buffers.discard, buffer.key)
         self._owned.atexit = False
 
     @property
@@ -98,7 +98,7 @@ class Array:
                 + ("" if out.flags.c_contiguous else ", and out is not C-contiguous")
             )
         self.queue.finish()
-        source = self._view(self.queue.session.host(self.buffer.key))
+        source = self._view(self.queue.session.buffers.host(self.buffer.key))
         if out is None:
             out = np.empty(self.shape, self.dtype)
         _copy(out, source)
@@ -117,9 +117,9 @@ class Array:
             raise ResultError(f"contents of type {data.dtype} do not fit an array of {self.dtype}")
         self.queue.finish()
         if copy:
-            _copy(self._view(self.queue.session.overwrite(self.buffer.key)), data)
+            _copy(self._view(self.queue.session.buffers.overwrite(self.buffer.key)), data)
         elif data.dtype == self.dtype and data.flags.c_contiguous:
-            self.queue.session.borrow(self.buffer.key, as_bytes(data))
+            self.queue.session.buffers.borrow(self.buffer.key, as_bytes(data))
         else:
             raise ResultError(f"copy=False needs C-contiguous contents of type {self.dtype}")
 
@@ -146,8 +146,8 @@ class Array:
         """
         self.use(self.queue)
         self.queue.finish()
-        self.queue.session.host(self.buffer.key)
-        view = self._view(self.queue.session.overwrite(self.buffer.key))
+        self.queue.session.buffers.host(self.buffer.key)
+        view = self._view(self.queue.session.buffers.overwrite(self.buffer.key))
         self.queue.mapped.add(self.buffer.key)
         try:
             yield view

@@ -146,7 +146,7 @@ class Iterations:
         buffers, contents = self._application.graph.buffers, self._application.contents
         given: dict[str, AnyArray] = {}
         for key in self._how.buffers:
-            view = self._session.host(self.holds(key)).view(contents[key].dtype).reshape(contents[key].shape)
+            view = self._session.buffers.host(self.holds(key)).view(contents[key].dtype).reshape(contents[key].shape)
             view.flags.writeable = False
             given[buffers[key].name] = view
         try:

@@ -31,7 +31,7 @@ class Place:
 
 def this_machine(devices: str | None) -> Place:
     """The chosen devices of this machine (None: MANYCL_DEVICES, else all), as measured as they are."""
-    from manycl.run.backends.platforms import open_devices
+    from manycl.drivers.choice import open_devices
 
     machine, _ = open_devices(devices if devices is not None else flags.devices())
     if not flags.learning():

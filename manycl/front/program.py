@@ -15,7 +15,8 @@ from manycl.errors import LaunchError
 from manycl.front.arrays import Array
 from manycl.graph.graph import Argument, Launch, LocalArg, Version
 from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
-from manycl.graph.versions import KINDS, all_versions, check_same_arguments
+from manycl.graph.versions import all_versions, check_same_arguments
+from manycl.machine import DEVICE_KINDS
 
 if TYPE_CHECKING:
     from manycl.front.queue import Event, Queue
@@ -134,9 +135,9 @@ class Kernel:
         """
         wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
         for kind in wanted:
-            if kind not in KINDS:
+            if kind not in DEVICE_KINDS:
                 raise LaunchError(
-                    f"kernel {self.name}: {kind!r} is no kind of device", hint=f"kinds: {', '.join(KINDS)}"
+                    f"kernel {self.name}: {kind!r} is no kind of device", hint=f"kinds: {', '.join(DEVICE_KINDS)}"
                 )
         check_same_arguments(self.program, self.facts, other.program, other.facts)
         self._versions.append((other, wanted, ndrange))

@@ -96,7 +96,7 @@ class Queue:
         self.learners.find(policy, self.options)  # what there is not is told here, before devices are opened
         own = session is None
         if session is None:
-            with Uninterrupted():  # it imports pyopencl
+            with Uninterrupted():  # it imports drivers
                 from manycl.run.session import Session
 
             session = Session(devices, profile=profile)
@@ -161,9 +161,9 @@ class Queue:
         if copy:
             from manycl.run.backends.memory import copy_bytes
 
-            copy_bytes(self.session.overwrite(array.buffer.key), as_bytes(data))
+            copy_bytes(self.session.buffers.overwrite(array.buffer.key), as_bytes(data))
         else:
-            self.session.borrow(array.buffer.key, as_bytes(data))
+            self.session.buffers.borrow(array.buffer.key, as_bytes(data))
         return array
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
@@ -173,7 +173,7 @@ class Queue:
     def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """An array of zeros."""
         array = Array(self, _shape(shape), np.dtype(dtype), name)
-        self.session.overwrite(array.buffer.key).fill(0)
+        self.session.buffers.overwrite(array.buffer.key).fill(0)
         return array
 
     # enqueueing

@@ -61,11 +61,11 @@ class Runner:
             written |= self.iterations.exchanged
         self._initial: dict[int, AnyArray] = {}
         for key, buffer in graph.buffers.items():
-            self.session.adopt(buffer)
+            self.session.buffers.adopt(buffer)
             contents = application.contents[key]
             if contents.kind == "undefined":
                 continue
-            host = self.session.overwrite(key)
+            host = self.session.buffers.overwrite(key)
             try:
                 data = contents.create()
             except MemoryError:
@@ -115,7 +115,7 @@ class Runner:
         if self.iterations is not None:
             self.iterations.reset()
         for key, data in self._initial.items():
-            copy_bytes(self.session.overwrite(key), as_bytes(data))
+            copy_bytes(self.session.buffers.overwrite(key), as_bytes(data))
 
     def cold(self) -> None:
         """As before the first run: initial contents, and on the host only."""
@@ -129,7 +129,7 @@ class Runner:
     def outputs(self) -> dict[str, AnyArray]:
         """The results by name, copied out."""
         return {
-            o.name: self.session.host(self._holds(o.buffer)).view(o.dtype).reshape(o.shape).copy()
+            o.name: self.session.buffers.host(self._holds(o.buffer)).view(o.dtype).reshape(o.shape).copy()
             for o in self.application.outputs
         }
 

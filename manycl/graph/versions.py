@@ -14,8 +14,6 @@ from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
 from manycl.graph.graph import Version
 
-KINDS = ("cpu", "gpu", "accelerator")
-
 
 def preferred(versions: Sequence[Version], kind: str) -> tuple[int, ...]:
     """Indices of the versions that a device of ``kind`` may run: those meant for the kind, then those for any."""

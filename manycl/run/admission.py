@@ -26,7 +26,7 @@ def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
             if key in state.buffers:
                 session.memory.evict(key, limited)
             else:
-                session.evict(key, session.machine.devices[limited].memory)
+                session.buffers.evict(key, session.machine.devices[limited].memory)
     limits = lowered.room.limits if lowered.room is not None else {}
     sizes = {b.key: b.nbytes for b in (*lowered.graph.buffers.values(), *lowered.temporaries)}
     total = sum(sizes.values())
@@ -47,7 +47,7 @@ def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
         for key, nbytes in sorted(held.items(), key=lambda item: -item[1]):
             if over > 0 and key not in wanted:
                 _evict_pieces(session, lowered, key, device.memory)
-                session.evict(key, device.memory)
+                session.buffers.evict(key, device.memory)
                 over -= nbytes
 
 

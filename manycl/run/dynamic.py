@@ -14,7 +14,7 @@ from manycl.run.backend import Command, Copy, Download, Evict, Failed, HostCall,
 from manycl.run.coherence import Directory
 from manycl.run.compiler import emitting
 from manycl.run.emit_copies import Subject
-from manycl.run.playback import Playback
+from manycl.run.playback import Playback, leave
 from manycl.run.script import Script
 
 
@@ -66,7 +66,7 @@ class Dynamic(Playback):
                     self._free(i)
             self._add(self._assigner.completed(ended, report.time, self._valid))
         if self.finished:
-            self._leave(self._emitter.leaves())
+            leave(self._emitter.leaves(), self._directory)
         return self._released()
 
     def _end(self, node: int | None) -> list[int]:

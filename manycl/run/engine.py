@@ -171,11 +171,11 @@ def _play(playback: Playback, backend: Backend, name: str, observers: Sequence[O
         playback=playback,
     )
     if playback.failed is not None:
-        raise _failure(playback, playback.failed, result)
+        raise failure(playback, playback.failed, result)
     return result
 
 
-def _failure(playback: Playback, failed: Failed, result: Result) -> ManyclError:
+def failure(playback: Playback, failed: Failed, result: Result) -> ManyclError:
     """Tell the story: which kernel, where, with which sizes, and what was done before."""
     graph, machine = playback.graph, result.machine
     assert result.lowered is not None

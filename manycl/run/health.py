@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from manycl.errors import DeviceError
-from manycl.run.backends.queues import Driver
+from manycl.run.backends.lanes import Lanes
 
 if TYPE_CHECKING:
     from manycl.run.session import Session
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def examine(session: Session) -> None:
     """After a failure: every device is asked to keep a few bytes, and one that does not is left out."""
-    found = {driver.device.name: reason for driver in session.backend.drivers if (reason := driver.probe())}
+    found = {lanes.device.name: reason for lanes in session.backend.lanes if (reason := lanes.probe())}
     if not found:
         return
     session.excluded.update(found)
@@ -35,27 +35,27 @@ def admit(session: Session, name: str) -> None:
     if name not in session.excluded:
         raise DeviceError(f"{name} was not left out", hint=f"left out are: {', '.join(session.excluded) or 'none'}")
     opened = next(o for o in session.opened if o.device.name == name)
-    driver = Driver(opened, session.backend.profile)
-    if reason := driver.probe():
-        driver.release()
+    lanes = Lanes(opened.open(), session.backend.profile)
+    if reason := lanes.probe():
+        lanes.release()
         raise DeviceError(f"{name} still does not work: {reason}")
     del session.excluded[name]
-    arrange(session, driver)
+    arrange(session, lanes)
 
 
-def arrange(session: Session, new: Driver | None = None) -> list[str]:
+def arrange(session: Session, new: Lanes | None = None) -> list[str]:
     """The session has its devices less those that are left out. The names of buffers whose contents were nowhere
     else."""
     with suppress(Exception):  # what cannot be learned of a run that failed is not worth another error
         session.learn()
     before, names = session.machine, [o.device.name for o in session.opened if o.device.name not in session.excluded]
-    drivers = {d.device.name: d for d in session.backend.drivers}
+    lanes = {x.device.name: x for x in session.backend.lanes}
     if new is not None:
-        drivers[new.device.name] = new
+        lanes[new.device.name] = new
     after = session.restrict(names)
     numbers = {0: 0} | {d.memory: a.memory for d in before.devices for a in after.devices if a.name == d.name}
     lost = sorted(session.directory.renumber(numbers))
-    session.backend.rearrange(after, [drivers[name] for name in names])
+    session.backend.rearrange(after, [lanes[name] for name in names])
     reasons = "; ".join(f"{name}: {reason}" for name, reason in session.excluded.items())
     for key in lost:
         session.directory.lose(key, f"they were only on a device that has failed for good ({reasons})")

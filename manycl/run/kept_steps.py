@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from manycl.graph.graph import Graph
@@ -21,11 +22,11 @@ KEPT = 8  # plans
 
 class KeptSteps:
     """Of plans with ranges, or in little memory. What steps allocate beside the graph's buffers lives as long as they
-    are kept; ``garbage`` takes it then."""
+    are kept; ``discard`` takes the keys of it then."""
 
-    def __init__(self, memory: Memory, garbage: list[int]) -> None:
+    def __init__(self, memory: Memory, discard: Callable[..., None]) -> None:
         self._memory = memory
-        self._garbage = garbage
+        self._discard = discard
         self._kept: deque[tuple[Graph, Plan | None, dict[int, int], Lowered]] = deque()
 
     def lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
@@ -65,5 +66,4 @@ class KeptSteps:
     def _forget(self) -> None:
         """The oldest."""
         _, _, _, old = self._kept.popleft()
-        self._garbage.extend(b.key for b in old.temporaries)
-        self._garbage.extend(old.room.windows if old.room is not None else ())
+        self._discard(*(b.key for b in old.temporaries), *(old.room.windows if old.room is not None else ()))

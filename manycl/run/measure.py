@@ -7,22 +7,20 @@ and latency are medians. What each number is called: :mod:`manycl.model.measured
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
-import pyopencl as cl
 
+from manycl.drivers.choice import OpenDevice
+from manycl.drivers.driver import Allocation, Driver, End, Event, Queue, Source
 from manycl.machine import HOST, Machine
 from manycl.model.history import identity
 from manycl.model.measured import together
 from manycl.model.occupancy import ITEMS_PER_UNIT
-from manycl.run.backends.memory import pinned
-from manycl.run.backends.platforms import OpenDevice
-from manycl.run.backends.queues import Driver
-from manycl.run.backends.quiet import new_kernel, quiet
+from manycl.region import Box
 
 _SOURCE = """
 __kernel void nothing(__global float *x) { }
@@ -60,7 +58,7 @@ def measure(
 ) -> dict[str, Values]:
     """What :class:`manycl.model.store.Store` keeps of a machine's devices and links, by subject."""
     found: dict[str, Values] = {}
-    drivers = [Driver(o) for o in opened]
+    drivers = [o.open() for o in opened]
     done = 0
 
     def step() -> None:
@@ -83,42 +81,51 @@ def measure(
         if len(own) > 1:
             nbytes = sum(x.nbytes for x in own)
             found[together(x.driver.device for x in own)] = {
-                "up": max(nbytes / _time([x.up for x in own]) for _ in range(_BEST_OF)),
-                "down": max(nbytes / _time([x.down for x in own]) for _ in range(_BEST_OF)),
+                "up": max(nbytes / _time(*((x, x.up) for x in own)) for _ in range(_BEST_OF)),
+                "down": max(nbytes / _time(*((x, x.down) for x in own)) for _ in range(_BEST_OF)),
             }
             step()
     finally:
         for driver in drivers:
-            driver.close()
+            driver.finish()
+            driver.release()
     return found
 
 
 def _device(driver: Driver) -> Values:
-    device, queue = driver.device, driver.queues[0]
-    with quiet:
-        program = cl.Program(driver.context, _SOURCE).build()
-    kernels = {name: new_kernel(program, name) for name in ("nothing", "multiply_add", "add")}
+    device, queue = driver.device, driver.queue(timed=True)
+    program = driver.build(Source(_SOURCE))
+    kernels = {name: driver.kernel(program, name) for name in ("nothing", "multiply_add", "add")}
     nbytes = (
         min(_STREAM.get(device.kind, _LONG_STREAM), device.global_memory // _SHARE, device.max_allocation)
         // 4096
         * 4096
     )
-    buffers = [cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, nbytes) for _ in range(3)]
+    buffers = [driver.allocate(nbytes) for _ in range(3)]
+    ones = np.ones(nbytes // 4, np.float32).view(np.uint8)
     for buffer in buffers:
-        cl.enqueue_fill_buffer(queue, buffer, np.float32(1.0), 0, nbytes).wait()
+        _wait(driver, queue, driver.copy(queue, End(buffer), End(ones), (Box(0, nbytes),), ())[-1])
 
-    def run(name: str, items: int, *args: Any) -> float:
-        kernels[name].set_args(*args)
-        return _seconds(cl.enqueue_nd_range_kernel(queue, kernels[name], (items,), (_LOCAL,)))
+    def run(name: str, items: int, *args: Allocation | bytes) -> float:
+        for index, value in enumerate(args):
+            kernels[name].set(index, value)
+        event = driver.launch(queue, kernels[name], (items,), (_LOCAL,), None, None)
+        begin = time.perf_counter()
+        _wait(driver, queue, event)
+        start, end = driver.times(event)
+        # on the device's clock; on the host's, for drivers whose clock stands still
+        return end - start if end > start else time.perf_counter() - begin
 
     items = min(8 * device.compute_units * max(_LOCAL, ITEMS_PER_UNIT.get(device.kind, 1)), nbytes // 4)
     items = max(_LOCAL, items // _LOCAL * _LOCAL)
     rounds = 1000
-    while run("multiply_add", items, buffers[0], np.int32(rounds)) < _LONG and rounds < 1 << 28:
+
+    def compute() -> float:
+        return run("multiply_add", items, buffers[0], rounds.to_bytes(4, sys.byteorder))
+
+    while compute() < _LONG and rounds < 1 << 28:
         rounds *= 2
-    flops = max(
-        _OPERATIONS * rounds * items / run("multiply_add", items, buffers[0], np.int32(rounds)) for _ in range(_BEST_OF)
-    )
+    flops = max(_OPERATIONS * rounds * items / compute() for _ in range(_BEST_OF))
     count = nbytes // 4
     run("add", count, *buffers)
     bandwidth = max(3 * nbytes / run("add", count, *buffers) for _ in range(_BEST_OF))
@@ -131,12 +138,9 @@ def _device(driver: Driver) -> Values:
     return {"flops": flops, "bandwidth": bandwidth, "launch_overhead": statistics.median(waits)}
 
 
-def _seconds(event: Any) -> float:
-    """On the device's clock; on the host's, for drivers whose clock stands still."""
-    begin = time.perf_counter()
-    event.wait()
-    taken = (event.profile.end - event.profile.start) * 1e-9
-    return taken if taken > 0 else time.perf_counter() - begin
+def _wait(driver: Driver, queue: Queue, event: Event) -> None:
+    driver.flush(queue)
+    driver.wait(event)
 
 
 class _Link:
@@ -146,40 +150,41 @@ class _Link:
         self.driver = driver
         device = driver.device
         self.nbytes = min(_LARGE, device.global_memory // _SHARE, device.max_allocation)
-        self._device = [cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, self.nbytes) for _ in range(2)]
-        self._pins = [pinned(driver.context, driver.uploads, self.nbytes) for _ in range(2)]
-        for _, data in self._pins:
+        self._queues = [driver.queue(timed=True) for _ in range(2)]
+        self._device = [driver.allocate(self.nbytes) for _ in range(2)]
+        self._pins = [driver.pinned(self.nbytes) for _ in range(2)]
+        for data, _ in self._pins:
             data[:] = 1
 
-    def up(self, nbytes: int = 0) -> Any:
+    def up(self, nbytes: int = 0) -> Event:
         """Enqueue a transfer to the device (0: of everything); its event."""
-        return self._start(self.driver.uploads, self._device[0], self._pins[0][1][: nbytes or self.nbytes])
+        return self._start(0, End(self._device[0]), End(self._pins[0][0], 0, is_pinned=True), nbytes)
 
-    def down(self, nbytes: int = 0) -> Any:
-        return self._start(self.driver.downloads, self._pins[1][1][: nbytes or self.nbytes], self._device[1])
+    def down(self, nbytes: int = 0) -> Event:
+        return self._start(1, End(self._pins[1][0], 0, is_pinned=True), End(self._device[1]), nbytes)
 
     def measure(self) -> Values:
         values: Values = {}
         for name, start in (("up", self.up), ("down", self.down)):
-            _time([start])  # the first one may allocate
-            latency = statistics.median(_time([partial(start, _SMALL)]) for _ in range(_MEDIAN_OF))
-            whole = min(_time([start]) for _ in range(_BEST_OF))
+            _time((self, start))  # the first one may allocate
+            latency = statistics.median(_time((self, partial(start, _SMALL))) for _ in range(_MEDIAN_OF))
+            whole = min(_time((self, start)) for _ in range(_BEST_OF))
             values[f"{name}_latency"] = latency
             values[f"{name}_bandwidth"] = self.nbytes / max(whole - latency, whole / 2)
-        values["both_ways"] = max(2 * self.nbytes / _time([self.up, self.down]) for _ in range(_BEST_OF))
+        values["both_ways"] = max(2 * self.nbytes / _time((self, self.up), (self, self.down)) for _ in range(_BEST_OF))
         return values
 
-    @staticmethod
-    def _start(queue: Any, target: Any, source: Any) -> Any:
-        event = cl.enqueue_copy(queue, target, source, is_blocking=False)
-        queue.flush()
-        return event
+    def _start(self, queue: int, target: End, source: End, nbytes: int) -> Event:
+        rows = (Box(0, nbytes or self.nbytes),)
+        events = self.driver.copy(self._queues[queue], target, source, rows, ())
+        self.driver.flush(self._queues[queue])
+        return events[-1]
 
 
-def _time(starts: Sequence[Callable[[], Any]]) -> float:
+def _time(*starts: tuple[_Link, Callable[[], Event]]) -> float:
     """Seconds until all that is started has ended."""
     begin = time.perf_counter()
-    events = [start() for start in starts]
-    for event in events:
-        event.wait()
+    events = [(link, start()) for link, start in starts]
+    for link, event in events:
+        link.driver.wait(event)
     return time.perf_counter() - begin

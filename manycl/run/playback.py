@@ -97,17 +97,13 @@ class Playback:
         if self.failed is not None:
             return []
         if not self._reports:
-            self._leave(self.script.leaves)
+            leave(self.script.leaves, self._directory)
         return (self._given(1) if self._begun < 2 else []) + self._released()
 
-    def _leave(self, leaves: Mapping[int, int]) -> None:
-        """The run has come to its end."""
-        valid = self._directory.valid
-        for key, mask in leaves.items():
-            if mask:
-                valid[key] = mask
-            else:
-                valid.pop(key, None)
+    def end(self) -> None:
+        """All commands were given, and are complete, without anybody telling of each."""
+        self._begun, self._reports = 2, 0
+        leave(self.script.leaves, self._directory)
 
     def _given(self, lot: int) -> list[Command]:
         """The commands that wait for nothing, of the first or the second lot."""
@@ -194,6 +190,16 @@ class Playback:
     def validate(self) -> None:
         """Assert the invariants; used by tests and at debug level 4."""
         assert min(self._waits.values(), default=0) >= 0, "a command was freed twice"
+
+
+def leave(leaves: Mapping[int, int], directory: Directory) -> None:
+    """A run has come to its end: where buffers are now."""
+    valid = directory.valid
+    for key, mask in leaves.items():
+        if mask:
+            valid[key] = mask
+        else:
+            valid.pop(key, None)
 
 
 def where(graph: Graph, device: int, token: int, node: int) -> tuple[int, int | None, str]:

@@ -4,13 +4,11 @@ learned."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf
 from typing import Any
 
 from manycl.graph.graph import Graph
 from manycl.plan.plan import Plan
 from manycl.plan.policy import LearningPolicy, Policy, learns
-from manycl.run.backends.tape import Tape
 from manycl.run.learners import Learners, told
 from manycl.run.pace import AHEAD
 from manycl.run.planning import asked
@@ -28,8 +26,7 @@ class PreparedGraph:
     several and so more is learned, the policy is asked again later (``run/trials.py``). A policy that learns
     (``adaptive``) is told what every run took, and asked again when it would plan otherwise.
 
-    Where the kept plan needs nothing but launches (all data are where they are used), its enqueue calls are recorded
-    and from then on only played; else what it did is, and is done again without deciding anything.
+    What the kept plan was compiled to is kept, and played again without deciding anything.
     """
 
     def __init__(
@@ -63,10 +60,8 @@ class PreparedGraph:
         self._devices = tuple(d.name for d in self.session.machine.devices)
         self._trials = Trials(self._given, later=self.session.machine.memories > 1)
         self._learned = self._given  # what the learner has planned
-        self._tape: tuple[Plan, Tape] | None = None
         self._scripts: list[Script] = []
         self._is_short = True
-        self._seconds = inf  # of the tape's last run
 
     @property
     def plan(self) -> Plan | None:
@@ -100,24 +95,14 @@ class PreparedGraph:
 
     def _follow(self, plan: Plan) -> Result:
         """A run of a plan: without deciding anything, if one is known that began as this one does."""
-        learning = self._learner is not None
-        if self._tape is not None and self._tape[0] is plan:
-            result = self.session.play(self._tape[1], self._seconds)
-            if result is not None:
-                self._seconds = result.seconds
-                return result
         for script in self._scripts:
             if script.plan is plan:
-                result = self.session.again(script, learning=learning)
+                result = self.session.again(script, learning=self._learner is not None)
                 if result is not None:
                     return result
         result = self._run(plan)
         # what is done again is enqueued at once: of long runs that would be more than Ctrl-C may have to wait for
         self._is_short = result.seconds <= AHEAD
-        if not self._is_short:
-            return result
-        tape = self.session.tape(result, learning=learning)
-        self._tape = None if tape is None else (plan, tape)
-        if tape is None and result.script is not None:
+        if self._is_short and result.script is not None:
             self._scripts = [result.script, *self._scripts[: SCRIPTS - 1]]
         return result

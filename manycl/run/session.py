@@ -9,18 +9,16 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count
-from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, Literal, NamedTuple
 
 from manycl import flags
-from manycl.errors import DeviceError, GraphError, ManyclError, RunError
+from manycl.drivers.choice import open_devices
+from manycl.drivers.survey import is_forked, refuse_forked
+from manycl.errors import DeviceError, ManyclError, RunError
 from manycl.graph import bounds
-from manycl.graph.graph import Buffer, Graph
+from manycl.graph.graph import Graph
 from manycl.interrupts import Uninterrupted, interruptible
-from manycl.machine import HOST, Machine
+from manycl.machine import Machine
 from manycl.model.estimate import History, ModelEstimates
 from manycl.model.learning import learn
 from manycl.model.measured import on_machine, sharing
@@ -31,15 +29,12 @@ from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, find
 from manycl.plan.problem import HANDOVER, Problem, queue_counts
 from manycl.plan.splitting import Splits
-from manycl.region import NOTHING
 from manycl.run.admission import make_room
-from manycl.run.backends.drivers import is_forked, refuse_forked
-from manycl.run.backends.opencl import OpenCLBackend
-from manycl.run.backends.platforms import open_devices
-from manycl.run.backends.record import OpenCLRecord
-from manycl.run.backends.tape import Tape, record
+from manycl.run.backends.executor import Executor
+from manycl.run.backends.record import RunRecord
+from manycl.run.buffers import Buffers
 from manycl.run.building import Builder
-from manycl.run.coherence import Directory, ValidRegion
+from manycl.run.coherence import Directory
 from manycl.run.engine import PLAIN, Setup, again, execute
 from manycl.run.foresee import foreseeing, parts_of
 from manycl.run.health import admit, examine
@@ -47,20 +42,25 @@ from manycl.run.kept_steps import KEPT, KeptSteps
 from manycl.run.observers import Observer, debugging
 from manycl.run.overwritten import unneeded
 from manycl.run.playback import Playback
+from manycl.run.played import played
 from manycl.run.result import Result
 from manycl.run.script import Script
 from manycl.run.simulate import with_ranges
 from manycl.run.steps import Lowered, State, state_of
-from manycl.run.taped import played
 from manycl.unforeseen import told
 
-AT_ONCE = 1e-3
-"""Seconds that what is certain to take as long as the last time may take for the driver's own wait, during which Ctrl-C
-is not heard."""
 UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
 
 Profile = bool | Literal["learning"]
 """Whether commands are timed by the devices' clocks: always, never, or as long as somebody learns from it."""
+
+
+class LastTime(NamedTuple):
+    """Of a script, when it was played the last time: the version of the memory that its buffers are in, seconds."""
+
+    memory: int
+    seconds: float
+
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -98,21 +98,19 @@ class Session:
         self.machine = on_machine(self._opened, self._measurements)
         self.sharing = sharing(self.machine, self._measurements)
         self._profile = profile
-        self.backend = OpenCLBackend(self.machine, self.opened, profile is not False)
+        self.backend = Executor(self.machine, self.opened, profile is not False)
         self.directory = Directory()
         self.history = self.store.history() if self.store is not None else History()
         self.memory = self.backend.memory
-        self._keys = count()
-        self._garbage: list[int] = []
-        # by what was done again, the version of the memory in which its buffers are
-        self._placed: weakref.WeakKeyDictionary[Script, int] = weakref.WeakKeyDictionary()
+        self.buffers = Buffers(self)
+        self._last_times: weakref.WeakKeyDictionary[Script, LastTime] = weakref.WeakKeyDictionary()
         # results that nobody has learned from yet: reading thousands of times out costs more than running again
         self._unlearned: deque[Result] = deque(maxlen=UNLEARNED)
-        self._steps = KeptSteps(self.memory, self._garbage)
+        self._steps = KeptSteps(self.memory, self.buffers.discard)
         self._unneeded: deque[tuple[Graph, frozenset[int]]] = deque(maxlen=KEPT)
         self._looks = Looks()
         self._builder = Builder(self.backend.programs)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self.closed = False
         """Whether the devices have been released."""
         _open.add(self)
@@ -129,7 +127,7 @@ class Session:
         """Release the devices. Arrays of the session cannot be used afterwards."""
         if is_forked():
             return  # they are another process's
-        with self._lock:
+        with self.lock:
             if not self.closed:
                 self.closed = True
                 with suppress(Exception):  # what cannot be learned from a failed run is not worth another error
@@ -144,8 +142,8 @@ class Session:
 
     def admit(self, name: str) -> None:
         """Use a device again that was left out. Raises DeviceError if it still does not work."""
-        self._check_open()
-        with self._lock, Uninterrupted():
+        self.check_open()
+        with self.lock, Uninterrupted():
             self.backend.settle()
             admit(self, name)
 
@@ -155,81 +153,9 @@ class Session:
         self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
         self.sharing = sharing(self.machine, self._measurements)
         self._steps.clear()
-        self._placed.clear()
+        self._last_times.clear()
         self._builder = Builder(self.backend.programs)
         return self.machine
-
-    # buffers
-
-    def new_buffer(self, nbytes: int, name: str = "") -> Buffer:
-        """A buffer with undefined contents."""
-        self._check_open()
-        buffer = Buffer(next(self._keys), nbytes, name)
-        self.memory.create(buffer.key, nbytes, name)
-        return buffer
-
-    def adopt(self, buffer: Buffer) -> None:
-        """Take a buffer that has a key already (an application's graph comes with its own) into a new session."""
-        self._check_open()
-        if buffer.key != next(self._keys):
-            raise GraphError(f"buffer {buffer.key} is adopted out of turn: keys count up from 0 in a new session")
-        self.memory.create(buffer.key, buffer.nbytes, buffer.name)
-
-    def discard(self, key: int) -> None:
-        """The buffer is not needed any more; its memory is freed before the next run (may be called by the garbage
-        collector at any time, so it only takes a note)."""
-        self._garbage.append(key)
-
-    def host(self, key: int) -> npt.NDArray[np.uint8]:
-        """The host's copy, brought up to date: for reading. Undefined contents are whatever is there."""
-        self._check_open()
-        with self._lock, Uninterrupted():
-            self.directory.check(key)
-            try:
-                self._bring(key)
-            except RunError:
-                examine(self)
-                raise
-            return self.memory.host(key)
-
-    def _bring(self, key: int) -> None:
-        mask = self.directory.valid.get(key, 0)
-        if mask and not mask >> HOST & 1:
-            self.backend.fetch(key, _source(mask))
-            self.directory.copied(key, HOST)
-        elif key in self.directory.parts:
-            for part in self.directory.parts[key]:
-                if part.mask and not part.mask >> HOST & 1:
-                    self.backend.fetch(key, _source(part.mask), part.region.boxes)
-            self.directory.gathered(key)
-
-    def evict(self, key: int, memory: int) -> None:
-        """Outside a run: free a buffer's copy in a memory that is not the host's; contents that are nowhere else go to
-        the host."""
-        parts = self.directory.parts.get(key, (ValidRegion(NOTHING, self.directory.valid.get(key, 0)),))
-        if any(p.mask == 1 << memory for p in parts):
-            self.host(key)
-        self.directory.evict(key, memory)
-        for index, device in enumerate(self.machine.devices):
-            if device.memory == memory:
-                self.memory.evict(key, index)
-
-    def overwrite(self, key: int) -> npt.NDArray[np.uint8]:
-        """The host's copy, for writing all of it: every other copy becomes stale."""
-        self._check_open()
-        with self._lock, Uninterrupted():
-            self.backend.settle()
-            data = self.memory.replace(key)
-            self.directory.define(key, HOST)
-            return data
-
-    def borrow(self, key: int, data: npt.NDArray[np.uint8]) -> None:
-        """The contents are the caller's own bytes, read in place."""
-        self._check_open()
-        with self._lock, Uninterrupted():
-            self.backend.settle()
-            self.memory.borrow(key, data)
-            self.directory.define(key, HOST)
 
     # runs
 
@@ -256,10 +182,10 @@ class Session:
         launch that certainly leaves its buffers. ``policy``: a name, a policy object or a plan.
         ``repeated``, ``rival``: as in :class:`manycl.plan.problem.Problem`;
         ``learning``: whether somebody learns from what its kernels take."""
-        self._check_open()
+        self.check_open()
         bounds.check(graph)
-        with self._lock, Uninterrupted():
-            self._collect()
+        with self.lock, Uninterrupted():
+            self.buffers.collect()
             self._use_clocks(learning)
             if not self.machine.devices:
                 reasons = "; ".join(f"{name}: {reason}" for name, reason in self.excluded.items())
@@ -299,9 +225,9 @@ class Session:
     def again(self, script: Script, *, learning: bool = True) -> Result | None:
         """Run what was recorded; None if buffers are not where it needs them (run the graph instead). ``learning``, and
         what it raises: as ``run``."""
-        self._check_open()
-        with self._lock, Uninterrupted():
-            self._collect()
+        self.check_open()
+        with self.lock, Uninterrupted():
+            self.buffers.collect()
             self._use_clocks(learning)
             lowered, graph = script.lowered, script.problem.graph
             if script.plan.devices != tuple(d.name for d in self.machine.devices) or not self._steps.exists(lowered):
@@ -310,49 +236,24 @@ class Session:
                 return None
             for key in graph.buffers:
                 self.directory.check(key)
-            version = self._placed.get(script)
+            last = self._last_times.get(script)
             # buffers that nobody has removed since are still there, and where memory is short, others make way
-            ready = version == self.memory.version and lowered.room is None
-            setup = PLAIN if ready else Setup(prepare=self._prepare)
-            name, observers = script.plan.policy, debugging()
+            ready = last is not None and last.memory == self.memory.version and lowered.room is None
+            short = self.backend.recorded(script) if ready and not flags.debug() else None
+            given = script, self.backend, self.directory
             try:
-                result = again(script, self.backend, self.directory, name=name, setup=setup, observers=observers)
+                if short is not None and last is not None:
+                    result = played(*given, short, last.seconds)
+                else:
+                    setup = PLAIN if ready else Setup(prepare=self._prepare)
+                    result = again(*given, name=script.plan.policy, setup=setup, observers=debugging())
             except ManyclError:
                 examine(self)
                 raise
             finally:
                 self.memory.tidy()
             if result is not None:
-                self._placed[script] = self.memory.version
-                self._unlearned.append(result)
-            return result
-
-    def tape(self, result: Result, *, learning: bool = True) -> Tape | None:
-        """A run that can be played again without deciding anything, if it was of that kind. ``learning``: as in
-        ``run``, of what is played."""
-        script = result.script
-        if script is None or script.waits or self.memory.guarded:
-            return None
-        self._use_clocks(learning)
-        return record(self.backend, result.graph, script.lowered, script.commands)
-
-    def play(self, tape: Tape, seconds: float) -> Result | None:
-        """Run a tape; None if buffers are not where it needs them (run the graph instead). ``seconds``: what the graph
-        took the last time. Raises RunError."""
-        self._check_open()
-        with self._lock, Uninterrupted():
-            self._collect()
-            lowered = tape.lowered
-            if tape.version != self.memory.version or lowered.state != self._state(lowered, tape.graph):
-                return None
-            for key in tape.graph.buffers if lowered.steps else (k for k, _ in tape.needs):
-                self.directory.check(key)
-            try:
-                result = played(tape, self.backend, self.directory, tape.bounded and seconds <= AT_ONCE)
-            except ManyclError:
-                examine(self)
-                raise
-            if result is not None:
+                self._last_times[script] = LastTime(self.memory.version, result.seconds)
                 self._unlearned.append(result)
             return result
 
@@ -414,22 +315,14 @@ class Session:
         versions = getattr(result.record, "versions", {})
         graph, durations = result.samples()
         learn(self.history, graph, self.machine, durations, versions)
-        if isinstance(result.record, OpenCLRecord) and self.machine.memories > 1:
+        if isinstance(result.record, RunRecord) and self.machine.memories > 1:
             for device, to_device, nbytes, seconds in result.record.moved():
                 self._links.observe(self.machine.devices[device], to_device, nbytes, seconds)
             self._links.handed_over(result.record.handovers())
             self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
 
-    def _collect(self) -> None:
-        self.backend.settle()
-        if self._garbage:
-            self.backend.programs.unbind()
-        while self._garbage:
-            key = self._garbage.pop()
-            self.directory.forget(key)
-            self.memory.release(key)
-
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise DeviceError if the session is closed; and as :meth:`refuse_host_functions`."""
         if self.closed:
             raise DeviceError("the session is closed", hint="make a new Queue")
         self.refuse_host_functions()
@@ -443,11 +336,6 @@ class Session:
                 "a host function asked for an array, or for a run, of the devices whose run it is part of",
                 hint="give the array to the function as an argument of Queue.call",
             )
-
-
-def _source(mask: int) -> int:
-    """The memory to copy from, of those that hold the contents."""
-    return (mask & -mask).bit_length() - 1
 
 
 @atexit.register

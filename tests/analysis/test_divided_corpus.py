@@ -53,11 +53,11 @@ class Loaded:
         """The buffers after a plan, from these contents on."""
         session = self.session
         for index, key in self.keys.items():
-            session.overwrite(key)[:] = contents[index]
+            session.buffers.overwrite(key)[:] = contents[index]
         names = tuple(d.name for d in session.machine.devices)
         session.run(self.graph, Plan(tuple(assignments), "test", names, 0.0))
         session.directory.validate(session.machine.memories)
-        return {index: session.host(key).copy() for index, key in self.keys.items()}
+        return {index: session.buffers.host(key).copy() for index, key in self.keys.items()}
 
 
 def load(session: Session, case: Case, ndrange: CaseLaunch) -> Loaded:
@@ -68,7 +68,7 @@ def load(session: Session, case: Case, ndrange: CaseLaunch) -> Loaded:
     args: list[Argument] = []
     for index, argument in enumerate(ndrange.arguments):
         if isinstance(argument, Buffer):
-            buffer = session.new_buffer(argument.nbytes, facts.arguments[index].name)
+            buffer = session.buffers.new(argument.nbytes, facts.arguments[index].name)
             builder.adopt(buffer)
             keys[index] = buffer.key
             args.append(BufferArg(buffer.key))
@@ -121,7 +121,7 @@ def test_ranges_on_devices_of_their_own(session: Session, case: Case, ndrange: C
                 wrong = np.flatnonzero(found[index] != data)
                 assert not len(wrong), f"argument {index}, {plan}: bytes {wrong[:8]}"
     for key in loaded.keys.values():
-        session.discard(key)
+        session.buffers.discard(key)
 
 
 @pytest.mark.parametrize(("case", "ndrange"), LAUNCHES[LIMITED], ids=IDS[LIMITED])
@@ -145,7 +145,7 @@ def test_ranges_with_little_memory(
         devices = tuple(replace(d, global_memory=room, max_allocation=room) for d in plenty.devices)
         for key in loaded.keys.values():
             for device in plenty.devices:
-                session.evict(key, device.memory)
+                session.buffers.evict(key, device.memory)
         session.machine = session.memory._machine = replace(plenty, devices=devices)
         chance = random.Random(f"{case.name} {share}")
         split = divided(loaded, wanted[0], ndrange.groups[wanted[0]], 2, chance)
@@ -162,4 +162,4 @@ def test_ranges_with_little_memory(
         finally:
             session.machine = session.memory._machine = plenty
     for key in loaded.keys.values():
-        session.discard(key)
+        session.buffers.discard(key)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from corpus_case import Buffer, Case, Launch, Local, Same
 
-from manycl.run.backends.survey import survey
+from manycl.drivers.survey import survey
 
 cl = pytest.importorskip("pyopencl")
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from manycl.cli import main
+from manycl.drivers import choice
+from manycl.drivers.survey import Survey, survey
 from manycl.machine_file import load_machine
-from manycl.run.backends import platforms
-from manycl.run.backends.survey import Survey, survey
 
 MACHINES = Path(__file__).parents[2] / "manycl" / "machines"
 
@@ -33,7 +33,7 @@ def test_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
     first = out["devices"][0]
     assert (first["kind"], first["in_all"], first["why_not"]) == ("cpu", True, "")
     assert first["shares_host_memory"] is True
-    assert first["clock"] == survey().roots[0].cl.max_clock_frequency * 1e6
+    assert first["clock"] == survey().roots[0].handle.cl.max_clock_frequency * 1e6
     assert out["selection"] == "all"
     assert [d["name"] for d in out["machine"]["devices"]] == [d["name"] for d in out["devices"] if d["in_all"]]
 
@@ -103,7 +103,7 @@ def test_bad_input_is_one_message_and_status_2(
 
 
 def test_no_device_says_what_to_install(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platforms, "survey", lambda: Survey((), ("a note",)))
+    monkeypatch.setattr(choice, "survey", lambda: Survey((), ("a note",)))
     assert main(["devices"]) == 2
     err = capsys.readouterr().err
     assert "no OpenCL device" in err
@@ -148,7 +148,7 @@ def test_what_transfers_share_is_shown(
     monkeypatch.setenv("MANYCL_DATA", str(tmp_path))
     monkeypatch.setenv("MANYCL_MODELS", "1")
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    machine, _ = platforms.open_devices("cpu/2")
+    machine, _ = choice.open_devices("cpu/2")
     Store().measured(identity(machine.devices[0]), {"up_bandwidth": 1e9, "down_bandwidth": 1e9, "both_ways": 1.1e9})
     Store().measured(together(machine.devices), {"up": 1.5e9, "down": 2e9})
     assert main(["devices", "--devices", "cpu/2"]) == 0

@@ -63,7 +63,7 @@ def test_a_file_that_describes_a_device_that_was_measured(capsys: pytest.Capture
 def test_measured_numbers_of_the_devices_count(capsys: pytest.CaptureFixture[str]) -> None:
     record = answer(capsys, "plan", "--devices", "cpu/2#0")
     before = record["summary"]["makespan"]
-    from manycl.run.backends.platforms import open_devices
+    from manycl.drivers.choice import open_devices
 
     machine, _ = open_devices("cpu/2#0")
     Store().measured(identity(machine.devices[0]), {"flops": 1e3, "bandwidth": 1e3, "launch_overhead": 1e-3})

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from manycl import flags
 from manycl.cli import COMMANDS, main
+from manycl.drivers.opencl import icd
 from manycl.errors import ManyclError
-from manycl.run.backends import drivers
 
 VALUES = {
     "MANYCL_DEBUG": (flags.debug, {"0": 0, "4": 4, "5": 5, "": 0, " 1 ": 1}),
@@ -101,12 +101,12 @@ def test_full_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        drivers._usable_cache()
+        icd._usable_cache()
     assert os.environ["POCL_CACHE_DIR"] == str(cache)
     monkeypatch.setattr(
-        drivers.tempfile, "TemporaryFile", lambda **words: Full() if words["dir"] == cache else io.BytesIO()
+        icd.tempfile, "TemporaryFile", lambda **words: Full() if words["dir"] == cache else io.BytesIO()
     )
-    with pytest.warns(drivers.CacheWarning, match=r"cache \(POCL_CACHE_DIR\) cannot be used: No space left on device"):
-        drivers._usable_cache()
+    with pytest.warns(icd.CacheWarning, match=r"cache \(POCL_CACHE_DIR\) cannot be used: No space left on device"):
+        icd._usable_cache()
     assert os.environ["POCL_CACHE_DIR"] != str(cache)
     assert os.environ["XDG_CACHE_HOME"] == str(tmp_path)

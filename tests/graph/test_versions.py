@@ -14,7 +14,8 @@ from manycl.analysis.annotations import annotation
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, Version
 from manycl.graph.launch import LaunchOptions, make_launch
-from manycl.graph.versions import KINDS, check_same_arguments, preferred
+from manycl.graph.versions import check_same_arguments, preferred
+from manycl.machine import DEVICE_KINDS
 
 FIRST = parse_program(
     """typedef struct { int a; float b; } pair;
@@ -131,7 +132,7 @@ def test_what_may_differ() -> None:
         check_same_arguments(FIRST, each, FIRST, each)
 
 
-@given(st.lists(st.sets(st.sampled_from(KINDS)), max_size=6), st.sampled_from(KINDS))
+@given(st.lists(st.sets(st.sampled_from(DEVICE_KINDS)), max_size=6), st.sampled_from(DEVICE_KINDS))
 def test_the_order_of_preference(kinds: list[set[str]], kind: str) -> None:
     kernel = FIRST.kernels["add"]
     versions = [Version(FIRST, kernel, (1,), None, tuple(sorted(k))) for k in ({*()}, *kinds)]

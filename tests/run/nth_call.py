@@ -23,9 +23,10 @@ import numpy as np
 import pyopencl as cl
 
 import manycl as mc
+from manycl.drivers.opencl import driver, staging
 from manycl.errors import ManyclError, ResultError
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.backends import memory, moves, opencl, staging, tape
+from manycl.run.backends import memory
 
 N, GROUP, ARRAYS = 1024, 64, 4
 PROGRAM = mc.Program("""
@@ -85,7 +86,7 @@ CASES = (
     Case("little memory, divided", own=True, room=3 * 4 * N, divided=True),
     Case("recorded", "heft", own=True, again=6),
     Case("recorded, divided", own=True, divided=True, again=3),
-    Case("taped", "in_order", again=6, host=False),
+    Case("launches only", "in_order", again=6, host=False),
     Case("watched", "heft", own=True, watched=True),
     Case("slowed", "heft", "cpu/2@2", steps=4),
     Case("opened", "in_order", steps=3, own=True, fresh=True),
@@ -133,10 +134,17 @@ def counted_calls() -> Iterator[Calls]:
             wrapped = value if value is not None else calls.wrapped(getattr(owner, name))
             stack.enter_context(mock.patch.object(owner, name, wrapped))
 
-        for owner in (opencl, tape):
-            replaced(owner, "_enqueue")
-        for name in ("enqueue_copy", "enqueue_map_buffer", "enqueue_marker", "CommandQueue", "Context", "UserEvent"):
+        replaced(driver, "_enqueue")
+        for name in (
+            "enqueue_copy",
+            "enqueue_map_buffer",
+            "enqueue_marker",
+            "enqueue_barrier",
+            "CommandQueue",
+            "Context",
+        ):
             replaced(cl, name)
+        replaced(staging.Staged, "__init__")
         replaced(cl, "Buffer", Counted)
         for name in ("wait", "get_info", "get_profiling_info"):
             replaced(cl.Event, name)
@@ -220,8 +228,8 @@ class World:
 
     def open(self) -> None:
         self.queue = mc.Queue(self.case.devices, policy=self.case.policy)
-        for driver in self.queue.session.backend.drivers:
-            driver.watched = driver.watched or self.case.watched
+        for lanes in self.queue.session.backend.lanes:
+            lanes.watched = lanes.watched or self.case.watched
         if self.case.divided:
             self.queue.policy = divided_plan(self.queue, self.steps)
         self.arrays = [self.queue.array(value) for value in self.before]
@@ -304,8 +312,10 @@ def calls_of(case: Case, numbers: Callable[[int], Sequence[int]]) -> Iterator[tu
             for _ in range(case.again):
                 world.turn(well)
             if case.again:
-                kept = world.prepared._prepared
-                assert kept._tape is not None if "taped" in case.name else kept._scripts, "no script was kept"
+                assert world.queue is not None
+                kept = [world.queue.session.backend.recorded(s) for s in world.prepared._prepared._scripts]
+                assert kept, "no script was kept"
+                assert any(kept) == ("launches only" in case.name)
             calls.count_from_now()
             world.turn(well)
             count = calls.count
@@ -337,8 +347,7 @@ def environment(case: Case) -> Iterator[None]:
         stack.enter_context(mock.patch.dict(os.environ, names))
         if case.staged:
             for owner, name, value in (
-                (moves, "STAGE_FROM", 1),
-                (opencl, "STAGE_FROM", 1),
+                (staging, "STAGE_FROM", 1),
                 (memory, "PIN_FROM", 1 << 40),
                 (staging, "CHUNK", 1000),
             ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from manycl.run.backend import (
     Upload,
     continues,
 )
-from manycl.run.backends.record import OpenCLRecord
+from manycl.run.backends.record import RunRecord
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
@@ -366,13 +367,14 @@ def test_what_leaves_a_window_leaves_at_once(second: Command, joined: bool) -> N
 def test_handovers_are_read_from_transfers() -> None:
     builder = GraphBuilder()
     a, b = builder.buffer(100), builder.buffer(10)
-    record = OpenCLRecord(builder.build(), WHERE, 10.0)
+    told: Any = SimpleNamespace(times=lambda event: event)  # events are when they began and ended
+    record = RunRecord(builder.build(), WHERE, [told, told], 10.0)
     record.offsets = [0.0, 0.0]
     record.transfers = [
-        ((a,), 1, True, (12.5, 13.0), 0),  # it had come from the other device at 12
-        ((a,), 0, False, (11.0, 12.0), 0),
-        ((b,), 1, True, (11.5, 11.6), 0),  # it was on the host before
-        ((b,), 1, None, (11.6, 11.7), 0),  # within the device
+        ((a,), 1, True, [(12.5, 13.0)], 0),  # it had come from the other device at 12
+        ((a,), 0, False, [(11.0, 12.0)], 0),
+        ((b,), 1, True, [(11.5, 11.6)], 0),  # it was on the host before
+        ((b,), 1, None, [(11.6, 11.7)], 0),  # within the device
     ]
     assert list(record.handovers()) == [pytest.approx(0.5)]
     assert sorted(record.moved()) == [

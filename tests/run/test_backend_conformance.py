@@ -53,11 +53,11 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if kind == "opencl":
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0" if separate else "1")
         with Session("cpu/2") as session:
-            for driver in session.backend.drivers:
-                driver.watched = where == "watched"  # as GPUs are
+            for lanes in session.backend.lanes:
+                lanes.watched = where == "watched"  # as GPUs are
 
             def new() -> Buffer:
-                buffer = session.new_buffer(64)
+                buffer = session.buffers.new(64)
                 session.memory.host(buffer.key)[:] = 0
                 return buffer
 

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from test_state import Unit, begin, graphs, launch, machine, machines, random_plan
 
 import manycl as mc
+from manycl.drivers.driver import DriverError
+from manycl.drivers.opencl import staging
 from manycl.errors import DeviceError, ResultError, RunError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph
@@ -22,8 +24,9 @@ from manycl.machine import Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import Done, Download, Failed, Run, Upload
-from manycl.run.backends import memory, opencl, staging
+from manycl.run.backends import memory
 from manycl.run.backends.chaos import ChaosBackend, left_by, touched
+from manycl.run.backends.record import RunRecord
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
 from manycl.run.emit_copies import Subject
@@ -195,22 +198,24 @@ def test_a_failed_queue_in_a_with_block_releases_its_devices() -> None:
         queue.zeros(1)
 
 
-class FakeEvent:
-    def __init__(self, status: int) -> None:
-        self.status = status
+class Told:
+    """A driver whose events are how they ended."""
 
-    def get_info(self, _: object) -> int:
-        return self.status
+    def done(self, status: int) -> bool:
+        if status < 0:
+            raise DriverError(f"it ended with {status}")
+        return True
 
 
 def test_the_first_of_several_silent_failures_decides_what_is_lost() -> None:
     """Queues interleave: the launch that was enqueued first need not be the one with the lowest number."""
-    record = opencl.OpenCLRecord(Graph((), {}, ()), Machine(()), 0.0)
+    record = RunRecord(Graph((), {}, ()), Machine(()), [Told()], 0.0)  # type: ignore[list-item]
     for node, status in ((5, -5), (2, 0), (3, -14), (7, -5)):
-        record.kernels.append((node, 0, 0, FakeEvent(status)))
+        record.kernels.append((node, 0, 0, status))
     record.find_failure(1.0)
     assert record.failure is not None
     assert record.failure.token == 3
+    assert record.failure.message == "it ended with -14"
 
 
 @given(st.data(), st.integers(1, 3))
@@ -287,7 +292,7 @@ def test_a_silent_failure_is_told_rather_than_that_of_the_transfer_behind_it() -
 def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     """Two devices with memories of their own that move every buffer through many small pinned chunks."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(opencl, "STAGE_FROM", 1)
+    monkeypatch.setattr(staging, "STAGE_FROM", 1)
     monkeypatch.setattr(memory, "PIN_FROM", 1 << 40)
     monkeypatch.setattr(staging, "CHUNK", 1000)
     with mc.Queue("cpu/2") as queue:

@@ -13,9 +13,9 @@ import pyopencl as cl
 import pytest
 
 import manycl as mc
+from manycl.drivers.opencl import driver
 from manycl.errors import DeviceError, ManyclError, ResultError, RunError
 from manycl.machine import Device, Link, Machine
-from manycl.run.backends import opencl, tape
 from manycl.run.coherence import Directory
 
 N = 256
@@ -47,8 +47,7 @@ class Death:
 def death() -> Iterator[Death]:
     it = Death()
     patches = [
-        mock.patch.object(opencl, "_enqueue", it.wrapped(opencl._enqueue)),
-        mock.patch.object(tape, "_enqueue", it.wrapped(tape._enqueue)),
+        mock.patch.object(driver, "_enqueue", it.wrapped(driver._enqueue)),
         mock.patch.object(cl, "enqueue_copy", it.wrapped(cl.enqueue_copy)),
         mock.patch.object(cl, "enqueue_marker", it.wrapped(cl.enqueue_marker)),
         mock.patch.object(cl, "CommandQueue", it.wrapped(cl.CommandQueue)),
@@ -155,7 +154,7 @@ def test_what_is_lost_is_said_by_name_and_the_device_can_come_back(own: mc.Queue
     with pytest.raises(DeviceError, match="was not left out"):
         own.admit("cpu0.0")
     original, death.of = death.of, None
-    still = mock.patch("manycl.run.backends.queues.Driver._probe", return_value="still dead")
+    still = mock.patch("manycl.run.backends.lanes.Lanes._probe", return_value="still dead")
     with still, pytest.raises(DeviceError, match=r"cpu0\.1 still does not work: still dead"):
         own.admit("cpu0.1")
     own.admit("cpu0.1")

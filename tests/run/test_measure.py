@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -40,15 +40,11 @@ class World:
         return seconds * (3.0 if self.disturbed and next(self.turn) % 3 == 0 else 1.0)
 
 
+@dataclass
 class Event:
-    def __init__(self, world: World, start: float, end: float) -> None:
-        self.world, self.end, self.flushed = world, end, True
-        still = world.stands_still
-        self.profile = SimpleNamespace(start=0 if still else start * 1e9, end=0 if still else end * 1e9)
-
-    def wait(self) -> None:
-        assert self.flushed, "nobody has sent it to the device"
-        self.world.now = max(self.world.now, self.end)
+    start: float
+    end: float
+    flushed: bool = False
 
 
 @dataclass
@@ -62,90 +58,104 @@ class Real:
     starts: float
     up: tuple[float, float] = (1e9, 1e-5)
     down: tuple[float, float] = (1e9, 1e-5)
+    world: ClassVar[World | None] = None
 
-
-class Driver:
-    """As the OpenCL one, of a device that is a few numbers."""
-
-    world: World
-
-    def __init__(self, opened: Real) -> None:
-        self.real, self.device = opened, opened.device
-        self.context = self
-        self.queues = [SimpleNamespace(driver=self, way="")]
-        self.uploads, self.downloads = (SimpleNamespace(driver=self, way=way, sent=[]) for way in ("up", "down"))
-        for queue in (self.uploads, self.downloads):
-            queue.flush = lambda queue=queue: [setattr(event, "flushed", True) for event in queue.sent]
-
-    def close(self) -> None:
-        self.world.closed.append(self.device.name)
+    def open(self) -> Driver:
+        assert self.world is not None
+        return Driver(self.world, self)
 
 
 class Kernel:
     def __init__(self, name: str) -> None:
         self.name = name
-        self.args: tuple[Any, ...] = ()
+        self.args: dict[int, Any] = {}
 
-    def set_args(self, *args: Any) -> None:
-        self.args = args
+    def set(self, index: int, value: Any) -> None:
+        self.args[index] = value
 
 
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World()
-    Driver.world = made
+class Driver:
+    """Of a device that is a few numbers."""
 
-    def buffer(context: Driver, flags: int, nbytes: int) -> tuple[str, int]:
-        assert 0 < nbytes <= context.device.max_allocation
-        made.buffers.append((context.device.name, nbytes))
-        return made.buffers[-1]
+    def __init__(self, world: World, real: Real) -> None:
+        self.world, self.real, self.device = world, real, real.device
 
-    def run(queue: Any, kernel: Kernel, items: tuple[int], local: tuple[int]) -> Event:
-        real: Real = queue.driver.real
+    def queue(self, timed: bool) -> list[Event]:
+        assert timed
+        return []
+
+    def build(self, source: Any) -> None:
+        assert "multiply_add" in source.text
+
+    def kernel(self, program: None, name: str) -> Kernel:
+        return Kernel(name)
+
+    def allocate(self, nbytes: int) -> tuple[str, int]:
+        assert 0 < nbytes <= self.device.max_allocation
+        self.world.buffers.append((self.device.name, nbytes))
+        return self.world.buffers[-1]
+
+    def pinned(self, nbytes: int) -> tuple[Any, object]:
+        return np.zeros(nbytes, np.uint8), None
+
+    def launch(self, queue: Any, kernel: Kernel, items: Any, local: Any, offset: None, after: None) -> Event:
+        real, made, args = self.real, self.world, kernel.args
         assert items[0] % local[0] == 0
         if kernel.name == "add":
-            seconds, much = sum(nbytes for _, nbytes in kernel.args) / real.bandwidth, items[0]
-            assert all(nbytes == 4 * items[0] for _, nbytes in kernel.args), "each work-item has its element"
+            seconds, much = sum(nbytes for _, nbytes in args.values()) / real.bandwidth, items[0]
+            assert all(nbytes == 4 * items[0] for _, nbytes in args.values()), "each work-item has its element"
         elif kernel.name == "multiply_add":
-            assert 4 * items[0] <= kernel.args[0][1], "each work-item has its element"
-            much = int(kernel.args[1]) * items[0]
+            assert 4 * items[0] <= args[0][1], "each work-item has its element"
+            much = int.from_bytes(args[1], sys.byteorder) * items[0]
             seconds = OPERATIONS * much / real.flops
         else:
             seconds, much = 0.0 if made.stands_still else 4e-5, items[0]
         start = made.now + made.took(real.starts)
         seconds = made.took(seconds)
-        made.log.append((queue.driver.device.name, kernel.name, much, seconds))
-        return Event(made, start, start + seconds)
+        made.log.append((self.device.name, kernel.name, much, seconds))
+        queue.append(Event(start, start + seconds))
+        return queue[-1]
 
-    def copy(queue: Any, target: Any, source: Any, is_blocking: bool) -> Event:
-        assert not is_blocking
-        data = source if queue.way == "up" else target
-        bandwidth, latency = getattr(queue.driver.real, queue.way)
-        assert data[0] == data[-1] == 1
-        made.pinned[queue.way].add(data.__array_interface__["data"][0])
-        seconds = made.took(latency + len(data) / bandwidth)
-        made.log.append((queue.driver.device.name, queue.way, len(data), seconds))
-        event = Event(made, made.now, made.now + seconds)
-        event.flushed = False
-        queue.sent.append(event)
-        return event
+    def copy(self, queue: Any, target: Any, source: Any, rows: Any, after: Any) -> list[Event]:
+        ((offset, nbytes, *_),), made = rows, self.world
+        if isinstance(target.memory, tuple) and not source.is_pinned:
+            assert (source.memory.view(np.float32) == 1).all()
+            made.filled.append((offset, nbytes))
+            queue.append(Event(made.now, made.now + 1.0))
+            return [queue[-1]]
+        way, data = ("up", source) if source.is_pinned else ("down", target)
+        assert data.is_pinned
+        assert offset == 0
+        assert data.memory[0] == data.memory[-1] == 1
+        bandwidth, latency = getattr(self.real, way)
+        made.pinned[way].add(data.memory.__array_interface__["data"][0])
+        seconds = made.took(latency + nbytes / bandwidth)
+        made.log.append((self.device.name, way, nbytes, seconds))
+        queue.append(Event(made.now, made.now + seconds))
+        return [queue[-1]]
 
-    def fill(queue: Any, buffer: Any, value: Any, offset: int, nbytes: int) -> Event:
-        made.filled.append((offset, nbytes))
-        return Event(made, made.now, made.now + 1.0)
+    def flush(self, queue: Any) -> None:
+        for event in queue:
+            event.flushed = True
 
-    cl = SimpleNamespace(
-        Program=lambda context, source: SimpleNamespace(build=lambda: source),
-        Buffer=buffer,
-        mem_flags=SimpleNamespace(READ_WRITE=1),
-        enqueue_fill_buffer=fill,
-        enqueue_nd_range_kernel=run,
-        enqueue_copy=copy,
-    )
-    monkeypatch.setattr(measure, "cl", cl)
-    monkeypatch.setattr(measure, "Driver", Driver)
-    monkeypatch.setattr(measure, "new_kernel", lambda program, name: Kernel(name))
-    monkeypatch.setattr(measure, "pinned", lambda context, queue, nbytes: (None, np.zeros(nbytes, np.uint8)))
+    def wait(self, event: Event) -> None:
+        assert event.flushed, "nobody has sent it to the device"
+        self.world.now = max(self.world.now, event.end)
+
+    def times(self, event: Event) -> tuple[float, float]:
+        return (0.0, 0.0) if self.world.stands_still else (event.start, event.end)
+
+    def finish(self) -> None:
+        pass
+
+    def release(self) -> None:
+        self.world.closed.append(self.device.name)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    monkeypatch.setattr(Real, "world", made)
     monkeypatch.setattr(measure.time, "perf_counter", lambda: made.now)
     return made
 
@@ -287,7 +297,7 @@ def test_devices_are_closed_whatever_happens(world: World, monkeypatch: pytest.M
     def broken(*args: Any) -> None:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(measure.cl, "Buffer", broken)
+    monkeypatch.setattr(Driver, "allocate", broken)
     with pytest.raises(RuntimeError, match="out of order"):
         measured(Real(device("gpu0"), 1e9, 1e9, 1e-6), Real(device("gpu1", memory=2), 1e9, 1e9, 1e-6))
     assert world.closed == ["gpu0", "gpu1"]

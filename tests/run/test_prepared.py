@@ -158,7 +158,7 @@ def test_plans_are_foreseen_with_times_once_they_are_known(monkeypatch: pytest.M
                 x.set(np.zeros(1 << 16, np.int32))
                 after = foresee(InOrder().plan(found[-1])).makespan
                 assert 0.0 < there < after, "with a transfer"
-                prepared.session.host(x.buffer.key)
+                prepared.session.buffers.host(x.buffer.key)
     assert [p.foresee is not None for p in found] == [False, True, True, True]
     monkeypatch.setenv("MANYCL_ZERO_COPY", "1")
     found.clear()

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.problem import Part as Interval
 from manycl.region import Box, Region
+from manycl.run import buffers as buffers_module
 from manycl.run import session as session_module
 from manycl.run.admission import make_room
 from manycl.run.coherence import ValidRegion
@@ -91,7 +93,7 @@ def test_what_makes_way_outside_a_run_comes_to_the_host_first(queue: Queue) -> N
     (place,) = session.directory.memories(key)
     device = next(i for i, d in enumerate(session.machine.devices) if d.memory == place)
     assert key in session.memory.allocated(device)
-    session.evict(key, place)
+    session.buffers.evict(key, place)
     assert session.directory.memories(key) == {HOST}
     assert key not in session.memory.allocated(device)
     assert (x.get() == 1).all()
@@ -103,7 +105,7 @@ def test_a_buffer_that_is_not_needed_any_more_is_freed_before_the_next_run(queue
     x, graph = up(queue)
     other = queue.array(np.zeros(8, np.int32))
     session, key = queue.session, other.buffer.key
-    session.discard(key)
+    session.buffers.discard(key)
     assert session.directory.memories(key) == {HOST}, "only a note is taken"
     session.run(graph, InOrder())
     assert session.directory.memories(key) == frozenset()
@@ -114,10 +116,11 @@ def test_a_buffer_that_is_not_needed_any_more_is_freed_before_the_next_run(queue
 
 def test_buffers_that_have_keys_are_adopted_in_their_turn() -> None:
     with Session("cpu") as session:
-        session.adopt(Buffer(0, 16, "first"))
+        session.buffers.adopt(Buffer(0, 16, "first"))
         with pytest.raises(GraphError, match="buffer 2 is adopted out of turn"):
-            session.adopt(Buffer(2, 16, "third"))
-    for use in (lambda: session.new_buffer(4), lambda: session.adopt(Buffer(1, 4)), lambda: session.host(0)):
+            session.buffers.adopt(Buffer(2, 16, "third"))
+    buffers = session.buffers
+    for use in (lambda: buffers.new(4), lambda: buffers.adopt(Buffer(1, 4)), lambda: buffers.host(0)):
         with pytest.raises(DeviceError, match="the session is closed"):
             use()
 
@@ -132,7 +135,7 @@ def test_what_is_lost_is_not_run_with(queue: Queue) -> None:
     assert session.again(script) is not None
     assert (x.get() == 4).all()
     session.directory.lose(key, "it is broken")
-    for run in (lambda: session.run(graph, plan), lambda: session.again(script), lambda: session.host(key)):
+    for run in (lambda: session.run(graph, plan), lambda: session.again(script), lambda: session.buffers.host(key)):
         with pytest.raises(ResultError, match="it is broken"):
             run()
     x.set(np.zeros(64, np.int32))
@@ -145,16 +148,15 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
     session, key = queue.session, x.buffer.key
     plan = InOrder().plan(session.problem(graph))
     for _ in range(2):
-        result = session.run(graph, plan)
-    script, tape = result.script, session.tape(result)
+        script = session.run(graph, plan).script
     assert script is not None
-    assert tape is not None
     examined: list[Session] = []
 
     def fails(*args: Any, **named: Any) -> None:
         raise RunError("broken")
 
-    monkeypatch.setattr(session_module, "examine", examined.append)
+    for module in (session_module, buffers_module):
+        monkeypatch.setattr(module, "examine", examined.append)
     for name in ("execute", "again", "played"):
         monkeypatch.setattr(session_module, name, fails)
     monkeypatch.setattr(session.backend, "fetch", fails)
@@ -163,8 +165,7 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
     runs = [
         lambda: session.run(graph, plan),
         lambda: session.again(script),
-        lambda: session.play(tape, 1.0),
-        lambda: session.host(key),
+        lambda: session.buffers.host(key),
     ]
     for count, run in enumerate(runs, 1):
         with pytest.raises(RunError, match="broken"):
@@ -201,8 +202,8 @@ def test_devices_that_are_left_out_leave_nothing_to_follow(queue: Queue) -> None
     assert result.script is not None
     everything = [d.name for d in session.machine.devices]
     x.get()
-    session.evict(x.buffer.key, 1)
-    session.evict(x.buffer.key, 2)
+    session.buffers.evict(x.buffer.key, 1)
+    session.buffers.evict(x.buffer.key, 2)
     assert [d.name for d in session.restrict(everything[:1]).devices] == everything[:1]
     assert session.again(result.script) is None, "it is of other devices"
     assert [d.name for d in session.restrict(everything).devices] == everything
@@ -227,6 +228,7 @@ class Room:
         self.held, self.sizes = held, sizes
         self.evicted: list[tuple[int, int]] = []
         self.memory = SimpleNamespace(allocated=lambda d: dict(self.held[d]), nbytes=sizes.__getitem__)
+        self.buffers = self
         self.directory = SimpleNamespace(valid={})
         devices = machine([1, 2]).devices
         self.machine = SimpleNamespace(devices=[self.sized(d, n) for d, n in zip(devices, limits, strict=True)])
@@ -313,27 +315,32 @@ def test_what_is_played_is_learned_from_and_what_cannot_be_played_is_not(monkeyp
         session = made.session
         plan = InOrder().plan(session.problem(graph))
         session.run(graph, plan)
-        tape = session.tape(session.run(graph, plan))
-        assert tape is not None
+        script = session.run(graph, plan).script
+        assert script is not None
+        session.again(script)
         session.learn()
-        played = session.play(tape, 1.0)
-        assert played is not None
-        assert list(session._unlearned) == [played]
-        assert (x.get() == 3).all()
+        with mock.patch.object(session_module, "played", wraps=session_module.played) as shortest:
+            result = session.again(script)
+        assert shortest.call_count == 1
+        assert result is not None
+        assert list(session._unlearned) == [result]
+        assert (x.get() == 4).all()
         monkeypatch.setattr(session_module, "played", lambda *given: None)
-        assert session.play(tape, 1.0) is None
-        assert list(session._unlearned) == [played]
+        assert session.again(script) is None
+        assert list(session._unlearned) == [result]
 
 
-def test_kernels_let_go_of_what_is_freed_and_only_then(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_discarded_is_freed_on_the_device_before_the_next_run(queue: Queue) -> None:
     _, graph = up(queue)
-    other = queue.array(np.zeros(8, np.int32))
-    session = queue.session
+    other, more = up(queue)
+    session, key = queue.session, other.buffer.key
     plan = InOrder().plan(session.problem(graph))
-    unbound: list[int] = []
-    monkeypatch.setattr(session.backend.programs, "unbind", lambda: unbound.append(1))
     session.run(graph, plan)
-    assert not unbound
-    session.discard(other.buffer.key)
-    session.run(graph, plan)
-    assert len(unbound) == 1
+    session.run(more, plan)
+    devices = zip(session.backend.drivers, session.memory._buffers, strict=True)
+    ((driver, buffer),) = [(driver, held[key]) for driver, held in devices if key in held]
+    with mock.patch.object(driver, "free", wraps=driver.free) as free:
+        session.buffers.discard(key)
+        assert not free.called
+        session.run(graph, plan)
+    free.assert_called_once_with(buffer)

@@ -57,7 +57,7 @@ def limit(queue: mc.Queue, nbytes: int) -> None:
     session = queue.session
     for key in list(session.directory.valid) + list(session.directory.parts):
         for device in session.machine.devices:
-            session.evict(key, device.memory)
+            session.buffers.evict(key, device.memory)
     for index in range(len(session.machine.devices)):
         for key in list(session.memory.allocated(index)):
             session.memory.evict(key, index)

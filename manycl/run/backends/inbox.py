@@ -14,8 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
-import pyopencl as cl
-
+from manycl.drivers.driver import Driver, DriverError, Event
 from manycl.run.backend import Done, Failed, Report
 
 SPIN = 0.01
@@ -25,7 +24,8 @@ PAUSE = 0.005
 LONGEST = 1e-3
 """… and its most, in seconds."""
 
-_COMPLETE = cl.command_execution_status.COMPLETE
+
+_Watched = tuple[Sequence[int], Driver, Event]
 
 
 class Inbox:
@@ -36,15 +36,16 @@ class Inbox:
         self._run = run
         self._brought: SimpleQueue[Report] = SimpleQueue()
         # by queue, whose commands end in order
-        self._watched: dict[tuple[int, int], deque[tuple[Sequence[int], cl.Event]]] = {}
+        self._watched: dict[tuple[int, int], deque[_Watched]] = {}
 
     def put(self, report: Report) -> None:
         """A thread has something to say."""
         self._brought.put(report)
 
-    def watch(self, device: int, queue: int, tokens: Sequence[int], event: cl.Event) -> None:
-        """Report when an event is complete that stands for commands, behind what was watched of the queue before."""
-        self._watched.setdefault((device, queue), deque()).append((tokens, event))
+    def watch(self, place: tuple[int, int], tokens: Sequence[int], driver: Driver, event: Event) -> None:
+        """Report when an event is complete that stands for commands of a queue (device, number), behind what was
+        watched of it before."""
+        self._watched.setdefault(place, deque()).append((tokens, driver, event))
 
     def wait(self) -> list[Report]:
         """Block until there is something; all there is."""
@@ -68,19 +69,15 @@ class Inbox:
             waited = time.perf_counter() - began
             time.sleep(0.0 if waited < SPIN else min(waited * PAUSE, LONGEST))  # lets other threads run, in any case
 
-    def _look(self, watched: tuple[Sequence[int], cl.Event], reports: list[Report]) -> bool:
+    def _look(self, watched: _Watched, reports: list[Report]) -> bool:
         """Whether commands have ended, and what to report of them."""
-        tokens, event = watched
+        tokens, driver, event = watched
         try:
-            status = event.command_execution_status
-        except cl.Error as error:
-            reports.append(Failed(tokens[0], self._now(), str(error), self._run))
+            if not driver.done(event):
+                return False
+        except DriverError as error:
+            reports.append(Failed(tokens[0], self._now(), error.message, self._run))
             return True
-        if status > _COMPLETE:
-            return False
         now = self._now()
-        if status < 0:
-            reports.append(Failed(tokens[0], now, f"the driver ended it with status {status}", self._run))
-        else:
-            reports.extend(Done(token, now, self._run) for token in tokens)
+        reports.extend(Done(token, now, self._run) for token in tokens)
         return True

@@ -1,32 +1,28 @@
 """Where buffers live: the host's copy and each device's, allocated when first needed.
 
-Devices whose ``memory`` is the host's wrap the host copy (CL_MEM_USE_HOST_PTR): nothing is ever copied for them. When
-the machine has devices with memory of their own, host copies are pinned (CL_MEM_ALLOC_HOST_PTR, mapped for life), so
-transfers run at the link's full rate (docs/design.md, decision 4).
+Devices whose ``memory`` is the host's have the host copy itself: nothing is ever copied for them. When the machine has
+devices with memory of their own, host copies are pinned, so transfers run at the link's full rate (docs/design.md,
+decision 4).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from os import cpu_count
 from threading import Lock
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pyopencl as cl
 
+from manycl.drivers.driver import Allocation, Bytes, Driver, DriverError, End
 from manycl.errors import RunError
 from manycl.machine import HOST, Machine
 from manycl.run.backends import red_zones
 from manycl.run.backends.red_zones import Trespass
 
-Bytes = npt.NDArray[np.uint8]
-
-ALIGNMENT = 4096  # bytes; at least what any device asks of CL_MEM_USE_HOST_PTR
+ALIGNMENT = 4096  # bytes; at least what any device asks of the host memory that it computes in
 PIN_FROM = 4096  # bytes; smaller host copies are not worth pinning
 _PARALLEL_FROM = 4 << 20  # bytes; below, one thread copies faster than several start
 _COPY_THREADS = 8  # one thread copies 12.7 GB/s, eight 40 GB/s (measured beside an H200)
@@ -59,54 +55,39 @@ def aligned(nbytes: int) -> Bytes:
 class Memory:
     """All copies of all buffers of a session. Sizes in bytes; keys are the session's buffer keys.
 
-    Host functions and slowed devices ask for copies from threads of their own. ``queues``: one of each device, which
-    nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue at once). ``guarded``: buffers
-    that kernels see lie between red zones.
+    Host functions and slowed devices ask for copies from threads of their own. ``guarded``: buffers that kernels see
+    lie between red zones.
     """
 
-    def __init__(
-        self,
-        machine: Machine,
-        contexts: Sequence[cl.Context],
-        queues: Sequence[cl.CommandQueue],
-        guarded: bool = False,
-    ) -> None:
+    def __init__(self, machine: Machine, drivers: Sequence[Driver], guarded: bool = False) -> None:
         self._lock = Lock()  # of what `host` makes
         self.guarded = guarded
         self._zoned: dict[int, Bytes] = {}  # host copies with their red zones
-        self._machine = machine
-        self._contexts = contexts
+        self._wholes: dict[tuple[int, int], Allocation] = {}  # likewise, by device and key
         self.version = 0  # counts up when a buffer object that somebody may hold stops being the right one
         self._sizes: dict[int, int] = {}
         self._names: dict[int, str] = {}
         self._host: dict[int, Bytes] = {}
         self._borrowed: dict[int, Bytes] = {}
-        self._pins: dict[int, tuple[cl.Buffer, Any]] = {}
-        self._buffers: list[dict[int, cl.Buffer]] = [{} for _ in machine.devices]
+        self._pins: dict[int, object] = {}
+        self._buffers: list[dict[int, Allocation]] = [{} for _ in machine.devices]
         # what was evicted in this run, by size: allocating takes long on GPUs
-        self._spare: list[dict[int, list[cl.Buffer]]] = [{} for _ in machine.devices]
+        self._spare: list[dict[int, list[Allocation]]] = [{} for _ in machine.devices]
         self._windows: set[int] = set()
-        self.unbind: Callable[[], None] = lambda: None  # makes kernels let go of the buffers they are set to
-        self._pin_by(queues)
+        self._use(machine, drivers)
 
-    def rearrange(
-        self,
-        machine: Machine,
-        contexts: Sequence[cl.Context],
-        queues: Sequence[cl.CommandQueue],
-        before: Sequence[int | None],
-    ) -> None:
+    def rearrange(self, machine: Machine, drivers: Sequence[Driver], before: Sequence[int | None]) -> None:
         """Other devices are there now; ``before``: the index that each had. Only when no run is under way."""
         self.version += 1
-        self._machine, self._contexts = machine, contexts
         self._buffers = [{} if i is None else self._buffers[i] for i in before]
         self._spare = [{} if i is None else self._spare[i] for i in before]
-        self._pin_by(queues)
+        self._use(machine, drivers)
 
-    def _pin_by(self, queues: Sequence[cl.CommandQueue]) -> None:
-        own = [i for i, d in enumerate(self._machine.devices) if d.memory != HOST]
-        self._queues = queues
-        self._pinner = (self._contexts[own[0]], queues[own[0]]) if own and not self.guarded else None
+    def _use(self, machine: Machine, drivers: Sequence[Driver]) -> None:
+        self._machine, self._drivers = machine, drivers
+        own = [driver for driver in drivers if driver.device.memory != HOST]
+        self._guards = [(driver, driver.queue(timed=False)) for driver in drivers] if self.guarded else []
+        self._pinner = own[0] if own and not self.guarded else None
 
     def create(self, key: int, nbytes: int, name: str = "") -> None:
         """Make a buffer known; nothing is allocated yet."""
@@ -122,9 +103,9 @@ class Memory:
         """The contents are the caller's own array, read in place until somebody needs a host copy."""
         self._borrowed[key] = data
         self.version += 1
-        for device, held in zip(self._machine.devices, self._buffers, strict=True):
-            if device.memory == HOST:
-                held.pop(key, None)  # it wraps a host copy that is stale now; made anew when it is needed
+        for index, device in enumerate(self._machine.devices):
+            if device.memory == HOST:  # it is a host copy that is stale now; made anew when it is needed
+                self._free(index, self._buffers[index].pop(key, None))
 
     def nbytes(self, key: int) -> int:
         return self._sizes[key]
@@ -152,27 +133,28 @@ class Memory:
         self._borrowed.pop(key, None)
         return self.host(key)
 
-    def upload_source(self, key: int) -> tuple[Bytes, bool]:
-        """Where an upload reads from, and whether the driver can take it from there at full rate (pinned)."""
+    def upload_source(self, key: int) -> End:
+        """Where an upload reads from."""
         source = self._borrowed.get(key)
         if source is not None:
-            return source, False
-        return self.host(key), key in self._pins
+            return End(source)
+        return End(self.host(key), 0, key in self._pins)
 
-    def download_target(self, key: int, partly: bool = False) -> tuple[Bytes, bool]:
-        """Where a download (of a part, else of all) writes to, and whether it is pinned."""
-        return self.host(key) if partly else self.replace(key), key in self._pins
+    def download_target(self, key: int, partly: bool = False) -> End:
+        """Where a download (of a part, else of all) writes to."""
+        data = self.host(key) if partly else self.replace(key)
+        return End(data, 0, key in self._pins)
 
-    def on_device(self, key: int, device: int) -> cl.Buffer:
-        """The buffer object of a device."""
+    def on_device(self, key: int, device: int) -> Allocation:
+        """The memory that a buffer has on a device."""
         held = self._buffers[device]
         buffer = held.get(key)
         if buffer is None:
             buffer = held[key] = self._create_on(key, device)
         return buffer
 
-    def buffers(self, device: int) -> dict[int, cl.Buffer]:
-        """All buffer objects that exist on a device, by key (the hot path looks here first)."""
+    def buffers(self, device: int) -> dict[int, Allocation]:
+        """All memory that buffers have on a device, by key (the hot path looks here first)."""
         return self._buffers[device]
 
     def allocated(self, device: int) -> dict[int, int]:
@@ -181,36 +163,46 @@ class Memory:
 
     def evict(self, key: int, device: int) -> None:
         """Free a device's copy. Only when no run is under way."""
-        if self._buffers[device].pop(key, None) is not None:
+        if self._free(device, self._buffers[device].pop(key, None)):
             self.version += 1
 
     def set_aside(self, key: int, device: int) -> None:
         """During a run: a device's copy is not needed any more, and may become another buffer."""
         buffer = self._buffers[device].pop(key, None)
-        if buffer is not None:
+        if buffer is not None and self.guarded:  # nothing is under way
+            self._free(device, buffer)
+        elif buffer is not None:
             self._spare[device].setdefault(self._sizes[key], []).append(buffer)
-            self.version += 1
+        self.version += buffer is not None
 
     def tidy(self) -> None:
         """After a run: free what was set aside, and all windows."""
         if not self._windows and not any(self._spare):
             return
-        self.unbind()
         self.version += 1
-        for held, spare in zip(self._buffers, self._spare, strict=True):
+        for device, (held, spare) in enumerate(zip(self._buffers, self._spare, strict=True)):
+            for buffer in [b for found in spare.values() for b in found]:
+                self._free(device, buffer)
             spare.clear()
             for key in self._windows.intersection(held):
-                del held[key]
+                self._free(device, held.pop(key))
+
+    def _free(self, device: int, buffer: Allocation | None) -> bool:
+        """Whether there was anything to free."""
+        if buffer is None:
+            return False
+        self._drivers[device].free(buffer)
+        return True
 
     def trespassed(self, device: int) -> Iterator[tuple[int, Trespass]]:
         """The buffers (keys) outside of which something was written since this was asked last, of those that kernels
         of a device see."""
         shared = self._machine.devices[device].memory == HOST
-        for key, buffer in list(self._buffers[device].items()):
+        for key in list(self._buffers[device]):
             found = (
                 red_zones.look_at_host(self._zoned[key])
                 if shared
-                else red_zones.look_on_device(self._queues[device], buffer)
+                else red_zones.look_on_device(*self._guards[device], self._wholes[device, key], self._sizes[key])
             )
             if found is not None:
                 yield key, found
@@ -222,11 +214,9 @@ class Memory:
             return
         held = sum(self._sizes[key] for key in self._buffers[device])
         over = held + nbytes + sum(n * len(b) for n, b in spare.items()) - self._machine.devices[device].global_memory
-        if over > 0:
-            self.unbind()
         for size in sorted(spare, reverse=True):
             while over > 0 and spare[size]:
-                spare[size].pop()
+                self._free(device, spare[size].pop())
                 over -= size
             if not spare[size]:
                 del spare[size]
@@ -234,8 +224,8 @@ class Memory:
     def release(self, key: int) -> None:
         """Free all copies. Only when no run is under way."""
         self.version += 1
-        for held in self._buffers:
-            held.pop(key, None)
+        for device, held in enumerate(self._buffers):
+            self._free(device, held.pop(key, None))
         self._host.pop(key, None)
         self._borrowed.pop(key, None)
         self._pins.pop(key, None)
@@ -256,15 +246,14 @@ class Memory:
                 return aligned(nbytes)
         except (MemoryError, ValueError):  # ValueError: more than an array can have
             raise self._no_room(key) from None
-        context, queue = self._pinner
         try:
-            pin, data = pinned(context, queue, nbytes)
-        except cl.Error:
+            data, pin = self._pinner.pinned(nbytes)
+        except DriverError:
             try:
                 return aligned(nbytes)  # slower, never wrong: the driver ran out of memory it can pin
             except MemoryError:
                 raise self._no_room(key) from None
-        self._pins[key] = (pin, data)
+        self._pins[key] = pin
         return data
 
     def _no_room(self, key: int) -> RunError:
@@ -274,7 +263,7 @@ class Memory:
             hint="use smaller arrays, or free some that are no longer needed",
         )
 
-    def _create_on(self, key: int, device: int) -> cl.Buffer:
+    def _create_on(self, key: int, device: int) -> Allocation:
         value = self._machine.devices[device]
         nbytes = self._sizes[key]
         if nbytes > value.max_allocation:
@@ -286,14 +275,15 @@ class Memory:
         if spare:
             return spare.pop()
         self._make_room(device, nbytes)
-        flags = cl.mem_flags
+        driver = self._drivers[device]
         try:
             if value.memory == HOST:
-                return cl.Buffer(self._contexts[device], flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=self.host(key))
-            if self.guarded:
-                return red_zones.on_device(self._contexts[device], self._queues[device], nbytes)
-            return cl.Buffer(self._contexts[device], flags.READ_WRITE, nbytes)
-        except cl.Error as error:
+                return driver.allocate(nbytes, self.host(key))
+            if not self.guarded:
+                return driver.allocate(nbytes)
+            part, self._wholes[device, key] = red_zones.on_device(*self._guards[device], nbytes)
+            return part
+        except DriverError as error:
             raise RunError(
                 f"{value.name} cannot hold {self.name(key)} ({nbytes:,} bytes): {error}",
                 hint="free arrays that are no longer needed, or choose another device",
@@ -307,14 +297,3 @@ def host_memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return 1 << 62
-
-
-def pinned(context: cl.Context, queue: cl.CommandQueue, nbytes: int) -> tuple[cl.Buffer, Bytes]:
-    """Page-locked host memory: the object that keeps it, and the memory as bytes."""
-    flags = cl.mem_flags
-    pin = cl.Buffer(context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, nbytes)
-    data, event = cl.enqueue_map_buffer(
-        queue, pin, cl.map_flags.READ | cl.map_flags.WRITE, 0, (nbytes,), np.uint8, is_blocking=True
-    )
-    event.wait()
-    return pin, data

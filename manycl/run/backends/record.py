@@ -1,48 +1,36 @@
-"""What a run on OpenCL devices did, read from the drivers' profiling data when somebody asks."""
+"""What a run on real devices did, read from the drivers' clocks when somebody asks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import pyopencl as cl
-
+from manycl.drivers.driver import Driver, DriverError, Event
 from manycl.graph.graph import Graph, Launch, Version
 from manycl.machine import Machine
 from manycl.run.backend import Failed
-from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
-
-_START = cl.profiling_info.START
-_END = cl.profiling_info.END
-_STATUS = cl.event_info.COMMAND_EXECUTION_STATUS
-
-UNKNOWN = -1
-"""The status of a command of which the driver does not tell how it ended."""
+from manycl.trace import Event as TraceEvent
+from manycl.trace import HostEvent, KernelEvent, TransferEvent
 
 _Move = tuple[tuple[int, ...], int, bool | None, float, float]
 """Buffers, device, whether to it (None: within it), start, end; seconds since the run began."""
 
 
-def _status(event: cl.Event) -> int:
-    try:
-        return int(event.get_info(_STATUS))
-    except cl.Error:
-        return UNKNOWN
-
-
-class OpenCLRecord:
+class RunRecord:
     """``profiled`` False: the devices' clocks are off, and kernels leave no events."""
 
-    def __init__(self, graph: Graph, machine: Machine, begin: float, *, profiled: bool = True) -> None:
+    def __init__(
+        self, graph: Graph, machine: Machine, drivers: Sequence[Driver], begin: float, *, profiled: bool = True
+    ) -> None:
         self.graph = graph
         self.profiled = profiled
         self.machine = machine
+        self._drivers = drivers
         self.begin = begin
-        self.kernels: list[tuple[int, int, int, cl.Event]] = []  # node, device, queue, event
+        self.kernels: list[tuple[int, int, int, Event]] = []  # node, device, queue, event
         self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
-        self.transfers: list[tuple[tuple[int, ...], int, bool | None, Any, int]] = []
-        """Buffers (or neighbouring pieces of one), device, whether to it (None: within it), events in order or (start,
-        end), and the first of the commands that it does."""
+        self.transfers: list[tuple[tuple[int, ...], int, bool | None, Sequence[Event], int]] = []
+        """Buffers (or neighbouring pieces of one), device, whether to it (None: within it), events in order, and the
+        first of the commands that it does."""
         self.hosts: list[tuple[int, float, float]] = []
         self.first: dict[int, float] = {}
         """Launches that are the first of their kind on their device, which may have to be compiled: when they were
@@ -57,15 +45,29 @@ class OpenCLRecord:
         """Look at every launch's final status: also at those that nobody waited for. Of several failures, the node that
         comes first in the graph counts: all that may depend on one of them comes after it."""
         if self.failure is None:
-            failed = [(n, s) for n, _, _, event in self.kernels if (s := _status(event)) < 0]
+            failed: list[tuple[int, str]] = []
+            done = [driver.done for driver in self._drivers]
+            for node, device, _, event in self.kernels:
+                try:
+                    done[device](event)
+                except DriverError as error:
+                    failed.append((node, error.message))
             if failed:
-                node, status = min(failed)
-                self.failure = Failed(node, now, f"the driver ended it with status {status}")
+                node, words = min(failed)
+                self.failure = Failed(node, now, words)
         if self.failed_transfer is None:
-            for _, _, _, what, token in self.transfers:
-                found = [s for event in what if (s := _status(event)) < 0] if isinstance(what, list) else []
+            for _, device, _, events, token in self.transfers:
+                found = [words for event in events if (words := self._fault(device, event))]
                 if found and (self.failed_transfer is None or token < self.failed_transfer.token):
-                    self.failed_transfer = Failed(token, now, f"the driver ended it with status {found[0]}")
+                    self.failed_transfer = Failed(token, now, found[0])
+
+    def _fault(self, device: int, event: Event) -> str:
+        """Why a command has failed, if it has."""
+        try:
+            self._drivers[device].done(event)
+        except DriverError as error:
+            return error.message
+        return ""
 
     def times(self) -> list[tuple[int, int, int, float, float]]:
         """(node, device, queue, start, end) of every launch that completed; seconds since the run began."""
@@ -75,9 +77,8 @@ class OpenCLRecord:
             times = []
             for node, device, queue, event in self.kernels if self.profiled else ():
                 try:
-                    start = event.get_profiling_info(_START) * 1e-9
-                    end = event.get_profiling_info(_END) * 1e-9
-                except cl.Error:
+                    start, end = self._drivers[device].times(event)
+                except DriverError:
                     continue  # it never completed
                 offset = shift[device]
                 if offset is not None:
@@ -94,7 +95,7 @@ class OpenCLRecord:
     def durations(self) -> Iterable[tuple[int, int, float]]:
         return [(n, d, end - start) for n, d, _, start, end in self.times()]
 
-    def events(self) -> Sequence[Event]:
+    def events(self) -> Sequence[TraceEvent]:
         graph, devices = self.graph, self.machine.devices
         component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
         out: list[KernelEvent | TransferEvent | HostEvent] = []
@@ -141,18 +142,14 @@ class OpenCLRecord:
         return self._moves
 
     def _read_transfers(self) -> Iterable[_Move]:
-        for keys, device, is_upload, what, _ in self.transfers:
+        for keys, device, is_upload, events, _ in self.transfers:
+            times, offset = self._drivers[device].times, self.offsets[device]
+            if offset is None:
+                continue
             try:
-                if isinstance(what, tuple):
-                    start, end = what[0] - self.begin, what[1] - self.begin
-                else:
-                    offset = self.offsets[device]
-                    if offset is None:
-                        continue
-                    shift = offset - self.begin
-                    start = max(0.0, what[0].get_profiling_info(_START) * 1e-9 + shift)
-                    end = max(start, what[-1].get_profiling_info(_END) * 1e-9 + shift)
-            except cl.Error:
+                start = max(0.0, times(events[0])[0] + offset - self.begin)
+                end = max(start, times(events[-1])[1] + offset - self.begin)
+            except DriverError:
                 continue
             yield keys, device, is_upload, start, end
 

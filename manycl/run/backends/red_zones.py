@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import pyopencl as cl
 
-Bytes = npt.NDArray[np.uint8]
+from manycl.drivers.driver import Allocation, Bytes, Driver, End, Queue
+from manycl.region import Box
 
 ZONE = 4096  # bytes; a multiple of what any device asks of sub-buffers (CL_DEVICE_MEM_BASE_ADDR_ALIGN)
 PATTERN: Bytes = (np.arange(ZONE) * 37 + 11).astype(np.uint8)
@@ -32,11 +31,11 @@ def around(whole: Bytes) -> Bytes:
     return whole[ZONE:-ZONE]
 
 
-def on_device(context: cl.Context, queue: cl.CommandQueue, nbytes: int) -> cl.Buffer:
-    """A buffer of a device between red zones, which it keeps alive."""
-    whole = cl.Buffer(context, cl.mem_flags.READ_WRITE, nbytes + 2 * ZONE)
-    _draw(queue, whole, nbytes)
-    return whole.get_sub_region(ZONE, nbytes)
+def on_device(driver: Driver, queue: Queue, nbytes: int) -> tuple[Allocation, Allocation]:
+    """Memory of a device between red zones; and with them."""
+    whole = driver.allocate(nbytes + 2 * ZONE)
+    _draw(driver, queue, whole, nbytes)
+    return driver.part(whole, ZONE, nbytes), whole
 
 
 def look_at_host(whole: Bytes) -> Trespass | None:
@@ -48,23 +47,27 @@ def look_at_host(whole: Bytes) -> Trespass | None:
     return found
 
 
-def look_on_device(queue: cl.CommandQueue, buffer: cl.Buffer) -> Trespass | None:
-    """What was written into the red zones of a device's buffer, which are drawn again."""
-    parent = buffer.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
-    whole = cl.Buffer.from_int_ptr(parent.int_ptr)
-    before, after = np.empty(ZONE, np.uint8), np.empty(ZONE, np.uint8)
-    nbytes = buffer.size
-    cl.enqueue_copy(queue, before, whole, src_offset=0)
-    cl.enqueue_copy(queue, after, whole, src_offset=ZONE + nbytes)
-    found = _compare(before, after, nbytes)
+def look_on_device(driver: Driver, queue: Queue, whole: Allocation, nbytes: int) -> Trespass | None:
+    """What was written into the red zones around ``nbytes`` of a device's memory, which are drawn again."""
+    data = np.empty(nbytes + 2 * ZONE, np.uint8)
+    _copy(driver, queue, End(data), End(whole), nbytes)
+    found = _compare(data[:ZONE], data[-ZONE:], nbytes)
     if found is not None:
-        _draw(queue, whole, nbytes)
+        _draw(driver, queue, whole, nbytes)
     return found
 
 
-def _draw(queue: cl.CommandQueue, whole: cl.Buffer, nbytes: int) -> None:
-    cl.enqueue_copy(queue, whole, PATTERN, dst_offset=0)
-    cl.enqueue_copy(queue, whole, PATTERN, dst_offset=ZONE + nbytes)
+def _draw(driver: Driver, queue: Queue, whole: Allocation, nbytes: int) -> None:
+    data = np.empty(nbytes + 2 * ZONE, np.uint8)
+    around(data)
+    _copy(driver, queue, End(whole), End(data), nbytes)
+
+
+def _copy(driver: Driver, queue: Queue, target: End, source: End, nbytes: int) -> None:
+    zones = (Box(0, ZONE), Box(ZONE + nbytes, ZONE))
+    events = driver.copy(queue, target, source, zones, ())
+    driver.flush(queue)
+    driver.wait(events[-1])
 
 
 def _compare(before: Bytes, after: Bytes, nbytes: int) -> Trespass | None:

@@ -6,39 +6,35 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-import pyopencl as cl
-
+from manycl.drivers.driver import DriverError, Event
 from manycl.graph.graph import Graph
 from manycl.machine import Machine
 from manycl.run.backend import Done, Failed
 from manycl.run.backends.inbox import Inbox
-from manycl.run.backends.queues import Driver
-from manycl.run.backends.record import OpenCLRecord
-
-_STATUS = cl.event_info.COMMAND_EXECUTION_STATUS
-_COMPLETE = cl.command_execution_status.COMPLETE
+from manycl.run.backends.lanes import Lanes
+from manycl.run.backends.record import RunRecord
 
 
 class Underway:
     """The run ``number`` of a back end. ``stopping``: something has failed, or the run is given up: nothing more is
     enqueued."""
 
-    def __init__(self, number: int, graph: Graph, machine: Machine, drivers: Sequence[Driver], profiled: bool) -> None:
+    def __init__(self, number: int, graph: Graph, machine: Machine, lanes: Sequence[Lanes], profiled: bool) -> None:
         self.number = number
         self.graph = graph
         self.stopping = False
-        self.events: dict[int, cl.Event] = {}
+        self.events: dict[int, Event] = {}
         self.awaited = 0  # reports that are to come
         self.is_left = False  # the user did not wait for its end
         self.host: int | None = None  # the host function that runs
         self._machine = machine
-        self._drivers = drivers
+        self._lanes = lanes
         self.began = began = time.perf_counter()
         # not by a method of this: whatever refers to its own referrer waits for the garbage collection, with all events
         self.now: Callable[[], float] = lambda: time.perf_counter() - began
         """Seconds since the run began."""
         self.inbox = Inbox(self.now, number)
-        self.record = OpenCLRecord(graph, machine, self.began, profiled=profiled)
+        self.record = RunRecord(graph, machine, [x.driver for x in lanes], self.began, profiled=profiled)
 
     def complete(self, token: int) -> None:
         """A thread says that a command is."""
@@ -50,20 +46,20 @@ class Underway:
         self.stopping = True
         self.inbox.put(Failed(token, self.now(), str(error), self.number))
 
-    def watch(self, device: int, queue: int, tokens: Sequence[int], event: cl.Event) -> None:
+    def watch(self, device: int, queue: int, tokens: Sequence[int], event: Event) -> None:
         """Report when an event is complete that stands for commands."""
-        driver = self._drivers[device]
-        if driver.watched:
-            self.inbox.watch(device, queue, tokens, event)
+        lanes = self._lanes[device]
+        if lanes.watched:
+            self.inbox.watch((device, queue), tokens, lanes.driver, event)
         else:
-            driver.submit(queue, lambda: self._await(tokens, event))
+            lanes.submit(queue, lambda: self._await(lanes, tokens, event))
 
-    def _await(self, tokens: Sequence[int], event: cl.Event) -> None:
+    def _await(self, lanes: Lanes, tokens: Sequence[int], event: Event) -> None:
         """On a device's thread: block until what an event stands for is complete, then say so."""
         try:
-            event.wait()
-        except cl.Error as error:
-            self.inbox.put(Failed(tokens[0], self.now(), str(error), self.number))
+            lanes.driver.wait(event)
+        except DriverError as error:
+            self.inbox.put(Failed(tokens[0], self.now(), error.message, self.number))
             return
         now = self.now()
         for token in tokens:
@@ -74,18 +70,17 @@ class Underway:
         names = [d.name for d in self._machine.devices]
         found: dict[tuple[int, int], str] = {}
         for node, device, queue, event in list(self.record.kernels):
-            if (device, queue) not in found and _is_pending(event):
+            if (device, queue) not in found and self._is_pending(device, event):
                 found[device, queue] = f"kernel {self.graph.nodes[node].name} on {names[device]}"
-        for _, device, _, what, _ in list(self.record.transfers):
-            if (device, -1) not in found and not isinstance(what, tuple) and _is_pending(what[-1]):
+        for _, device, _, events, _ in list(self.record.transfers):
+            if (device, -1) not in found and self._is_pending(device, events[-1]):
                 found[device, -1] = f"a transfer of {names[device]}"
         if self.host is not None:
             found[-1, 0] = f"host function {self.graph.nodes[self.host].name}"
         return sorted(set(found.values()), key=list(found.values()).index)
 
-
-def _is_pending(event: cl.Event) -> bool:
-    try:
-        return bool(event.get_info(_STATUS) > _COMPLETE)
-    except cl.Error:
-        return False
+    def _is_pending(self, device: int, event: Event) -> bool:
+        try:
+            return not self._lanes[device].driver.done(event)
+        except DriverError:
+            return False

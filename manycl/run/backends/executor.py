@@ -1,9 +1,9 @@
-"""The OpenCL back end: one context and several in-order queues a device, no callbacks.
+"""The back end of real devices: an executor over drivers of any kinds, with several in-order queues a device.
 
 The engine's thread enqueues everything, and looks after what devices with cores of their own were given (``inbox``).
-Each queue of a CPU has a thread that blocks in ``clWaitForEvents`` (which releases the GIL) for the commands that
-somebody must hear of; all other order is kept by the queues and by event wait lists. The kernels of a device with a
-slow-down factor are enqueued by a thread of its own instead, one after another.
+Each queue of a CPU has a thread that blocks in the driver's ``wait`` for the commands that somebody must hear of; all
+other order is kept by the queues and by the events that commands wait for. The kernels of a device with a slow-down
+factor are enqueued by a thread of its own instead, one after another.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyopencl as cl
-
 from manycl import flags
+from manycl.drivers.choice import OpenDevice
+from manycl.drivers.driver import Driver, DriverError, End, Event
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
 from manycl.interrupts import interruptible
@@ -36,26 +36,21 @@ from manycl.run.backend import (
     continues,
 )
 from manycl.run.backends import last_words
-from manycl.run.backends.copies import copy_rows
+from manycl.run.backends.command_buffer import CommandBuffer, recorded
+from manycl.run.backends.lanes import Lanes, Worker
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.moves import Moved, Moves
-from manycl.run.backends.platforms import OpenDevice
 from manycl.run.backends.programs import Programs
-from manycl.run.backends.queues import Driver, Worker
-from manycl.run.backends.record import OpenCLRecord
+from manycl.run.backends.record import RunRecord
 from manycl.run.backends.responsive import responsive
-from manycl.run.backends.staging import STAGE_FROM
 from manycl.run.backends.underway import Underway
 from manycl.run.backends.word import Word
-
-_START = cl.profiling_info.START
-_END = cl.profiling_info.END
-_enqueue = cl.enqueue_nd_range_kernel
+from manycl.run.script import Script
 
 KEPT_GRAPHS = 8  # whose transfers are known from the last time
 
 
-class OpenCLBackend:
+class Executor:
     """Runs commands on real devices. One run at a time; the session's memory and programs outlive it.
 
     A run that is interrupted is waited for, and left only when Ctrl-C is pressed again: then the next one (or
@@ -65,11 +60,10 @@ class OpenCLBackend:
     def __init__(self, machine: Machine, opened: Sequence[OpenDevice], profile: bool = True) -> None:
         self.machine = machine
         self.profile = profile
-        self.drivers = [Driver(o, profile) for o in opened]
-        contexts = [d.context for d in self.drivers]
-        self.memory = Memory(machine, contexts, _own_queues(self.drivers), flags.debug() >= 5)
-        self.programs = Programs(machine, contexts, [d.cl for d in self.drivers])
-        self.memory.unbind = self.programs.unbind
+        self.lanes = [Lanes(o.open(), profile) for o in opened]
+        self.memory = Memory(machine, self.drivers, flags.debug() >= 5)
+        self.programs = Programs(machine, self.drivers)
+        self._buffers: weakref.WeakKeyDictionary[Script, CommandBuffer | None] = weakref.WeakKeyDictionary()
         self._runs = 0
         self._run: Underway | None = None  # the last
         self._is_over = True  # and nothing of it is left
@@ -78,48 +72,60 @@ class OpenCLBackend:
         # what was found of transfers, by graph: of several that run in turns
         self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[int | None, ...], Moved]]] = deque(maxlen=KEPT_GRAPHS)
 
+    @property
+    def drivers(self) -> list[Driver]:
+        return [lanes.driver for lanes in self.lanes]
+
     def use(self, profile: bool) -> None:
         """From the next run on: whether commands are timed by the devices' clocks."""
         if profile != self.profile:
             self.settle()
             self.profile = profile
-            for driver in self.drivers:
-                driver.use(profile)
+            for lanes in self.lanes:
+                lanes.use(profile)
 
-    def rearrange(self, machine: Machine, drivers: Sequence[Driver]) -> None:
+    def rearrange(self, machine: Machine, kept: Sequence[Lanes]) -> None:
         """Other devices are there now, some of them those that there were. Between runs."""
-        before = [next((i for i, d in enumerate(self.drivers) if d is driver), None) for driver in drivers]
-        for driver in self.drivers:
-            if driver not in drivers:
-                driver.release()
-        self.machine, self.drivers = machine, list(drivers)
-        for driver in self.drivers:
-            driver.use(self.profile)
-        contexts = [d.context for d in self.drivers]
-        self.memory.rearrange(machine, contexts, _own_queues(self.drivers), before)
-        self.programs.rearrange(machine, contexts, [d.cl for d in self.drivers], before)
+        before = [next((i for i, old in enumerate(self.lanes) if old is lanes), None) for lanes in kept]
+        for lanes in self.lanes:
+            if lanes not in kept:
+                lanes.release()
+        self.machine, self.lanes = machine, list(kept)
+        for lanes in self.lanes:
+            lanes.use(self.profile)
+        self.memory.rearrange(machine, self.drivers, before)
+        self.programs.rearrange(machine, self.drivers, before)
 
     # the seam
+
+    def recorded(self, script: Script) -> CommandBuffer | None:
+        """The shortest way to enqueue a script that has been played before, where there is one."""
+        if script in self._buffers:
+            kept = self._buffers[script]
+            if kept is None or (kept.memory == self.memory.version and kept.profile == self.profile):
+                return kept
+        found = self._buffers[script] = recorded(self, script)
+        return found
 
     def begin(self, graph: Graph, queues: Sequence[int]) -> int:
         offsets = []
         self.settle()
-        for driver, count in zip(self.drivers, queues, strict=True):
-            driver.need_queues(count)
-            offsets.append(driver.offset() if count or driver.stager else None)
+        for lanes, count in zip(self.lanes, queues, strict=True):
+            lanes.need_queues(count)
+            offsets.append(lanes.driver.clock() if count or lanes.own else None)
         run = self.start(graph, offsets)
         responsive.enter(self)
         joined = next((found for known, found in self._joined if known() is graph), None)
         if joined is None:
             joined = {}
             self._joined.append((weakref.ref(graph), joined))
-        self._moves = Moves(run, graph, self.memory, self.drivers, run.record, run.events, joined)
+        self._moves = Moves(run, graph, self.memory, self.lanes, run.record, run.events, joined)
         return run.number
 
     def start(self, graph: Graph, offsets: list[float | None]) -> Underway:
         """A run begins; the one before is over. ``offsets``: of the devices' clocks, where they are known."""
         self._runs += 1
-        run = self._run = Underway(self._runs, graph, self.machine, self.drivers, self.profile)
+        run = self._run = Underway(self._runs, graph, self.machine, self.lanes, self.profile)
         run.record.offsets = offsets
         self._is_over = False
         last_words.begin()
@@ -169,7 +175,7 @@ class OpenCLBackend:
                 else:
                     assert isinstance(command, HostCall)
                     self._call(run, command, alone=index + 1 == len(commands) and run.awaited == 1)
-            except (cl.Error, ManyclError) as error:
+            except ManyclError as error:
                 run.fail(command.token, error)
         self._flush(run, uploads, touched)
 
@@ -180,10 +186,10 @@ class OpenCLBackend:
         token = -1
         try:
             for (device, queue), token in uploads.items():  # before the queues that wait for them  # noqa: B007
-                self.drivers[device].of_uploads(queue).flush()
+                self.lanes[device].flush(self.lanes[device].of_uploads(queue))
             for (device, queue), token in touched.items():  # noqa: B007
-                self.drivers[device].queues[queue].flush()
-        except cl.Error as error:
+                self.lanes[device].flush(self.lanes[device].queues[queue])
+        except DriverError as error:
             run.fail(token, error)
 
     def wait(self) -> list[Report]:
@@ -195,15 +201,15 @@ class OpenCLBackend:
                 last_words.complete(report.token)
         return reports
 
-    def finish(self) -> OpenCLRecord:
+    def finish(self) -> RunRecord:
         run = self.run
         with interruptible:
             self._settle_threads()
-            if not all(driver.is_settled() for driver in self.drivers):
+            if not all(lanes.is_settled() for lanes in self.lanes):
                 self._settle_devices()
         return self.ended(run)
 
-    def abort(self) -> OpenCLRecord:
+    def abort(self) -> RunRecord:
         run = self.run
         run.stopping = True
         if run.is_left:
@@ -234,7 +240,7 @@ class OpenCLBackend:
             responsive.leave(self)
             raise
 
-    def ended(self, run: Underway) -> OpenCLRecord:
+    def ended(self, run: Underway) -> RunRecord:
         """Nothing of a run is left."""
         responsive.leave(self)
         self._is_over = True
@@ -247,22 +253,18 @@ class OpenCLBackend:
         device = next(i for i, d in enumerate(self.machine.devices) if d.memory == memory)
         try:
             self._fetch(key, device, rows)
-        except cl.Error as error:
+        except DriverError as error:
             name = self.machine.devices[device].name
             raise RunError(f"{self.memory.name(key)} cannot be brought from {name}: {error}") from None
 
     def _fetch(self, key: int, device: int, rows: tuple[Box, ...]) -> None:
         self.settle()
-        driver = self.drivers[device]
-        target, is_pinned = self.memory.download_target(key, bool(rows))
-        buffer = self.memory.on_device(key, device)
-        wanted = rows or (Box(0, len(target)),)
-        offset, width, _, count, *_ = wanted[0]
-        if is_pinned or len(wanted) > 1 or count > 1 or width < STAGE_FROM or driver.stager is None:
-            for event in copy_rows(driver.downloads, target, buffer, wanted, ()):
-                event.wait()
-        else:
-            driver.stager.download(buffer, target[offset : offset + width], [], offset).result()
+        lanes, target = self.lanes[device], self.memory.download_target(key, bool(rows))
+        source = End(self.memory.on_device(key, device))
+        events = lanes.driver.copy(lanes.downloads, target, source, rows or (Box(0, len(target.memory)),), ())
+        lanes.flush(lanes.downloads)
+        for event in events:
+            lanes.driver.wait(event)
 
     def in_host_function(self) -> bool:
         """Whether the caller is a host function of the run that is under way."""
@@ -274,8 +276,8 @@ class OpenCLBackend:
         if self._is_over:
             if self._host is not None:
                 self._host.close()
-            for driver in self.drivers:
-                driver.close()
+            for lanes in self.lanes:
+                lanes.close()
             return True
         _left.append(self)
         self.release()
@@ -285,21 +287,21 @@ class OpenCLBackend:
         """Let the threads end when they have nothing to do any more, without waiting for them."""
         if self._host is not None:
             self._host.release()
-        for driver in self.drivers:
-            driver.release()
+        for lanes in self.lanes:
+            lanes.release()
 
     # commands
 
     def _enter(self, run: Underway, command: Run) -> None:
-        driver = self.drivers[command.device]
-        if driver.throttled:
-            driver.submit(0, lambda: self._run_slowly(run, driver, command))
+        lanes = self.lanes[command.device]
+        if lanes.throttled:
+            lanes.submit(0, lambda: self._run_slowly(run, lanes, command))
             return
-        event = self._enqueue(run, driver, command)
+        event = self._enqueue(run, lanes, command)
         if command.notify:
             run.watch(command.device, command.queue, [command.token], event)
 
-    def _enqueue(self, run: Underway, driver: Driver, command: Run) -> cl.Event:
+    def _enqueue(self, run: Underway, lanes: Lanes, command: Run) -> Event:
         node, device, queue, after, _ = command
         launch = run.graph.nodes[node]
         assert isinstance(launch, Launch)
@@ -311,13 +313,17 @@ class OpenCLBackend:
         held = kernel.held
         for index, arg in enumerate(launch.args):
             if type(arg) is BufferArg:
-                buffer = buffers.get(arg.key) or self.memory.on_device(arg.key, device)
+                buffer = buffers.get(arg.key)
+                if buffer is None:
+                    buffer = self.memory.on_device(arg.key, device)
                 if held[index] is not buffer:
                     kernel.set(index, buffer)
+                    held[index] = buffer
             elif held[index] != arg:
                 kernel.set(index, arg)
+                held[index] = arg
         if last_words.keeping():
-            lane = f"{driver.device.name} queue {queue}"
+            lane = f"{lanes.device.name} queue {queue}"
             last_words.given(node, lane, f"kernel {launch.name}, NDRange {chosen.global_size}")
         kind = chosen.local_size or chosen.global_size, launch.global_offset is None
         if kind not in kernel.launched:
@@ -326,9 +332,9 @@ class OpenCLBackend:
         events = run.events
         # what became one transfer has one event
         before = {id(e): e for e in [events[t] for t in after]} if after else {}
-        event = driver.latest[queue] = _enqueue(
-            driver.queues[queue],
-            kernel.cl,
+        event = lanes.latest[queue] = lanes.launch(
+            lanes.queues[queue],
+            kernel.kernel,
             chosen.global_size,
             chosen.local_size,
             launch.global_offset,
@@ -340,9 +346,9 @@ class OpenCLBackend:
             self._look_around(launch, device, event)
         return event
 
-    def _look_around(self, launch: Launch, device: int, event: cl.Event) -> None:
+    def _look_around(self, launch: Launch, device: int, event: Event) -> None:
         """Raise RunError for a kernel that has written outside of a buffer; it runs alone, and is waited for."""
-        event.wait()
+        self.lanes[device].driver.wait(event)
         given = {a.key: i for i, a in enumerate(launch.args) if isinstance(a, BufferArg)}
         found = sorted(self.memory.trespassed(device), key=lambda f: given.get(f[0], len(launch.args)))
         if not found:
@@ -356,15 +362,16 @@ class OpenCLBackend:
             f" first at byte {first}"
         )
 
-    def _run_slowly(self, run: Underway, driver: Driver, command: Run) -> None:
+    def _run_slowly(self, run: Underway, lanes: Lanes, command: Run) -> None:
         """On a slowed device's own thread: run, then sleep for the rest of the time a slow device would take."""
         if run.stopping:
             return
         try:
-            event = self._enqueue(run, driver, command)
-            event.wait()
-            seconds = (event.get_profiling_info(_END) - event.get_profiling_info(_START)) * 1e-9
-            time.sleep(seconds * (driver.device.slowdown - 1.0))
+            event = self._enqueue(run, lanes, command)
+            lanes.flush(lanes.queues[command.queue])
+            lanes.driver.wait(event)
+            start, end = lanes.driver.times(event)
+            time.sleep((end - start) * (lanes.device.slowdown - 1.0))
         except Exception as error:
             run.fail(command.token, error)
             return
@@ -407,29 +414,21 @@ class OpenCLBackend:
 
     def _settle_threads(self) -> None:
         """Wait until no thread of ours works."""
-        for driver in self.drivers:
-            if driver.throttled and 0 in driver.workers:  # its own thread gives the others work
-                driver.workers[0].settle()
-        workers = [worker for driver in self.drivers for worker in driver.workers.values()]
+        for lanes in self.lanes:
+            if lanes.throttled and 0 in lanes.workers:  # its own thread gives the others work
+                lanes.workers[0].settle()
+        workers = [worker for lanes in self.lanes for worker in lanes.workers.values()]
         # one after another they would cost a change of threads each
         for mark in [worker.mark() for worker in (*workers, *([self._host] if self._host is not None else []))]:
             mark.wait()
-        for driver in self.drivers:
-            if driver.stager is not None:
-                driver.stager.settle()
 
     def _settle_devices(self) -> None:
         """Wait until no queue holds anything: by threads, since nothing interrupts a driver's own wait."""
-        for mark in [driver.finish() for driver in self.drivers]:
+        for mark in [lanes.finish() for lanes in self.lanes]:
             mark.wait()
 
 
-def _own_queues(drivers: Sequence[Driver]) -> list[cl.CommandQueue]:
-    """A queue of each device, which nobody else enqueues on."""
-    return [d.new_queue() if d.stager else d.queues[0] for d in drivers]
-
-
-_left: list[OpenCLBackend] = []
+_left: list[Executor] = []
 """Closed while devices were busy: what these use is not freed."""
 
 

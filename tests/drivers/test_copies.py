@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manycl.drivers.choice import open_devices
+from manycl.drivers.driver import End
+from manycl.drivers.opencl import copies
 from manycl.region import Box
-from manycl.run.backends import copies
-from manycl.run.backends.platforms import open_devices
 
 NBYTES = 1000
 
@@ -20,8 +21,8 @@ NBYTES = 1000
 @pytest.fixture(scope="module")
 def queue() -> Any:
     _, opened = open_devices("cpu/2#0")
-    context = cl.Context([opened[0].cl])
-    return cl.CommandQueue(context, opened[0].cl)
+    context = cl.Context([opened[0].handle.cl])
+    return cl.CommandQueue(context, opened[0].handle.cl)
 
 
 @st.composite
@@ -73,13 +74,13 @@ def test_just_the_rows_are_copied(queue: Any, driver: Any, given: list[Box]) -> 
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=before)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copies.cl, "enqueue_copy", driver)
-        for event in copies.copy_rows(queue, buffer, host, given, ()):
+        for event in copies.copy_rows(queue, End(buffer), End(host), given, ()):
             event.wait()
         up = np.empty_like(host)
         REAL(queue, up, buffer)
         assert (up == np.where(wanted, host, before)).all()
         down = before.copy()
-        for event in copies.copy_rows(queue, down, buffer, given, ()):
+        for event in copies.copy_rows(queue, End(down), End(buffer), given, ()):
             event.wait()
     assert (down == np.where(wanted, host, before)).all()
 
@@ -90,7 +91,7 @@ def test_a_small_upload_takes_what_was_there_when_it_was_asked_for(queue: Any) -
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, NBYTES)
     cl.enqueue_fill_buffer(queue, buffer, np.uint8(255), 0, NBYTES)
     begin = cl.UserEvent(queue.context)
-    (event,) = copies.copy_rows(queue, buffer, data, [Box(100, 300)], [begin])
+    (event,) = copies.copy_rows(queue, End(buffer), End(data), [Box(100, 300)], [begin])
     data[:] = 0
     begin.set_status(cl.command_execution_status.COMPLETE)
     event.wait()

@@ -1,4 +1,4 @@
-"""Copies of rows of a buffer, enqueued: between a device and the host, and inside a device."""
+"""Copies of rows of a buffer, enqueued: between a device and the host, and within a device."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pyopencl as cl
 
+from manycl.drivers.driver import Bytes, End
 from manycl.region import Box
-from manycl.run.backends.memory import Bytes
 
 INLINE = 1 << 16
 """Bytes that NVIDIA's driver sends with the command itself if they come from ordinary memory. From pinned memory it
@@ -32,18 +32,32 @@ def _rectangles(rows: Box, nbytes: int) -> Iterator[Box]:
 
 
 def copy_rows(
+    queue: cl.CommandQueue, target: End, source: End, rows: Sequence[Box], after: Sequence[cl.Event]
+) -> list[cl.Event]:
+    """Enqueue the copy of rows of a buffer, to and from what holds the buffer's bytes from ``low`` on; an event
+    each."""
+    if isinstance(target.memory, cl.Buffer) and isinstance(source.memory, cl.Buffer):
+        return _copy_inside(queue, source, target, rows, after)
+    is_upload = isinstance(target.memory, cl.Buffer)
+    (held, low, _), (host, _, _) = (target, source) if is_upload else (source, target)
+    if low:  # both from the device's first byte on
+        host = host[low:]
+        rows = [row._replace(offset=row.offset - low) for row in rows]
+    ends = (held, host) if is_upload else (host, held)
+    return _copy_host(queue, *ends, rows, min(len(host), held.size), list(after) or None)
+
+
+def _copy_host(
     queue: cl.CommandQueue,
     target: cl.Buffer | Bytes,
     source: cl.Buffer | Bytes,
     rows: Sequence[Box],
-    after: Sequence[cl.Event],
+    nbytes: int,
+    wait_for: list[cl.Event] | None,
 ) -> list[cl.Event]:
-    """Enqueue the transfer of rows between a buffer and a host array, the same bytes of both; an event each."""
-    wait_for = list(after) or None
-    buffer, data = (target, source) if isinstance(target, cl.Buffer) else (source, target)
+    """Between a device and the host, which both have the first ``nbytes``."""
     events = []
     for given in rows:
-        nbytes = min(len(data), buffer.size) if given.rows > 1 else 0
         for part in [given] if given.rows == 1 else _rectangles(given, nbytes):
             if part.rows == 1:
                 events.append(_copy_run(queue, target, source, part.offset, part.width, wait_for))
@@ -93,25 +107,19 @@ def _copy_rectangle(
     )
 
 
-def copy_inside(
-    queue: cl.CommandQueue,
-    source: cl.Buffer,
-    source_low: int,
-    target: cl.Buffer,
-    target_low: int,
-    rows: Sequence[Box],
-    after: Sequence[cl.Event],
+def _copy_inside(
+    queue: cl.CommandQueue, source: End, target: End, rows: Sequence[Box], after: Sequence[cl.Event]
 ) -> list[cl.Event]:
-    """Enqueue the copy of rows between two buffers of a device, which hold the bytes from ``source_low`` and
-    ``target_low`` on; an event each."""
+    """Between two buffers of a device."""
+    (given, source_low, _), (taken, target_low, _) = source, target
     events, wait_for = [], list(after) or None
     for offset, width, pitch, count, *_ in rows:
         origins = [divmod(offset - low, pitch) if count > 1 else (0, 0) for low in (source_low, target_low)]
         if count > 1 and all(left + width <= pitch for _, left in origins):
             rectangle = cl.enqueue_copy(
                 queue,
-                target,
-                source,
+                taken,
+                given,
                 src_origin=(origins[0][1], origins[0][0], 0),
                 dst_origin=(origins[1][1], origins[1][0], 0),
                 region=(width, count, 1),
@@ -124,8 +132,8 @@ def copy_inside(
         for start in range(offset, offset + max(count * pitch, 1), max(pitch, 1))[:count]:
             run = cl.enqueue_copy(
                 queue,
-                target,
-                source,
+                taken,
+                given,
                 byte_count=width,
                 src_offset=start - source_low,
                 dst_offset=start - target_low,

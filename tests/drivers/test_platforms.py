@@ -17,8 +17,9 @@ from typing import Any
 import pyopencl as cl
 import pytest
 
-from manycl.run.backends import platforms
-from manycl.run.backends import survey as survey_module
+from manycl.drivers import choice
+from manycl.drivers import survey as survey_module
+from manycl.drivers.opencl import devices
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = Path(cl.__file__).parent / ".libs"
@@ -43,7 +44,7 @@ def python(code: str, tmp_path: Path, **environment: str | None) -> Any:
 OPEN = """
 import json, sys
 from manycl.errors import DeviceError
-from manycl.run.backends.platforms import open_devices
+from manycl.drivers.choice import open_devices
 out = {{}}
 for text in {selections!r}:
     try:
@@ -52,8 +53,7 @@ for text in {selections!r}:
         out[str(text)] = str(error)
         continue
     assert tuple(o.device for o in opened) == machine.devices
-    assert all((o.cl == o.parent) == ("." not in o.device.name) for o in opened)
-    assert all(o.cl.max_compute_units == o.device.compute_units for o in opened)
+    assert all(o.handle.compute_units == o.device.compute_units for o in opened)
     out[str(text)] = [(d.name, d.platform, d.compute_units, d.memory, d.slowdown) for d in machine.devices]
     out[str(text)].append([(x.source, x.target) for x in machine.links])
 print(json.dumps(out))
@@ -116,7 +116,8 @@ def test_without_zero_copy_every_part_has_a_memory_and_links(tmp_path: Path) -> 
 
 SURVEY = """
 import json, os
-from manycl.run.backends.platforms import prepare, survey
+from manycl.drivers.opencl.icd import prepare
+from manycl.drivers.survey import survey
 prepare(); prepare()
 found = survey()
 folder = os.environ.get("OCL_ICD_VENDORS", "")
@@ -218,8 +219,9 @@ def test_probe_believes_memory_and_not_claims(tmp_path: Path) -> None:
     code = """
 import json
 import pyopencl as cl
-from manycl.run.backends.platforms import shares_host_memory, survey
-device = survey().roots[0].cl
+from manycl.drivers.opencl.devices import shares_host_memory
+from manycl.drivers.survey import survey
+device = survey().roots[0].handle.cl
 true = shares_host_memory(device)
 real = cl.Buffer
 class Copying:  # a device that copies the host's memory when the buffer is made
@@ -287,9 +289,9 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     def of(*platforms: Fake, ld: bool = True) -> Any:
         monkeypatch.setattr(cl, "get_platforms", lambda: list(platforms))
         monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/ld" if ld else None)
-        monkeypatch.setattr(survey_module, "prepare", lambda: None)
-        monkeypatch.setattr(survey_module, "intel_library", lambda: "")
-        monkeypatch.setattr(survey_module, "pip_pocl", lambda: "PoCL 3.0")
+        monkeypatch.setattr(devices, "prepare", lambda: None)
+        monkeypatch.setattr(devices, "intel_library", lambda: "")
+        monkeypatch.setattr(devices, "pip_pocl", lambda: "PoCL 3.0")
         return survey_module.survey.__wrapped__()
 
     return of
@@ -368,9 +370,9 @@ def test_without_ld_only_pocls_cpu_devices_are_left_out(look: Callable[..., Any]
 
 
 def choose(found: Any, selection: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(platforms, "survey", lambda: found)
-    monkeypatch.setattr(platforms, "shares_host_memory", lambda device: False)
-    machine, _ = platforms.open_devices(selection)
+    monkeypatch.setattr(choice, "survey", lambda: found)
+    monkeypatch.setattr(devices, "shares_host_memory", lambda device: False)
+    machine, _ = choice.open_devices(selection)
     return [d.model for d in machine.devices]
 
 

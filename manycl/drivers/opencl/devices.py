@@ -1,21 +1,22 @@
-"""Which OpenCL devices are here, what they are called, and which of them ``all`` means.
-
-One physical device may be shown by several platforms, under several names; ``all`` has it once.
-"""
+"""The OpenCL devices that the installed drivers show, described, divided and probed."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
-from manycl.interrupts import Uninterrupted
+import numpy as np
+import pyopencl as cl
+
+from manycl.drivers.driver import Driver, DriverError, Found, Handle
+from manycl.drivers.opencl.driver import OpenCLDriver
+from manycl.drivers.opencl.icd import INSTALL, intel_library, pip_pocl, prepare
+from manycl.drivers.opencl.processor import introduce
 from manycl.machine import HOST, Device
-from manycl.run.backends.drivers import intel_library, pip_pocl, prepare
-from manycl.run.backends.processor import introduce
+
+__all__ = ["INSTALL", "look"]
 
 _POCL = "portable computing"
 _OPEN_DRIVERS = (_POCL, "rusticl", "clover")  # for GPUs, the vendor's own driver comes first
@@ -24,79 +25,51 @@ _GPU_LANES = {"nvidia": 128, "amd": 64, "advanced micro": 64, "intel": 8}  # FP3
 _UNKNOWN_LANES = 32
 GPU_QUEUES = 16  # on an H200 sixteen queues beat eight on small kernels, and never lost to them
 _UNKNOWN_CLOCK = 1000  # MHz, where a driver says 0
-_KINDS = ("cpu", "gpu", "accelerator")
+_PROBE = 4096  # bytes, and the alignment every driver accepts
 
 
-@dataclass(frozen=True, eq=False)
-class Root:
-    """A device as a platform shows it. ``why_not`` says why ``all`` leaves it out (empty: it does not)."""
+class OpenCLHandle:
+    """A device or sub-device.
 
-    device: Device
-    cl: Any
-    why_not: str = ""
-
-
-@dataclass(frozen=True)
-class Survey:
-    """Every root device, those of ``all`` first; ``notes`` tell what was found and could not be used as it
-    is."""
-
-    roots: tuple[Root, ...]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class _Seen:
-    """A device as described, before it has a name."""
-
-    device: Device
-    cl: Any
-    platform: Any
-    vendor: int
-    place: tuple[int, ...]  # on the PCI bus; () where the driver does not tell
-
-
-@cache
-def survey() -> Survey:
-    """Ask every platform once. Names count up per kind, those of ``all`` first: cpu0, gpu0, gpu1, …"""
-    prepare()
-    notes: list[str] = []
-    seen = sorted(_look(notes), key=_preference)
-    kept: list[_Seen] = []
-    roots: list[Root] = []
-    for s in seen:
-        why_not = _why_not(s, kept)
-        if not why_not:
-            kept.append(s)
-        roots.append(Root(s.device, s.cl, why_not))
-    roots.sort(key=lambda r: bool(r.why_not))
-    counts = dict.fromkeys(_KINDS, 0)
-    memories = 1
-    named = []
-    for root in roots:
-        d = root.device
-        memory = HOST if d.memory == HOST else memories
-        memories += memory != HOST
-        named.append(replace(root, device=replace(d, name=f"{d.kind}{counts[d.kind]}", memory=memory)))
-        counts[d.kind] += 1
-    if intel_library() and not any("intel" in s.device.platform.lower() for s in seen):
-        notes.append("Intel's runtime is installed but does not load: try pip install intel-cmplr-lib-rt")
-    return Survey(tuple(named), tuple(notes))
-
-
-def discover() -> tuple[Device, ...]:
-    """Every root device that is here, whatever ``all`` would choose.
-
-    ``memory`` is what a device claims; whether it really shares the host's is proved when it is opened.
+    Give ``cl`` to every CommandQueue: PoCL's ``Context([sub]).devices`` holds the parent.
     """
-    return tuple(r.device for r in survey().roots)
+
+    def __init__(self, device: Any) -> None:
+        self.cl = device
+
+    @property
+    def compute_units(self) -> int:
+        return int(self.cl.max_compute_units)
+
+    def shares_host_memory(self) -> bool:
+        return shares_host_memory(self.cl)
+
+    def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
+        kinds = cl.device_partition_property
+        if len(division) == 1:
+            how, count = [kinds.EQUALLY, self.compute_units // division[0]], division[0]
+        else:
+            how, count = [kinds.BY_COUNTS, *division, kinds.BY_COUNTS_LIST_END], len(division)
+        try:
+            return [OpenCLHandle(part) for part in self.cl.create_sub_devices(how)[:count]]
+        except cl.Error as error:
+            raise DriverError(str(error)) from None
+
+    def open(self, device: Device) -> Driver:
+        return OpenCLDriver(self.cl, device)
 
 
-def _look(notes: list[str]) -> Iterator[_Seen]:
+def look(notes: list[str]) -> list[Found]:
+    """Every usable device of every platform."""
+    prepare()
+    found = list(_usable(notes))
+    if intel_library() and not any("intel" in f.device.platform.lower() for f in found):
+        notes.append("Intel's runtime is installed but does not load: try pip install intel-cmplr-lib-rt")
+    return found
+
+
+def _usable(notes: list[str]) -> Iterator[Found]:
     """Every usable device of every platform; a platform that is there twice is taken once."""
-    with Uninterrupted():
-        import pyopencl as cl
-
     try:
         platforms = cl.get_platforms()
     except cl.Error:
@@ -127,9 +100,7 @@ def _look(notes: list[str]) -> Iterator[_Seen]:
             yield described
 
 
-def _describe(device: Any, platform: Any) -> _Seen:
-    import pyopencl as cl
-
+def _describe(device: Any, platform: Any) -> Found:
     text = f"{device.name} {platform.name}".lower()
     simulator = any(s in text for s in _SIMULATORS)
     if simulator or device.type & cl.device_type.CPU:
@@ -161,13 +132,11 @@ def _describe(device: Any, platform: Any) -> _Seen:
         launch_overhead=5e-6 if kind == "cpu" else 10e-6,
         simulator=simulator,
     )
-    return _Seen(value, device, platform, device.vendor_id, _place(device))
+    return Found(value, OpenCLHandle(device), _rank(value), device.vendor_id, _place(device))
 
 
 def _place(device: Any) -> tuple[int, ...]:
     """Domain, bus and slot on the PCI bus, or () when the driver does not tell."""
-    import pyopencl as cl
-
     absent = (cl.Error, AttributeError, NotImplementedError, TypeError)
     with contextlib.suppress(*absent):
         bus, slot = int(device.pci_bus_id_nv), int(device.pci_slot_id_nv)
@@ -181,34 +150,39 @@ def _place(device: Any) -> tuple[int, ...]:
     return ()
 
 
-def _preference(s: _Seen) -> tuple[Any, ...]:
-    """The order in which devices of a kind are taken; simulators come last.
+def _rank(device: Device) -> int:
+    """For CPUs: PyPI's PoCL (it comes with manycl, and its sub-devices run in parallel), other PoCLs, others. For
+    others: the vendor's own driver first."""
+    name = device.platform.lower()
+    if device.kind != "cpu":
+        return int(any(d in name for d in _OPEN_DRIVERS))
+    pip = pip_pocl()
+    return 2 if _POCL not in name else 0 if pip and pip in device.driver else 1
 
-    For CPUs: PyPI's PoCL (it comes with manycl, and its sub-devices run in parallel), other PoCLs, others.
-    For others: the vendor's own driver first.
+
+def shares_host_memory(device: Any) -> bool:
+    """Whether a device computes in the host's memory: proved by a probe, not by what it says of itself.
+
+    A buffer lies on host memory. The device changes it and the host looks, then the host changes it and the
+    device looks, and neither maps it.
     """
-    name = s.platform.name.lower()
-    if s.device.kind == "cpu":
-        pip = pip_pocl()
-        rank = 2 if _POCL not in name else 0 if pip and pip in s.platform.version else 1
-    else:
-        rank = int(any(d in name for d in _OPEN_DRIVERS))
-    return s.device.simulator, _KINDS.index(s.device.kind), rank, s.platform.name, s.platform.version
-
-
-def _why_not(s: _Seen, kept: Sequence[_Seen]) -> str:
-    """Why ``all`` leaves a device out, given what it already has."""
-    if s.device.simulator:
-        return "a simulator: only used when named"
-    others = [o for o in kept if o.device.kind == s.device.kind]
-    if s.device.kind == "cpu":
-        return f"the processor that {others[0].device.platform} already shows" if others else ""
-    for other in others:
-        if other.device.platform == s.device.platform and other.device.driver == s.device.driver:
-            continue  # a driver shows each of its devices once (instances of a divided GPU share a place)
-        if s.place and other.place:
-            if s.place == other.place:
-                return f"the device that {other.device.platform} already shows"
-        elif s.vendor == other.vendor:
-            return f"perhaps the device that {other.device.platform} already shows: name it if it is another"
-    return ""
+    raw = np.zeros(2 * _PROBE, np.uint8)
+    start = -raw.ctypes.data % _PROBE
+    data = raw[start : start + _PROBE]
+    seen = np.full(_PROBE, 0xA5, np.uint8)
+    try:
+        context = cl.Context([device])
+        queue = cl.CommandQueue(context, device)
+        shared = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR, hostbuf=data)
+        other = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=seen)
+        cl.enqueue_copy(queue, shared, other, byte_count=_PROBE)
+        queue.finish()
+        if not (data == 0xA5).all():
+            return False
+        data[:] = 0x5A
+        cl.enqueue_copy(queue, other, shared, byte_count=_PROBE)
+        cl.enqueue_copy(queue, seen, other)
+        queue.finish()
+    except cl.Error:
+        return False
+    return bool((seen == 0x5A).all())

@@ -19,8 +19,6 @@ from ctypes.util import find_library
 from functools import cache
 from pathlib import Path
 
-from manycl.errors import DeviceError
-
 _SYSTEM_ICDS = "/etc/OpenCL/vendors"
 _INTEL = "libintelocl.so"
 _NVIDIA = "libnvidia-opencl.so.1"
@@ -34,26 +32,10 @@ _NVIDIA_FOLDERS = (
     "/usr/lib/wsl/lib",
 )
 
-
-_process: int | None = None
-"""In which drivers were loaded."""
-
-
-def is_forked() -> bool:
-    """Whether this process was forked from one that has loaded drivers."""
-    return _process is not None and _process != os.getpid()
-
-
-def refuse_forked() -> None:
-    """Raise DeviceError in such a process: the drivers' threads are not here, and what waits for them waits for
-    ever."""
-    if is_forked():
-        raise DeviceError(
-            f"this process was forked from process {_process}, which uses OpenCL devices: drivers do not survive that",
-            hint="start it by multiprocessing.get_context('spawn') or 'forkserver', or fork before devices are used",
-        )
-
-
+INSTALL = (
+    "pip install pocl-binary-distribution gives a CPU device (it needs ld; Debian: apt install binutils); "
+    "a GPU needs its vendor's driver"
+)
 PROBE = 1 << 16
 """Bytes that must fit into the folder for compiled kernels; a kernel takes some tens of thousands."""
 
@@ -65,8 +47,6 @@ class CacheWarning(UserWarning):
 @cache
 def prepare() -> None:
     """Point the loader at every driver that is here. Idempotent; too late after the first platform query."""
-    global _process
-    _process = os.getpid()
     # NVIDIA's driver has eight connections to a GPU unless it is asked for more when it starts; queues share them
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     _usable_cache()

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from manycl.run.backends import processor
-from manycl.run.backends.processor import introduce, nearest, rename
+from manycl.drivers.opencl import processor
+from manycl.drivers.opencl.processor import introduce, nearest, rename
 
 V2 = "cx16 lahf_lm popcnt pni ssse3 sse4_1 sse4_2"
 AVX = f"{V2} avx aes pclmulqdq xsave"
@@ -91,9 +91,9 @@ def test_pocl_builds_kernels_whatever_the_processor() -> None:
     """It knows its processor, or it has been told before; then there is nothing to tell."""
     import pyopencl as cl
 
-    from manycl.run.backends.survey import survey
+    from manycl.drivers.survey import survey
 
-    pocl = [r.cl for r in survey().roots if "portable" in r.device.platform.lower()]
+    pocl = [r.handle.cl for r in survey().roots if "portable" in r.device.platform.lower()]
     if not pocl:
         pytest.skip("no PoCL here")
     assert introduce(pocl[0]) == ""

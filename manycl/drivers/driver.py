@@ -1,0 +1,206 @@
+"""The protocol of a driver: one opened device, which computes, and keeps and copies bytes.
+
+A driver is a file of its own, and a line in the list of kinds (``kinds.py``). Of the package, only such files import a
+vendor's library. Devices of different kinds run together in one run: what goes from one to another goes by the host's
+memory, and no event of one driver is ever given to another one. Every driver passes tests/drivers/test_conformance.py.
+
+What a driver may rely on, and what it must keep:
+
+- *Handles* (allocations, programs, queues, events) are its own objects, never None; nobody else looks into them. An
+  allocation, queue or event is only used with the driver that made it.
+- *Order.* The commands of a queue run in the order in which they were given to it, each once all before it are
+  complete; those of different queues run in any order, also at the same time. A command waits also for the events
+  in its ``after``, which may be of any queue of the device. Nothing but ``wait``, ``finish``, ``build``,
+  ``allocate`` and ``pinned`` may block until something has been computed.
+- *Sending.* What was given to a queue may stay with the host until ``flush`` is called for the queue, which it is, soon
+  after; other threads may wait for it already.
+- *Failures.* Methods raise DriverError, whose message has the library's own words, and nothing else. What fails after
+  it was enqueued is raised by ``done`` and ``wait`` of its event. What comes behind a failed command, in its queue or
+  by ``after``, may run or fail. After a failure a driver must still answer every call (with DriverError, if it has to):
+  it is asked whether it still works, and released.
+- *Threads.* One thread at a time enqueues into a queue, allocates, builds and sets arguments; others may enqueue into
+  other queues, and wait, at the same time.
+- *Lifetime.* What a command uses may be dropped by everybody else before it is complete: the driver keeps it, host
+  arrays included. Only ``free`` says that nothing which is under way uses an allocation any more.
+- Sizes and offsets are in bytes, work-sizes in work-items, times in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from manycl.errors import DeviceError
+from manycl.graph.graph import LocalArg
+from manycl.machine import Device
+from manycl.region import Box
+
+Bytes = npt.NDArray[np.uint8]
+"""Host memory: a contiguous array of bytes."""
+
+Allocation = Any
+"""Memory of a device, as its driver has it."""
+Program = Any
+Queue = Any
+Event = Any
+"""What tells of a command when it is complete, whether it failed, and when it ran."""
+
+
+class DriverError(DeviceError):
+    """A device, or the library that it is used by, has failed; the message has the library's own words."""
+
+
+class BuildError(DriverError):
+    """A program does not build; the message is the compiler's log."""
+
+
+class Source(NamedTuple):
+    """What decides a binary: the text (OpenCL C), the compiler's options, and the folder that includes are looked for
+    in ("": nowhere)."""
+
+    text: str
+    options: tuple[str, ...] = ()
+    folder: str = ""
+
+
+class End(NamedTuple):
+    """One end of a copy. ``memory`` has the bytes of a buffer from byte ``low`` of it on: an allocation of the driver,
+    or a host array (which has all of it: ``low`` is 0). ``is_pinned``: of host memory, that it comes from ``pinned``
+    (of any driver)."""
+
+    memory: Allocation | Bytes
+    low: int = 0
+    is_pinned: bool = False
+
+
+class Kernel(Protocol):
+    """A kernel of a built program. It keeps what its arguments are set to; a launch takes them as they are then, and
+    may not be changed by what they are set to later."""
+
+    most_items: int
+    """Work-items that a work-group of it may have on the device."""
+
+    def set(self, index: int, value: Allocation | bytes | LocalArg) -> None:
+        """Set an argument: to memory of the device, the bytes of a scalar or struct, or so much local memory."""
+
+
+class Driver(Protocol):
+    """One opened device."""
+
+    device: Device
+    """As it was opened: with its name, and its memory (``device.memory == HOST``: it computes in the host's)."""
+    is_polled: bool
+    """How its events are best waited for: by asking ``done`` again and again (devices with cores of their own), or by
+    a thread that blocks in ``wait`` (devices that compute on the host's cores)."""
+
+    # memory
+
+    def allocate(self, nbytes: int, host: Bytes | None = None) -> Allocation:
+        """``nbytes`` (at least 1) of uninitialised memory of the device; or ``host``, a page-aligned array of so many
+        bytes, as the device's memory (only where it computes in the host's: nothing is copied, and what either writes
+        the other one sees when commands are complete)."""
+
+    def part(self, allocation: Allocation, offset: int, nbytes: int) -> Allocation:
+        """Bytes of an allocation as one; ``offset`` is a multiple of 4096. The whole lives as long as the part."""
+
+    def free(self, allocation: Allocation) -> None:
+        """Nobody uses it any more, neither a command that is under way. Kernels may still be set to it; they are set
+        anew before they are launched. (What is merely dropped is freed as well, some time.)"""
+
+    def pinned(self, nbytes: int) -> tuple[Bytes, object]:
+        """Host memory that the device's copies are fastest from and to, and what must be kept as long as it is used.
+        A driver that has no such memory gives any."""
+
+    # programs
+
+    def build(self, source: Source) -> Program:
+        """Raises BuildError. May be called by several threads at once."""
+
+    def kernel(self, program: Program, name: str) -> Kernel:
+        """A new object for a kernel, with no argument set. Raises DriverError if there is none, or it cannot be
+        used."""
+
+    # commands
+
+    def queue(self, timed: bool) -> Queue:
+        """A new in-order queue. ``timed``: when its commands run is measured."""
+
+    def launch(
+        self,
+        queue: Queue,
+        kernel: Kernel,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...] | None,
+        offset: tuple[int, ...] | None,
+        after: Sequence[Event] | None,
+    ) -> Event:
+        """Enqueue a kernel on an NDRange of 1 to 3 dimensions, as for clEnqueueNDRangeKernel: ``local_size`` None is
+        the driver's choice; ``offset`` is added to the global ids. ``after`` is None or not empty."""
+
+    def copy(
+        self, queue: Queue, target: End, source: End, boxes: Sequence[Box], after: Sequence[Event]
+    ) -> Sequence[Event]:
+        """Enqueue a copy of some bytes of a buffer from where ``source`` has them to where ``target`` has them: between
+        the host and the device, or within the device (not between two host arrays). Boxes have one slice, and are
+        counted from byte 0 of the buffer; they do not overlap, and lie within both ends (none: nothing is copied).
+        Returns at least one event: the first one tells when the copy began, all are complete when the last one is.
+        Bytes between rows must stay as they are. Host memory is neither changed nor given away before the copy is
+        complete; where it is not pinned, and the copy is large, the driver finds a way that is nearly as fast."""
+
+    def flush(self, queue: Queue) -> None:
+        """Send what was given to a queue to the device."""
+
+    def finish(self) -> None:
+        """Wait until nothing is under way on the device, whatever has failed. Never raises."""
+
+    # events
+
+    def done(self, event: Event) -> bool:
+        """Whether a command is complete. Raises DriverError if it has failed. Must be quick: it is asked often."""
+
+    def wait(self, event: Event) -> None:
+        """Until a command is complete; other threads run meanwhile. Raises DriverError if it has failed."""
+
+    def times(self, event: Event) -> tuple[float, float]:
+        """When a command of a timed queue began and ended, by the device's clock. Raises DriverError if nobody
+        knows."""
+
+    def clock(self) -> float | None:
+        """Seconds to add to the device's clock to get the host's ``perf_counter``, as measured lately; None where that
+        cannot be told. Asked at the beginning of a run, when the device is idle."""
+
+    def release(self) -> None:
+        """Nothing more will be asked. Threads of the driver's own end, when they have nothing to do any more; memory
+        goes with its handles."""
+
+
+class Handle(Protocol):
+    """A device, or a part of one, that can be opened."""
+
+    @property
+    def compute_units(self) -> int: ...
+
+    def shares_host_memory(self) -> bool:
+        """Whether the device computes in the host's memory: proved by a probe, not by what it says of itself."""
+
+    def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
+        """Its parts: so many equal ones (one number; units that are left over stay idle), or of so many compute units
+        each; there are enough. Raises DriverError where it cannot be divided so."""
+
+    def open(self, device: Device) -> Driver:
+        """Raises DriverError."""
+
+
+class Found(NamedTuple):
+    """A device as a kind of driver shows it. Of ``device``, ``name`` is empty and ``memory`` what it claims (HOST, or
+    any other number). ``rank``: of several that show one device, the lowest is taken. ``vendor`` (0: not known)
+    and ``place`` (on the PCI bus, () where nobody knows) tell which show the same device."""
+
+    device: Device
+    handle: Handle
+    rank: int = 0
+    vendor: int = 0
+    place: tuple[int, ...] = ()

@@ -1,0 +1,272 @@
+"""The OpenCL driver: one context a device, in-order queues, no callbacks."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import pyopencl as cl
+
+from manycl.drivers.driver import BuildError, Bytes, DriverError, End, Source
+from manycl.drivers.opencl.copies import copy_rows
+from manycl.drivers.opencl.quiet import new_kernel, quiet
+from manycl.drivers.opencl.staging import Staged, Stager, pinned, staged_part
+from manycl.graph.graph import LocalArg
+from manycl.machine import HOST, Device
+from manycl.region import Box
+
+CALIBRATE_EVERY = 2.0  # seconds; device clocks drift against the host's
+LEAVE_OUT = "leave the device out: --devices, MANYCL_DEVICES"
+
+_START = cl.profiling_info.START
+_END = cl.profiling_info.END
+_SIZE = cl.kernel_work_group_info.WORK_GROUP_SIZE
+_enqueue = cl.enqueue_nd_range_kernel
+
+
+class _Translated:
+    """``with translated:`` what PyOpenCL raises becomes a DriverError."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, cl.Error):
+            raise DriverError(str(error)) from None
+
+
+translated = _Translated()
+
+
+class OpenCLKernel:
+    """A kernel object. Setting and enqueueing are what runs consist of: no more is done there than has to be."""
+
+    __slots__ = ("_set_bytes", "cl", "most_items")
+
+    def __init__(self, kernel: cl.Kernel, most_items: int) -> None:
+        self.cl = kernel
+        self.most_items = most_items
+        # set_arg tries every kind of object before it takes bytes for bytes, which costs 6 us (PyOpenCL 2026)
+        self._set_bytes: Callable[[int, bytes], None] = getattr(kernel, "_set_arg_buf", kernel.set_arg)
+
+    def set(self, index: int, value: Any) -> None:
+        try:
+            if type(value) is bytes:
+                self._set_bytes(index, value)
+            else:
+                self.cl.set_arg(index, cl.LocalMemory(value.nbytes) if type(value) is LocalArg else value)
+        except cl.Error as error:
+            raise DriverError(str(error)) from None
+
+
+class OpenCLDriver:
+    """``device`` is the handle of a device or sub-device."""
+
+    def __init__(self, handle: cl.Device, device: Device) -> None:
+        self.device = device
+        self.cl = handle
+        try:
+            self.context = cl.Context([handle])
+        except cl.Error as error:
+            raise DriverError(f"{device.name} cannot be opened: {error}", hint=LEAVE_OUT) from None
+        self.is_polled = device.kind != "cpu"
+        self._queues: list[cl.CommandQueue] = []
+        self._stager = Stager(self.context, self._new_queue()) if device.memory != HOST else None
+        # of pinned memory and of the clock: queues that nobody else enqueues on (PoCL 3.0 crashes when several threads
+        # enqueue on one queue at once)
+        self._own_queue: cl.CommandQueue | None = None
+        self._owning = threading.Lock()
+        self._offset = 0.0
+        self._calibrated = float("-inf")
+
+    # memory
+
+    def allocate(self, nbytes: int, host: Bytes | None = None) -> cl.Buffer:
+        flags = cl.mem_flags
+        with translated:
+            if host is not None:
+                return cl.Buffer(self.context, flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=host)
+            return cl.Buffer(self.context, flags.READ_WRITE, nbytes)
+
+    def part(self, allocation: cl.Buffer, offset: int, nbytes: int) -> cl.Buffer:
+        with translated:
+            return allocation.get_sub_region(offset, nbytes)
+
+    def free(self, allocation: cl.Buffer) -> None:
+        with suppress(cl.Error):  # the device may be lost
+            allocation.release()
+
+    def pinned(self, nbytes: int) -> tuple[Bytes, object]:
+        with translated, self._owning:
+            return pinned(self.context, self._mine(), nbytes)
+
+    # programs
+
+    def build(self, source: Source) -> cl.Program:
+        options = list(source.options)
+        if source.folder:
+            options.append(f"-I{source.folder}")
+        if mixes_up(self.cl.platform.version):
+            options.append(f"-DMANYCL_DEVICE={zlib.crc32(self.device.name.encode())}")
+        built = cl.Program(self.context, source.text)
+        try:
+            with quiet:
+                built.build(options, devices=[self.cl])
+        except cl.Error as error:
+            raise BuildError(_log(built, self.cl) or str(error)) from None
+        return built
+
+    def kernel(self, program: cl.Program, name: str) -> OpenCLKernel:
+        try:
+            kernel = new_kernel(program, name)
+            return OpenCLKernel(kernel, kernel.get_work_group_info(_SIZE, self.cl))
+        except cl.Error as error:
+            raise DriverError(
+                str(error),
+                hint="PoCL refuses kernels that are called like a built-in function (step, mix, …): rename it",
+            ) from None
+
+    # commands
+
+    def queue(self, timed: bool) -> cl.CommandQueue:
+        queue = self._new_queue(timed)
+        self._queues.append(queue)
+        return queue
+
+    def launch(
+        self,
+        queue: cl.CommandQueue,
+        kernel: Any,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...] | None,
+        offset: tuple[int, ...] | None,
+        after: Sequence[cl.Event] | None,
+    ) -> cl.Event:
+        try:
+            return _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
+        except cl.Error as error:
+            raise DriverError(str(error)) from None
+
+    def copy(
+        self, queue: cl.CommandQueue, target: End, source: End, rows: Sequence[Box], after: Sequence[cl.Event]
+    ) -> Sequence[cl.Event]:
+        with translated:
+            if self._stager is not None and (part := staged_part(target, source, rows)) is not None:
+                # the thread that waits for what was given before is not the one that will send that
+                before = cl.enqueue_marker(queue, wait_for=list(after) or None)
+                for other in self._queues:
+                    other.flush()
+                staged = self._stager.start(queue.int_ptr, part, before)
+                staged.kept = before, cl.enqueue_barrier(queue, wait_for=[staged])
+                staged.offset = self._offset
+                return [staged]
+            events = copy_rows(queue, target, source, rows, after)
+            return events or [cl.enqueue_marker(queue, wait_for=list(after) or None)]
+
+    def flush(self, queue: cl.CommandQueue) -> None:
+        with translated:
+            queue.flush()
+
+    def finish(self) -> None:
+        if self._stager is not None:
+            self._stager.settle()
+        for queue in list(self._queues):
+            with suppress(cl.Error):  # the driver may refuse; the failure itself has been reported
+                queue.finish()
+
+    # events
+
+    def done(self, event: cl.Event) -> bool:
+        try:
+            status = event.command_execution_status
+        except cl.Error as error:
+            raise DriverError(str(error)) from None
+        if status > 0:
+            return False
+        if status < 0:
+            raise DriverError(getattr(event, "failure", "") or f"the driver ended it with status {status}")
+        return True
+
+    def wait(self, event: cl.Event) -> None:
+        try:
+            event.wait()
+        except cl.Error as error:
+            raise DriverError(getattr(event, "failure", "") or str(error)) from None
+
+    def times(self, event: cl.Event) -> tuple[float, float]:
+        if isinstance(event, Staged):
+            return event.began - event.offset, event.ended - event.offset
+        try:
+            return event.get_profiling_info(_START) * 1e-9, event.get_profiling_info(_END) * 1e-9
+        except cl.Error as error:
+            raise DriverError(str(error)) from None
+
+    def clock(self) -> float | None:
+        """A marker's ``queued`` time lies between two readings of the host's clock (Intel's driver leaves it at 0: then
+        its ``submit`` time, and the second reading comes after the marker is complete). The narrowest of a few is
+        kept."""
+        if time.perf_counter() - self._calibrated >= CALIBRATE_EVERY:
+            try:
+                with self._owning:
+                    self._calibrate()
+            except (cl.Error, DriverError):  # of the device, or of its clock: the run's own commands will tell
+                return None
+            self._calibrated = time.perf_counter()
+        return self._offset
+
+    def _calibrate(self) -> None:
+        best = float("inf")
+        for _ in range(5):
+            before = time.perf_counter()
+            event = cl.enqueue_marker(self._mine())
+            after = time.perf_counter()
+            event.wait()
+            try:
+                stamp = event.get_profiling_info(cl.profiling_info.QUEUED)
+                if not stamp:
+                    stamp = event.get_profiling_info(cl.profiling_info.SUBMIT)
+                    after = time.perf_counter()
+            except cl.Error:
+                break  # a driver without times for markers: its clock is taken for the host's
+            if after - before < best:
+                best = after - before
+                self._offset = (before + after) / 2 - stamp * 1e-9
+
+    def release(self) -> None:
+        if self._stager is not None:
+            self._stager.close()
+
+    def _mine(self) -> cl.CommandQueue:
+        if self._own_queue is None:
+            self._own_queue = self._new_queue(timed=True)
+        return self._own_queue
+
+    def _new_queue(self, timed: bool = False) -> cl.CommandQueue:
+        """Always for this device by name: a context made of a sub-device may list its parent (seen with PoCL 3)."""
+        properties = cl.command_queue_properties.PROFILING_ENABLE if timed else 0
+        try:
+            return cl.CommandQueue(self.context, self.cl, properties=properties)
+        except cl.Error as error:
+            raise DriverError(f"{self.device.name} gives no more queues: {error}", hint=LEAVE_OUT) from None
+
+
+def mixes_up(version: str) -> bool:
+    """Whether several devices of a platform need programs of their own. PoCL 5.0 aborts (pocl_release_dlhandle_cache)
+    when two of them run one kernel at once, one with a global offset and one without; 3.0 and 3.1 do not."""
+    found = re.search(r"PoCL (\d+)", version, re.IGNORECASE)
+    return found is not None and int(found[1]) >= 4
+
+
+def _log(program: cl.Program, device: cl.Device) -> str:
+    try:
+        return str(program.get_build_info(device, cl.program_build_info.LOG)).strip()
+    except (cl.Error, UserWarning):  # nothing has been built
+        return ""

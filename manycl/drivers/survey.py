@@ -1,0 +1,118 @@
+"""Which devices are here, what they are called, and which of them ``all`` means.
+
+One physical device may be shown by several kinds of drivers and several platforms, under several names; ``all`` has it
+once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from manycl.drivers.driver import Found, Handle
+from manycl.drivers.kinds import kinds
+from manycl.errors import DeviceError
+from manycl.machine import DEVICE_KINDS, HOST, Device
+
+
+@dataclass(frozen=True, eq=False)
+class Root:
+    """A device as a driver shows it; ``driver``: the kind's name. ``why_not`` says why ``all`` leaves it out (empty: it
+    does not)."""
+
+    device: Device
+    handle: Handle
+    driver: str
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Every root device, those of ``all`` first; ``notes`` tell what was found and could not be used as it
+    is."""
+
+    roots: tuple[Root, ...]
+    notes: tuple[str, ...] = ()
+
+
+@cache
+def survey() -> Survey:
+    """Ask every kind of driver once. Names count up per kind of device, those of ``all`` first: cpu0, gpu0, gpu1, …"""
+    global _process
+    _process = os.getpid()
+    notes: list[str] = []
+    seen = [(found, kind.name) for kind in kinds() for found in kind.look(notes)]
+    seen.sort(key=lambda s: _preference(s[0]))
+    kept: list[Found] = []
+    roots: list[Root] = []
+    for found, driver in seen:
+        why_not = _why_not(found, kept)
+        if not why_not:
+            kept.append(found)
+        roots.append(Root(found.device, found.handle, driver, why_not))
+    roots.sort(key=lambda r: bool(r.why_not))
+    counts = dict.fromkeys(DEVICE_KINDS, 0)
+    memories = 1
+    named = []
+    for root in roots:
+        d = root.device
+        memory = HOST if d.memory == HOST else memories
+        memories += memory != HOST
+        named.append(replace(root, device=replace(d, name=f"{d.kind}{counts[d.kind]}", memory=memory)))
+        counts[d.kind] += 1
+    return Survey(tuple(named), tuple(notes))
+
+
+def discover() -> tuple[Device, ...]:
+    """Every root device that is here, whatever ``all`` would choose.
+
+    ``memory`` is what a device claims; whether it really shares the host's is proved when it is opened.
+    """
+    return tuple(r.device for r in survey().roots)
+
+
+def _preference(found: Found) -> tuple[Any, ...]:
+    """The order in which devices of a kind are taken; simulators come last."""
+    d = found.device
+    return d.simulator, DEVICE_KINDS.index(d.kind), found.rank, d.platform, d.driver
+
+
+def _why_not(found: Found, kept: Sequence[Found]) -> str:
+    """Why ``all`` leaves a device out, given what it already has."""
+    device = found.device
+    if device.simulator:
+        return "a simulator: only used when named"
+    others = [o for o in kept if o.device.kind == device.kind]
+    if device.kind == "cpu":
+        return f"the processor that {others[0].device.platform} already shows" if others else ""
+    for other in others:
+        if other.device.platform == device.platform and other.device.driver == device.driver:
+            continue  # a driver shows each of its devices once (instances of a divided GPU share a place)
+        if found.place and other.place:
+            if found.place == other.place:
+                return f"the device that {other.device.platform} already shows"
+        elif found.vendor == other.vendor:
+            return f"perhaps the device that {other.device.platform} already shows: name it if it is another"
+    return ""
+
+
+_process: int | None = None
+"""In which drivers were loaded."""
+
+
+def is_forked() -> bool:
+    """Whether this process was forked from one that has loaded drivers."""
+    return _process is not None and _process != os.getpid()
+
+
+def refuse_forked() -> None:
+    """Raise DeviceError in such a process: the drivers' threads are not here, and what waits for them waits for
+    ever."""
+    if is_forked():
+        raise DeviceError(
+            f"this process was forked from process {_process}, which uses OpenCL devices: drivers do not survive that",
+            hint="start it by multiprocessing.get_context('spawn') or 'forkserver', or fork before devices are used",
+        )

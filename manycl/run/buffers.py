@@ -1,0 +1,116 @@
+"""What is done with a session's buffers between runs: made, read, written, evicted and forgotten."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+from manycl.drivers.driver import Bytes
+from manycl.errors import GraphError, RunError
+from manycl.graph.graph import Buffer
+from manycl.interrupts import Uninterrupted
+from manycl.machine import HOST
+from manycl.region import NOTHING
+from manycl.run.coherence import ValidRegion
+from manycl.run.health import examine
+
+if TYPE_CHECKING:
+    from manycl.run.session import Session
+
+
+class Buffers:
+    """Of one session, by their keys."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._keys = count()
+        self._garbage: list[int] = []
+
+    def new(self, nbytes: int, name: str = "") -> Buffer:
+        """A buffer with undefined contents."""
+        self._session.check_open()
+        buffer = Buffer(next(self._keys), nbytes, name)
+        self._session.memory.create(buffer.key, nbytes, name)
+        return buffer
+
+    def adopt(self, buffer: Buffer) -> None:
+        """Take a buffer that has a key already (an application's graph comes with its own) into a new session."""
+        self._session.check_open()
+        if buffer.key != next(self._keys):
+            raise GraphError(f"buffer {buffer.key} is adopted out of turn: keys count up from 0 in a new session")
+        self._session.memory.create(buffer.key, buffer.nbytes, buffer.name)
+
+    def discard(self, *keys: int) -> None:
+        """Buffers are not needed any more; their memory is freed before the next run (may be called by the garbage
+        collector at any time, so it only takes a note)."""
+        self._garbage.extend(keys)
+
+    def collect(self) -> None:
+        """Before a run: free what was discarded."""
+        session = self._session
+        session.backend.settle()
+        while self._garbage:
+            key = self._garbage.pop()
+            session.directory.forget(key)
+            session.memory.release(key)
+
+    def host(self, key: int) -> Bytes:
+        """The host's copy, brought up to date: for reading. Undefined contents are whatever is there."""
+        session = self._session
+        session.check_open()
+        with session.lock, Uninterrupted():
+            session.directory.check(key)
+            try:
+                self._bring(key)
+            except RunError:
+                examine(session)
+                raise
+            return session.memory.host(key)
+
+    def _bring(self, key: int) -> None:
+        directory, fetch = self._session.directory, self._session.backend.fetch
+        mask = directory.valid.get(key, 0)
+        if mask and not mask >> HOST & 1:
+            fetch(key, _source(mask))
+            directory.copied(key, HOST)
+        elif key in directory.parts:
+            for part in directory.parts[key]:
+                if part.mask and not part.mask >> HOST & 1:
+                    fetch(key, _source(part.mask), part.region.boxes)
+            directory.gathered(key)
+
+    def evict(self, key: int, memory: int) -> None:
+        """Outside a run: free a buffer's copy in a memory that is not the host's; contents that are nowhere else go to
+        the host."""
+        session, directory = self._session, self._session.directory
+        parts = directory.parts.get(key, (ValidRegion(NOTHING, directory.valid.get(key, 0)),))
+        if any(p.mask == 1 << memory for p in parts):
+            self.host(key)
+        directory.evict(key, memory)
+        for index, device in enumerate(session.machine.devices):
+            if device.memory == memory:
+                session.memory.evict(key, index)
+
+    def overwrite(self, key: int) -> Bytes:
+        """The host's copy, for writing all of it: every other copy becomes stale."""
+        session = self._session
+        session.check_open()
+        with session.lock, Uninterrupted():
+            session.backend.settle()
+            data = session.memory.replace(key)
+            session.directory.define(key, HOST)
+            return data
+
+    def borrow(self, key: int, data: Bytes) -> None:
+        """The contents are the caller's own bytes, read in place."""
+        session = self._session
+        session.check_open()
+        with session.lock, Uninterrupted():
+            session.backend.settle()
+            session.memory.borrow(key, data)
+            session.directory.define(key, HOST)
+
+
+def _source(mask: int) -> int:
+    """The memory to copy from, of those that hold the contents."""
+    return (mask & -mask).bit_length() - 1

@@ -1,0 +1,50 @@
+"""Scripts that consist of launches only, played by the shortest way (``run/backends/command_buffer.py``)."""
+
+from __future__ import annotations
+
+from manycl.run.backends.command_buffer import CommandBuffer, play
+from manycl.run.backends.executor import Executor
+from manycl.run.coherence import Directory
+from manycl.run.engine import failure
+from manycl.run.playback import Playback
+from manycl.run.result import Result
+from manycl.run.script import Script
+
+AT_ONCE = 1e-3
+"""Seconds that what is certain to take as long as the last time may take for the driver's own wait, during which Ctrl-C
+is not heard."""
+
+
+def played(
+    script: Script, executor: Executor, directory: Directory, buffer: CommandBuffer, seconds: float
+) -> Result | None:
+    """Play a script; None if buffers are not where it needs them. ``seconds``: what it took the last time. Raises what
+    ``execute`` raises."""
+    lowered = script.lowered
+    lowered.open(directory)
+    try:
+        if not script.fits(directory):
+            return None
+        playback = Playback(script, directory)
+        try:
+            taken, record = play(executor, script, buffer, buffer.bounded and seconds <= AT_ONCE)
+        except BaseException as error:
+            _give(playback)
+            playback.lose(f"the run was stopped by {type(error).__name__}")
+            raise
+        graph, machine, name = script.problem.graph, executor.machine, script.plan.policy
+        result = Result(graph, machine, name, taken, record, plan=script.plan, lowered=lowered, playback=playback)
+        if record.failure is not None:
+            _give(playback)
+            playback.fail(record.failure)
+            raise failure(playback, record.failure, result)
+        playback.end()
+        return result
+    finally:
+        lowered.close(directory)
+
+
+def _give(playback: Playback) -> None:
+    """All is enqueued, and nothing has been heard."""
+    playback.start(0.0)
+    playback.handle()

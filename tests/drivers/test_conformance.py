@@ -1,0 +1,433 @@
+"""One suite for every driver: OpenCL's, and one whose programs are Python functions."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from host_functions import HostFunctions, NDRange
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from manycl.drivers.choice import open_devices
+from manycl.drivers.driver import BuildError, Driver, DriverError, End, Event, Source
+from manycl.graph.graph import LocalArg
+from manycl.machine import HOST
+from manycl.region import Box
+
+TEXT = """
+kernel void add(global uint *x, uint by) { x[get_global_id(0)] += by; }
+kernel void slow(global uint *x, uint by) {
+    uint v = x[get_global_id(0)];
+    for (int i = 0; i < 200000; i++) v = v * 1664525u + 1013904223u;
+    x[get_global_id(0)] += by + (v & 0u);
+}
+kernel void places(global ulong *out) {
+    size_t i[3], at = 0;
+    for (int d = 2; d >= 0; d--) {
+        i[d] = get_global_id(d);
+        at = at * get_global_size(d) + i[d] - get_global_offset(d);
+    }
+    out[at] = i[0] | i[1] << 16 | i[2] << 32;
+}
+kernel void turned(global uint *x, local uint *t) {
+    size_t i = get_local_id(0), n = get_local_size(0);
+    t[i] = x[get_global_id(0)];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    x[get_global_id(0)] = t[n - 1 - i];
+}
+"""
+FUNCTIONS = HostFunctions()
+
+
+def number(value: bytes) -> Any:
+    return np.frombuffer(value, np.uint32)[0]
+
+
+@FUNCTIONS.kernel
+def add(over: NDRange, x: Any, by: bytes) -> None:
+    x.view(np.uint32)[over.items()] += number(by)
+
+
+@FUNCTIONS.kernel
+def slow(over: NDRange, x: Any, by: bytes) -> None:
+    time.sleep(0.005)
+    x.view(np.uint32)[over.items()] += number(by)
+
+
+@FUNCTIONS.kernel
+def places(over: NDRange, out: Any) -> None:
+    ids = [np.arange(over.offset[d], over.offset[d] + over.global_size[d]) for d in range(len(over.global_size))]
+    grids = np.meshgrid(*ids[::-1], indexing="ij")[::-1]
+    total = sum((grid.astype(np.uint64) << np.uint64(16 * d) for d, grid in enumerate(grids)), np.uint64(0))
+    out.view(np.uint64)[: total.size] = total.reshape(-1)
+
+
+@FUNCTIONS.kernel
+def turned(over: NDRange, x: Any, local: LocalArg) -> None:
+    assert over.local_size is not None
+    assert local.nbytes == 4 * over.local_size[0]
+    groups = x.view(np.uint32)[over.items()].reshape(-1, over.local_size[0])
+    groups[:] = groups[:, ::-1].copy()
+
+
+@pytest.fixture(scope="module", params=["opencl shared", "opencl own", "functions shared", "functions own"])
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    kind, where = request.param.split()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYCL_ZERO_COPY", "0" if where == "own" else "1")
+        FUNCTIONS.add(patch)
+        names = {"opencl": "cpu0/2#0", "functions": "accelerator0" if where == "own" else "host functions cpu"}
+        machine, (opened,) = open_devices(names[kind])
+        made = opened.open()
+        assert made.device == opened.device == machine.devices[0]
+        assert (made.device.memory == HOST) == (where == "shared")
+    yield made
+    made.finish()
+    made.release()
+
+
+class Desk:
+    """A driver, a queue of it, and short ways to use them."""
+
+    def __init__(self, driver: Driver, timed: bool = True) -> None:
+        self.driver, self.queue = driver, driver.queue(timed)
+        self.program = driver.build(Source(TEXT))
+
+    def kernel(self, name: str, *args: Any) -> Any:
+        kernel = self.driver.kernel(self.program, name)
+        for index, value in enumerate(args):
+            kernel.set(index, uint(value) if isinstance(value, int) else value)
+        return kernel
+
+    def launch(self, kernel: Any, items: int, after: Sequence[Event] | None = None, local: int | None = None) -> Event:
+        return self.driver.launch(self.queue, kernel, (items,), None if local is None else (local,), None, after)
+
+    def copy(self, target: Any, source: Any, rows: Sequence[Box] = (), after: Sequence[Event] = ()) -> Event:
+        """All of it, if no rows are given."""
+        nbytes = min(len(m) for m in (target, source) if isinstance(m, np.ndarray))
+        ends = End(target), End(source)
+        events = self.driver.copy(self.queue, *ends, rows or (Box(0, nbytes),), after)
+        assert len(events) >= 1
+        return events[-1]
+
+    def end(self, event: Event) -> None:
+        self.driver.flush(self.queue)
+        self.driver.wait(event)
+        assert self.driver.done(event)
+
+    def there(self, data: Any) -> Any:
+        """An allocation with these bytes."""
+        memory = self.driver.allocate(len(data))
+        self.end(self.driver.copy(self.queue, End(memory), End(data), (Box(0, len(data)),), ())[-1])
+        return memory
+
+    def look(self, memory: Any, nbytes: int) -> Any:
+        data = np.zeros(nbytes, np.uint8)
+        self.end(self.driver.copy(self.queue, End(data), End(memory), (Box(0, nbytes),), ())[-1])
+        return data
+
+
+def uint(value: int) -> bytes:
+    return value.to_bytes(4, sys.byteorder)
+
+
+def noise(nbytes: int, seed: int = 1) -> Any:
+    return np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8)
+
+
+@pytest.fixture
+def desk(driver: Driver) -> Desk:
+    return Desk(driver)
+
+
+@pytest.mark.parametrize("nbytes", [1, 3, 4096, (1 << 16) + 1, (9 << 20) + 7])
+@pytest.mark.parametrize("is_pinned", [False, True])
+def test_what_goes_there_comes_back(desk: Desk, nbytes: int, is_pinned: bool) -> None:
+    """Little and much (more than goes at once), from ordinary and from pinned memory."""
+    driver, data = desk.driver, noise(nbytes)
+    (sent, first), (came, second) = (
+        driver.pinned(nbytes) if is_pinned else (np.empty(nbytes, np.uint8), None) for _ in range(2)
+    )
+    sent[:], came[:] = data, 0
+    memory, rows = driver.allocate(nbytes), (Box(0, nbytes),)
+    driver.copy(desk.queue, End(memory), End(sent, 0, is_pinned), rows, ())
+    (*_, event) = driver.copy(desk.queue, End(came, 0, is_pinned), End(memory), rows, ())
+    desk.end(event)
+    assert (came == data).all()
+    driver.free(memory)
+    del first, second
+
+
+@st.composite
+def some_rows(draw: Any, nbytes: int) -> tuple[Box, ...]:
+    """Disjoint, in order."""
+    found: list[Box] = []
+    at = 0
+    for _ in range(draw(st.integers(1, 3))):
+        at += draw(st.integers(0, 40))
+        count = draw(st.integers(1, 6))
+        width = draw(st.integers(1, 60))
+        pitch = width + draw(st.integers(0, 30)) if count > 1 else 0
+        if at + (count - 1) * pitch + width > nbytes:
+            break
+        found.append(Box(at, width, pitch, count))
+        at += (count - 1) * pitch + width
+    return tuple(found) or (Box(0, nbytes),)
+
+
+def inside(rows: Sequence[Box], nbytes: int) -> Any:
+    mask = np.zeros(nbytes, bool)
+    for offset, width, pitch, count, *_ in rows:
+        for i in range(count):
+            mask[offset + i * pitch : offset + i * pitch + width] = True
+    return mask
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_just_the_rows_are_copied(desk: Desk, data: Any) -> None:
+    """To the device, from it, and within it; of a buffer of which a device may have the bytes from some byte on."""
+    nbytes, driver = 1000, desk.driver
+    low, other = (data.draw(st.integers(0, 300)) for _ in range(2))
+    least = max(low, other)
+    rows = tuple(row._replace(offset=row.offset + least) for row in data.draw(some_rows(nbytes - least)))
+    mask, host, before = inside(rows, nbytes), noise(nbytes), np.full(nbytes, 9, np.uint8)
+    first, second = desk.there(before[low:].copy()), desk.there(before[other:].copy())
+    down = before.copy()
+    driver.copy(desk.queue, End(first, low), End(host), rows, ())
+    driver.copy(desk.queue, End(second, other), End(first, low), rows, ())
+    (*_, event) = driver.copy(desk.queue, End(down), End(second, other), rows, ())
+    desk.end(event)
+    expected = np.where(mask, host, before)
+    assert (desk.look(first, nbytes - low) == expected[low:]).all()
+    assert (desk.look(second, nbytes - other) == expected[other:]).all()
+    assert (down == expected).all()
+
+
+def test_a_copy_of_nothing_is_complete_in_its_turn(desk: Desk) -> None:
+    memory = desk.there(np.zeros(64, np.uint8))
+    before = desk.launch(desk.kernel("slow", memory, 1), 16)
+    (*_, event) = desk.driver.copy(desk.queue, End(memory), End(np.ones(64, np.uint8)), (), [before])
+    desk.end(event)
+    assert desk.driver.done(before)
+    assert (desk.look(memory, 64).view(np.uint32) == 1).all()
+
+
+@pytest.mark.parametrize("nbytes", [64, 3 << 20])
+def test_a_queue_keeps_its_order(desk: Desk, nbytes: int) -> None:
+    """Of kernels and copies, small and large, without waiting for anything."""
+    memory, items = desk.driver.allocate(nbytes), nbytes // 4
+    results = [np.zeros(nbytes, np.uint8) for _ in range(3)]
+    event = desk.copy(memory, np.zeros(nbytes, np.uint8))
+    for turn, result in enumerate(results):
+        for _ in range(3):
+            desk.launch(desk.kernel("add", memory, turn + 1), items)
+        event = desk.copy(result, memory)
+    desk.end(event)
+    assert [set(r.view(np.uint32).tolist()) for r in results] == [{3}, {9}, {18}]
+
+
+def test_queues_are_ordered_by_what_comes_after(driver: Driver) -> None:
+    """Each command in another queue than the one before, flushed in any order."""
+    desks = [Desk(driver) for _ in range(3)]
+    memory, data = driver.allocate(64), np.zeros(64, np.uint8)
+    event = desks[0].copy(memory, data)
+    for turn in range(12):
+        desk = desks[turn % 3]
+        event = desk.launch(desk.kernel("slow" if turn % 4 == 0 else "add", memory, 1), 16, [event])
+    event = desks[1].copy(data, memory, after=[event])
+    for desk in reversed(desks):
+        driver.flush(desk.queue)
+    driver.wait(event)
+    assert (data.view(np.uint32) == 12).all()
+
+
+@pytest.mark.parametrize(
+    ("global_size", "local_size", "offset"),
+    [
+        ((7,), None, None),
+        ((8,), (4,), (3,)),
+        ((6, 4), (3, 2), None),
+        ((6, 4), None, (5, 9)),
+        ((2, 4, 6), None, (1, 0, 2)),
+    ],
+)
+def test_kernels_run_on_the_whole_ndrange(desk: Desk, global_size: Any, local_size: Any, offset: Any) -> None:
+    count = int(np.prod(global_size))
+    memory = desk.there(np.zeros(8 * count, np.uint8))
+    event = desk.driver.launch(desk.queue, desk.kernel("places", memory), global_size, local_size, offset, None)
+    desk.end(event)
+    ids = np.indices(global_size[::-1]).reshape(len(global_size), -1)[::-1]
+    expected = sum((row + (offset[d] if offset else 0)) << 16 * d for d, row in enumerate(ids))
+    assert (desk.look(memory, 8 * count).view(np.uint64) == expected).all()
+
+
+def test_local_memory(desk: Desk) -> None:
+    memory = desk.there(np.arange(64, dtype=np.uint32).view(np.uint8))
+    desk.end(desk.launch(desk.kernel("turned", memory, LocalArg(32)), 64, local=8))
+    expected = np.arange(64).reshape(8, 8)[:, ::-1].reshape(-1)
+    assert (desk.look(memory, 256).view(np.uint32) == expected).all()
+
+
+def test_a_launch_takes_its_arguments_as_they_are(desk: Desk) -> None:
+    first, second = (desk.there(np.zeros(64, np.uint8)) for _ in range(2))
+    kernel = desk.kernel("add", first, 1)
+    desk.launch(kernel, 16)
+    kernel.set(1, uint(10))
+    desk.launch(kernel, 16)
+    kernel.set(0, second)
+    kernel.set(1, uint(100))
+    desk.end(desk.launch(kernel, 16))
+    assert (desk.look(first, 64).view(np.uint32) == 11).all()
+    assert (desk.look(second, 64).view(np.uint32) == 100).all()
+
+
+def test_two_kernels_of_a_name_are_two(desk: Desk) -> None:
+    memory = desk.there(np.zeros(64, np.uint8))
+    one, ten = desk.kernel("add", memory, 1), desk.kernel("add", memory, 10)
+    assert one.most_items >= 1
+    desk.launch(one, 16)
+    desk.launch(ten, 16)
+    desk.end(desk.launch(one, 16))
+    assert (desk.look(memory, 64).view(np.uint32) == 12).all()
+
+
+def test_programs_that_do_not_build(desk: Desk) -> None:
+    with pytest.raises(BuildError) as caught:
+        desk.driver.build(Source("kernel void broken(global uint *x) { x[0] = nowhere_declared; }"))
+    assert caught.value.message
+    with pytest.raises(DriverError):
+        desk.driver.kernel(desk.program, "absent")
+
+
+def test_a_launch_that_cannot_run_fails_and_the_next_runs(desk: Desk) -> None:
+    memory = desk.there(np.zeros(64, np.uint8))
+    kernel = desk.kernel("add", memory, 1)
+    with pytest.raises(DriverError) as caught:
+        desk.end(desk.launch(kernel, 1 << 24, local=1 << 24))
+    assert caught.value.message
+    desk.driver.finish()
+    desk.end(desk.launch(kernel, 16))
+    assert (desk.look(memory, 64).view(np.uint32) == 1).all()
+
+
+def test_events_tell_when(desk: Desk) -> None:
+    """By the host's clock, as well as the device's can be compared with it."""
+    memory, driver = desk.there(np.zeros(1 << 22, np.uint8)), desk.driver
+    clock = driver.clock()
+    assert clock is not None
+    began = time.perf_counter()
+    events = [desk.launch(desk.kernel("slow", memory, 1), 16) for _ in range(3)]
+    events.append(desk.copy(np.zeros(1 << 22, np.uint8), memory))
+    desk.end(events[-1])
+    ended = time.perf_counter()
+    spans = [driver.times(event) for event in events]
+    assert all(start < end for start, end in spans)
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+    assert began - 1.0 < spans[0][0] + clock
+    assert spans[-1][1] + clock < ended + 1.0
+
+
+def test_queues_that_are_not_timed_work_as_well(driver: Driver) -> None:
+    desk = Desk(driver, timed=False)
+    memory = desk.there(np.zeros(64, np.uint8))
+    event = desk.launch(desk.kernel("add", memory, 1), 16)
+    desk.end(event)
+    try:
+        start, end = driver.times(event)
+        assert start <= end
+    except DriverError:
+        pass  # nobody knows
+    assert (desk.look(memory, 64).view(np.uint32) == 1).all()
+
+
+def test_finish_waits_for_all_queues(driver: Driver) -> None:
+    desks = [Desk(driver) for _ in range(3)]
+    memories = [desk.there(np.zeros(64, np.uint8)) for desk in desks]
+    events = [desk.launch(desk.kernel("slow", m, 1), 16) for desk, m in zip(desks, memories, strict=True)]
+    driver.finish()
+    assert all(driver.done(event) for event in events)
+    driver.finish()
+
+
+def test_a_thread_may_wait_before_it_is_sent(desk: Desk) -> None:
+    memory = desk.there(np.zeros(64, np.uint8))
+    event = desk.launch(desk.kernel("slow", memory, 1), 16)
+    ended = threading.Event()
+    threading.Thread(target=lambda: (desk.driver.wait(event), ended.set()), daemon=True).start()
+    desk.driver.flush(desk.queue)
+    assert ended.wait(60)
+
+
+def test_what_a_command_uses_is_kept(desk: Desk) -> None:
+    """Nobody else holds it any more."""
+    result, memory = np.zeros(64, np.uint8), desk.there(np.zeros(64, np.uint8))
+    desk.launch(desk.kernel("slow", memory, 1), 16)
+    desk.copy(memory, np.full(64, 7, np.uint8))
+    desk.launch(desk.kernel("slow", memory, 0), 16)
+    event = desk.copy(result, memory)
+    del memory
+    scratch = [desk.there(noise(64, n)) for n in range(8)]
+    desk.end(event)
+    assert (result == 7).all()
+    for other in scratch:
+        desk.driver.free(other)
+
+
+def test_parts_of_allocations(desk: Desk) -> None:
+    whole = desk.there(np.zeros(3 * 4096, np.uint8))
+    part = desk.driver.part(whole, 4096, 4096)
+    desk.end(desk.launch(desk.kernel("add", part, 5), 1024))
+    found = desk.look(whole, 3 * 4096).view(np.uint32)
+    assert (found[1024:2048] == 5).all()
+    assert not found[:1024].any()
+    assert not found[2048:].any()
+
+
+def test_a_kernel_may_be_set_to_what_is_freed(desk: Desk) -> None:
+    old, new = (desk.there(np.zeros(64, np.uint8)) for _ in range(2))
+    kernel = desk.kernel("add", old, 1)
+    desk.end(desk.launch(kernel, 16))
+    desk.driver.free(old)
+    kernel.set(0, new)
+    desk.end(desk.launch(kernel, 16))
+    assert (desk.look(new, 64).view(np.uint32) == 1).all()
+
+
+def test_the_hosts_memory_as_the_devices(desk: Desk) -> None:
+    if desk.driver.device.memory != HOST:
+        pytest.skip("it has a memory of its own")
+    raw = np.zeros(2 * 4096, np.uint8)
+    data = raw[-raw.ctypes.data % 4096 :][:4096]
+    memory = desk.driver.allocate(4096, data)
+    desk.end(desk.launch(desk.kernel("add", memory, 3), 1024))
+    assert (data.view(np.uint32) == 3).all()
+    data.view(np.uint32)[:] = 10
+    desk.end(desk.launch(desk.kernel("add", memory, 3), 1024))
+    assert (data.view(np.uint32) == 13).all()
+    desk.driver.free(memory)
+
+
+def test_threads_with_queues_of_their_own(driver: Driver) -> None:
+    desks = [Desk(driver) for _ in range(4)]
+    results: list[Any] = []
+
+    def use(desk: Desk, n: int) -> None:
+        memory = desk.there(np.full(64, 0, np.uint8))
+        for _ in range(20):
+            desk.launch(desk.kernel("add", memory, n), 16)
+        results.append((n, set(desk.look(memory, 64).view(np.uint32).tolist())))
+
+    threads = [threading.Thread(target=use, args=(desk, n)) for n, desk in enumerate(desks, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [(n, {20 * n}) for n in range(1, 5)]
