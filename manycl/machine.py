@@ -53,8 +53,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Devices and links. Memories are numbered 0 (host) to ``memories - 1``; without a link, data go by the host.
-    ``host_bandwidth``: bytes per second that the host's memory carries, of all that reads and writes it at the same
+    """Devices and links. Memories are numbered 0 (host) to ``memories - 1``; :meth:`route`: which way data go between
+    them. ``host_bandwidth``: bytes per second that the host's memory carries, of all that reads and writes it at the same
     time, transfers and devices that compute in it (infinite: nobody knows a limit)."""
 
     devices: tuple[Device, ...]
@@ -75,6 +75,15 @@ class Machine:
 
     def link(self, source: int, target: int) -> Link | None:
         return next((x for x in self.links if x.source == source and x.target == target), None)
+
+    def route(self, source: int, target: int) -> tuple[tuple[int, int], ...]:
+        """The memories that bytes go from and to, hop by hop, on their way from one memory to another: by a link of
+        these two, else by the host."""
+        if source == target:
+            return ()
+        if HOST in (source, target) or self.link(source, target) is not None:
+            return ((source, target),)
+        return (source, HOST), (HOST, target)
 
     def only(self, names: Collection[str]) -> Machine:
         """The machine that is left of some devices; its memories are numbered without gaps."""

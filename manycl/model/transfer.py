@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from manycl.machine import HOST, Link, Machine
 from manycl.model.estimates import Ends
@@ -33,11 +34,12 @@ ALONE = Sharing()
 
 
 class TransferModel:
-    """Transfer times between the memories of a machine. Data go by the host where two memories have no link."""
+    """Transfer times between the memories of a machine. Data go by the machine's routes."""
 
     def __init__(self, machine: Machine, sharing: Sharing = ALONE) -> None:
         self._links = {(x.source, x.target): x for x in machine.links}
         self._sharing = sharing
+        self._route = cache(machine.route)
         self._alone: dict[Ends, tuple[float, float]] = {}
 
     def seconds(self, nbytes: float, source: int, target: int, others: Sequence[Ends] = ()) -> float:
@@ -55,12 +57,6 @@ class TransferModel:
                 known = self._alone[source, target] = self._cost(source, target, ())
             latency, per_byte = known
         return latency + nbytes * per_byte
-
-    def route(self, source: int, target: int) -> tuple[Ends, ...]:
-        """The links that data take, one after another."""
-        if (source, target) in self._links or HOST in (source, target):
-            return ((source, target),)
-        return ((source, HOST), (HOST, target))
 
     def link(self, source: int, target: int) -> Link:
         return self._links.get((source, target), DEFAULT_LINK)
@@ -117,9 +113,9 @@ class TransferModel:
 
     def _cost(self, source: int, target: int, others: Sequence[Ends]) -> tuple[float, float]:
         """Latency and seconds per byte, over all links of the route."""
-        busy = [hop for a, b in others if a != b for hop in self.route(a, b)]
+        busy = [hop for a, b in others for hop in self._route(a, b)]
         latency = per_byte = 0.0
-        for hop in self.route(source, target):
+        for hop in self._route(source, target):
             latency += self.link(*hop).latency
             per_byte += 1.0 / (self.rates([hop, *busy])[0] if busy else self.link(*hop).bandwidth)
         return latency, per_byte

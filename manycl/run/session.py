@@ -8,8 +8,9 @@ import weakref
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, Literal
 
 from manycl import flags
 from manycl.drivers.choice import open_devices
@@ -30,6 +31,7 @@ from manycl.plan.policy import Policy, find
 from manycl.plan.problem import HANDOVER, Problem, queue_counts
 from manycl.plan.splitting import Splits
 from manycl.run.admission import make_room
+from manycl.run.backends.command_buffer import CommandBuffer, recorded
 from manycl.run.backends.executor import Executor
 from manycl.run.backends.record import RunRecord
 from manycl.run.buffers import Buffers
@@ -55,11 +57,16 @@ Profile = bool | Literal["learning"]
 """Whether commands are timed by the devices' clocks: always, never, or as long as somebody learns from it."""
 
 
-class LastTime(NamedTuple):
-    """Of a script, when it was played the last time: the version of the memory that its buffers are in, seconds."""
+@dataclass(slots=True)
+class LastTime:
+    """What is known of a script that has been played: the version of the memory that its buffers are in, seconds that
+    it took, and the shortest way to enqueue it, if there is one, with commands that are timed or not (``profile``;
+    None: nobody has asked)."""
 
-    memory: int
-    seconds: float
+    memory: int = -1
+    seconds: float = inf
+    profile: bool | None = None
+    short: CommandBuffer | None = None
 
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -230,20 +237,26 @@ class Session:
             self.buffers.collect()
             self._use_clocks(learning)
             lowered, graph = script.lowered, script.problem.graph
-            if script.plan.devices != tuple(d.name for d in self.machine.devices) or not self._steps.exists(lowered):
+            if script.plan.devices != tuple([d.name for d in self.machine.devices]) or not self._steps.exists(lowered):
                 return None
             if lowered.state != self._state(lowered, graph):
                 return None
             for key in graph.buffers:
                 self.directory.check(key)
             last = self._last_times.get(script)
+            if last is None:
+                last = self._last_times[script] = LastTime()
             # buffers that nobody has removed since are still there, and where memory is short, others make way
-            ready = last is not None and last.memory == self.memory.version and lowered.room is None
-            short = self.backend.recorded(script) if ready and not flags.debug() else None
+            ready = last.memory == self.memory.version and lowered.room is None
             given = script, self.backend, self.directory
             try:
-                if short is not None and last is not None:
-                    result = played(*given, short, last.seconds)
+                if not ready:
+                    last.profile = last.short = None
+                elif last.profile != self.backend.profile:
+                    last.profile = self.backend.profile
+                    last.short = None if flags.debug() else recorded(self.backend, script)
+                if last.short is not None:
+                    result = played(*given, last.short, last.seconds)
                 else:
                     setup = PLAIN if ready else Setup(prepare=self._prepare)
                     result = again(*given, name=script.plan.policy, setup=setup, observers=debugging())
@@ -253,7 +266,7 @@ class Session:
             finally:
                 self.memory.tidy()
             if result is not None:
-                self._last_times[script] = LastTime(self.memory.version, result.seconds)
+                last.memory, last.seconds = self.memory.version, result.seconds
                 self._unlearned.append(result)
             return result
 

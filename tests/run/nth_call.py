@@ -27,6 +27,7 @@ from manycl.drivers.opencl import driver, staging
 from manycl.errors import ManyclError, ResultError
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backends import memory
+from manycl.run.backends.command_buffer import recorded
 
 N, GROUP, ARRAYS = 1024, 64, 4
 PROGRAM = mc.Program("""
@@ -313,7 +314,7 @@ def calls_of(case: Case, numbers: Callable[[int], Sequence[int]]) -> Iterator[tu
                 world.turn(well)
             if case.again:
                 assert world.queue is not None
-                kept = [world.queue.session.backend.recorded(s) for s in world.prepared._prepared._scripts]
+                kept = [recorded(world.queue.session.backend, s) for s in world.prepared._prepared._scripts]
                 assert kept, "no script was kept"
                 assert any(kept) == ("launches only" in case.name)
             calls.count_from_now()

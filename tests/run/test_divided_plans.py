@@ -18,6 +18,7 @@ from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, Launch
 from manycl.graph.work_groups import with_work_groups
 from manycl.plan.plan import WHOLE, Assignment, Plan
+from manycl.run.backends.command_buffer import recorded
 from manycl.run.prepared import PreparedGraph
 from manycl.run.result import Result
 
@@ -361,7 +362,7 @@ def test_a_prepared_graph_in_ranges_is_played() -> None:
             assert all(m.seconds > 0 for m in result.ranges(0))
             assert {e.role for e in result.trace.kernels()} == {"range"}
         (script,) = prepared._scripts
-        assert queue.session.backend.recorded(script) is not None, "it is played the shortest way"
+        assert recorded(queue.session.backend, script) is not None, "it is played the shortest way"
 
 
 def test_work_groups_that_are_left_to_the_driver(queue: mc.Queue) -> None:

@@ -31,21 +31,19 @@ if TYPE_CHECKING:
 class CommandBuffer:
     """``entries``: the driver's ``launch``, the kernel and what sets its arguments, the arguments that earlier entries
     do not leave as they must be, queue, sizes, offset, and the entries it waits for. ``places``: (node, device, queue)
-    of each. ``memory``: the version of the memory whose allocations it holds. ``versions``: which one runs, of nodes
-    that have several versions of their kernel. ``profile``: whether its queues are those whose commands are timed.
+    of each. ``versions``: which one runs, of nodes that have several versions of their kernel.
     ``bounded``: whether its kernels end after the same work each time.
     """
 
     entries: tuple[tuple[Any, ...], ...]
     places: tuple[tuple[int, int, int], ...]
-    memory: int
     versions: dict[int, Version]
-    profile: bool
     bounded: bool
 
 
 def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
-    """Of a script's commands, in the queues that the executor uses now, or None if they are not launches only."""
+    """Of a script's commands, in the queues that the executor uses now, or None if they are not launches only. It holds
+    as long as the memory's version and the queues stay the same."""
     if script.waits or executor.memory.guarded:
         return None
     if not all(isinstance(c, Run) and not executor.lanes[c.device].throttled for c in script.commands):
@@ -86,8 +84,7 @@ def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
         )
         places.append((node, device, queue))
     bounded = all(trip_count(program, kernel).bounded for program, kernel in ran)
-    version, profile = executor.memory.version, executor.profile
-    return CommandBuffer(tuple(entries), tuple(places), version, versions, profile, bounded)
+    return CommandBuffer(tuple(entries), tuple(places), versions, bounded)
 
 
 def _same(value: Any, held: Any) -> bool:

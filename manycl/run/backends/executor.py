@@ -36,7 +36,6 @@ from manycl.run.backend import (
     continues,
 )
 from manycl.run.backends import last_words
-from manycl.run.backends.command_buffer import CommandBuffer, recorded
 from manycl.run.backends.lanes import Lanes, Worker
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.moves import Moved, Moves
@@ -45,7 +44,6 @@ from manycl.run.backends.record import RunRecord
 from manycl.run.backends.responsive import responsive
 from manycl.run.backends.underway import Underway
 from manycl.run.backends.word import Word
-from manycl.run.script import Script
 
 KEPT_GRAPHS = 8  # whose transfers are known from the last time
 
@@ -63,7 +61,6 @@ class Executor:
         self.lanes = [Lanes(o.open(), profile) for o in opened]
         self.memory = Memory(machine, self.drivers, flags.debug() >= 5)
         self.programs = Programs(machine, self.drivers)
-        self._buffers: weakref.WeakKeyDictionary[Script, CommandBuffer | None] = weakref.WeakKeyDictionary()
         self._runs = 0
         self._run: Underway | None = None  # the last
         self._is_over = True  # and nothing of it is left
@@ -97,15 +94,6 @@ class Executor:
         self.programs.rearrange(machine, self.drivers, before)
 
     # the seam
-
-    def recorded(self, script: Script) -> CommandBuffer | None:
-        """The shortest way to enqueue a script that has been played before, where there is one."""
-        if script in self._buffers:
-            kept = self._buffers[script]
-            if kept is None or (kept.memory == self.memory.version and kept.profile == self.profile):
-                return kept
-        found = self._buffers[script] = recorded(self, script)
-        return found
 
     def begin(self, graph: Graph, queues: Sequence[int]) -> int:
         offsets = []
