@@ -54,8 +54,8 @@ class Link:
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Devices and links. Memories are numbered 0 (host) to ``memories - 1``; :meth:`route`: which way data go between
-    them. ``host_bandwidth``: bytes per second that the host's memory carries, of all that reads and writes it at the same
-    time, transfers and devices that compute in it (infinite: nobody knows a limit)."""
+    them. ``host_bandwidth``: bytes per second that the host's memory carries, of all that reads and writes it at the
+    same time, transfers and devices that compute in it (infinite: nobody knows a limit)."""
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()

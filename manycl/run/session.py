@@ -344,7 +344,7 @@ class Session:
         """Raise RunError if the caller is a host function of a run that is under way here, and DeviceError in a forked
         process."""
         refuse_forked()
-        if self.backend.in_host_function():
+        if self.backend.host_calls.are_current():
             raise RunError(
                 "a host function asked for an array, or for a run, of the devices whose run it is part of",
                 hint="give the array to the function as an argument of Queue.call",

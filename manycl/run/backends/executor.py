@@ -8,7 +8,6 @@ factor are enqueued by a thread of its own instead, one after another.
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections import deque
@@ -19,14 +18,13 @@ from manycl import flags
 from manycl.drivers.choice import OpenDevice
 from manycl.drivers.driver import Driver, DriverError, End, Event
 from manycl.errors import ManyclError, RunError
-from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
+from manycl.graph.graph import BufferArg, Graph, Launch, Version
 from manycl.interrupts import interruptible
 from manycl.machine import Machine
 from manycl.region import Box
 from manycl.run.backend import (
     Command,
     Copy,
-    Done,
     Download,
     Evict,
     HostCall,
@@ -36,7 +34,8 @@ from manycl.run.backend import (
     continues,
 )
 from manycl.run.backends import last_words
-from manycl.run.backends.lanes import Lanes, Worker
+from manycl.run.backends.host_calls import HostCalls
+from manycl.run.backends.lanes import Lanes
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.moves import Moved, Moves
 from manycl.run.backends.programs import Programs
@@ -64,8 +63,7 @@ class Executor:
         self._runs = 0
         self._run: Underway | None = None  # the last
         self._is_over = True  # and nothing of it is left
-        self._host: Worker | None = None
-        self._caller: int | None = None  # the thread that runs a host function instead of waiting
+        self.host_calls = HostCalls(self.memory)
         # what was found of transfers, by graph: of several that run in turns
         self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[int | None, ...], Moved]]] = deque(maxlen=KEPT_GRAPHS)
 
@@ -162,7 +160,7 @@ class Executor:
                         uploads[command.device, command.queue] = command.token
                 else:
                     assert isinstance(command, HostCall)
-                    self._call(run, command, alone=index + 1 == len(commands) and run.awaited == 1)
+                    self.host_calls.call(run, command.token, alone=index + 1 == len(commands) and run.awaited == 1)
             except ManyclError as error:
                 run.fail(command.token, error)
         self._flush(run, uploads, touched)
@@ -254,16 +252,11 @@ class Executor:
         for event in events:
             lanes.driver.wait(event)
 
-    def in_host_function(self) -> bool:
-        """Whether the caller is a host function of the run that is under way."""
-        return self._caller == threading.get_ident() or (self._host is not None and self._host.is_current())
-
     def close(self) -> bool:
         """Stop the threads and wait for the devices, but not for what an interrupted run has left: whether memory may
         be freed. The back end cannot be used afterwards."""
         if self._is_over:
-            if self._host is not None:
-                self._host.close()
+            self.host_calls.close()
             for lanes in self.lanes:
                 lanes.close()
             return True
@@ -273,8 +266,7 @@ class Executor:
 
     def release(self) -> None:
         """Let the threads end when they have nothing to do any more, without waiting for them."""
-        if self._host is not None:
-            self._host.release()
+        self.host_calls.release()
         for lanes in self.lanes:
             lanes.release()
 
@@ -366,40 +358,6 @@ class Executor:
         if command.notify:
             run.complete(command.token)
 
-    def _call(self, run: Underway, command: HostCall, alone: bool) -> None:
-        """``alone``: nothing else will be heard of before the function has returned, so nobody need stay to listen."""
-        if alone:
-            self._caller = threading.get_ident()
-            try:
-                with interruptible:
-                    self._call_now(run, command.token)
-            finally:
-                self._caller = None
-            return
-        if self._host is None:
-            self._host = Worker("manycl-host")
-        self._host.submit(lambda: self._call_now(run, command.token))
-
-    def _call_now(self, run: Underway, node: int) -> None:
-        if run.stopping:
-            return
-        task = run.graph.nodes[node]
-        assert isinstance(task, HostTask)
-        start = run.now()
-        run.host = node
-        try:
-            task.function(*(self.memory.host(a.key) if isinstance(a, BufferArg) else a for a in task.args))
-        except BaseException as error:  # also SystemExit: a thread that ends without a word would be waited for forever
-            if self._caller is not None and isinstance(error, KeyboardInterrupt):
-                raise  # the user stops the run, not the function
-            run.fail(node, f"{type(error).__name__}: {error}")
-            return
-        finally:
-            run.host = None
-        end = run.now()
-        run.record.hosts.append((node, start, end))
-        run.inbox.put(Done(node, end, run.number))
-
     def _settle_threads(self) -> None:
         """Wait until no thread of ours works."""
         for lanes in self.lanes:
@@ -407,7 +365,7 @@ class Executor:
                 lanes.workers[0].settle()
         workers = [worker for lanes in self.lanes for worker in lanes.workers.values()]
         # one after another they would cost a change of threads each
-        for mark in [worker.mark() for worker in (*workers, *([self._host] if self._host is not None else []))]:
+        for mark in [worker.mark() for worker in (*workers, *self.host_calls.workers)]:
             mark.wait()
 
     def _settle_devices(self) -> None:
