@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from manycl.drivers.opencl.staging import CHUNK, Part, Staged, Stager
+from manycl.drivers.choice import open_devices
+from manycl.drivers.driver import DriverError, End
+from manycl.drivers.opencl.staging import CHUNK, STAGE_FROM, Part, Staged, Stager
+from manycl.region import Box
 
 cl = pytest.importorskip("pyopencl")
 
@@ -80,3 +83,27 @@ def test_parts_of_buffers_keep_their_places(
     stager.start(0, Part(buffer, part, at + 50, False), None).wait()
     assert (whole == there).all()
     assert (part == there[at + 50 : at + size - 50]).all()
+
+
+def test_a_transfer_that_fails_is_told_by_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    _, (opened,) = open_devices("cpu/2#0")
+    driver, data = opened.open(), np.zeros(STAGE_FROM, np.uint8)
+
+    def broken(*given: object) -> None:
+        raise cl.RuntimeError("clEnqueueWriteBuffer failed: OUT_OF_RESOURCES")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stager, "_transfer", broken)
+        memory, queue = driver.allocate(len(data)), driver.queue(timed=True)
+        (event,) = driver.copy(queue, End(memory), End(data), (Box(0, len(data)),), ())
+        driver.flush(queue)
+        for ask in (driver.wait, driver.done):
+            with pytest.raises(DriverError, match="OUT_OF_RESOURCES"):
+                ask(event)
+    driver.finish()
+    queue = driver.queue(timed=True)
+    (*_, event) = driver.copy(queue, End(memory), End(data), (Box(0, len(data)),), ())
+    driver.flush(queue)
+    driver.wait(event)
+    driver.release()

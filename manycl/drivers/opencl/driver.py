@@ -200,6 +200,8 @@ class OpenCLDriver:
             event.wait()
         except cl.Error as error:
             raise DriverError(getattr(event, "failure", "") or str(error)) from None
+        if isinstance(event, Staged) and event.failure:  # NVIDIA's driver has nothing against the wait
+            raise DriverError(event.failure)
 
     def times(self, event: cl.Event) -> tuple[float, float]:
         if isinstance(event, Staged):
