@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from os import cpu_count
+from threading import Event as ThreadEvent
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -47,6 +48,11 @@ class Staged(cl.UserEvent):  # type: ignore[misc]
     began = ended = offset = 0.0
     failure = ""
     kept: tuple[cl.Event, ...] = ()
+
+    def __init__(self, context: cl.Context) -> None:
+        super().__init__(context)
+        self.over = ThreadEvent()
+        """Is set when it has ended, well or not."""
 
 
 class Part(NamedTuple):
@@ -87,9 +93,8 @@ class Stager:
         self._working = Lock()
         self._copiers = ThreadPoolExecutor(self._workers, "manycl-stage-copy")
 
-    def start(self, queue: int, part: Part, after: cl.Event | None) -> Staged:
-        """Copy once ``after`` is complete, behind what was started for the same queue."""
-        event = Staged(self._context)
+    def start(self, queue: int, part: Part, after: cl.Event | None, event: Staged) -> Staged:
+        """Copy once ``after`` is complete, behind what was started for the same queue; ``event`` tells of it."""
         order = self._orders.get(queue)
         if order is None:
             order = self._orders[queue] = ThreadPoolExecutor(1, "manycl-stage")
@@ -116,6 +121,7 @@ class Stager:
             event.failure, status = str(error), -1
         with suppress(cl.Error):  # nobody can be told: the device is lost
             event.set_status(status)
+        event.over.set()
 
     def _transfer(self, part: Part, after: cl.Event | None) -> tuple[float, float]:
         """When it began and ended."""
