@@ -10,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,6 +75,18 @@ def test_what_decides_reads_no_clock() -> None:
             if names & {"time", "datetime", "manycl.clock"}:
                 reads.add(path.relative_to(ROOT).as_posix())
     assert reads == told
+
+
+def test_what_is_called_pure_is_pure_by_import() -> None:
+    """Whatever a module that says so imports, and what that imports: no process, device, file or clock."""
+    effects = {"islpy", "pyopencl", "socket", "sqlite3", "subprocess", "tempfile", "time", "manycl.analysis.service"}
+    graph = grimp.build_graph("manycl", include_external_packages=True)
+    called = [m for m in modules() if re.search(r"\bPure\b", ast.get_docstring(ast.parse(m.read_text("utf-8"))) or "")]
+    assert len(called) > 15
+    for path in called:
+        found = effects & graph.find_upstream_modules(name_of(path))
+        chains = [graph.find_shortest_chain(name_of(path), effect) for effect in sorted(found)]
+        assert not chains
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)

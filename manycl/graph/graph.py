@@ -204,3 +204,22 @@ def _contents(task: Launch) -> tuple[object, ...]:
         task.overwrites,
         task.partition,
     )
+
+
+def same_graph(one: Graph, other: Graph) -> bool:
+    """Whether the steps of one graph are those of another: the same launches of the same buffers."""
+    return one is other or (
+        len(one) == len(other)
+        and one.predecessors == other.predecessors
+        and one.components == other.components
+        and one.buffers == other.buffers
+        and all(_same(a, b) for a, b in zip(one.nodes, other.nodes, strict=True))
+    )
+
+
+def _same(one: Node, other: Node) -> bool:
+    return one is other or (
+        isinstance(one, Launch)
+        and isinstance(other, Launch)
+        and all(getattr(one, name) == getattr(other, name) for name in Launch.__slots__)
+    )

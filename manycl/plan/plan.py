@@ -125,3 +125,12 @@ class Plan:
 def _fields(value: Assignment) -> dict[str, Any]:
     """The fields by name, those left out that are as in most plans."""
     return {k: v for k, v in value._asdict().items() if value._field_defaults.get(k) != v}
+
+
+def same_plan(one: Plan | None, other: Plan | None) -> bool:
+    """Whether two plans are the same but for their times."""
+    if one is None or other is None:
+        return one is other
+    return len(one.assignments) == len(other.assignments) and all(
+        a[:3] == b[:3] and a[5:] == b[5:] for a, b in zip(one.assignments, other.assignments, strict=True)
+    )

@@ -47,7 +47,7 @@ class Problem:
     memories, in order; what is divided follows them, whole kernels go by ``valid[b]``.
 
     ``spills``: who runs the plan runs a launch that does not fit into a device's memory in ranges, one after another
-    (``run/windows.py``), if it may be split.
+    (``run/fit.py``), if it may be split.
 
     ``repeated``: the graph will run again and again, and is planned for the n-th time (0: it will not). What is found
     out once may cost more; and the plan that runs fastest will be kept. ``rival``: the plan is asked for that
@@ -85,7 +85,7 @@ class Problem:
 
     def allowed(self, node: int) -> tuple[int, ...]:
         """Indices of the devices that may run the node as a whole: those it prefers that can run it, and have the
-        memory for it; where none has, those that can run it in ranges, one after another (``run/windows.py``). A host
+        memory for it; where none has, those that can run it in ranges, one after another (``run/fit.py``). A host
         task has none (it runs on the host). Raises PolicyError where no device is left.
         """
         places = self.preferred(node)

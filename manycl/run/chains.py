@@ -1,4 +1,4 @@
-"""Which launches of a plan make passes (:mod:`manycl.run.passes`), how many of them one, and in how many columns. Pure.
+"""Which launches of a plan make passes (:mod:`manycl.run.passes`), how many of them one, and in how many columns.
 
 More launches in a pass: their data cross the link less often. But each of them makes the band larger that a column
 shares with the one before, so there are more columns, and more commands, each of which takes the engine its time. And

@@ -1,4 +1,4 @@
-"""What the ranges of a pass's columns are taken to touch (:mod:`manycl.run.passes`). Pure.
+"""What the ranges of a pass's columns are taken to touch (:mod:`manycl.run.passes`).
 
 Of its buffers, every range of a column is taken to touch all that the column does: so buffers are cut at the edges of
 columns alone, into few pieces, and what a column needs of a buffer comes together, for the first range that has it.
@@ -12,8 +12,9 @@ from typing import NamedTuple
 from manycl.graph.graph import Graph, Launch, Window
 from manycl.plan.plan import Assignment
 from manycl.region import NOTHING, Region
+from manycl.run.limits import stores
 from manycl.run.passes import Column, Pass
-from manycl.run.windows import Windows, stores
+from manycl.run.windows import Windows
 
 
 class Touched(NamedTuple):

@@ -1,4 +1,4 @@
-"""The drafts of a plan's steps: what each step runs, and which bytes of whole buffers it touches. Pure.
+"""The drafts of a plan's steps: what each step runs, and which bytes of whole buffers it touches.
 
 How a divided launch becomes steps, and how what its ranges write is put together, as
 :class:`~manycl.graph.reduction.Reduction` says (:mod:`manycl.run.ranges` has the launches). :mod:`manycl.run.lower`

@@ -1,4 +1,4 @@
-"""Launches that do not fit into a device's memory, in ranges that do: how many, and where they are cut. Pure.
+"""Launches that do not fit into a device's memory, in ranges that do: how many, and where they are cut.
 
 Launches that hand data on to one another are cut so that the ranges of one after another run on the same windows
 (:mod:`manycl.run.passes`). Any other runs in as many ranges as make it fit, three at a time: one is computed, the next
@@ -20,8 +20,9 @@ from manycl.machine import HOST, Device
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.chains import ENQUEUING, find_passes
+from manycl.run.limits import stores, too_large
 from manycl.run.passes import Pass
-from manycl.run.windows import intervals, kept_whole, size_of, stores, too_large
+from manycl.run.windows import intervals, kept_whole, size_of
 
 AT_ONCE, MOST_AT_ONCE = 3, 16
 """Ranges that a device's memory is to hold; more where several launches use the same data."""

@@ -21,10 +21,10 @@ from manycl.run.chains import ENQUEUING
 from manycl.run.coherence import Directory, ValidRegion, places
 from manycl.run.disturbance import UNDISTURBED, Disturbance
 from manycl.run.engine import Setup, execute
+from manycl.run.limits import limited
 from manycl.run.lower import lower
 from manycl.run.planning import planned
 from manycl.run.steps import COMBINE, RANGE, Lowered, Step
-from manycl.run.windows import limited
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
 

@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from manycl.graph.graph import Graph
-from manycl.plan.plan import Plan
+from manycl.graph.graph import Graph, same_graph
+from manycl.plan.plan import Plan, same_plan
 from manycl.plan.problem import Problem
 from manycl.run.coherence import Directory
+from manycl.run.limits import limited
 from manycl.run.lower import lower
 from manycl.run.steps import Lowered, state_of
-from manycl.run.windows import limited, same_graph, same_plan
 
 if TYPE_CHECKING:
     from manycl.run.backends.memory import Memory

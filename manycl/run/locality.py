@@ -1,4 +1,4 @@
-"""The order in which ranges run where not all of them have room: data are used again while they are there. Pure.
+"""The order in which ranges run where not all of them have room: data are used again while they are there.
 
 List scheduling over the steps of a run: of those whose predecessors have run, next comes the one whose stores take the
 fewest bytes that are not there yet; of equals, the first in the program's order. What has to go for them is what the
@@ -20,8 +20,8 @@ from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.lifetimes import Lifetimes
-from manycl.run.steps import Lowered
-from manycl.run.windows import Room, Spill, stores
+from manycl.run.limits import stores
+from manycl.run.steps import Lowered, Room, Spill
 
 LOOKED_AT = 32
 """Steps of a device that are compared: those that have waited longest, and those that were made ready last."""

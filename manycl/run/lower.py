@@ -1,4 +1,4 @@
-"""From a plan to steps: what the engine really runs. Pure.
+"""From a plan to steps: what the engine really runs.
 
 A plan may divide launches into ranges of work-groups, and buffers may be valid in parts. The engine knows neither: it
 is given a graph whose nodes are *steps* (whole launches, ranges, and what puts ranges together, each a launch like any
@@ -30,8 +30,7 @@ from manycl.run.fit import fitted
 from manycl.run.overlap import in_turns, overlapped
 from manycl.run.passes import Pass, contracted
 from manycl.run.room import with_room
-from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Step, state_of
-from manycl.run.windows import Room
+from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Room, Step, state_of
 
 CHUNK = 8 << 20
 """Bytes of a piece, where data may go from one device's memory to another's: a part of it is on its way up while the

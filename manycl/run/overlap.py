@@ -1,4 +1,4 @@
-"""Ranges in parts, so that devices compute while links are at work. Pure.
+"""Ranges in parts, so that devices compute while links are at work.
 
 A range of work-groups starts when all that it reads has arrived, and what it writes leaves when it has ended. Where a
 device with a memory of its own would wait for the data of its first ranges, or a host function for what its last ones

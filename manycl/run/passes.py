@@ -1,4 +1,4 @@
-"""Passes: launches that hand data on to one another, done together part by part of the data. Pure.
+"""Passes: launches that hand data on to one another, done together part by part of the data.
 
 Where the data of some launches do not fit, every launch by itself would bring all of them across the link. A *pass*
 runs several launches in *columns*: a range of each launch, one after another, then the next range of each. The ranges

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from manycl.graph.graph import Graph, Piece
 from manycl.machine import HOST, Machine
 from manycl.run.coherence import HOST_BIT
-from manycl.run.windows import Room
+from manycl.run.steps import Room
 
 
 class PiecePlaces:

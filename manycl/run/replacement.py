@@ -34,8 +34,8 @@ from manycl.run.coherence import HOST_BIT
 from manycl.run.emit import Emitter
 from manycl.run.emit_copies import Lane, Subject
 from manycl.run.lifetimes import Lifetimes
+from manycl.run.limits import stores, too_large
 from manycl.run.places import PiecePlaces
-from manycl.run.windows import stores, too_large
 
 Store = tuple[int, int]
 """A device and the key of what it allocates there: a whole buffer, or a window of one."""

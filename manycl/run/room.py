@@ -1,4 +1,4 @@
-"""What a lowered plan has to do with where devices do not hold all of it. Pure."""
+"""What a lowered plan has to do with where devices do not hold all of it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 from manycl.graph.graph import Buffer, Launch
 from manycl.machine import HOST, Machine
 from manycl.plan.problem import Problem
+from manycl.run.limits import stores, too_large
 from manycl.run.locality import ordered
-from manycl.run.steps import Lowered
-from manycl.run.windows import Room, stores, too_large
+from manycl.run.steps import Lowered, Room
 
 
 def with_room(problem: Problem, lowered: Lowered, limits: Mapping[int, int]) -> Lowered:

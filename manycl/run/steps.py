@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from manycl.graph.graph import Buffer, Graph
+from manycl.graph.graph import Buffer, Graph, Window
 from manycl.plan.plan import WHOLE, Plan
 from manycl.region import Region
 from manycl.run.coherence import HOST_BIT, Directory, ValidRegion
-
-if TYPE_CHECKING:
-    from manycl.run.windows import Room
 
 RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
 """The roles of steps that are no whole nodes."""
@@ -35,6 +32,32 @@ UNDEFINED, HOST_ALONE, ELSEWHERE = range(3)
 """Where a buffer is valid as a whole: nowhere, on the host alone, or also elsewhere."""
 
 State = tuple[tuple[int, tuple[Region, ...], int], ...]
+
+
+class Spill(NamedTuple):
+    """What a device (index) is predicted to move because its ``limit`` is less than the ``needed`` bytes of buffers:
+    bytes that come again, and that leave to make room or when the run ends; seconds of both."""
+
+    device: int
+    limit: int
+    needed: int
+    up: int
+    down: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a run that does not fit has to do with. ``limits``: bytes that the stores (windows and whole buffers) of a
+    device may have, for the devices that do not hold all of the run. ``windows`` by key. ``using[step]``: the windows
+    that a step works on instead of buffers, by buffer. ``sizes``: bytes of all stores by key. ``spills``: what that is
+    predicted to cost (nothing, where it is decided while the run goes on)."""
+
+    limits: Mapping[int, int]
+    windows: Mapping[int, Window]
+    using: Sequence[Mapping[int, int]]
+    sizes: Mapping[int, int]
+    spills: tuple[Spill, ...] = ()
 
 
 @dataclass(frozen=True)

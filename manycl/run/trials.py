@@ -3,8 +3,7 @@ when more is known, take its place if they run faster. Pure."""
 
 from __future__ import annotations
 
-from manycl.plan.plan import Plan
-from manycl.run.windows import same_plan
+from manycl.plan.plan import Plan, same_plan
 
 PLANNED_RUNS = 4
 """Every run's planning knows better how long kernels and transfers take; of so many plans, the one that ran fastest is

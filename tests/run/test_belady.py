@@ -16,8 +16,7 @@ from manycl.run.backend import Upload
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
 from manycl.run.emit_copies import Subject
-from manycl.run.steps import Lowered
-from manycl.run.windows import Room
+from manycl.run.steps import Lowered, Room
 
 
 def uploads(order: list[int], room: int) -> int:

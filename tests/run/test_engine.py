@@ -20,8 +20,7 @@ from manycl.run.disturbance import Disturbance
 from manycl.run.engine import RunFailure, again, execute
 from manycl.run.observers import Counting, debugging
 from manycl.run.result import TYPICAL, Measured, Result
-from manycl.run.steps import RANGE, Lowered, Step
-from manycl.run.windows import Room
+from manycl.run.steps import RANGE, Lowered, Room, Step
 from manycl.trace import DecisionEvent, FailureEvent
 
 WHERE = machine([1, 2])

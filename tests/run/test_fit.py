@@ -23,8 +23,9 @@ from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run import fit
 from manycl.run.coherence import Directory
+from manycl.run.limits import stores
 from manycl.run.lower import lower
-from manycl.run.windows import intervals, size_of, stores
+from manycl.run.windows import intervals, size_of
 
 patched = small_windows({"fit.WORTH": 4})
 GROUPS = ITEMS // GROUP

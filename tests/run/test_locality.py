@@ -27,12 +27,12 @@ from manycl.run.compiler import compiled
 from manycl.run.emit_copies import Subject
 from manycl.run.fit import _at_once
 from manycl.run.foresee import foresee
+from manycl.run.limits import limited
 from manycl.run.locality import _Run
 from manycl.run.lower import lower
 from manycl.run.playback import Playback
 from manycl.run.replacement import TightEmitter
 from manycl.run.steps import Lowered
-from manycl.run.windows import limited
 
 patched = small_windows({"fit.WORTH": 4})
 

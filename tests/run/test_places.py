@@ -13,7 +13,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.region import Region
 from manycl.run.places import PiecePlaces
-from manycl.run.windows import Room
+from manycl.run.steps import Room
 
 WHOLE, WINDOWS = (0, 1), (10, 11, 12)
 PIECES = {100: 0, 101: 0, 102: 1, 103: 1}  # by key: of which buffer

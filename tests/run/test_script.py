@@ -27,12 +27,12 @@ from manycl.run.backend import Done, Download, HostCall, Run
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, Setup, again, execute
+from manycl.run.limits import limited
 from manycl.run.lower import lower
 from manycl.run.playback import Playback
 from manycl.run.script import Script
 from manycl.run.steps import Lowered
 from manycl.run.trials import COMPARED, PLANNED_RUNS, SECOND_THOUGHTS
-from manycl.run.windows import limited
 
 __all__ = ["patched", "small_chunks", "validated"]  # fixtures of the module
 

@@ -10,12 +10,13 @@ from test_state import Unit, launch
 
 from manycl.graph.access import interfere
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Graph, HostTask
+from manycl.graph.graph import Graph, HostTask, same_graph
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.plan import Assignment, Plan
+from manycl.plan.plan import Assignment, Plan, same_plan
 from manycl.plan.problem import Problem
 from manycl.region import Region, union
-from manycl.run.windows import ALIGNED, Windows, limited, same_graph, same_plan, size_of
+from manycl.run.limits import limited
+from manycl.run.windows import ALIGNED, Windows, size_of
 
 INTERVALS = st.tuples(st.integers(0, 60), st.integers(1, 30)).map(lambda x: (x[0] * 4096, (x[0] + x[1]) * 4096))
 

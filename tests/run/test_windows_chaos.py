@@ -30,10 +30,10 @@ from manycl.region import Region
 from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import HOST_BIT, Directory, ValidRegion
 from manycl.run.engine import RunFailure, Setup, execute
+from manycl.run.limits import limited, stores
 from manycl.run.lower import lower
 from manycl.run.outcome import _Outcome
 from manycl.run.steps import Lowered
-from manycl.run.windows import limited, stores
 
 __all__ = ["validated"]  # a fixture of the module
 

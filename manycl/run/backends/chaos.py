@@ -33,7 +33,7 @@ from manycl.run.backend import (
     Run,
     Upload,
 )
-from manycl.run.windows import stores
+from manycl.run.limits import stores
 from manycl.trace import Event
 
 Value = object

@@ -1,0 +1,42 @@
+"""Which devices do not hold all of a run, and what is said where a launch fits into none. Pure."""
+
+from __future__ import annotations
+
+from manycl.errors import RunError
+from manycl.graph.graph import BufferArg, Launch
+from manycl.machine import HOST, Device
+from manycl.plan.plan import Plan
+from manycl.plan.problem import Problem
+
+
+def limited(problem: Problem, plan: Plan | None) -> dict[int, int]:
+    """The devices that do not hold all buffers that a plan uses there (any that a graph uses, without one), and how
+    much they hold. Nobody, nearly always."""
+    if problem.roomy:
+        return {}
+    nodes, buffers = problem.graph.nodes, problem.graph.buffers
+    found: dict[int, int] = {}
+    for index, device in enumerate(problem.machine.devices):
+        if device.memory == HOST:
+            continue
+        mine = range(len(nodes)) if plan is None else (a.node for a in plan.assignments if a.device == index)
+        keys = {key for n in mine if isinstance(task := nodes[n], Launch) for key in stores(task)}
+        sizes = [buffers[key].nbytes for key in keys]
+        if sum(sizes) > device.global_memory or max(sizes, default=0) > device.max_allocation:
+            found[index] = device.global_memory
+    return found
+
+
+def stores(task: Launch) -> set[int]:
+    """The keys of what a launch needs in its device's memory."""
+    return {a.key for a in task.args if isinstance(a, BufferArg)}
+
+
+def too_large(name: str, node: int, nbytes: int, device: Device, reason: str = "") -> RunError:
+    """A launch does not fit into a device's memory."""
+    return RunError(
+        f"the run needs {nbytes:,} bytes of buffers on {device.name} at once, which has {device.global_memory:,}"
+        f" ({device.max_allocation:,} for one): kernel {name} (node {node}) does not run in ranges there"
+        + (f": {reason}" if reason else ""),
+        hint="choose devices with more memory, smaller arrays, or a static policy (auto), which can choose the device",
+    )
