@@ -22,8 +22,8 @@ SMALL = Settings(scale=16)
 
 
 @cache
-def case(name: str, machine: str) -> Case:
-    return experiments.case_of(name, machine_file(machine), SMALL)
+def case(name: str, machine: str, settings: Settings = SMALL) -> Case:
+    return experiments.case_of(name, machine_file(machine), settings)
 
 
 def test_the_image_makes_all_end_together() -> None:
@@ -107,7 +107,8 @@ def test_one_kernel_at_a_time_pays_for_the_transfers() -> None:
 @pytest.mark.parametrize("machine", ["conan", "happycl"])
 @pytest.mark.parametrize("name", APPLICATIONS)
 def test_auto_chooses_nothing_slower_than_one_device(name: str, machine: str) -> None:
-    assert auto_over_one_device(case(name, machine)) >= 0.98
+    # smaller ones take less than it takes to hand over what one device has made to another
+    assert auto_over_one_device(case(name, machine, Settings(scale=4))) >= 0.98
 
 
 def test_when_a_slower_beginning_pays() -> None:

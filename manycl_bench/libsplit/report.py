@@ -94,11 +94,11 @@ The paper gives models and memory only; the machine files say where each number 
 taken at what plain kernels reach (80 % of the data sheets' bandwidths; of the operations one a cycle and core on GPUs,
 two on processors). What the text says in numbers calibrates the rest, on conan: with a quarter of the work on each
 device the first iteration is slower than one GPU (Figure 4), so a GPU must be more than four times as fast as the
-processor, and is eight times; EP has as many work-groups as let the fixed point's best iteration be about Figure 4's
-2.8 (AESEncrypt's, 2.15 there, is shorter as the engine runs it); quarters of SPMV's matrix differ by more than seven
-times (Figure 1 c), those of the N-body by more than three (Figure 5 a). Nothing else is calibrated: not how many
-iterations that takes, and nothing on happycl, about which the text has no number. So these figures compare divisions
-on one model of a machine and do not predict that machine.
+processor, and is eight times; EP and AESEncrypt have as many work-groups as let the fixed point's best iteration be
+about Figure 4's 2.8 and 2.15; quarters of SPMV's matrix differ by more than seven times (Figure 1 c), those of the
+N-body by more than three (Figure 5 a). Nothing else is calibrated: not how many iterations that takes, and nothing on
+happycl, about which the text has no number. So these figures compare divisions on one model of a machine and do not
+predict that machine.
 
 What a range of work-groups takes is counted by the analysis (operations over rates, bytes over bandwidths, whole rounds
 of work-groups); every transfer is simulated. No policy knows any of that. All begin with the same for every device, as

@@ -105,7 +105,8 @@ class Stager:
     def settle(self) -> None:
         """Wait until no transfer is under way."""
         for order in list(self._used):
-            order.submit(int).result()
+            with suppress(RuntimeError):  # the interpreter ends, and has waited for all threads
+                order.submit(int).result()
             self._used.discard(order)  # only now: whoever is interrupted waits again
 
     def close(self) -> None:
