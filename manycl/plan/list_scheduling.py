@@ -61,7 +61,8 @@ class _Growing:
         self._seconds = table.seconds
         self._floor, self._handover = problem.not_before, problem.handover
         self._before = problem.graph.predecessors
-        self._moving, self._limited = problem.machine.memories > 1, problem.contention.limited
+        self._moving, self._limited = table.moves, problem.contention.limited
+        self._needs = problem.whole_needs if self._moving else ()
         self._lanes = [_Lanes(problem, d, count) for d, count in enumerate(queues)]
         self._several = any(not lane.single for lane in self._lanes)
         # where nothing moves, and nothing slows anything down, when everything happens is known already
@@ -105,12 +106,15 @@ class _Growing:
                     extra = self._handover
                 if known > ready:
                     ready = known
+            took, lane = seconds[d], self._lanes[d]
             new_hops: list[Hop] = []
             new_after: list[int] = []
-            if self._moving:
-                ready = max(ready, self._arrival(node, d, new_hops, new_after))
-            took = seconds[d]
-            lane = self._lanes[d]
+            if timeline is not None and self._moving:
+                if max(ready, lane.free[0] if lane.single else ready) + took + extra >= best and not self._limited:
+                    continue  # wherever its data are
+                arrive = timeline.arrival(self._needs[node], d, new_hops, new_after)
+                if arrive > ready:
+                    ready = arrive
             if lane.single:
                 q, start = 0, lane.free[0]
                 if ready > start:
@@ -125,21 +129,17 @@ class _Growing:
                 chosen, queue, begin, hops, after = d, q, start, new_hops, new_after
         if chosen == ON_HOST:
             ready = max([self._host_free, *[heard[p] for p in before]])
-            begin = finish = self._host_free = max(ready, self._arrival(node, ON_HOST, hops, after))
+            if timeline is not None and self._moving:
+                ready = max(ready, timeline.arrival(self._needs[node], ON_HOST, hops, after))
+            begin = finish = self._host_free = ready
         else:
             self._lanes[chosen].take(node, queue, begin, finish)
         end[node], heard[node], where[node] = finish, finish + self._handover, chosen
         if timeline is not None:
-            op = timeline.take(Fit(node, chosen, 0, 0, begin, finish, hops, after), queue)
-            timeline.complete(node, (op,))
+            timeline.place(Fit(node, chosen, 0, 0, begin, finish, hops, after), queue)
         else:
             version = 0 if chosen == ON_HOST else self._problem.version(node, chosen)
             self._assignments.append(Assignment(node, chosen, queue, begin, finish, version=version))
-
-    def _arrival(self, node: int, device: int, hops: list[Hop], after: list[int]) -> float:
-        if self._timeline is None or not self._moving:
-            return self._floor
-        return self._timeline.arrival(self._timeline.regions(node), device, hops, after)
 
     def schedule(self) -> Schedule:
         found = self._assignments

@@ -34,7 +34,7 @@ class Operations:
         self.end: list[float] = []
         self.heard: list[float] = []  # when others than its own device know that an operation has ended
         self.device: list[int] = []
-        self._waits: list[tuple[int, ...]] = []
+        self._waits: list[Sequence[int]] = []
         self.of: list[tuple[int, ...]] = [() for _ in problem.graph.nodes]
         self._together: dict[int, tuple[int, ...]] = {}
         self._merged: dict[int, int] = {}  # node -> from how many other memories
@@ -106,23 +106,28 @@ class Operations:
         drawn = sum(self._draws(what, seconds) * seconds for what, seconds in placed)
         return drawn / carries if carries > 0.0 else 0.0
 
-    def _add(self, what: Assignment | Move, waits: Sequence[int], alone: bool = True) -> int:
-        if alone:
-            self._slots(what).take(what.start, what.end)
-        if self._host is not None:
-            self._host.take(what.start, what.end, self._draws(what, self._seconds(what)))
-        return self._note(what, waits)
-
-    def _note(self, what: Assignment | Move, waits: Sequence[int]) -> int:
-        op = len(self.what)
+    def _add(self, what: Assignment | Move, waits: Sequence[int], slots: Slots | None) -> int:
+        """``slots``: what it occupies, if other things may be placed before it later. A kernel waits for its node's
+        predecessors too."""
+        op, end = len(self.what), what.end
+        if slots is not None:
+            slots.take(what.start, end)
+        if self._host is not None and op >= self._fixed:
+            self._host.take(what.start, end, self._draws(what, self._seconds(what)))
         self.what.append(what)
-        self.end.append(what.end)
+        self.end.append(end)
         # what was fixed and had ended when planning began is known to everybody
-        past = op < self._fixed and what.end <= self.floor
-        self.heard.append(what.end if past else what.end + self._handover)
+        self.heard.append(end if op < self._fixed and end <= self.floor else end + self._handover)
         self.device.append(what.device)
-        self._waits.append(tuple(waits))
+        self._waits.append(waits)
         return op
+
+    def _waited(self, op: int) -> list[int]:
+        """All operations that one waits for."""
+        what = self.what[op]
+        if isinstance(what, Move):
+            return [*self._waits[op]]
+        return [*self._waits[op], *[w for p in self.problem.graph.predecessors[what.node] for w in self.of[p]]]
 
     def _take_back(self, count: int) -> None:
         """Keep the first ``count`` operations."""
@@ -164,7 +169,7 @@ class Operations:
                 start, end = what.start, max(what.end, free.get(lane, what.end))
             else:
                 start = max(self.floor, free.get(lane, self.floor))
-                for w in self._waits[op]:
+                for w in self._waited(op):
                     own = self.device[w] == device != ON_HOST
                     past = w < self._fixed and ends[w] <= self.floor
                     known = ends[w] if own or past else ends[w] + self._handover
@@ -187,7 +192,7 @@ class Operations:
             self.problem,
             [a for _, a in kernels],
             [m for _, m in moves],
-            [[index[w] for w in self._waits[op]] for op in index],
+            [[index[w] for w in self._waited(op)] if op >= self._fixed else [] for op in index],
             [self._seconds(a) if op >= self._fixed else a.end - a.start for op, a in kernels],
         )
 

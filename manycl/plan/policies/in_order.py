@@ -29,18 +29,18 @@ def on_one_device(
     A kernel whose preference excludes that device runs on the one of its own where it takes least time.
     """
     best: Schedule | None = None
-    for device in range(len(problem.machine.devices)):
-        limit = best.makespan if best is not None else below
-        least = 0.0 if problem.fixed else _least(table, device)  # what is fixed may be on other devices
-        if queues[device] == 1 and problem.not_before + least >= limit * (1.0 - ROUNDING):
+    chosen, limit = -1, below
+    for least, device in sorted((_least(table, d), d) for d in range(len(problem.machine.devices))):
+        bound = 0.0 if problem.fixed else least  # what is fixed may be on other devices
+        if queues[device] == 1 and problem.not_before + bound >= limit * (1.0 - ROUNDING):
             continue
         candidates = [
             (device,) if device in places else (min(places, key=row.__getitem__),) if places else ()
             for places, row in zip(table.allowed, table.seconds, strict=True)
         ]
         found = list_schedule(problem, table, order, candidates, queues)
-        if found.makespan < limit:
-            best = found
+        if found.makespan < limit or (found.makespan == limit and device < chosen):
+            best, chosen, limit = found, device, found.makespan
     return best
 
 
