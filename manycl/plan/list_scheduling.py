@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from manycl.graph.graph import Launch
 from manycl.model.occupancy import share
 from manycl.plan.costs import Costs
-from manycl.plan.plan import ON_HOST, Assignment
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.timeline import Fit, Hop, Schedule, Timeline
 from manycl.plan.timing import contended
@@ -58,7 +58,7 @@ class _Growing:
 
     def __init__(self, problem: Problem, table: Costs, queues: Sequence[int]) -> None:
         self._problem = problem
-        self._seconds = table.seconds
+        self._seconds, self._version = table.seconds, problem.estimates.version
         self._floor, self._handover = problem.not_before, problem.handover
         self._before = problem.graph.predecessors
         self._moving, self._limited = table.moves, problem.contention.limited
@@ -96,22 +96,13 @@ class _Growing:
         chosen, queue, begin = ON_HOST, 0, 0.0
         hops: list[Hop] = []
         after: list[int] = []
-        for d in candidates:
-            ready, extra = self._floor, 0.0
-            for p in before:
-                if where[p] == d:
-                    known = end[p]
-                else:
-                    known = heard[p]
-                    extra = self._handover
-                if known > ready:
-                    ready = known
+        for bound, d, ready, extra in self._choices(node, candidates):
+            if bound > best and not self._limited:
+                break  # wherever the data are, it would end later there, and on the others
             took, lane = seconds[d], self._lanes[d]
-            new_hops: list[Hop] = []
-            new_after: list[int] = []
+            new_hops, new_after = hops, after
             if timeline is not None and self._moving:
-                if max(ready, lane.free[0] if lane.single else ready) + took + extra >= best and not self._limited:
-                    continue  # wherever its data are
+                new_hops, new_after = [], []
                 arrive = timeline.arrival(self._needs[node], d, new_hops, new_after)
                 if arrive > ready:
                     ready = arrive
@@ -124,22 +115,48 @@ class _Growing:
             ended = start + took
             if self._limited and timeline is not None:
                 ended = timeline.until(node, d, start, took)
-            if ended + extra < best:
-                best, finish = ended + extra, ended
+            value = ended + extra
+            if value < best or (value == best and d < chosen):
+                best, finish = value, ended
                 chosen, queue, begin, hops, after = d, q, start, new_hops, new_after
         if chosen == ON_HOST:
             ready = max([self._host_free, *[heard[p] for p in before]])
             if timeline is not None and self._moving:
                 ready = max(ready, timeline.arrival(self._needs[node], ON_HOST, hops, after))
             begin = finish = self._host_free = ready
+        elif self._lanes[chosen].single:
+            self._lanes[chosen].free[0] = finish
         else:
             self._lanes[chosen].take(node, queue, begin, finish)
         end[node], heard[node], where[node] = finish, finish + self._handover, chosen
         if timeline is not None:
             timeline.place(Fit(node, chosen, 0, 0, begin, finish, hops, after), queue)
         else:
-            version = 0 if chosen == ON_HOST else self._problem.version(node, chosen)
-            self._assignments.append(Assignment(node, chosen, queue, begin, finish, version=version))
+            version = 0 if chosen == ON_HOST else self._version(node, chosen)
+            self._assignments.append(Assignment(node, chosen, queue, begin, finish, WHOLE, 0, 0, version))
+
+    def _choices(self, node: int, candidates: Sequence[int]) -> list[tuple[float, int, float, float]]:
+        """When the node ends on each device at least, the device, when its predecessors are known there to have ended,
+        and what leaving one of them must gain; the earliest first."""
+        end, heard, where, handover = self.end, self.heard, self._where, self._handover
+        before, seconds, lanes = self._before[node], self._seconds[node], self._lanes
+        out: list[tuple[float, int, float, float]] = []
+        for d in candidates:
+            ready, extra = self._floor, 0.0
+            for p in before:
+                if where[p] == d:
+                    known = end[p]
+                else:
+                    known = heard[p]
+                    extra = handover
+                if known > ready:
+                    ready = known
+            lane = lanes[d]
+            start = lane.free[0] if lane.single and lane.free[0] > ready else ready
+            out.append((start + seconds[d] + extra, d, ready, extra))
+        if len(out) > 1:
+            out.sort()
+        return out
 
     def schedule(self) -> Schedule:
         found = self._assignments
@@ -182,8 +199,6 @@ class _Lanes:
 
     def take(self, node: int, queue: int, start: float, end: float) -> None:
         self.free[queue] = end
-        if self.single:
-            return
         self._tail[queue] = node
         self._queue_of[node] = queue
         self._work = max(self._work, start) + (end - start) * self._share(node)

@@ -4,6 +4,7 @@ in the queues of devices. They can be taken back, last ones first."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from manycl.machine import HOST
 from manycl.plan.available import Available
@@ -39,7 +40,6 @@ class Operations:
         self._together: dict[int, tuple[int, ...]] = {}
         self._merged: dict[int, int] = {}  # node -> from how many other memories
         self._fixed = len(problem.fixed)
-        self._busy: list[tuple[list[float], list[float]]] = []  # of all queues, by what is fixed
         limited = problem.contention.limited
         self._host = Available(problem.machine.host_bandwidth) if limited else None
 
@@ -129,13 +129,23 @@ class Operations:
             return [*self._waits[op]]
         return [*self._waits[op], *[w for p in self.problem.graph.predecessors[what.node] for w in self.of[p]]]
 
+    def _occupy(self) -> None:
+        """Nothing new starts on a device before all that is fixed there has ended, in whatever queues."""
+        until: dict[int, float] = {}
+        for a in self.problem.fixed:
+            until[a.device] = max(a.end, until.get(a.device, self.floor))
+        for device, end in until.items():
+            if end > self.floor:
+                self.kernels[device].take(self.floor, end)
+
     def _take_back(self, count: int) -> None:
         """Keep the first ``count`` operations."""
         if self._host is not None:
             self._host.back(count - self._fixed)
         if count == self._fixed:  # all of them
-            for slots, busy in zip((*self.kernels, *self._up, *self._down), self._busy, strict=True):
-                slots.starts[:], slots.ends[:] = busy
+            for slots in (*self.kernels, *self._up, *self._down):
+                slots.clear()
+            self._occupy()
         for op in range(len(self.what) - 1, count - 1, -1):
             what = self.what[op]
             if count > self._fixed:
@@ -157,11 +167,12 @@ class Operations:
         were left by what was taken back are closed); later than it was placed only where what goes on at the same time
         slows each other down. ``queues``: some devices use several."""
         order = sorted(range(len(self.what)), key=lambda op: (self.what[op].start, self.end[op], op))
-        if queues or contended(self.problem):
+        if queues or self._host is not None:
             return self._slowed(order)
         ends = [0.0] * len(order)
         free: dict[tuple[int, int], float] = {}
         assignments: list[Assignment] = []
+        moved: list[tuple[float, float]] = []
         for op in order:
             what, device = self.what[op], self.device[op]
             lane = (device, 0 if isinstance(what, Assignment) else 1 if what.target == HOST else 2)
@@ -180,6 +191,10 @@ class Operations:
             ends[op] = end = what.end if op < self._fixed else end
             if isinstance(what, Assignment):
                 assignments.append(what._replace(start=start, end=end))
+            else:
+                moved.append((start, end))
+        if contended(self.problem) and _meet(moved):
+            return self._slowed(order)
         assignments.sort(key=_times)
         return assignments
 
@@ -206,6 +221,11 @@ class Operations:
         if what.dimension == WHOLE:
             return self.rows[what.node][what.device]
         return self.problem.range_seconds(what.node, what.device, what.groups)
+
+
+def _meet(moved: list[tuple[float, float]]) -> bool:
+    """Whether some transfers go on at the same time."""
+    return any(end > start for (_, end), (start, _) in pairwise(sorted(moved)))
 
 
 def _times(placed: Assignment) -> tuple[float, float]:

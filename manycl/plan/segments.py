@@ -53,11 +53,15 @@ class Segments:
     """``of[key]``: a buffer's segments in order; no entry: its contents are undefined."""
 
     def __init__(self, problem: Problem) -> None:
+        buffers, parts = problem.graph.buffers, problem.parts
         self.of: dict[int, list[Segment]] = {
-            key: [Segment(p.low, p.high, INITIAL, dict.fromkeys(p.memories, INITIAL)) for p in parts]
-            for key in {**problem.valid, **problem.parts}
-            if key in problem.graph.buffers and (parts := problem.initial(key))
+            key: [Segment(0, buffers[key].nbytes, INITIAL, dict.fromkeys(places, INITIAL))]
+            for key, places in problem.valid.items()
+            if places and key in buffers and key not in parts
         }
+        for key in parts:
+            if key in buffers and (found := problem.initial(key)):
+                self.of[key] = [Segment(p.low, p.high, INITIAL, dict.fromkeys(p.memories, INITIAL)) for p in found]
         # what is taken back: of a buffer all its segments (_ALL), or from one on so many, and what was there; or the
         # memory (count) that all of the buffer, in one segment, came to (_ONE_MORE)
         self._old: list[tuple[int, int, int, list[Segment] | None]] = []

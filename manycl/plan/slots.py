@@ -27,6 +27,11 @@ class Slots:
                 start = ends[i]
         return start
 
+    def clear(self) -> None:
+        """Give back everything."""
+        self.starts.clear()
+        self.ends.clear()
+
     def take(self, start: float, end: float) -> None:
         """Occupy an interval that is free."""
         if not self.ends or self.ends[-1] <= start:

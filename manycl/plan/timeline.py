@@ -65,7 +65,6 @@ class Timeline(Operations):
         self._several = machine.memories > 1
         self._affine: dict[tuple[int, int], tuple[float, float]] = {}
         self._fix()
-        self._busy = [(list(s.starts), list(s.ends)) for s in (*self.kernels, *self._up, *self._down)]
 
     # looking
 
@@ -379,13 +378,9 @@ class Timeline(Operations):
     def _fix(self) -> None:
         """What the problem fixes is placed as it is; its data are where it put them."""
         of: dict[int, list[int]] = {}
-        busy = [self.floor] * len(self.kernels)
         for a in self.problem.fixed:
             of.setdefault(a.node, []).append(self._add(a, (), None))
-            busy[a.device] = max(busy[a.device], a.end)
-        for slots, end in zip(self.kernels, busy, strict=True):
-            if end > self.floor:
-                slots.take(self.floor, end)  # in whatever queues: nothing new starts beside it
+        self._occupy()
         self.problem.check_fixed()
         for node in sorted(of):
             ops = of[node]
