@@ -17,15 +17,18 @@ The model, which the simulator shares (``run/backends/sim.py``):
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from manycl.graph.graph import Launch
 from manycl.model.occupancy import share
 from manycl.plan.costs import Costs
+from manycl.plan.operations import times
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.timeline import Fit, Hop, Schedule, Timeline
 from manycl.plan.timing import contended
 
+ROUNDING = 1e-9  # sums of the same times in another order differ by less, as a part of them
 _NOWHERE = ON_HOST - 1  # in place of a device: on several, or not placed yet
 
 
@@ -35,6 +38,7 @@ def list_schedule(
     order: Sequence[int],
     candidates: Sequence[tuple[int, ...]],
     queues: Sequence[int],
+    limit: float = inf,
 ) -> Schedule:
     """Place nodes one after another, each on the one of its candidate devices where it ends first.
 
@@ -43,12 +47,14 @@ def list_schedule(
     that exact, and a device that waits for another one stalls. ``order`` is topological; ``queues[d]``
     in-order queues of device d are used. What the problem fixes is kept. A kernel continues the queue of the
     predecessor that ends last if nothing else has continued it, else it goes to the queue that is free first.
-    Host tasks (no candidates) take no time and run one after another.
+    Host tasks (no candidates) take no time and run one after another. One that ends after ``limit`` is given up as
+    soon as that is certain: it then has no assignments, and ends never.
     """
     found = _Growing(problem, table, queues)
+    limit = inf if found.earlier else limit * (1.0 + ROUNDING)
     for node in order:
-        if node not in found.fixed:
-            found.place(node, candidates[node])
+        if node not in found.fixed and found.place(node, candidates[node]) > limit:
+            return Schedule([], inf)
     return found.schedule()
 
 
@@ -65,6 +71,7 @@ class _Growing:
         self._needs = problem.whole_needs if self._moving else ()
         self._lanes = [_Lanes(problem, d, count) for d, count in enumerate(queues)]
         self._several = any(not lane.single for lane in self._lanes)
+        self.earlier = self._several or self._limited  # whether a node may end earlier than where it is placed
         # where nothing moves, and nothing slows anything down, when everything happens is known already
         self._exact = not (self._several or contended(problem))
         plain = self._exact and not self._moving and not problem.fixed
@@ -88,8 +95,8 @@ class _Growing:
         on_host = [a.end for a in self._problem.fixed if a.device == ON_HOST]
         self._host_free = max([self._floor, *on_host])
 
-    def place(self, node: int, candidates: Sequence[int]) -> None:
-        """Place a node on the device where it ends first; on the host, where it has none."""
+    def place(self, node: int, candidates: Sequence[int]) -> float:
+        """Place a node on the device where it ends first; on the host, where it has none. When it ends."""
         end, heard, where, timeline = self.end, self.heard, self._where, self._timeline
         before, seconds = self._before[node], self._seconds[node]
         best = finish = float("inf")
@@ -134,6 +141,7 @@ class _Growing:
         else:
             version = 0 if chosen == ON_HOST else self._version(node, chosen)
             self._assignments.append(Assignment(node, chosen, queue, begin, finish, WHOLE, 0, 0, version))
+        return finish
 
     def _choices(self, node: int, candidates: Sequence[int]) -> list[tuple[float, int, float, float]]:
         """When the node ends on each device at least, the device, when its predecessors are known there to have ended,
@@ -161,7 +169,12 @@ class _Growing:
     def schedule(self) -> Schedule:
         found = self._assignments
         if self._timeline is not None:
-            found = self._timeline.assignments() if self._exact else self._timeline.finish(self._several)
+            if self._exact:
+                found = self._timeline.assignments()
+            elif self.earlier or self._timeline.meet():
+                found = self._timeline.finish(self._several)
+            else:  # nothing was taken back, and nothing slows anything down
+                found = sorted(self._timeline.assignments(), key=times)
         return Schedule(found, max([a.end for a in found], default=self._floor))
 
 

@@ -162,6 +162,10 @@ class Operations:
         """All that has been placed, as it was."""
         return [what for what in self.what if type(what) is Assignment]
 
+    def meet(self) -> bool:
+        """Whether some transfers go on at the same time, as they were placed."""
+        return _meet([(what.start, what.end) for what in self.what if type(what) is Move])
+
     def finish(self, queues: bool = False) -> list[Assignment]:
         """The assignments in the order of dispatch, each as early as its order and what it waits for allow (gaps that
         were left by what was taken back are closed); later than it was placed only where what goes on at the same time
@@ -195,7 +199,7 @@ class Operations:
                 moved.append((start, end))
         if contended(self.problem) and _meet(moved):
             return self._slowed(order)
-        assignments.sort(key=_times)
+        assignments.sort(key=times)
         return assignments
 
     def _slowed(self, order: Sequence[int]) -> list[Assignment]:
@@ -223,10 +227,11 @@ class Operations:
         return self.problem.range_seconds(what.node, what.device, what.groups)
 
 
-def _meet(moved: list[tuple[float, float]]) -> bool:
+def _meet(moved: Sequence[tuple[float, float]]) -> bool:
     """Whether some transfers go on at the same time."""
     return any(end > start for (_, end), (start, _) in pairwise(sorted(moved)))
 
 
-def _times(placed: Assignment) -> tuple[float, float]:
+def times(placed: Assignment) -> tuple[float, float]:
+    """Start and end."""
     return placed.start, placed.end

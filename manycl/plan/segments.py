@@ -65,6 +65,7 @@ class Segments:
         # what is taken back: of a buffer all its segments (_ALL), or from one on so many, and what was there; or the
         # memory (count) that all of the buffer, in one segment, came to (_ONE_MORE)
         self._old: list[tuple[int, int, int, list[Segment] | None]] = []
+        self._marked = False  # nobody takes anything back before there is a mark
 
     def touched(self, key: int, low: int, high: int) -> Sequence[Segment]:
         """The segments of a buffer that have some of these bytes, in order."""
@@ -75,6 +76,7 @@ class Segments:
 
     def mark(self) -> int:
         """Where :meth:`back` can go back to."""
+        self._marked = True
         return len(self._old)
 
     def back(self, mark: int) -> None:
@@ -92,7 +94,8 @@ class Segments:
 
     def set(self, key: int, segments: list[Segment]) -> None:
         """A buffer has new contents."""
-        self._old.append((key, _ALL, 0, self.of.get(key)))
+        if self._marked:
+            self._old.append((key, _ALL, 0, self.of.get(key)))
         self.of[key] = segments
 
     def write(self, key: int, new: Segment) -> None:
@@ -117,7 +120,8 @@ class Segments:
             low, high, _, places = of[0]
             if low == move.low and high == move.high and move.target not in places:
                 # segments only share their places with those that they are cut from, of which there are several then
-                self._old.append((move.buffer, _ONE_MORE, move.target, None))
+                if self._marked:
+                    self._old.append((move.buffer, _ONE_MORE, move.target, None))
                 places[move.target] = op
                 return
         first, last = _between(of, move.low, move.high)
@@ -134,7 +138,8 @@ class Segments:
     def _put(self, key: int, first: int, last: int, segments: list[Segment]) -> None:
         """These instead of a buffer's segments from one up to another."""
         of = self.of[key]
-        self._old.append((key, first, len(segments), of[first:last]))
+        if self._marked:
+            self._old.append((key, first, len(segments), of[first:last]))
         of[first:last] = segments
 
 

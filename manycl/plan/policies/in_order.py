@@ -6,14 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manycl.plan.costs import Costs, costs
-from manycl.plan.list_scheduling import list_schedule
+from manycl.plan.list_scheduling import ROUNDING, list_schedule
 from manycl.plan.options import Options
 from manycl.plan.plan import Plan
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.timeline import Schedule
-
-ROUNDING = 1e-9  # sums of the same times in another order differ by less, as a part of them
 
 
 def on_one_device(
@@ -38,7 +36,7 @@ def on_one_device(
             (device,) if device in places else (min(places, key=row.__getitem__),) if places else ()
             for places, row in zip(table.allowed, table.seconds, strict=True)
         ]
-        found = list_schedule(problem, table, order, candidates, queues)
+        found = list_schedule(problem, table, order, candidates, queues, limit)
         if found.makespan < limit or (found.makespan == limit and device < chosen):
             best, chosen, limit = found, device, found.makespan
     return best
