@@ -172,7 +172,7 @@ class _Growing:
             if self._exact:
                 found = self._timeline.assignments()
             elif self.earlier or self._timeline.meet():
-                found = self._timeline.finish(self._several)
+                found = self._timeline.finish(slowed=True)
             else:  # nothing was taken back, and nothing slows anything down
                 found = sorted(self._timeline.assignments(), key=times)
         return Schedule(found, max([a.end for a in found], default=self._floor))

@@ -166,12 +166,12 @@ class Operations:
         """Whether some transfers go on at the same time, as they were placed."""
         return _meet([(what.start, what.end) for what in self.what if type(what) is Move])
 
-    def finish(self, queues: bool = False) -> list[Assignment]:
+    def finish(self, slowed: bool = False) -> list[Assignment]:
         """The assignments in the order of dispatch, each as early as its order and what it waits for allow (gaps that
         were left by what was taken back are closed); later than it was placed only where what goes on at the same time
-        slows each other down. ``queues``: some devices use several."""
+        slows each other down. ``slowed``: some of it does for certain."""
         order = sorted(range(len(self.what)), key=lambda op: (self.what[op].start, self.end[op], op))
-        if queues or self._host is not None:
+        if slowed or self._host is not None:
             return self._slowed(order)
         ends = [0.0] * len(order)
         free: dict[tuple[int, int], float] = {}
@@ -194,7 +194,7 @@ class Operations:
             free[lane] = end
             ends[op] = end = what.end if op < self._fixed else end
             if isinstance(what, Assignment):
-                assignments.append(what._replace(start=start, end=end))
+                assignments.append(what.at(start, end))
             else:
                 moved.append((start, end))
         if contended(self.problem) and _meet(moved):
