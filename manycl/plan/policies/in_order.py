@@ -28,7 +28,8 @@ def on_one_device(
     """
     best: Schedule | None = None
     chosen, limit = -1, below
-    for least, device in sorted((_least(table, d), d) for d in range(len(problem.machine.devices))):
+    devices = range(len(problem.machine.devices))
+    for least, device in sorted(zip(table.alone or [0.0 for _ in devices], devices, strict=True)):
         bound = 0.0 if problem.fixed else least  # what is fixed may be on other devices
         if queues[device] == 1 and problem.not_before + bound >= limit * (1.0 - ROUNDING):
             continue
@@ -40,11 +41,6 @@ def on_one_device(
         if found.makespan < limit or (found.makespan == limit and device < chosen):
             best, chosen, limit = found, device, found.makespan
     return best
-
-
-def _least(table: Costs, device: int) -> float:
-    """Seconds that one queue of the device is busy for certain: its kernels one after another."""
-    return sum(row[device] for places, row in zip(table.allowed, table.seconds, strict=True) if device in places)
 
 
 @register("in_order")
