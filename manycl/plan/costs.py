@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 
 from manycl.graph.graph import HostTask
 from manycl.plan.problem import Problem
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Costs:
     """``allowed[n]``: devices that may run node n as a whole (none: it is a host task), or do run it, if it is fixed.
     ``seconds[n][d]``: its time on device d. ``moves``: the machine has more than one memory, so data must be moved."""
@@ -17,6 +18,13 @@ class Costs:
     allowed: list[tuple[int, ...]]
     seconds: list[list[float]]
     moves: bool
+
+    @cached_property
+    def alone(self) -> list[float]:
+        """Seconds that one queue of each device is busy for certain with what may run there (of no nodes: no list)."""
+        devices = range(len(self.seconds[0]) if self.seconds else 0)
+        both = list(zip(self.allowed, self.seconds, strict=True))
+        return [sum([row[d] for places, row in both if d in places]) for d in devices]
 
 
 def costs(problem: Problem) -> Costs:

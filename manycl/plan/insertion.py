@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
@@ -65,6 +66,10 @@ class Board:
         seconds = view.seconds[node][device]
         start = self.gaps[device].first(ready, seconds)
         return BoardFit(node, device, start, start + seconds)
+
+    def earliest(self, node: int, devices: Sequence[int]) -> BoardFit:
+        """On the device where the node ends first, the first of equals."""
+        return min((self.fit(node, d) for d in devices), key=attrgetter("end"))
 
     def place(self, fit: BoardFit) -> None:
         node, device, start, end = fit
@@ -155,11 +160,7 @@ def put(board: AnyBoard, fit: BoardFit | timeline.Fit) -> None:
 
 def earliest_finish(board: AnyBoard, view: Delays, node: int) -> BoardFit | timeline.Fit:
     """HEFT's choice: the device where the node ends first, the first of equals."""
-    return min((board.fit(node, d) for d in view.places[node]), key=_end)
-
-
-def _end(fit: BoardFit | timeline.Fit) -> float:
-    return fit.end
+    return board.earliest(node, view.places[node])
 
 
 def ready_order(given: Setting, priority: Sequence[float]) -> list[int]:

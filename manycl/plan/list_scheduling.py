@@ -17,15 +17,18 @@ The model, which the simulator shares (``run/backends/sim.py``):
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from manycl.graph.graph import Launch
 from manycl.model.occupancy import share
 from manycl.plan.costs import Costs
-from manycl.plan.plan import ON_HOST, Assignment
+from manycl.plan.operations import times
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.timeline import Fit, Hop, Schedule, Timeline
 from manycl.plan.timing import contended
 
+ROUNDING = 1e-9  # sums of the same times in another order differ by less, as a part of them
 _NOWHERE = ON_HOST - 1  # in place of a device: on several, or not placed yet
 
 
@@ -35,6 +38,7 @@ def list_schedule(
     order: Sequence[int],
     candidates: Sequence[tuple[int, ...]],
     queues: Sequence[int],
+    limit: float = inf,
 ) -> Schedule:
     """Place nodes one after another, each on the one of its candidate devices where it ends first.
 
@@ -43,12 +47,14 @@ def list_schedule(
     that exact, and a device that waits for another one stalls. ``order`` is topological; ``queues[d]``
     in-order queues of device d are used. What the problem fixes is kept. A kernel continues the queue of the
     predecessor that ends last if nothing else has continued it, else it goes to the queue that is free first.
-    Host tasks (no candidates) take no time and run one after another.
+    Host tasks (no candidates) take no time and run one after another. One that ends after ``limit`` is given up as
+    soon as that is certain: it then has no assignments, and ends never.
     """
     found = _Growing(problem, table, queues)
+    limit = inf if found.earlier else limit * (1.0 + ROUNDING)
     for node in order:
-        if node not in found.fixed:
-            found.place(node, candidates[node])
+        if node not in found.fixed and found.place(node, candidates[node]) > limit:
+            return Schedule([], inf)
     return found.schedule()
 
 
@@ -58,12 +64,14 @@ class _Growing:
 
     def __init__(self, problem: Problem, table: Costs, queues: Sequence[int]) -> None:
         self._problem = problem
-        self._seconds = table.seconds
+        self._seconds, self._version = table.seconds, problem.estimates.version
         self._floor, self._handover = problem.not_before, problem.handover
         self._before = problem.graph.predecessors
-        self._moving, self._limited = problem.machine.memories > 1, problem.contention.limited
+        self._moving, self._limited = table.moves, problem.contention.limited
+        self._needs = problem.whole_needs if self._moving else ()
         self._lanes = [_Lanes(problem, d, count) for d, count in enumerate(queues)]
         self._several = any(not lane.single for lane in self._lanes)
+        self.earlier = self._several or self._limited  # whether a node may end earlier than where it is placed
         # where nothing moves, and nothing slows anything down, when everything happens is known already
         self._exact = not (self._several or contended(problem))
         plain = self._exact and not self._moving and not problem.fixed
@@ -87,30 +95,24 @@ class _Growing:
         on_host = [a.end for a in self._problem.fixed if a.device == ON_HOST]
         self._host_free = max([self._floor, *on_host])
 
-    def place(self, node: int, candidates: Sequence[int]) -> None:
-        """Place a node on the device where it ends first; on the host, where it has none."""
+    def place(self, node: int, candidates: Sequence[int]) -> float:
+        """Place a node on the device where it ends first; on the host, where it has none. When it ends."""
         end, heard, where, timeline = self.end, self.heard, self._where, self._timeline
         before, seconds = self._before[node], self._seconds[node]
         best = finish = float("inf")
         chosen, queue, begin = ON_HOST, 0, 0.0
         hops: list[Hop] = []
         after: list[int] = []
-        for d in candidates:
-            ready, extra = self._floor, 0.0
-            for p in before:
-                if where[p] == d:
-                    known = end[p]
-                else:
-                    known = heard[p]
-                    extra = self._handover
-                if known > ready:
-                    ready = known
-            new_hops: list[Hop] = []
-            new_after: list[int] = []
-            if self._moving:
-                ready = max(ready, self._arrival(node, d, new_hops, new_after))
-            took = seconds[d]
-            lane = self._lanes[d]
+        for bound, d, ready, extra in self._choices(node, candidates):
+            if bound > best and not self._limited:
+                break  # wherever the data are, it would end later there, and on the others
+            took, lane = seconds[d], self._lanes[d]
+            new_hops, new_after = hops, after
+            if timeline is not None and self._moving:
+                new_hops, new_after = [], []
+                arrive = timeline.arrival(self._needs[node], d, new_hops, new_after)
+                if arrive > ready:
+                    ready = arrive
             if lane.single:
                 q, start = 0, lane.free[0]
                 if ready > start:
@@ -120,31 +122,59 @@ class _Growing:
             ended = start + took
             if self._limited and timeline is not None:
                 ended = timeline.until(node, d, start, took)
-            if ended + extra < best:
-                best, finish = ended + extra, ended
+            value = ended + extra
+            if value < best or (value == best and d < chosen):
+                best, finish = value, ended
                 chosen, queue, begin, hops, after = d, q, start, new_hops, new_after
         if chosen == ON_HOST:
             ready = max([self._host_free, *[heard[p] for p in before]])
-            begin = finish = self._host_free = max(ready, self._arrival(node, ON_HOST, hops, after))
+            if timeline is not None and self._moving:
+                ready = max(ready, timeline.arrival(self._needs[node], ON_HOST, hops, after))
+            begin = finish = self._host_free = ready
+        elif self._lanes[chosen].single:
+            self._lanes[chosen].free[0] = finish
         else:
             self._lanes[chosen].take(node, queue, begin, finish)
         end[node], heard[node], where[node] = finish, finish + self._handover, chosen
         if timeline is not None:
-            op = timeline.take(Fit(node, chosen, 0, 0, begin, finish, hops, after), queue)
-            timeline.complete(node, (op,))
+            timeline.place(Fit(node, chosen, 0, 0, begin, finish, hops, after), queue)
         else:
-            version = 0 if chosen == ON_HOST else self._problem.version(node, chosen)
-            self._assignments.append(Assignment(node, chosen, queue, begin, finish, version=version))
+            version = 0 if chosen == ON_HOST else self._version(node, chosen)
+            self._assignments.append(Assignment(node, chosen, queue, begin, finish, WHOLE, 0, 0, version))
+        return finish
 
-    def _arrival(self, node: int, device: int, hops: list[Hop], after: list[int]) -> float:
-        if self._timeline is None or not self._moving:
-            return self._floor
-        return self._timeline.arrival(self._timeline.regions(node), device, hops, after)
+    def _choices(self, node: int, candidates: Sequence[int]) -> list[tuple[float, int, float, float]]:
+        """When the node ends on each device at least, the device, when its predecessors are known there to have ended,
+        and what leaving one of them must gain; the earliest first."""
+        end, heard, where, handover = self.end, self.heard, self._where, self._handover
+        before, seconds, lanes = self._before[node], self._seconds[node], self._lanes
+        out: list[tuple[float, int, float, float]] = []
+        for d in candidates:
+            ready, extra = self._floor, 0.0
+            for p in before:
+                if where[p] == d:
+                    known = end[p]
+                else:
+                    known = heard[p]
+                    extra = handover
+                if known > ready:
+                    ready = known
+            lane = lanes[d]
+            start = lane.free[0] if lane.single and lane.free[0] > ready else ready
+            out.append((start + seconds[d] + extra, d, ready, extra))
+        if len(out) > 1:
+            out.sort()
+        return out
 
     def schedule(self) -> Schedule:
         found = self._assignments
         if self._timeline is not None:
-            found = self._timeline.assignments() if self._exact else self._timeline.finish(self._several)
+            if self._exact:
+                found = self._timeline.assignments()
+            elif self.earlier or self._timeline.meet():
+                found = self._timeline.finish(slowed=True)
+            else:  # nothing was taken back, and nothing slows anything down
+                found = sorted(self._timeline.assignments(), key=times)
         return Schedule(found, max([a.end for a in found], default=self._floor))
 
 
@@ -182,8 +212,6 @@ class _Lanes:
 
     def take(self, node: int, queue: int, start: float, end: float) -> None:
         self.free[queue] = end
-        if self.single:
-            return
         self._tail[queue] = node
         self._queue_of[node] = queue
         self._work = max(self._work, start) + (end - start) * self._share(node)

@@ -4,6 +4,7 @@ in the queues of devices. They can be taken back, last ones first."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from manycl.machine import HOST
 from manycl.plan.available import Available
@@ -34,12 +35,11 @@ class Operations:
         self.end: list[float] = []
         self.heard: list[float] = []  # when others than its own device know that an operation has ended
         self.device: list[int] = []
-        self._waits: list[tuple[int, ...]] = []
+        self._waits: list[Sequence[int]] = []
         self.of: list[tuple[int, ...]] = [() for _ in problem.graph.nodes]
         self._together: dict[int, tuple[int, ...]] = {}
         self._merged: dict[int, int] = {}  # node -> from how many other memories
         self._fixed = len(problem.fixed)
-        self._busy: list[tuple[list[float], list[float]]] = []  # of all queues, by what is fixed
         limited = problem.contention.limited
         self._host = Available(problem.machine.host_bandwidth) if limited else None
 
@@ -106,31 +106,46 @@ class Operations:
         drawn = sum(self._draws(what, seconds) * seconds for what, seconds in placed)
         return drawn / carries if carries > 0.0 else 0.0
 
-    def _add(self, what: Assignment | Move, waits: Sequence[int], alone: bool = True) -> int:
-        if alone:
-            self._slots(what).take(what.start, what.end)
-        if self._host is not None:
-            self._host.take(what.start, what.end, self._draws(what, self._seconds(what)))
-        return self._note(what, waits)
-
-    def _note(self, what: Assignment | Move, waits: Sequence[int]) -> int:
-        op = len(self.what)
+    def _add(self, what: Assignment | Move, waits: Sequence[int], slots: Slots | None) -> int:
+        """``slots``: what it occupies, if other things may be placed before it later. A kernel waits for its node's
+        predecessors too."""
+        op, end = len(self.what), what.end
+        if slots is not None:
+            slots.take(what.start, end)
+        if self._host is not None and op >= self._fixed:
+            self._host.take(what.start, end, self._draws(what, self._seconds(what)))
         self.what.append(what)
-        self.end.append(what.end)
+        self.end.append(end)
         # what was fixed and had ended when planning began is known to everybody
-        past = op < self._fixed and what.end <= self.floor
-        self.heard.append(what.end if past else what.end + self._handover)
+        self.heard.append(end if op < self._fixed and end <= self.floor else end + self._handover)
         self.device.append(what.device)
-        self._waits.append(tuple(waits))
+        self._waits.append(waits)
         return op
+
+    def _waited(self, op: int) -> list[int]:
+        """All operations that one waits for."""
+        what = self.what[op]
+        if isinstance(what, Move):
+            return [*self._waits[op]]
+        return [*self._waits[op], *[w for p in self.problem.graph.predecessors[what.node] for w in self.of[p]]]
+
+    def _occupy(self) -> None:
+        """Nothing new starts on a device before all that is fixed there has ended, in whatever queues."""
+        until: dict[int, float] = {}
+        for a in self.problem.fixed:
+            until[a.device] = max(a.end, until.get(a.device, self.floor))
+        for device, end in until.items():
+            if end > self.floor:
+                self.kernels[device].take(self.floor, end)
 
     def _take_back(self, count: int) -> None:
         """Keep the first ``count`` operations."""
         if self._host is not None:
             self._host.back(count - self._fixed)
         if count == self._fixed:  # all of them
-            for slots, busy in zip((*self.kernels, *self._up, *self._down), self._busy, strict=True):
-                slots.starts[:], slots.ends[:] = busy
+            for slots in (*self.kernels, *self._up, *self._down):
+                slots.clear()
+            self._occupy()
         for op in range(len(self.what) - 1, count - 1, -1):
             what = self.what[op]
             if count > self._fixed:
@@ -147,16 +162,21 @@ class Operations:
         """All that has been placed, as it was."""
         return [what for what in self.what if type(what) is Assignment]
 
-    def finish(self, queues: bool = False) -> list[Assignment]:
+    def meet(self) -> bool:
+        """Whether some transfers go on at the same time, as they were placed."""
+        return _meet([(what.start, what.end) for what in self.what if type(what) is Move])
+
+    def finish(self, slowed: bool = False) -> list[Assignment]:
         """The assignments in the order of dispatch, each as early as its order and what it waits for allow (gaps that
         were left by what was taken back are closed); later than it was placed only where what goes on at the same time
-        slows each other down. ``queues``: some devices use several."""
+        slows each other down. ``slowed``: some of it does for certain."""
         order = sorted(range(len(self.what)), key=lambda op: (self.what[op].start, self.end[op], op))
-        if queues or contended(self.problem):
+        if slowed or self._host is not None:
             return self._slowed(order)
         ends = [0.0] * len(order)
         free: dict[tuple[int, int], float] = {}
         assignments: list[Assignment] = []
+        moved: list[tuple[float, float]] = []
         for op in order:
             what, device = self.what[op], self.device[op]
             lane = (device, 0 if isinstance(what, Assignment) else 1 if what.target == HOST else 2)
@@ -164,7 +184,7 @@ class Operations:
                 start, end = what.start, max(what.end, free.get(lane, what.end))
             else:
                 start = max(self.floor, free.get(lane, self.floor))
-                for w in self._waits[op]:
+                for w in self._waited(op):
                     own = self.device[w] == device != ON_HOST
                     past = w < self._fixed and ends[w] <= self.floor
                     known = ends[w] if own or past else ends[w] + self._handover
@@ -174,8 +194,12 @@ class Operations:
             free[lane] = end
             ends[op] = end = what.end if op < self._fixed else end
             if isinstance(what, Assignment):
-                assignments.append(what._replace(start=start, end=end))
-        assignments.sort(key=_times)
+                assignments.append(what.at(start, end))
+            else:
+                moved.append((start, end))
+        if contended(self.problem) and _meet(moved):
+            return self._slowed(order)
+        assignments.sort(key=times)
         return assignments
 
     def _slowed(self, order: Sequence[int]) -> list[Assignment]:
@@ -187,7 +211,7 @@ class Operations:
             self.problem,
             [a for _, a in kernels],
             [m for _, m in moves],
-            [[index[w] for w in self._waits[op]] for op in index],
+            [[index[w] for w in self._waited(op)] if op >= self._fixed else [] for op in index],
             [self._seconds(a) if op >= self._fixed else a.end - a.start for op, a in kernels],
         )
 
@@ -203,5 +227,11 @@ class Operations:
         return self.problem.range_seconds(what.node, what.device, what.groups)
 
 
-def _times(placed: Assignment) -> tuple[float, float]:
+def _meet(moved: Sequence[tuple[float, float]]) -> bool:
+    """Whether some transfers go on at the same time."""
+    return any(end > start for (_, end), (start, _) in pairwise(sorted(moved)))
+
+
+def times(placed: Assignment) -> tuple[float, float]:
+    """Start and end."""
     return placed.start, placed.end

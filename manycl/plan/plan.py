@@ -43,6 +43,10 @@ class Assignment(NamedTuple):
         """The work-groups, of a range of a launch."""
         return GroupRange(self.dimension, self.first, self.groups)
 
+    def at(self, start: float, end: float) -> Assignment:
+        """The same at other times."""
+        return Assignment(self.node, self.device, self.queue, start, end, *self[5:])
+
     def of_range(self, groups: GroupRange) -> Assignment:
         """The same of other work-groups of its node."""
         return self._replace(dimension=groups.dimension, first=groups.first, groups=groups.count)

@@ -164,11 +164,16 @@ class Problem:
 
         Where partial results are merged, what every one of them overwrites is a part of that.
         """
+        keys, buffers = contents_needed(self.graph.nodes[node]), self.graph.buffers
+        if not count:
+            return [(key, 0, buffers[key].nbytes) for key in keys]
         found = self.regions(node, first, count)
-        if count and self.splits[node].merge != "none":
-            return found
-        keys = contents_needed(self.graph.nodes[node])
-        return found if len(keys) == len(found) else [region for region in found if region[0] in keys]
+        return found if self.splits[node].merge != "none" else [region for region in found if region[0] in keys]
+
+    @cached_property
+    def whole_needs(self) -> list[list[tuple[int, int, int]]]:
+        """What every node needs as a whole, by :meth:`needs`."""
+        return [self.needs(node) for node in range(len(self.graph))]
 
     def range_seconds(self, node: int, device: int, count: int) -> float:
         """Seconds of ``count`` of a node's work-groups on a device (0: of the whole launch).
@@ -301,7 +306,13 @@ class Problem:
 def contents_needed(task: Node) -> tuple[int, ...]:
     """The buffers whose contents a node that runs as a whole must find: those that it reads, and those that it writes
     but may leave in part as they were."""
-    return tuple(dict.fromkeys((*task.reads, *(key for key in task.writes if key not in task.overwrites))))
+    overwrites = task.overwrites
+    found = (
+        [*task.reads, *[key for key in task.writes if key not in overwrites]]
+        if overwrites
+        else [*task.reads, *task.writes]
+    )
+    return tuple(dict.fromkeys(found))
 
 
 def matches(device: Device, preference: str) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from manycl.plan.problem import Problem
 
 INITIAL = -1
+_ALL, _ONE_MORE = -1, -2  # in place of the number of a segment, where changes are noted
 
 Places = dict[int, int]
 """Memory -> the operation that put the bytes there (INITIAL: none, they were there)."""
@@ -52,13 +53,19 @@ class Segments:
     """``of[key]``: a buffer's segments in order; no entry: its contents are undefined."""
 
     def __init__(self, problem: Problem) -> None:
+        buffers, parts = problem.graph.buffers, problem.parts
         self.of: dict[int, list[Segment]] = {
-            key: [Segment(p.low, p.high, INITIAL, dict.fromkeys(p.memories, INITIAL)) for p in parts]
-            for key in problem.graph.buffers
-            if (parts := problem.initial(key))
+            key: [Segment(0, buffers[key].nbytes, INITIAL, dict.fromkeys(places, INITIAL))]
+            for key, places in problem.valid.items()
+            if places and key in buffers and key not in parts
         }
-        # what is taken back: of a buffer all its segments, or from one on so many, and what was there
+        for key in parts:
+            if key in buffers and (found := problem.initial(key)):
+                self.of[key] = [Segment(p.low, p.high, INITIAL, dict.fromkeys(p.memories, INITIAL)) for p in found]
+        # what is taken back: of a buffer all its segments (_ALL), or from one on so many, and what was there; or the
+        # memory (count) that all of the buffer, in one segment, came to (_ONE_MORE)
         self._old: list[tuple[int, int, int, list[Segment] | None]] = []
+        self._marked = False  # nobody takes anything back before there is a mark
 
     def touched(self, key: int, low: int, high: int) -> Sequence[Segment]:
         """The segments of a buffer that have some of these bytes, in order."""
@@ -69,22 +76,26 @@ class Segments:
 
     def mark(self) -> int:
         """Where :meth:`back` can go back to."""
+        self._marked = True
         return len(self._old)
 
     def back(self, mark: int) -> None:
         """Take back all changes since ``mark``."""
         while len(self._old) > mark:
             key, first, count, segments = self._old.pop()
-            if segments is None:
+            if first == _ONE_MORE:
+                del self.of[key][0].places[count]
+            elif segments is None:
                 del self.of[key]
-            elif first < 0:
+            elif first == _ALL:
                 self.of[key] = segments
             else:
                 self.of[key][first : first + count] = segments
 
     def set(self, key: int, segments: list[Segment]) -> None:
         """A buffer has new contents."""
-        self._old.append((key, -1, 0, self.of.get(key)))
+        if self._marked:
+            self._old.append((key, _ALL, 0, self.of.get(key)))
         self.of[key] = segments
 
     def write(self, key: int, new: Segment) -> None:
@@ -105,10 +116,14 @@ class Segments:
     def arrived(self, move: Move, op: int) -> None:
         """A move, operation ``op``, brings bytes to one more memory."""
         of = self.of[move.buffer]
-        if len(of) == 1 and (of[0].low, of[0].high) == (move.low, move.high):
-            put = [Segment(move.low, move.high, of[0].writer, {**of[0].places, move.target: op})]
-            self._put(move.buffer, 0, 1, put)
-            return
+        if len(of) == 1:
+            low, high, _, places = of[0]
+            if low == move.low and high == move.high and move.target not in places:
+                # segments only share their places with those that they are cut from, of which there are several then
+                if self._marked:
+                    self._old.append((move.buffer, _ONE_MORE, move.target, None))
+                places[move.target] = op
+                return
         first, last = _between(of, move.low, move.high)
         changed: list[Segment] = []
         for s in of[first:last]:
@@ -123,7 +138,8 @@ class Segments:
     def _put(self, key: int, first: int, last: int, segments: list[Segment]) -> None:
         """These instead of a buffer's segments from one up to another."""
         of = self.of[key]
-        self._old.append((key, first, len(segments), of[first:last]))
+        if self._marked:
+            self._old.append((key, first, len(segments), of[first:last]))
         of[first:last] = segments
 
 

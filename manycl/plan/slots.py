@@ -17,6 +17,8 @@ class Slots:
     def first(self, ready: float, seconds: float) -> float:
         """The earliest start from ``ready`` on with room for so long (AvailEST of MKMD, Section 5.2)."""
         starts, ends = self.starts, self.ends
+        if not ends or ends[-1] <= ready:
+            return ready
         start = ready
         for i in range(bisect_right(ends, ready), len(starts)):
             if start + seconds <= starts[i]:
@@ -25,8 +27,17 @@ class Slots:
                 start = ends[i]
         return start
 
+    def clear(self) -> None:
+        """Give back everything."""
+        self.starts.clear()
+        self.ends.clear()
+
     def take(self, start: float, end: float) -> None:
         """Occupy an interval that is free."""
+        if not self.ends or self.ends[-1] <= start:
+            self.starts.append(start)
+            self.ends.append(end)
+            return
         i = self._place(start, end)
         self.starts.insert(i, start)
         self.ends.insert(i, end)

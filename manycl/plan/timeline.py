@@ -33,12 +33,10 @@ class Schedule(NamedTuple):
         return Plan(tuple(self.assignments), policy, devices, self.makespan, details=dict(details))
 
 
-class Hop(NamedTuple):
-    """A transfer that would have to be made: ``after`` is the operation it waits for, ``by`` a hop before it."""
-
-    move: Move
-    after: int
-    by: int
+Hop = tuple[int, int, int, int, int, int, int, float, float, int, int]
+"""A transfer that would have to be made: the fields of a Move up to its end, the operation it waits for, and the hop
+before it that brings what it sends (-1: none does). Most are for devices that are then not chosen, so they are plain.
+"""
 
 
 class Fit(NamedTuple):
@@ -65,19 +63,10 @@ class Timeline(Operations):
         self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
         self.segments = Segments(problem)
         self._several = machine.memories > 1
-        self._regions: list[list[tuple[int, int, int]] | None] = [None] * len(graph.nodes)
         self._affine: dict[tuple[int, int], tuple[float, float]] = {}
         self._fix()
-        self._busy = [(list(s.starts), list(s.ends)) for s in (*self.kernels, *self._up, *self._down)]
 
     # looking
-
-    def regions(self, node: int) -> list[tuple[int, int, int]]:
-        """What the node needs as a whole: buffer, first byte, one past the last."""
-        known = self._regions[node]
-        if known is None:
-            known = self._regions[node] = self.problem.needs(node)
-        return known
 
     def _part(self, node: int, first: int, groups: int) -> list[tuple[int, int, int]]:
         """As ``problem.needs`` of a range."""
@@ -85,7 +74,7 @@ class Timeline(Operations):
             return self.problem.needs(node, first, groups)
         slices = self.problem.splits[node].slices
         out: list[tuple[int, int, int]] = []
-        for region in self.regions(node):
+        for region in self.problem.whole_needs[node]:
             part = slices.get(region[0])
             out.append(region if part is None else (region[0], *part.bounds(first, groups, region[2])))
         return out
@@ -118,22 +107,24 @@ class Timeline(Operations):
     def arrival(self, regions: Sequence[tuple[int, int, int]], device: int, hops: list[Hop], after: list[int]) -> float:
         """When bytes of buffers can be in a device's memory; what has to be moved goes to ``hops``, the operations
         that bring what is there, or on its way there, to ``after``."""
-        memory, arrive = self.memory[device], self.floor
+        arrive = self.floor
         if not self._several:
             return arrive
-        ends, devices, touched = self.end, self.device, self.segments.touched
-        missing: list[tuple[float, int, int, Segment, int]] = []
+        memory, of, ends, devices = self.memory[device], self.segments.of, self.end, self.device
+        missing: list[_Missing] = []
         for key, low, high in regions:
-            for segment in touched(key, low, high):
-                places = segment[3]
-                if not places:
+            segments = of.get(key)
+            if segments is None:
+                continue
+            for a, b, writer, places in segments if len(segments) == 1 else self.segments.touched(key, low, high):
+                if a >= high or b <= low or not places:
                     continue
                 op = places.get(memory)
                 if op is None:
                     source = HOST if HOST in places else min(places)
                     op = places[source]
                     known = self.floor if op == INITIAL else ends[op]
-                    missing.append((known, key, source, segment, op))
+                    missing.append((known, key, a if a > low else low, b if b < high else high, writer, source, op))
                 elif op != INITIAL:
                     after.append(op)
                     known = ends[op] if devices[op] == device != ON_HOST else self.heard[op]
@@ -142,43 +133,33 @@ class Timeline(Operations):
         if missing:
             if len(missing) > 1:
                 missing.sort(key=_by_time)
-            arrive = max(arrive, self._bring(missing, regions, device, hops))
+            arrive = max(arrive, self._bring(missing, device, hops))
         return arrive
 
-    def _bring(
-        self,
-        missing: list[tuple[float, int, int, Segment, int]],
-        regions: Sequence[tuple[int, int, int]],
-        device: int,
-        hops: list[Hop],
-    ) -> float:
+    def _bring(self, missing: Sequence[_Missing], device: int, hops: list[Hop]) -> float:
         """Transfers, each queue one after the other in the order in which the data are there."""
         memory, floor = self.memory[device], self.floor
-        bounds = {key: (low, high) for key, low, high in regions}
         arrive = up = floor
         downs: dict[int, float] = {}
-        for _, key, source, segment, op in missing:
-            low, high, writer, _ = segment
-            if len(self.segments.of[key]) > 1 or bounds[key] != (low, high):
-                low, high = max(bounds[key][0], low), min(bounds[key][1], high)
-            by = -1
-            here = floor
+        for _, key, low, high, writer, source, op in missing:
+            nbytes, by = high - low, -1
             if source != HOST:
                 owner = self._owner[source]
-                known = self.known(op, owner)
-                seconds = self._transfer(high - low, source, HOST)
-                start, end = self.sent(self._down[owner], max(known, downs.get(owner, floor)), high - low, seconds)
+                start = self.known(op, owner)
+                if owner in downs and downs[owner] > start:
+                    start = downs[owner]
+                start, end = self.sent(self._down[owner], start, nbytes, self._transfer(nbytes, source, HOST))
                 downs[owner] = end
-                hops.append(Hop(Move(key, low, high, writer, source, HOST, owner, start, end), op, -1))
+                hops.append((key, low, high, writer, source, HOST, owner, start, end, op, -1))
                 here = end + self._handover if owner != device else end
                 by, op = len(hops) - 1, INITIAL
             else:
                 here = self.known(op, device)
             if memory != HOST:
-                seconds = self._transfer(high - low, HOST, memory)
-                start, here = self.sent(self._up[device], max(here, up), high - low, seconds)
+                seconds = self._transfer(nbytes, HOST, memory)
+                start, here = self.sent(self._up[device], here if here > up else up, nbytes, seconds)
                 up = here
-                hops.append(Hop(Move(key, low, high, writer, HOST, memory, device, start, here), op, by))
+                hops.append((key, low, high, writer, HOST, memory, device, start, here, op, by))
             if here > arrive:
                 arrive = here
         return arrive
@@ -192,7 +173,7 @@ class Timeline(Operations):
             regions = self._part(node, first, groups)
             seconds = self.problem.range_seconds(node, device, groups)
         else:
-            regions = self.regions(node)
+            regions = self.problem.whole_needs[node]
             seconds = self.rows[node][device] if device != ON_HOST else 0.0
         arrive = self.arrival(regions, device, hops, after)
         if arrive > ready:
@@ -205,20 +186,34 @@ class Timeline(Operations):
         start, end = self.room(self.kernels[device], ready, what, seconds)
         return Fit(node, device, first, groups, start, end, hops, after)
 
+    def earliest(self, node: int, devices: Sequence[int]) -> Fit:
+        """The fit of a whole node on the device where it ends first, the first of equals."""
+        best = self.fit(node, devices[0])
+        for device in devices[1:]:
+            seconds = self.rows[node][device]
+            if self._host is None:  # if its data were there it would not end earlier
+                start = self.kernels[device].first(self.ready(node, device), seconds)
+                if start + seconds >= best.end:
+                    continue
+            found = self.fit(node, device)
+            if found.end < best.end:
+                best = found
+        return best
+
     def need(self, node: int, device: int, hops: list[Hop], after: list[int]) -> float:
         """When a whole node can start on a device (``ON_HOST``: the host) that is free; ``hops``, ``after``: see
         :meth:`arrival`."""
-        return max(self.ready(node, device), self.arrival(self.regions(node), device, hops, after))
+        return max(self.ready(node, device), self.arrival(self.problem.whole_needs[node], device, hops, after))
 
     def reach(self, node: int, device: int, most: int = 0) -> Reach:
         """How the end of a range of a node on a device depends on its number of groups. ``most``: groups that fit."""
         split = self.problem.splits[node]
         hops: list[Hop] = []
         after: list[int] = []
-        whole = [r for r in self.regions(node) if r[0] not in split.slices]
+        whole = [r for r in self.problem.whole_needs[node] if r[0] not in split.slices]
         ready = max(self.ready(node, device), self.arrival(whole, device, hops, after))
         memory = self.memory[device]
-        base = max([h.move.end for h in hops if h.move.target == memory], default=self.floor)
+        base = max([end for *_, target, _, _, end, _, _ in hops if target == memory], default=self.floor)
         missing = total = 0
         seconds = 0.0
         lane = self._up[device] if memory != HOST else None
@@ -263,27 +258,28 @@ class Timeline(Operations):
     def take(self, fit: Fit, queue: int = ALONE) -> int:
         """Place a range and its transfers; its operation. ``complete`` follows when the whole node is placed.
         ``queue``: of several, where whoever places it knows what runs beside it."""
-        made: list[int] = []
-        waits = list(fit.after)
-        for move, after, by in fit.hops:
-            if by >= 0:
-                after = made[by]
-            op = self._add(move, self.makers(after))
-            made.append(op)
-            self.segments.arrived(move, op)
-            if self.memory[fit.device] == move.target:
-                waits.append(op)
-        for p in self._predecessors[fit.node]:
-            waits.extend(self.of[p])
-        split = self.problem.splits.get(fit.node) if fit.groups else None
-        dimension = WHOLE if split is None else split.dimension
-        version = self.problem.version(fit.node, fit.device) if fit.device != ON_HOST else 0
-        where = (fit.node, fit.device, max(queue, 0), fit.start, fit.end)
-        return self._add(Assignment(*where, dimension, fit.first, fit.groups, version), waits, queue == ALONE)
+        node, device, first, groups, start, end, hops, after = fit
+        if hops:
+            after = [*after]
+            made: list[int] = []
+            for key, low, high, writer, source, target, lane, sent, here, origin, by in hops:
+                move = Move(key, low, high, writer, source, target, lane, sent, here)
+                queues = self._down if target == HOST else self._up
+                op = self._add(move, self.makers(origin if by < 0 else made[by]), queues[lane])
+                made.append(op)
+                self.segments.arrived(move, op)
+                if self.memory[device] == target:
+                    after.append(op)
+        dimension = self.problem.splits[node].dimension if groups else WHOLE
+        version = self.problem.estimates.version(node, device) if device != ON_HOST else 0
+        slots = self.kernels[device] if queue == ALONE else None
+        return self._add(
+            Assignment(node, device, max(queue, 0), start, end, dimension, first, groups, version), after, slots
+        )
 
-    def place(self, fit: Fit) -> None:
+    def place(self, fit: Fit, queue: int = ALONE) -> None:
         """Place a whole node."""
-        self.complete(fit.node, [self.take(fit)])
+        self._complete_whole(fit.node, self.take(fit, queue), self.memory[fit.device])
 
     def by_node(self) -> tuple[list[int], list[float], list[float]]:
         """Of every node: where (the first part of) it runs, when it starts and when it ends."""
@@ -354,7 +350,7 @@ class Timeline(Operations):
         seconds = self.problem.merge_seconds(node, home, len(others))
         merge = Assignment(node, home, 0, 0.0, 0.0, MERGE)
         start, end = self.room(self.kernels[home], ready, merge, seconds)
-        op = self._add(merge._replace(start=start, end=end), [*waits, *ops])
+        op = self._add(merge._replace(start=start, end=end), [*waits, *ops], self.kernels[home])
         self.of[node] = (op,)
         for key in self.problem.graph.nodes[node].writes:
             size = self.problem.graph.buffers[key].nbytes
@@ -373,21 +369,18 @@ class Timeline(Operations):
         for a, b, lane in hops:
             ready = max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits)
             seconds = self._transfer(nbytes, a, b)
-            start, end = self.sent((self._down if b == HOST else self._up)[lane], ready, nbytes, seconds)
-            op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, end, device), waits)
+            slots = (self._down if b == HOST else self._up)[lane]
+            start, end = self.sent(slots, ready, nbytes, seconds)
+            op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, end, device), waits, slots)
             waits = [op]
         return op
 
     def _fix(self) -> None:
         """What the problem fixes is placed as it is; its data are where it put them."""
         of: dict[int, list[int]] = {}
-        busy = [self.floor] * len(self.kernels)
         for a in self.problem.fixed:
-            of.setdefault(a.node, []).append(self._note(a, ()))
-            busy[a.device] = max(busy[a.device], a.end)
-        for slots, end in zip(self.kernels, busy, strict=True):
-            if end > self.floor:
-                slots.take(self.floor, end)  # in whatever queues: nothing new starts beside it
+            of.setdefault(a.node, []).append(self._add(a, (), None))
+        self._occupy()
         self.problem.check_fixed()
         for node in sorted(of):
             ops = of[node]
@@ -402,5 +395,9 @@ class Timeline(Operations):
                 self.segments.set(key, [Segment(0, size, node, {home: merges[0]})])
 
 
-def _by_time(item: tuple[float, int, int, Segment, int]) -> float:
+_Missing = tuple[float, int, int, int, int, int, int]
+"""What is not there: when it is where it is, buffer, from, to, writer, the memory it is in, and what put it there."""
+
+
+def _by_time(item: _Missing) -> float:
     return item[0]

@@ -37,12 +37,9 @@ def timed(
     Each queue performs its assignments, and its moves, in the order given; what is fixed keeps its times, and what
     stands behind it on its device starts after it.
     """
-    times = _Clockwork(problem, seconds, assignments, moves, before).run()
-    fixed = set(problem.fixed)
-    return [
-        a if a in fixed else a._replace(start=start, end=end)
-        for a, (start, end) in zip(assignments, times[: len(assignments)], strict=True)
-    ]
+    clockwork = _Clockwork(problem, seconds, assignments, moves, before)
+    times, fixed = clockwork.run(), clockwork.until
+    return [a if i in fixed else a.at(*times[i]) for i, a in enumerate(assignments)]
 
 
 def contended(problem: Problem) -> bool:
@@ -66,18 +63,18 @@ class _Clockwork:
         count = base + len(moves)
         self._device = [*(a.device for a in assignments), *(m.device for m in moves)]
         fixed = set(problem.fixed)
-        self._until = {i: a.end for i, a in enumerate(assignments) if a in fixed}
+        self.until = {i: a.end for i, a in enumerate(assignments) if a in fixed} if fixed else {}
         transfer = problem.estimates.transfer
         self._seconds = [*seconds, *(transfer(m.nbytes, m.source, m.target) for m in moves)]
-        self._share = _shares(problem, assignments, self._until)
+        self._share = _shares(problem, assignments, self.until)
         self._ready = [self._floor] * count
         self._pending = [0] * count
         self._after: list[list[int]] = [[] for _ in range(count)]
         for token, waited in enumerate(before):
-            if token in self._until:
+            if token in self.until:
                 continue
-            beside = [i for i in self._until if i < token < base and self._device[i] == self._device[token]]
-            for w in dict.fromkeys((*waited, *beside)):
+            beside = [i for i in self.until if i < token < base and self._device[i] == self._device[token]]
+            for w in dict.fromkeys([*waited, *beside]):
                 self._after[w].append(token)
                 self._pending[token] += 1
         self._following: list[int] = [-1] * count
@@ -118,8 +115,8 @@ class _Clockwork:
 
     def _begin(self, token: int, now: float) -> None:
         self._times[token] = (now, now)
-        if token in self._until:
-            heapq.heappush(self._events, (max(now, self._until[token]), token, 0))
+        if token in self.until:
+            heapq.heappush(self._events, (max(now, self.until[token]), token, 0))
             return
         share = self._share[token] if token < self._base else 0.0
         if share or self._use[token] != NOTHING:
@@ -140,7 +137,7 @@ class _Clockwork:
         device = self._device[token]
         if self._stamp[token]:
             self._at(self._progress.finish(token, now))
-        past = token in self._until and self._until[token] <= self._floor
+        past = token in self.until and self.until[token] <= self._floor
         heard = now if past else now + self._handover
         for other in self._after[token]:
             self._release(other, now if self._device[other] == device != ON_HOST else heard)

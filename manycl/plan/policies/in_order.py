@@ -6,14 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manycl.plan.costs import Costs, costs
-from manycl.plan.list_scheduling import list_schedule
+from manycl.plan.list_scheduling import ROUNDING, list_schedule
 from manycl.plan.options import Options
 from manycl.plan.plan import Plan
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.timeline import Schedule
-
-ROUNDING = 1e-9  # sums of the same times in another order differ by less, as a part of them
 
 
 def on_one_device(
@@ -29,24 +27,20 @@ def on_one_device(
     A kernel whose preference excludes that device runs on the one of its own where it takes least time.
     """
     best: Schedule | None = None
-    for device in range(len(problem.machine.devices)):
-        limit = best.makespan if best is not None else below
-        least = 0.0 if problem.fixed else _least(table, device)  # what is fixed may be on other devices
-        if queues[device] == 1 and problem.not_before + least >= limit * (1.0 - ROUNDING):
+    chosen, limit = -1, below
+    devices = range(len(problem.machine.devices))
+    for least, device in sorted(zip(table.alone or [0.0 for _ in devices], devices, strict=True)):
+        bound = 0.0 if problem.fixed else least  # what is fixed may be on other devices
+        if queues[device] == 1 and problem.not_before + bound >= limit * (1.0 - ROUNDING):
             continue
         candidates = [
             (device,) if device in places else (min(places, key=row.__getitem__),) if places else ()
             for places, row in zip(table.allowed, table.seconds, strict=True)
         ]
-        found = list_schedule(problem, table, order, candidates, queues)
-        if found.makespan < limit:
-            best = found
+        found = list_schedule(problem, table, order, candidates, queues, limit)
+        if found.makespan < limit or (found.makespan == limit and device < chosen):
+            best, chosen, limit = found, device, found.makespan
     return best
-
-
-def _least(table: Costs, device: int) -> float:
-    """Seconds that one queue of the device is busy for certain: its kernels one after another."""
-    return sum(row[device] for places, row in zip(table.allowed, table.seconds, strict=True) if device in places)
 
 
 @register("in_order")

@@ -70,12 +70,7 @@ def earliest(timeline: Timeline, table: Table, node: int) -> Fit:
     found = table.places[node]
     if not found:
         return timeline.fit(node, ON_HOST)
-    fits = [timeline.fit(node, d) for d, most in found if most == 0]
-    return min(fits, key=_end)
-
-
-def _end(fit: Fit) -> float:
-    return fit.end
+    return timeline.earliest(node, [d for d, most in found if most == 0])
 
 
 def place(timeline: Timeline, table: Table, node: int) -> float:
