@@ -21,7 +21,8 @@ FORMAT = 1
 class KernelEvent:
     """A launch ran on ``device`` (a name) in its in-order queue number ``queue``.
 
-    ``name`` is the node's; ``kernel`` the kernel function's, or empty where that is the same.
+    ``name`` is the node's; ``kernel`` the kernel function's, or empty where that is the same. A copy
+    or fill is one without ``global_size``, whose ``kernel`` is ``copy`` or ``fill``.
 
     Of a launch that was taken apart there are several: ranges (``role`` ``range``: ``groups`` work-groups from number
     ``first`` on along ``dimension``), and what puts together what they wrote (``merge``; ``copy`` and ``clear`` prepare

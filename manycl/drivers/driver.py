@@ -150,6 +150,12 @@ class Driver(Protocol):
         Bytes between rows must stay as they are. Host memory is neither changed nor given away before the copy is
         complete; where it is not pinned, and the copy is large, the driver finds a way that is nearly as fast."""
 
+    def fill(
+        self, queue: Queue, target: Allocation, pattern: bytes, offset: int, nbytes: int, after: Sequence[Event]
+    ) -> Event:
+        """Enqueue the filling of ``nbytes`` bytes of the device's memory, from byte ``offset`` on, with a pattern of 1,
+        2, 4, … or 128 bytes, again and again. Both are multiples of its length, and lie within the allocation."""
+
     def flush(self, queue: Queue) -> None:
         """Send what was given to a queue to the device."""
 

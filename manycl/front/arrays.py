@@ -113,7 +113,7 @@ class Array:
         data = np.asarray(contents)
         if data.shape != self.shape:
             raise ResultError(f"contents have shape {data.shape}; this array is {self.shape}")
-        if not _fits(data, self.dtype):
+        if not fits(data, self.dtype):
             raise ResultError(f"contents of type {data.dtype} do not fit an array of {self.dtype}")
         self.queue.finish()
         if copy:
@@ -122,6 +122,11 @@ class Array:
             self.queue.session.buffers.borrow(self.buffer.key, as_bytes(data))
         else:
             raise ResultError(f"copy=False needs C-contiguous contents of type {self.dtype}")
+
+    def fill(self, value: npt.ArrayLike) -> None:
+        """Make all elements one value of the array's type, when its turn comes: enqueued (:meth:`Queue.fill`), so
+        nothing is waited for."""
+        self.queue.fill(self, value)
 
     def exchange(self, other: Array) -> None:
         """Exchange contents with another array of the same shape and type, on any queue of the same devices: nothing is
@@ -167,7 +172,7 @@ class Array:
         return data.view(self.dtype).reshape(self.shape)
 
 
-def _fits(data: AnyArray, dtype: np.dtype[Any]) -> bool:
+def fits(data: AnyArray, dtype: np.dtype[Any]) -> bool:
     """Whether conversion to a type loses no more than rounding does."""
     if data.dtype.kind in "iu" and dtype.kind in "iu" and data.size:
         limits = np.iinfo(dtype)

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl.errors import DeviceError, LaunchError, ManyclError
-from manycl.front.arrays import AnyArray, Array, as_bytes
+from manycl.front.arrays import AnyArray, Array, as_bytes, fits
+from manycl.graph.copies import copy_task, fill_task
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask, Node
 from manycl.graph.rename import renamed
@@ -231,10 +232,7 @@ class Queue:
         if not written <= set(arrays):
             raise LaunchError(f"{task_name}: an array in writes is not among the arguments")
         for array in arrays.values():
-            try:
-                array.use(self)
-            except LaunchError as error:
-                raise LaunchError(f"{task_name}: {error.message}") from None
+            self._use(array, task_name)
         shapes = [(a.shape, a.dtype, a.buffer.key) if isinstance(a, Array) else None for a in args]
 
         def called(*values: Any) -> None:
@@ -249,6 +247,57 @@ class Queue:
             rank,
         )
         return self.add(task, wait_for, list(arrays.values()))
+
+    def copy(
+        self,
+        target: Array,
+        source: Array,
+        *,
+        byte_count: int | None = None,
+        src_offset: int = 0,
+        dst_offset: int = 0,
+        name: str = "copy",
+        wait_for: Sequence[Event] | None = None,
+    ) -> Event:
+        """Enqueue a copy from an array to another one, by no kernel, on whatever device suits (PyOpenCL's
+        ``enqueue_copy`` of two buffers). Sizes and offsets are in bytes; without ``byte_count`` all that is behind the
+        offsets is copied, of which both must have equally much. Within one array source and target may not overlap.
+        Raises LaunchError for what does not fit."""
+        for array in (target, source):
+            self._use(array, name)
+        task = copy_task(
+            target.buffer, source.buffer, byte_count, target_offset=dst_offset, source_offset=src_offset, name=name
+        )
+        return self.add(task, wait_for, (target, source))
+
+    def fill(
+        self,
+        array: Array,
+        value: npt.ArrayLike,
+        *,
+        offset: int = 0,
+        size: int | None = None,
+        name: str = "fill",
+        wait_for: Sequence[Event] | None = None,
+    ) -> Event:
+        """Enqueue the filling of an array with a value of its type (as for ``Array.set``), by no kernel, on whatever
+        device suits (PyOpenCL's ``enqueue_fill_buffer``): of ``size`` bytes from byte ``offset`` on, both multiples of
+        the type's; without ``size`` all that is behind the offset. Raises LaunchError for what does not fit, and for
+        types of a size that OpenCL has no patterns of (1, 2, 4, … 128 bytes)."""
+        self._use(array, name)
+        pattern = np.asarray(value)
+        if pattern.shape or not fits(pattern, array.dtype):
+            raise LaunchError(f"{name}: {value!r} is no value of an array of {array.dtype}")
+        pattern = pattern.astype(array.dtype)
+        task = fill_task(array.buffer, pattern.tobytes(), size, target_offset=offset, name=name)
+        return self.add(task, wait_for, (array,))
+
+    def _use(self, array: Array, name: str) -> None:
+        """An array is about to be enqueued by something of a name."""
+        try:
+            array.use(self)
+        except LaunchError as error:
+            raise LaunchError(f"{name}: {error.message}") from None
 
     @contextmanager
     def component(self) -> Iterator[None]:

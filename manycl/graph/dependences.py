@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manycl.errors import GraphError
-from manycl.graph.graph import Buffer, Graph, Node
+from manycl.graph.copies import check_extent
+from manycl.graph.graph import Buffer, CopyTask, FillTask, Graph, Node
 
 
 class GraphBuilder:
@@ -39,7 +40,10 @@ class GraphBuilder:
         self._buffers[buffer.key] = buffer
 
     def add(self, node: Node, after: Sequence[int] = ()) -> int:
-        """Append a node; ``after`` adds edges beyond those that the buffers imply. Returns the node's index."""
+        """Append a node; ``after`` adds edges beyond those that the buffers imply. Returns the node's index.
+        Raises GraphError for what is yet to come, LaunchError for a copy or fill beyond the buffers' ends."""
+        if isinstance(node, CopyTask | FillTask):
+            check_extent(node, {a.key: self._buffers[a.key].nbytes for a in node.args if a.key in self._buffers})
         if self._adding:
             self._mend()
         self._adding = True

@@ -1,11 +1,12 @@
-"""The task graph: launches and host functions as nodes, dependences as edges, buffers as what they touch."""
+"""The task graph: launches, copies, fills and host functions as nodes, dependences as edges, and the buffers that they
+touch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -128,7 +129,64 @@ class HostTask:
     overwrites: tuple[int, ...] = ()
 
 
-Node = Launch | HostTask
+@dataclass(slots=True, eq=False)
+class CopyTask:
+    """``nbytes`` bytes of a buffer (``args``: target, source) copied to another one, or to bytes of the same one that
+    they do not overlap; no kernel. Offsets are in bytes. ``reads``, ``writes``, ``overwrites``, ``device`` and ``rank``
+    as of a launch. Made by :func:`manycl.graph.copies.copy_task`, which checks the sizes."""
+
+    function: ClassVar[str] = "copy"  # what traces have for a kernel's name
+    name: str
+    args: tuple[BufferArg, ...]
+    nbytes: int
+    target_offset: int
+    source_offset: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    overwrites: tuple[int, ...] = ()
+    device: str = ""
+    rank: float | None = None
+
+    @property
+    def moved(self) -> int:
+        """Bytes that are read or written."""
+        return 2 * self.nbytes
+
+
+@dataclass(slots=True, eq=False)
+class FillTask:
+    """``nbytes`` bytes of a buffer (``args``) filled with a pattern, again and again; no kernel. The rest as of a
+    :class:`CopyTask`. Made by :func:`manycl.graph.copies.fill_task`."""
+
+    function: ClassVar[str] = "fill"
+    name: str
+    args: tuple[BufferArg, ...]
+    pattern: bytes
+    nbytes: int
+    target_offset: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    overwrites: tuple[int, ...] = ()
+    device: str = ""
+    rank: float | None = None
+
+    @property
+    def moved(self) -> int:
+        """Bytes that are read or written."""
+        return self.nbytes
+
+
+DeviceTask = Launch | CopyTask | FillTask
+"""What runs on a device, in one of its queues."""
+Node = DeviceTask | HostTask
+
+
+def ndrange(task: DeviceTask | Version) -> tuple[tuple[int, ...], tuple[int, ...] | None, str]:
+    """Global and local size, and the kernel function's name; of a copy or fill, which has no sizes, ``copy`` or
+    ``fill``."""
+    if isinstance(task, CopyTask | FillTask):
+        return (), None, task.function
+    return task.global_size, task.local_size, task.kernel.name
 
 
 @dataclass(frozen=True)
@@ -182,8 +240,10 @@ class Graph:
         return len(self.nodes)
 
 
-def _contents(task: Launch) -> tuple[object, ...]:
+def _contents(task: DeviceTask) -> tuple[object, ...]:
     """All that a launch consists of but its rank; facts by identity, as they are shared and large."""
+    if isinstance(task, CopyTask | FillTask):
+        return type(task), *(getattr(task, name) for name in task.__slots__ if name not in ("name", "rank"))
     versions: tuple[object, ...] = task.versions
     if versions:
         versions = tuple(
@@ -219,7 +279,7 @@ def same_graph(one: Graph, other: Graph) -> bool:
 
 def _same(one: Node, other: Node) -> bool:
     return one is other or (
-        isinstance(one, Launch)
-        and isinstance(other, Launch)
-        and all(getattr(one, name) == getattr(other, name) for name in Launch.__slots__)
+        not isinstance(one, HostTask)
+        and type(one) is type(other)
+        and all(getattr(one, name) == getattr(other, name) for name in type(one).__slots__)
     )

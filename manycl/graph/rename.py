@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from manycl.graph.graph import Argument, BufferArg, Graph, Node
 
@@ -21,11 +22,13 @@ def renamed(graph: Graph, keys: Mapping[int, int]) -> Graph:
 def _on(node: Node, keys: Mapping[int, int]) -> Node:
     if keys.keys().isdisjoint((*node.reads, *node.writes)):
         return node
+    args: tuple[Any, ...] = tuple(_argument(a, keys) for a in node.args)
     return replace(
         node,
-        args=tuple(_argument(a, keys) for a in node.args),
+        args=args,
         reads=tuple(keys.get(k, k) for k in node.reads),
         writes=tuple(keys.get(k, k) for k in node.writes),
+        overwrites=tuple(keys.get(k, k) for k in node.overwrites),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from manycl.errors import GraphError
-from manycl.graph.graph import BufferArg, Graph, Launch
+from manycl.graph.graph import BufferArg, CopyTask, FillTask, Graph, HostTask
 
 
 def verify(graph: Graph) -> None:
@@ -28,15 +28,21 @@ def check_shape(graph: Graph) -> Iterator[str]:
 
 
 def check_buffers(graph: Graph) -> Iterator[str]:
-    """Every buffer that is touched is known, and a launch declares exactly the buffers it is given."""
+    """Every buffer that is touched is known, and what runs on a device declares exactly the buffers it is
+    given; what copies and fills stays within them."""
     for index, node in enumerate(graph.nodes):
         for key in {*node.reads, *node.writes}:
             if key not in graph.buffers:
                 yield f"node {index} ({node.name}) touches buffer {key}, which the graph does not have"
-        if isinstance(node, Launch):
+        if not isinstance(node, HostTask):
             given = {a.key for a in node.args if isinstance(a, BufferArg)}
             for key in {*node.reads, *node.writes} - given:
                 yield f"node {index} ({node.name}) declares buffer {key}, which is not among its arguments"
+        if isinstance(node, CopyTask | FillTask):
+            offsets = (node.target_offset, node.source_offset) if isinstance(node, CopyTask) else (node.target_offset,)
+            for a, offset in zip(node.args, offsets, strict=True):
+                if a.key in graph.buffers and not 0 <= offset < offset + node.nbytes <= graph.buffers[a.key].nbytes:
+                    yield f"node {index} ({node.name}) touches bytes that buffer {a.key} does not have"
 
 
 def check_components(graph: Graph) -> Iterator[str]:

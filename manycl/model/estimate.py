@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
-from manycl.graph.graph import Graph, Launch, Version
+from manycl.graph.graph import CopyTask, FillTask, Graph, HostTask, Launch, Version
 from manycl.graph.versions import preferred
 from manycl.machine import Device, Machine
 from manycl.model.counts import buffer_bytes
@@ -114,7 +114,9 @@ class ModelEstimates(Estimates):
     def traffic(self, node: int, device: int) -> float:
         """Bytes that a launch moves if it finds in a cache whatever it has touched before (``model/counts.py``)."""
         task = self._graph.nodes[node]
-        return self._predictor.traffic(task, self._chosen(task, node, device)) if isinstance(task, Launch) else 0.0
+        if isinstance(task, Launch):
+            return self._predictor.traffic(task, self._chosen(task, node, device))
+        return 0.0 if isinstance(task, HostTask) else float(task.moved)
 
     def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
         """How many times longer than alone each of several transfers between a device's memory and the host's takes
@@ -156,6 +158,11 @@ class ModelEstimates(Estimates):
         rows = [_guessed(task, device) for device in self._machine.devices]
         return Row(tuple(estimate for estimate, _ in rows), tuple(version for _, version in rows))
 
+    def _moving(self, task: CopyTask | FillTask) -> Row:
+        """What a copy or fill takes on each device: its bytes in the device's memory."""
+        took = [(d.launch_overhead + task.moved / d.bandwidth) * d.slowdown for d in self._machine.devices]
+        return Row(tuple(Estimate(t, t / _MOVING, t * _MOVING, "bandwidth") for t in took), (0,) * len(took))
+
     @cached_property
     def _seconds(self) -> list[tuple[float, ...]]:
         seconds: dict[int, tuple[float, ...]] = {}
@@ -192,7 +199,7 @@ class ModelEstimates(Estimates):
                 continue
             task = self._graph.nodes[index]
             if not isinstance(task, Launch):
-                rows.append(nothing)
+                rows.append(nothing if isinstance(task, HostTask) else self._moving(task))
                 continue
             kind = launch_kind(task)
             size = (kind, buffer_bytes(buffers, task))
@@ -217,6 +224,7 @@ def _guessed(task: Launch, device: Device) -> tuple[Estimate, int]:
 
 
 _GUESSED, _REACH = 1e-3, 100.0  # seconds, and how many times longer or shorter it may be
+_MOVING = 2.0  # how many times longer or shorter a copy may take than its bytes say
 _GUESSED_BANDWIDTH = 10e9  # bytes per second
 
 

@@ -218,7 +218,8 @@ class _Lanes:
 
     def _share(self, node: int) -> float:
         launch = self._nodes[node]
-        assert isinstance(launch, Launch)
+        if not isinstance(launch, Launch):
+            return 0.0  # a copy leaves compute units to others
         key = (launch.global_size, launch.local_size)
         known = self._shares.get(key)
         if known is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from manycl.analysis import service
 from manycl.errors import LaunchError, SourceError
 from manycl.graph.division import Division, NotDivisibleError, divide
-from manycl.graph.graph import BufferArg, Graph, Launch
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import Reduction
 from manycl.graph.work_groups import why_none, with_work_groups
@@ -52,7 +52,7 @@ class Splits(Mapping[int, Split]):
                 keys = {a.key for a in task.args if isinstance(a, BufferArg)}
                 found = split_of(task, {k: self._graph.buffers[k].nbytes for k in keys})
             else:
-                found = "it is a host function"
+                found = "it is a host function" if isinstance(task, HostTask) else "it is no kernel"
             self._found[node] = found
         return found
 

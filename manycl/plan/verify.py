@@ -93,7 +93,7 @@ def _ranges(members: list[Assignment], task: Node, node: int, problem: Problem |
     """Faults of a node that is divided into ranges of work-groups."""
     parts = [a for a in members if a.dimension != MERGE]
     split = problem.splits.get(node) if problem is not None else None
-    if isinstance(task, HostTask) or (problem is not None and split is None):
+    if not isinstance(task, Launch) or (problem is not None and split is None):
         yield "may not be split"
         return
     dimensions = {a.dimension for a in parts}
@@ -252,8 +252,8 @@ def check_fixed(plan: Plan, problem: Problem) -> Iterator[str]:
 
 
 def check_preferences(plan: Plan, problem: Problem) -> Iterator[str]:
-    """Every launch runs on a device that its preference allows."""
+    """What runs on a device runs on one that its preference allows."""
     for a in plan.assignments:
         task = problem.graph.nodes[a.node]
-        if isinstance(task, Launch) and a.device not in problem.preferred(a.node):
+        if not isinstance(task, HostTask) and a.device not in problem.preferred(a.node):
             yield f"node {a.node} prefers {task.device}, but is assigned to {plan.devices[a.device]}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manycl.errors import ManyclError
-from manycl.graph.graph import Graph, Launch
+from manycl.graph.graph import DeviceTask, Graph, HostTask, Launch
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.problem import contents_needed
 from manycl.report.drawing import drawn
@@ -64,7 +64,7 @@ def chart(
     and go to a box each, MKMD's source and sink. ``numbered``: names begin with the kernels' numbers, from 1 on."""
     nodes = range(len(graph))
     source, sink = -1, len(graph)
-    look = styles(n.kernel.name for n in graph.nodes if isinstance(n, Launch))
+    look = styles(_function(n) for n in graph.nodes if not isinstance(n, HostTask))
     where = _where(plan)
     passing: dict[tuple[int, int], list[int]] = {}
     for node in nodes:
@@ -86,9 +86,9 @@ def chart(
             f"{n + 1} {_name(task)}" if numbered else _name(task),
             "kernel",
             where.get(n, ""),
-            look[task.kernel.name].colour,
+            look[_function(task)].colour,
         )
-        if isinstance(task, Launch)
+        if not isinstance(task, HostTask)
         else ChartBox(n, task.name, "host", "host" if plan is not None else "", HOST_COLOUR)
         for n, task in enumerate(graph.nodes)
     ]
@@ -99,8 +99,13 @@ def chart(
     return Chart(graph.name, tuple(boxes), arrows)
 
 
-def _name(task: Launch) -> str:
-    return task.name if task.name == task.kernel.name else f"{task.name}: {task.kernel.name}"
+def _function(task: DeviceTask) -> str:
+    return task.kernel.name if isinstance(task, Launch) else task.function
+
+
+def _name(task: DeviceTask) -> str:
+    function = _function(task)
+    return task.name if task.name == function else f"{task.name}: {function}"
 
 
 def _where(plan: Plan | None) -> dict[int, str]:

@@ -186,6 +186,8 @@ def _lane(lane: Lane, number: dict[str, int], strings: _Strings) -> dict[str, An
 
 
 def _sizes(kernel: KernelEvent) -> str:
+    if not kernel.global_size:
+        return "no kernel"  # a copy or fill
     local = "chosen by the driver" if kernel.local_size is None else _times(kernel.local_size)
     return f"NDRange {_times(kernel.global_size)}, work-groups {local}"
 

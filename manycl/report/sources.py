@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Protocol
 
-from manycl.graph.graph import Graph, Launch
+from manycl.graph.graph import Graph, HostTask, Launch
 from manycl.machine import Machine
 from manycl.model.work import Estimate
 from manycl.report.words import count, printable, seconds
@@ -50,10 +50,14 @@ def sources(trace: Trace, graph: Graph, machine: Machine, estimates: Estimates) 
         if event.role not in ("", "range"):
             continue  # what puts ranges together
         launch, device = graph.nodes[event.node], devices[event.device]
-        assert isinstance(launch, Launch)
-        kernel = launch.versions[estimates.version(event.node, device)].kernel if launch.versions else launch.kernel
+        assert not isinstance(launch, HostTask)
+        if isinstance(launch, Launch):
+            ran = launch.versions[estimates.version(event.node, device)] if launch.versions else launch
+            name = ran.kernel.name
+        else:
+            name = launch.function
         found = estimates.estimate(event.node, device)
-        groups.setdefault((kernel.name, event.device, found.source), []).append(found)
+        groups.setdefault((name, event.device, found.source), []).append(found)
     out = []
     for key, of in groups.items():
         errors = [e.error_percent for e in of if e.error_percent is not None]

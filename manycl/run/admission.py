@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from manycl.errors import RunError
-from manycl.graph.graph import BufferArg, Launch
+from manycl.graph.graph import BufferArg, HostTask
 from manycl.machine import HOST
 from manycl.run.coherence import HOST_BIT
 from manycl.run.steps import Lowered
@@ -69,4 +69,4 @@ def _used(lowered: Lowered, device: int) -> set[int]:
     plan = lowered.plan
     mine = range(len(nodes)) if plan is None else [a.node for a in plan.assignments if a.device == device]
     tasks = (nodes[n] for n in mine)
-    return {a.key for t in tasks if isinstance(t, Launch) for a in t.args if isinstance(a, BufferArg)}
+    return {a.key for t in tasks if not isinstance(t, HostTask) for a in t.args if isinstance(a, BufferArg)}

@@ -126,7 +126,8 @@ def _member(
     problem: Problem, a: Assignment, dimension: int, sizes: Mapping[int, int]
 ) -> tuple[PassMember, Outline] | None:
     task = problem.graph.nodes[a.node]
-    assert isinstance(task, Launch)
+    if not isinstance(task, Launch):
+        return None
     try:
         division = divide(task, dimension, sizes)
     except PolicyError:

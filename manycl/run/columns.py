@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from manycl.graph.graph import Graph, Launch, Window
+from manycl.graph.graph import Graph, HostTask, Window
 from manycl.plan.plan import Assignment
 from manycl.region import NOTHING, Region
 from manycl.run.limits import stores
@@ -39,7 +39,7 @@ class Columns:
             for node, groups in column.ranges:
                 self._columns.setdefault(node, {})[groups.first] = column
                 task = graph.nodes[node]
-                for key in stores(task) if isinstance(task, Launch) else ():
+                for key in () if isinstance(task, HostTask) else stores(task):
                     begins.setdefault(key, node)
 
     def __contains__(self, node: int) -> bool:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from manycl.errors import PolicyError
 from manycl.graph.access import Access, clash, forget_unread, interfere
+from manycl.graph.copies import copy_task, fill_task
 from manycl.graph.division import Division, divide, identity
-from manycl.graph.graph import Buffer, HostTask, Launch, Node, Window
+from manycl.graph.graph import Buffer, CopyTask, FillTask, HostTask, Launch, Node, Window
 from manycl.graph.reduction import Reduction
 from manycl.group_range import GroupRange
 from manycl.machine import HOST
@@ -175,7 +176,12 @@ class _Drafting:
     def _undivided(self, node: int, task: Node, a: Assignment) -> StepDraft:
         reads = {key: self.whole(key) for key in task.reads}
         writes = {key: self.whole(key) for key in task.writes}
-        return StepDraft(Step(node), task, a.device, a.queue, reads, writes)
+        overwrites = set(writes) if isinstance(task, CopyTask | FillTask) else set(task.overwrites)
+        if isinstance(task, CopyTask | FillTask):  # they touch just what they say
+            writes = {task.args[0].key: Region.span(task.target_offset, task.target_offset + task.nbytes)}
+            if isinstance(task, CopyTask):
+                reads = {task.args[1].key: Region.span(task.source_offset, task.source_offset + task.nbytes)}
+        return StepDraft(Step(node), task, a.device, a.queue, reads, writes, overwrites)
 
     def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
         """The ranges of a launch in a pass. Each of them is taken to touch all that its column does of its buffers, so
@@ -222,8 +228,9 @@ class _Drafting:
 
     def _check(self, node: int, task: Node, ranges: list[Assignment]) -> Division:
         """The launch divided as the plan says: each of its groups once."""
-        if isinstance(task, HostTask):
-            raise PolicyError(f"the plan divides node {node} ({task.name}), a host function")
+        if not isinstance(task, Launch):
+            what = "a host function" if isinstance(task, HostTask) else f"a {task.function}"
+            raise PolicyError(f"the plan divides node {node} ({task.name}), {what}")
         dimensions = {a.dimension for a in ranges}
         devices = len(self.problem.machine.devices)
         if len(dimensions) != 1 or WHOLE in dimensions or not all(0 <= a.device < devices for a in ranges):
@@ -350,7 +357,8 @@ class _Drafting:
     def _copied(self, cut: _Cut, a: Assignment, source: int, target: int, method: str) -> StepDraft:
         step = Step(cut.node, COPY, method=method)
         all_of_it = self.whole(source)
-        copy = launches_of(cut.division).copy(source, target)
+        taken, given = (Buffer(key, self.sizes[key]) for key in (target, source))
+        copy = copy_task(taken, given, name=f"copy for {cut.division.launch.name}")
         return StepDraft(step, copy, a.device, a.queue, {source: all_of_it}, {target: all_of_it}, {target})
 
     def _cleared(self, cut: _Cut, key: int, method: str) -> list[StepDraft]:
@@ -363,7 +371,8 @@ class _Drafting:
         drafts = []
         for start, end in gaps:
             step = Step(cut.node, CLEAR, method=method)
-            clear = launches_of(cut.division).clear(key, start, end - start)
+            buffer, name = Buffer(key, self.sizes[key]), f"clear for {cut.division.launch.name}"
+            clear = fill_task(buffer, b"\0", end - start, target_offset=start, name=name)
             writes = {key: Region.span(start, end)}
             drafts.append(StepDraft(step, clear, cut.home.device, cut.home.queue, {}, writes, {key}))
         return drafts

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import HostTask, Launch
+from manycl.graph.graph import DeviceTask, HostTask
 from manycl.machine import HOST
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backend import (
@@ -88,7 +88,7 @@ class Emitter(Copies):
         it changes that."""
         device, _ = lane
         memory, task = self._memory[device], self._graph.nodes[node]
-        assert isinstance(task, Launch)
+        assert not isinstance(task, HostTask)
         # what it changes has its final contents when all that comes before it is emitted
         comes_next = all(self._lane[p] is not None for p in self._graph.predecessors[node])
         keys = dict.fromkeys((*task.reads, *task.writes)) if comes_next else task.reads
@@ -121,11 +121,11 @@ class Emitter(Copies):
                 raise PolicyError(f"node {node} ({task.name}) is a launch, but was assigned to the host")
             self._call(node, task)
         else:
-            if not isinstance(task, Launch):
+            if isinstance(task, HostTask):
                 raise PolicyError(f"node {node} ({task.name}) is a host function, but was assigned to a device")
             self._run(step, task, watched)
 
-    def _run(self, step: Assignment, task: Launch, watched: bool) -> None:
+    def _run(self, step: Assignment, task: DeviceTask, watched: bool) -> None:
         node, device, lane = step.node, step.device, (step.device, step.queue)
         memory = self._memory[device]
         bit = 1 << memory

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.division import Division, divide, identity
-from manycl.graph.graph import Launch
+from manycl.graph.graph import HostTask, Launch
 from manycl.group_range import GroupRange
 from manycl.machine import HOST, Device
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
@@ -86,7 +86,7 @@ def _at_once(problem: Problem, plan: Plan, device: int, limit: int) -> int:
     count: dict[int, int] = {}  # launches by buffer
     for node in {a.node for a in plan.assignments if a.device == device}:
         task = problem.graph.nodes[node]
-        for key in stores(task) if isinstance(task, Launch) else ():
+        for key in () if isinstance(task, HostTask) else stores(task):
             count[key] = count.get(key, 0) + 1
     used = [(launches, problem.graph.buffers[key].nbytes) for key, launches in count.items()]
     fillings = sum(launches * nbytes for launches, nbytes in used) / limit
@@ -151,7 +151,7 @@ class _Cutter:
         if fits and a.dimension == WHOLE and (best is None or best[0].nbytes > 0.5 * whole):
             return WHOLE, 0
         if best is None:
-            raise too_large(task.name, a.node, whole, device, reason)
+            raise too_large(task, a.node, whole, device, reason)
         return best[1], best[0].number
 
     def along(self, a: Assignment) -> int:

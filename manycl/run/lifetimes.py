@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from manycl.graph.graph import Graph, Launch
+from manycl.graph.graph import Graph, HostTask
 
 
 class Lifetimes:
@@ -62,7 +62,7 @@ class Lifetimes:
         steps, at = self._touching[key], self._passed[key]
         following = steps[at]
         task = self._graph.nodes[following]
-        if not isinstance(task, Launch) or key in task.reads or key in self._together:
+        if isinstance(task, HostTask) or key in task.reads or key in self._together:
             return True
         if key not in task.overwrites and not self._overwritten(following, key):
             return True

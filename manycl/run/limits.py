@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from manycl.errors import RunError
-from manycl.graph.graph import BufferArg, Launch
+from manycl.graph.graph import BufferArg, CopyTask, DeviceTask, FillTask, HostTask, Node
 from manycl.machine import HOST, Device
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
@@ -20,23 +20,24 @@ def limited(problem: Problem, plan: Plan | None) -> dict[int, int]:
         if device.memory == HOST:
             continue
         mine = range(len(nodes)) if plan is None else (a.node for a in plan.assignments if a.device == index)
-        keys = {key for n in mine if isinstance(task := nodes[n], Launch) for key in stores(task)}
+        keys = {key for n in mine if not isinstance(task := nodes[n], HostTask) for key in stores(task)}
         sizes = [buffers[key].nbytes for key in keys]
         if sum(sizes) > device.global_memory or max(sizes, default=0) > device.max_allocation:
             found[index] = device.global_memory
     return found
 
 
-def stores(task: Launch) -> set[int]:
-    """The keys of what a launch needs in its device's memory."""
+def stores(task: DeviceTask) -> set[int]:
+    """The keys of what a node needs in its device's memory."""
     return {a.key for a in task.args if isinstance(a, BufferArg)}
 
 
-def too_large(name: str, node: int, nbytes: int, device: Device, reason: str = "") -> RunError:
-    """A launch does not fit into a device's memory."""
+def too_large(task: Node, node: int, nbytes: int, device: Device, reason: str = "") -> RunError:
+    """A node does not fit into a device's memory."""
+    what = task.function if isinstance(task, CopyTask | FillTask) else "kernel"
     return RunError(
         f"the run needs {nbytes:,} bytes of buffers on {device.name} at once, which has {device.global_memory:,}"
-        f" ({device.max_allocation:,} for one): kernel {name} (node {node}) does not run in ranges there"
+        f" ({device.max_allocation:,} for one): {what} {task.name} (node {node}) does not run in ranges there"
         + (f": {reason}" if reason else ""),
         hint="choose devices with more memory, smaller arrays, or a static policy (auto), which can choose the device",
     )

@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
-from manycl.graph.graph import Graph, Launch, Piece
+from manycl.graph.graph import Graph, HostTask, Piece
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
@@ -87,7 +87,7 @@ class _Run:
         known: dict[tuple[int, int], _Uses] = {}  # ranges of many launches have it in common
         nothing: dict[int, int] = {}
         for node, task in enumerate(self.graph.nodes):
-            if not isinstance(task, Launch):
+            if isinstance(task, HostTask):
                 continue
             using = self.room.using[node] if self.room.using else nothing
             name = id(task), id(using)

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from manycl.errors import PolicyError, RunError
-from manycl.graph.graph import Beside, Graph, Launch, Node
+from manycl.graph.graph import Beside, Graph, HostTask, Node
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
@@ -267,7 +267,7 @@ def _on_pieces(
 
 
 def _with(task: Node, reads: tuple[int, ...], writes: tuple[int, ...], overwrites: tuple[int, ...]) -> Node:
-    if isinstance(task, Launch):
+    if not isinstance(task, HostTask):
         if (reads, writes, overwrites) == (task.reads, task.writes, task.overwrites):
             return task
         return replace(task, reads=reads, writes=writes, overwrites=overwrites)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from manycl.analysis import service
 from manycl.errors import LaunchError, SourceError
-from manycl.graph.graph import BufferArg, Graph, Launch, Piece
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Piece
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
 from manycl.machine import Machine
@@ -102,7 +102,7 @@ def brought_to_be_overwritten(
     touched: set[int] = set()
     for node, task in enumerate(lowered.graph.nodes):
         memory = memory_of.get(node)
-        for key in task.writes if isinstance(task, Launch) else ():
+        for key in () if isinstance(task, HostTask) else task.writes:
             if key in task.reads or key in task.overwrites:
                 continue
             mask = at.get(key, 0)
@@ -110,7 +110,7 @@ def brought_to_be_overwritten(
             if is_elsewhere or lowered.room is not None or (repeated and key not in touched):
                 yield node, key
         touched.update((*task.reads, *task.writes))
-        if isinstance(task, Launch):
+        if not isinstance(task, HostTask):
             # where it is decided while the run goes on: some memory
             at.update(dict.fromkeys(task.writes, 1 << machine.memories if memory is None else 1 << memory))
         else:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeVar, cast
 
 from manycl.errors import ManyclError, PolicyError
-from manycl.graph.graph import Graph, Launch
+from manycl.graph.graph import Graph, HostTask
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy, KernelByKernel, StaticPolicy, is_static
@@ -104,7 +104,7 @@ def plain(problem: Problem, reason: str) -> Plan:
 def _plainest(problem: Problem) -> Plan:
     """Each kernel on the device that may run most of them, or on the first of its own."""
     nodes = problem.graph.nodes
-    allowed = [problem.allowed(n) if isinstance(task, Launch) else (ON_HOST,) for n, task in enumerate(nodes)]
+    allowed = [(ON_HOST,) if isinstance(task, HostTask) else problem.allowed(n) for n, task in enumerate(nodes)]
     devices = range(len(problem.machine.devices))
     best = max(devices, key=lambda d: sum(d in places for places in allowed))
     places = [best if best in may else may[0] for may in allowed]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Set
 from enum import Enum
 from heapq import heappop, heappush
 
-from manycl.graph.graph import Graph, Launch, Piece
+from manycl.graph.graph import Graph, HostTask, Launch, Piece
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backend import Command, Evict, Failed, HostCall, Report, Run
 from manycl.run.coherence import Directory
@@ -207,7 +207,10 @@ def where(graph: Graph, device: int, token: int, node: int) -> tuple[int, int | 
     if token >= len(graph.nodes):
         return device, None, "a transfer"
     task = graph.nodes[token]
-    if not isinstance(task, Launch):
+    if isinstance(task, HostTask):
         return device, token, f"host function {task.name} (node {node})"
+    if not isinstance(task, Launch):
+        alias = "" if task.name == task.function else f" {task.name}"
+        return device, token, f"{task.function}{alias} (node {node})"
     alias = "" if task.name == task.kernel.name else f"{task.name}, "
     return device, token, f"kernel {task.kernel.name} ({alias}node {node})"

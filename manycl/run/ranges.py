@@ -20,22 +20,7 @@ from manycl.graph.reduction import Atomic
 from manycl.group_range import GroupRange
 from manycl.kept import Kept
 
-_BLOCK = 16  # bytes that a work-item of a helper copies
 _GROUP = 64
-
-_HELPERS = """\
-kernel void manycl_copy(global uchar *dst, global const uchar *src, ulong bytes) {
-    ulong first = (ulong)get_global_id(0) * 16;
-    if (first + 16 <= bytes) vstore16(vload16(0, src + first), 0, dst + first);
-    else for (ulong k = first; k < bytes; k++) dst[k] = src[k];
-}
-kernel void manycl_clear(global uchar *dst, ulong start, ulong bytes) {
-    ulong first = (ulong)get_global_id(0) * 16;
-    dst += start;
-    for (ulong k = first; k < first + 16 && k < bytes; k++) dst[k] = 0;
-}
-"""
-
 
 _known: Kept[Division, RangeLaunches] = Kept(256)
 
@@ -139,21 +124,6 @@ class RangeLaunches:
         name = f"merge {division.launch.name} ({operation})"
         return _helper(name, _parsed(merge.source), merge.kernel, merge.work_items(nbytes), args)
 
-    def copy(self, source: int, target: int) -> Launch:
-        """Copies the whole of a buffer."""
-        nbytes = self.division.sizes[source]
-        args = (BufferArg(target), BufferArg(source), _ulong(nbytes))
-        return _helper(
-            f"copy for {self.division.launch.name}", _parsed(_HELPERS), "manycl_copy", -(-nbytes // _BLOCK), args
-        )
-
-    def clear(self, key: int, start: int, nbytes: int) -> Launch:
-        """Makes undefined bytes of a buffer zero."""
-        args = (BufferArg(key), _ulong(start), _ulong(nbytes))
-        return _helper(
-            f"clear for {self.division.launch.name}", _parsed(_HELPERS), "manycl_clear", -(-nbytes // _BLOCK), args
-        )
-
 
 class SourcelessLaunches(RangeLaunches):
     """Of launches of which no source is known (:mod:`manycl.run.declared`): to be simulated."""
@@ -171,12 +141,6 @@ class SourcelessLaunches(RangeLaunches):
 
     def difference(self, key: int, partial: int, old: int) -> Launch:
         return self._named(f"merge {self.division.launch.name} (copy)")
-
-    def copy(self, source: int, target: int) -> Launch:
-        return self._named(f"copy for {self.division.launch.name}")
-
-    def clear(self, key: int, start: int, nbytes: int) -> Launch:
-        return self._named(f"clear for {self.division.launch.name}")
 
     def _named(self, name: str) -> Launch:
         return replace(self.division.launch, name=name, global_size=(1,), local_size=(1,), args=())

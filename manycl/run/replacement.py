@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from manycl.graph.graph import HostTask, Launch
+from manycl.graph.graph import DeviceTask, HostTask
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.backend import (
@@ -90,7 +90,7 @@ class TightEmitter(Emitter):
         task = self._graph.nodes[step]
         found = self._stores.get(id(task))
         if found is None:
-            found = self._stores[id(task)] = frozenset(stores(task) if isinstance(task, Launch) else ())
+            found = self._stores[id(task)] = frozenset(() if isinstance(task, HostTask) else stores(task))
         return found
 
     def _is_emitted(self, step: int) -> bool:
@@ -105,7 +105,7 @@ class TightEmitter(Emitter):
 
     # steps
 
-    def _run(self, step: Assignment, task: Launch, watched: bool) -> None:
+    def _run(self, step: Assignment, task: DeviceTask, watched: bool) -> None:
         node, device, lane = step.node, step.device, (step.device, step.queue)
         homes = self._places.homes(node, device)
         if device in self._holds:
@@ -277,7 +277,7 @@ class TightEmitter(Emitter):
         there is a plan (``room``)."""
         where, sizes = self._problem.machine.devices[device], [self._room.sizes[store] for store in needed]
         if sum(sizes) > self._room.limits[device] or max(sizes) > where.max_allocation:
-            raise too_large(self._graph.nodes[node].name, self._lowered.step(node).node, sum(sizes), where)
+            raise too_large(self._graph.nodes[node], self._lowered.step(node).node, sum(sizes), where)
 
     def _send_away(self, device: int, store: int, going: Sequence[int]) -> None:
         """Bring to the host what only this store holds, and others that go with it, if somebody may need it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from manycl.graph.graph import Buffer, Launch
+from manycl.graph.graph import Buffer, HostTask
 from manycl.machine import HOST, Machine
 from manycl.plan.problem import Problem
 from manycl.run.limits import stores, too_large
@@ -42,7 +42,7 @@ def _too_many(problem: Problem, lowered: Lowered) -> dict[int, int]:
     found: dict[int, int] = {}
     for index, device in enumerate(problem.machine.devices):
         tasks = (nodes[a.node] for a in lowered.plan.assignments if a.device == index)
-        used = {key for t in tasks if isinstance(t, Launch) for key in stores(t) if key in sizes}
+        used = {key for t in tasks if not isinstance(t, HostTask) for key in stores(t) if key in sizes}
         if device.memory != HOST and sum(sizes[key] for key in used) > device.global_memory:
             found[index] = device.global_memory
     return found
@@ -53,8 +53,8 @@ def _check(lowered: Lowered, room: Room, machine: Machine) -> None:
     assert lowered.plan is not None
     for a in lowered.plan.assignments:
         task = lowered.graph.nodes[a.node]
-        if a.device in room.limits and isinstance(task, Launch):
+        if a.device in room.limits and not isinstance(task, HostTask):
             sizes = [room.sizes[key] for key in stores(task)]
             device = machine.devices[a.device]
             if sum(sizes) > room.limits[a.device] or max(sizes, default=0) > device.max_allocation:
-                raise too_large(task.name, lowered.step(a.node).node, sum(sizes), device)
+                raise too_large(task, lowered.step(a.node).node, sum(sizes), device)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import Launch
+from manycl.graph.graph import HostTask
 from manycl.plan.events import plan_of
 from manycl.plan.plan import Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, find
@@ -70,7 +70,7 @@ def with_ranges(
     simulated machine: only of plans are launches run in ranges. Raises PolicyError where a launch runs nowhere."""
     if hasattr(policy, "plan") or problem.roomy:
         return policy
-    launches = (n for n, task in enumerate(problem.graph.nodes) if isinstance(task, Launch))
+    launches = (n for n, task in enumerate(problem.graph.nodes) if not isinstance(task, HostTask))
     if all(any(problem.fits(n, d) for d in problem.allowed(n)) for n in launches):
         return policy
     return replace(plan_with(policy, problem), policy=name)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from manycl.errors import ManyclError
-from manycl.graph.graph import HostTask, Launch
+from manycl.graph.graph import HostTask
 from manycl.machine import HOST
 from manycl.run.backend import Copy, Download, Evict, HostCall, Run, Upload
 from manycl.run.script import Script
@@ -189,7 +189,7 @@ class _Judge:
         if isinstance(task, HostTask) != isinstance(command, HostCall):
             raise ScriptError(f"{command} is of another kind than its node")
         for key in dict.fromkeys((*task.reads, *task.writes)):
-            if key not in task.reads and isinstance(task, Launch) and key in task.overwrites:
+            if key not in task.reads and not isinstance(task, HostTask) and key in task.overwrites:
                 continue
             known = self._script.needs.get(key)
             if known is None and key not in version:

@@ -162,6 +162,23 @@ class HostDriver:
 
         return [self._enqueue(queue, run, after)]
 
+    def fill(
+        self,
+        queue: HostQueue,
+        target: Bytes,
+        pattern: bytes,
+        offset: int,
+        nbytes: int,
+        after: Sequence[HostEvent],
+    ) -> HostEvent:
+        assert 0 <= offset < offset + nbytes <= len(target)
+        assert offset % len(pattern) == nbytes % len(pattern) == 0
+
+        def run() -> None:
+            target[offset : offset + nbytes] = np.tile(np.frombuffer(pattern, np.uint8), nbytes // len(pattern))
+
+        return self._enqueue(queue, run, after)
+
     def flush(self, queue: HostQueue) -> None:
         queue.flush()
 

@@ -211,6 +211,24 @@ def test_just_the_rows_are_copied(desk: Desk, data: Any) -> None:
     assert (down == expected).all()
 
 
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(length=st.sampled_from([1, 2, 4, 8, 16, 32, 64, 128]), data=st.data())
+def test_just_what_is_asked_for_is_filled(desk: Desk, length: int, data: Any) -> None:
+    """Behind what it waits for; all around it stays as it was."""
+    first, count = data.draw(st.integers(0, 5)), data.draw(st.integers(1, 9))
+    nbytes = 16 * length
+    offset, size = first * length, count * length
+    pattern, before = noise(length).tobytes(), np.full(nbytes, 9, np.uint8)
+    memory, other = desk.there(before), desk.there(np.zeros(64, np.uint8))
+    waited = desk.launch(desk.kernel("slow", other, 1), 16)
+    event = desk.driver.fill(desk.queue, memory, pattern, offset, size, [waited])
+    desk.end(event)
+    assert desk.driver.done(waited)
+    expected = before.copy()
+    expected[offset : offset + size] = np.frombuffer(pattern * count, np.uint8)
+    assert (desk.look(memory, nbytes) == expected).all()
+
+
 def test_a_copy_of_nothing_is_complete_in_its_turn(desk: Desk) -> None:
     memory = desk.there(np.zeros(64, np.uint8))
     before = desk.launch(desk.kernel("slow", memory, 1), 16)

@@ -15,8 +15,9 @@ from transitions import validated
 from manycl.analysis import parse_program
 from manycl.analysis.annotations import annotation
 from manycl.errors import ResultError
+from manycl.graph.copies import copy_task, fill_task
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
+from manycl.graph.graph import Buffer, BufferArg, CopyTask, FillTask, Graph, HostTask, Launch, Node
 from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
@@ -75,13 +76,25 @@ def launch(name: str, keys: list[int]) -> Launch:
 
 
 @st.composite
+def within(draw: Any, target: int, source: int) -> CopyTask | FillTask:
+    """A copy or fill of some bytes, often of all, or of words that ranges have cut."""
+    count = draw(st.sampled_from([NBYTES, 4, 16]) | st.integers(1, NBYTES))
+    to, of = (draw(st.integers(0, NBYTES - count)) for _ in range(2))
+    if draw(st.booleans()):
+        return fill_task(Buffer(target, NBYTES), b"x", count, target_offset=to)
+    return copy_task(Buffer(target, NBYTES), Buffer(source, NBYTES), count, target_offset=to, source_offset=of)
+
+
+@st.composite
 def graphs(draw: Any) -> Graph:
     builder = GraphBuilder()
     buffers = [builder.buffer(NBYTES, f"b{i}") for i in range(draw(st.integers(3, 5)))]
     for i in range(draw(st.integers(1, 7))):
         keys = draw(st.permutations(buffers))
         if draw(st.integers(0, 9)) == 0:
-            task: HostTask | Launch = HostTask(f"h{i}", print, (), tuple(keys[:2]), tuple(keys[1:2]))
+            task: Node = HostTask(f"h{i}", print, (), tuple(keys[:2]), tuple(keys[1:2]))
+        elif draw(st.integers(0, 4)) == 0:
+            task = draw(within(*keys[:2]))
         else:
             task = launch(draw(st.sampled_from(list(PROGRAM.kernels))), keys)
         builder.add(task, sorted(draw(st.sets(st.integers(0, i - 1), max_size=1))) if i else ())
@@ -97,7 +110,7 @@ def plans(draw: Any, graph: Graph, where: Machine, queues: int = 2) -> Plan:
     for n, task in enumerate(graph.nodes):
         if isinstance(task, HostTask):
             out.append(Assignment(n, ON_HOST, 0, 0.0, 0.0))
-        elif task.name == "part" or draw(st.integers(0, 4)) == 0:
+        elif not isinstance(task, Launch) or task.name == "part" or draw(st.integers(0, 4)) == 0:
             out.append(Assignment(n, draw(device), draw(queue), 0.0, 0.0, WHOLE))
         else:
             cuts = sorted(draw(st.sets(st.integers(1, groups - 1), max_size=3)))

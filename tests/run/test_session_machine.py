@@ -1,6 +1,6 @@
 """Whole sessions, in any order of what a program may do: several queues and prepared graphs, divided and whole
-launches, host functions, exchanges, host code, arrays that come and go; shared and own memories, little memory,
-windows. Arrays hold what NumPy says."""
+launches, copies, fills, host functions, exchanges, host code, arrays that come and go; shared and own memories, little
+memory, windows. Arrays hold what NumPy says."""
 
 from __future__ import annotations
 
@@ -97,11 +97,12 @@ class Cell:
 
 @dataclass
 class Work:
-    """What is enqueued, in order: what does the same to NumPy arrays, and to which cells; kernels can be divided."""
+    """What is enqueued, in order: what does the same to NumPy arrays, and to which cells. Kernels
+    can be divided; copies and fills run on a device, as a whole."""
 
     function: Callable[..., None]
     cells: Sequence[Cell]
-    is_kernel: bool
+    where: str  # "ranges", "device" or "host"
 
     def apply(self) -> None:
         self.function(*(cell.contents for cell in self.cells))
@@ -206,16 +207,41 @@ class SessionMachine(RuleBasedStateMachine):
 
     def enqueue(self, which: int, data: Any) -> None:
         queue = self.queues[which]
-        kernel = data.draw(st.sampled_from([*KERNELS, "host"]))
+        kernel = data.draw(st.sampled_from([*KERNELS, "host", "moved", "filled"]))
         if kernel == "host":
             cell = data.draw(st.sampled_from(self.cells))
             queue.call(_reversed, cell.array)
-            self.pending[which].append(Work(_reversed, [cell], False))
+            self.pending[which].append(Work(_reversed, [cell], "host"))
+            return
+        if kernel in ("moved", "filled"):
+            self.within(which, kernel, data)
             return
         function, count = KERNELS[kernel]
         cells = data.draw(st.permutations(self.cells))[:count]
         getattr(PROGRAM, kernel)(queue, (COUNT,), (GROUP,), *(cell.array for cell in cells))
-        self.pending[which].append(Work(function, cells, True))
+        self.pending[which].append(Work(function, cells, "ranges"))
+
+    def within(self, which: int, kind: str, data: Any) -> None:
+        """A copy or fill of some elements, often of all."""
+        count = data.draw(st.just(COUNT) | st.integers(1, COUNT))
+        to, of = (data.draw(st.integers(0, COUNT - count)) for _ in range(2))
+        target, source = data.draw(st.permutations(self.cells))[:2]
+        if kind == "filled":
+            value = next(self.numbers)
+
+            def filled(y: Numbers) -> None:
+                y[to : to + count] = value
+
+            self.queues[which].fill(target.array, value, offset=4 * to, size=4 * count)
+            self.pending[which].append(Work(filled, [target], "device"))
+            return
+
+        def moved(y: Numbers, x: Numbers) -> None:
+            y[to : to + count] = x[of : of + count]
+
+        at = {"byte_count": 4 * count, "src_offset": 4 * of, "dst_offset": 4 * to}
+        self.queues[which].copy(target.array, source.array, **at)
+        self.pending[which].append(Work(moved, [target, source], "device"))
 
     @rule(data=st.data())
     def finished(self, data: Any) -> None:
@@ -297,9 +323,9 @@ class SessionMachine(RuleBasedStateMachine):
         names = self.by_hand.devices
         device = st.integers(0, len(names) - 1)
         for node, work in enumerate(works):
-            if not work.is_kernel:
+            if work.where == "host":
                 out.append(Assignment(node, ON_HOST, 0, 0.0, 0.0))
-            elif data.draw(st.booleans()):
+            elif work.where == "device" or data.draw(st.booleans()):
                 out.append(Assignment(node, data.draw(device), data.draw(st.integers(0, 1)), 0.0, 0.0))
             else:
                 cuts = sorted(data.draw(st.sets(st.integers(1, GROUPS - 1), min_size=1, max_size=2)))

@@ -173,6 +173,18 @@ class OpenCLDriver:
             events = copy_rows(queue, target, source, rows, after)
             return events or [cl.enqueue_marker(queue, wait_for=list(after) or None)]
 
+    def fill(
+        self,
+        queue: cl.CommandQueue,
+        target: cl.Buffer,
+        pattern: bytes,
+        offset: int,
+        nbytes: int,
+        after: Sequence[cl.Event],
+    ) -> cl.Event:
+        with translated:
+            return cl.enqueue_fill_buffer(queue, target, pattern, offset, nbytes, wait_for=list(after) or None)
+
     def flush(self, queue: cl.CommandQueue) -> None:
         with translated:
             queue.flush()

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from manycl.errors import ManyclError, PolicyError
-from manycl.graph.graph import Launch
+from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST
 from manycl.plan.costs import Costs, costs
 from manycl.plan.foreseen import foreseen
@@ -179,8 +179,9 @@ def _splits(problem: Problem, table: Costs, makespan: float, budget: float | Non
     # where the engine is asked, what dividing short kernels is worth (data stay where they are) is found out
     least = _WORTH * problem.handover if problem.foresee is None else 0.0
     bring = _bringing(problem)
-    worth = [n for n, row in enumerate(table.seconds) if table.allowed[n] and min(row) + bring.get(n, 0.0) > least]
     nodes = problem.graph.nodes
+    may = [n for n, task in enumerate(nodes) if isinstance(task, Launch) and table.allowed[n]]
+    worth = [n for n in may if min(table.seconds[n]) + bring.get(n, 0.0) > least]
     if not worth:
         return {}
     looks = problem.looks if problem.looks is not None else Looks()
@@ -198,7 +199,7 @@ def _bringing(problem: Problem) -> dict[int, float]:
     seconds: dict[int, float] = {}
     brought = set()
     for node, task in enumerate(problem.graph.nodes):
-        if isinstance(task, Launch):
+        if not isinstance(task, HostTask):
             for key in task.reads:
                 if key not in brought and problem.valid.get(key) == frozenset({HOST}):
                     nbytes = problem.graph.buffers[key].nbytes

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from manycl.graph.graph import Beside, Graph, Launch, Piece
+from manycl.graph.graph import Beside, Graph, HostTask, Piece
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import ON_HOST
 from manycl.run.backend import (
@@ -95,7 +95,7 @@ class Together(NamedTuple):
 def touched(graph: Graph, node: int) -> list[int]:
     """The buffers a node's result depends on: all it reads, and what it may leave partly as it was."""
     task = graph.nodes[node]
-    overwritten = task.overwrites if isinstance(task, Launch) else ()
+    overwritten = () if isinstance(task, HostTask) else task.overwrites
     return sorted({*task.reads, *(k for k in task.writes if k not in overwritten)})
 
 
@@ -231,7 +231,7 @@ class ChaosBackend:
 
     def _stores_of(self, command: Run) -> set[int]:
         task = self._graph.nodes[command.token]
-        assert isinstance(task, Launch)
+        assert not isinstance(task, HostTask)
         return stores(task)
 
     def _at(self, device: int, store: int | None) -> dict[int, Value]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from manycl import flags
 from manycl.drivers.choice import OpenDevice
-from manycl.drivers.driver import Driver, DriverError, End, Event
+from manycl.drivers.driver import Driver, DriverError, End, Event, Queue
 from manycl.errors import ManyclError, RunError
-from manycl.graph.graph import BufferArg, Graph, Launch, Version
+from manycl.graph.graph import BufferArg, CopyTask, FillTask, Graph, Launch, Version
 from manycl.interrupts import interruptible
 from manycl.machine import Machine
 from manycl.region import Box
@@ -284,7 +284,8 @@ class Executor:
     def _enqueue(self, run: Underway, lanes: Lanes, command: Run) -> Event:
         node, device, queue, after, _ = command
         launch = run.graph.nodes[node]
-        assert isinstance(launch, Launch)
+        if not isinstance(launch, Launch):
+            return self._enqueue_within(run, lanes, command)
         chosen: Launch | Version = launch
         if launch.versions:
             chosen = run.record.versions[node] = self.programs.version(launch, device)
@@ -309,21 +310,41 @@ class Executor:
         if kind not in kernel.launched:
             kernel.launched.add(kind)
             run.record.first[node] = run.now()
-        events = run.events
-        # what became one transfer has one event
-        before = {id(e): e for e in [events[t] for t in after]} if after else {}
         event = lanes.latest[queue] = lanes.launch(
             lanes.queues[queue],
             kernel.kernel,
             chosen.global_size,
             chosen.local_size,
             launch.global_offset,
-            list(before.values()) or None,
+            _events(run, after) or None,
         )
-        events[node] = event
+        run.events[node] = event
         run.record.kernels.append((node, device, queue, event))
         if self.memory.guarded:
             self._look_around(launch, device, event)
+        return event
+
+    def within(self, task: CopyTask | FillTask, device: int) -> Callable[[Queue, Sequence[Event]], Event]:
+        """What enqueues a copy or fill on a device, behind some events."""
+        driver, target = self.drivers[device], self.memory.on_device(task.args[0].key, device)
+        if isinstance(task, FillTask):
+            pattern, offset, nbytes = task.pattern, task.target_offset, task.nbytes
+            return lambda queue, after: driver.fill(queue, target, pattern, offset, nbytes, after)
+        source = End(self.memory.on_device(task.args[1].key, device))
+        # the box is counted from the source's first byte, and so must be the target
+        there, boxes = End(target, task.source_offset - task.target_offset), (Box(task.source_offset, task.nbytes),)
+        return lambda queue, after: driver.copy(queue, there, source, boxes, after)[-1]
+
+    def _enqueue_within(self, run: Underway, lanes: Lanes, command: Run) -> Event:
+        """A copy or fill; one event, as it is of one row."""
+        node, device, queue, after, _ = command
+        task = run.graph.nodes[node]
+        assert isinstance(task, CopyTask | FillTask)
+        if last_words.keeping():
+            last_words.given(node, f"{lanes.device.name} queue {queue}", f"{task.function} {task.name}")
+        event = self.within(task, device)(lanes.queues[queue], _events(run, after))
+        run.events[node] = lanes.latest[queue] = event
+        run.record.kernels.append((node, device, queue, event))
         return event
 
     def _look_around(self, launch: Launch, device: int, event: Event) -> None:
@@ -376,6 +397,11 @@ class Executor:
 
 _left: list[Executor] = []
 """Closed while devices were busy: what these use is not freed."""
+
+
+def _events(run: Underway, after: Sequence[int]) -> list[Event]:
+    """The events of some commands; what became one transfer has one."""
+    return list({id(e): e for e in [run.events[t] for t in after]}.values()) if after else []
 
 
 def _listed(run: Underway) -> str:

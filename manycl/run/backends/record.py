@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from manycl.drivers.driver import Driver, DriverError, Event
-from manycl.graph.graph import Graph, Launch, Version
+from manycl.graph.graph import Graph, HostTask, Version, ndrange
 from manycl.machine import Machine
 from manycl.run.backend import Failed
 from manycl.trace import Event as TraceEvent
@@ -100,21 +100,20 @@ class RunRecord:
         component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
         out: list[KernelEvent | TransferEvent | HostEvent] = []
         for node, device, queue, start, end in self.times():
-            launch = graph.nodes[node]
-            assert isinstance(launch, Launch)
-            ran = self.versions.get(node, launch)
+            task = graph.nodes[node]
+            assert not isinstance(task, HostTask)
+            sizes = ndrange(self.versions.get(node, task))
             out.append(
                 KernelEvent(
                     node,
-                    launch.name,
+                    task.name,
                     devices[device].name,
                     queue,
                     start,
                     end,
-                    ran.global_size,
-                    ran.local_size,
+                    *sizes[:2],
                     component.get(node, -1),
-                    ran.kernel.name,
+                    sizes[2],
                 )
             )
         out.extend(self._transfer_events())

@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 
 from manycl.clock import VirtualClock
 from manycl.errors import RunError
-from manycl.graph.graph import Graph, Launch
+from manycl.graph.graph import Graph, HostTask, Launch, ndrange
 from manycl.machine import HOST, Machine
 from manycl.model.contention import NOTHING, Contention, Progress, Use
 from manycl.model.estimates import Estimates
@@ -251,7 +251,8 @@ class SimBackend:
         device = self.machine.devices[command.device]
         if isinstance(command, Run):
             launch = self._graph.nodes[command.token]
-            assert isinstance(launch, Launch)
+            if not isinstance(launch, Launch):  # as copies between stores
+                return self._estimates.launch(command.token, command.device), 0.0
             key = (command.device, launch.global_size, launch.local_size)
             if key not in self._shares:
                 self._shares[key] = share(launch, device)
@@ -316,20 +317,21 @@ class SimBackend:
     def _note(self, command: Queued, start: float, end: float) -> None:
         events, devices = self.record.sorted_events, self.machine.devices
         if isinstance(command, Run):
-            launch = self._graph.nodes[command.token]
-            assert isinstance(launch, Launch)
+            task = self._graph.nodes[command.token]
+            assert not isinstance(task, HostTask)
+            global_size, local_size, function = ndrange(task)
             events.append(
                 KernelEvent(
                     command.token,
-                    launch.name,
+                    task.name,
                     devices[command.device].name,
                     command.queue,
                     start,
                     end,
-                    launch.global_size,
-                    launch.local_size,
+                    global_size,
+                    local_size,
                     self._component.get(command.token, -1),
-                    launch.kernel.name,
+                    function,
                 )
             )
             self.record.launches.append((command.token, command.device, end - start))

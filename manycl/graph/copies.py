@@ -1,0 +1,86 @@
+"""Copies and fills as nodes: made, and checked against the sizes of buffers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from manycl.errors import LaunchError
+from manycl.graph.graph import Buffer, BufferArg, CopyTask, FillTask, Node
+
+PATTERNS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Bytes that a pattern may have (clEnqueueFillBuffer)."""
+
+
+def copy_task(
+    target: Buffer,
+    source: Buffer,
+    nbytes: int | None = None,
+    *,
+    target_offset: int = 0,
+    source_offset: int = 0,
+    name: str = "copy",
+) -> CopyTask:
+    """Some bytes of a buffer copied (None: all that are behind both offsets, of which there must be equally many).
+    Raises LaunchError for bytes that a buffer does not have, or that overlap."""
+    if nbytes is None:
+        nbytes, there = source.nbytes - source_offset, target.nbytes - target_offset
+        if nbytes != there:
+            raise LaunchError(
+                f"{name}: the source has {nbytes} bytes from byte {source_offset} on, the target {there} from byte"
+                f" {target_offset} on",
+                hint="say how many are to be copied",
+            )
+    task = CopyTask(
+        name,
+        (BufferArg(target.key), BufferArg(source.key)),
+        nbytes,
+        target_offset,
+        source_offset,
+        (source.key,),
+        (target.key,),
+        (target.key,) if nbytes == target.nbytes else (),
+    )
+    check_extent(task, {target.key: target.nbytes, source.key: source.nbytes})
+    return task
+
+
+def fill_task(
+    target: Buffer, pattern: bytes, nbytes: int | None = None, *, target_offset: int = 0, name: str = "fill"
+) -> FillTask:
+    """Some bytes of a buffer filled (None: all from the offset on). Raises LaunchError for bytes that it does not have,
+    and for a pattern of a length that OpenCL does not have, or which does not divide offset and size."""
+    nbytes = target.nbytes - target_offset if nbytes is None else nbytes
+    overwrites = (target.key,) if nbytes == target.nbytes else ()
+    task = FillTask(name, (BufferArg(target.key),), pattern, nbytes, target_offset, (), (target.key,), overwrites)
+    check_extent(task, {target.key: target.nbytes})
+    return task
+
+
+def check_extent(task: Node, sizes: Mapping[int, int]) -> None:
+    """Raise LaunchError for a copy or fill that does not fit into its buffers, as far as their ``sizes`` (bytes, by
+    key) are known. Anything else fits."""
+    if not isinstance(task, CopyTask | FillTask):
+        return
+    if task.nbytes < 1:
+        raise LaunchError(f"{task.name}: {task.nbytes} bytes; there must be at least one")
+    ends = [("target", task.args[0].key, task.target_offset)]
+    if isinstance(task, CopyTask):
+        ends.append(("source", task.args[1].key, task.source_offset))
+    for which, key, offset in ends:
+        there = sizes.get(key)
+        if offset < 0 or (there is not None and offset + task.nbytes > there):
+            raise LaunchError(
+                f"{task.name}: bytes {offset} to {offset + task.nbytes} of the {which}"
+                + ("" if there is None else f", which has {there}")
+            )
+    if isinstance(task, FillTask):
+        length = len(task.pattern)
+        if length not in PATTERNS:
+            raise LaunchError(f"{task.name}: a pattern of {length} bytes; it may have {', '.join(map(str, PATTERNS))}")
+        if task.nbytes % length or task.target_offset % length:
+            raise LaunchError(
+                f"{task.name}: {task.nbytes} bytes from byte {task.target_offset} on are no multiples of the pattern's"
+                f" {length}"
+            )
+    elif task.args[0] == task.args[1] and abs(task.target_offset - task.source_offset) < task.nbytes:
+        raise LaunchError(f"{task.name}: source and target overlap")

@@ -1,0 +1,150 @@
+"""Copies and fills that are enqueued do what NumPy does, on any device and in any memory, also when they are played
+again; what does not fit is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import manycl as mc
+from manycl.errors import LaunchError, PolicyError
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.policy import names
+from manycl.run.foresee import foresee
+from manycl.trace import KernelEvent
+
+N = 64
+LARGE = 1 << 20  # elements: launches, and copies, that take long enough for planners to think about
+PROGRAM = mc.Program("kernel void inc(global int *x) { x[get_global_id(0)] += 1; }")
+
+
+@pytest.fixture(scope="module", params=["shared", "own", "slowed"])
+def session(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYCL_ZERO_COPY", "1" if request.param == "shared" else "0")
+        queue = mc.Queue("cpu/2" if request.param != "slowed" else "cpu/2#0,cpu/2#1@2")
+    yield queue.session
+    queue.session.close()
+
+
+def by_hand(queue: mc.Queue, *devices: int) -> Plan:
+    """Each node on a device."""
+    return Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(devices)), "by hand", queue.devices, 0.0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data(), dtype=st.sampled_from(["i1", "u2", "i4", "f4", "f8", "c8", "c16", "?", "S4"]))
+def test_as_numpy_does(session: Any, data: Any, dtype: str) -> None:
+    """Some copies and fills one after another, each on any device; three times, as a graph that is prepared."""
+    queue, chance = mc.Queue(session=session), np.random.default_rng(data.draw(st.integers(0, 99)))
+    size = np.dtype(dtype).itemsize
+    want = [chance.integers(0, 2, (4, N // 4)).astype(dtype) for _ in range(3)]
+    arrays = [queue.array(contents) for contents in want]
+    works = []
+    for _ in range(data.draw(st.integers(1, 5))):
+        to, of = data.draw(st.permutations(range(3)))[:2]
+        count = data.draw(st.just(N) | st.integers(1, N))
+        first, begin = (data.draw(st.integers(0, N - count)) for _ in range(2))
+        if data.draw(st.booleans()):
+            works.append((to, of, first, begin, count))
+            at = {"byte_count": size * count, "src_offset": size * begin, "dst_offset": size * first}
+            queue.copy(arrays[to], arrays[of], **(at if count < N else {}))
+        else:
+            value = want[of].reshape(-1)[begin].copy()
+            works.append((to, value, first, 0, count))
+            if count < N:
+                queue.fill(arrays[to], value, offset=size * first, size=size * count)
+            else:
+                arrays[to].fill(value)
+    queue.policy = by_hand(queue, *(data.draw(st.integers(0, 1)) for _ in works))
+    prepared = queue.prepare()
+    for _ in range(3):
+        prepared.run()
+        for to, source, first, begin, count in works:
+            flat = want[source].reshape(-1)[begin : begin + count] if isinstance(source, int) else source
+            want[to].reshape(-1)[first : first + count] = flat
+    for array, contents in zip(arrays, want, strict=True):
+        assert array.get().tobytes() == contents.tobytes()
+
+
+@pytest.mark.parametrize("policy", sorted(names()))
+def test_policies_run_them_beside_kernels(session: Any, policy: str) -> None:
+    """Whatever goes wrong in one is a warning, which fails the test."""
+    queue = mc.Queue(session=session, policy=policy)
+    x, y, z = queue.empty(LARGE, np.int32), queue.empty(LARGE, np.int32), queue.zeros(2 * LARGE, np.int32)
+    for _ in range(2):
+        x.fill(7)
+        PROGRAM.inc(queue, (LARGE,), (64,), x)
+        queue.copy(y, x)
+        x.fill(0)
+        PROGRAM.inc(queue, (LARGE,), (64,), y)
+        queue.copy(z, y, byte_count=4 * LARGE, dst_offset=2 * LARGE)
+        assert (y.get() == 9).all()
+        assert (x.get() == 0).all()
+        assert (z.get() == np.repeat([0, 9, 0], [LARGE // 2, LARGE, LARGE // 2])).all()
+
+
+def test_what_is_copied_within_an_array_may_not_overlap(session: Any) -> None:
+    queue = mc.Queue(session=session)
+    x = queue.array(np.arange(N, dtype=np.int32))
+    queue.copy(x, x, byte_count=2 * N, dst_offset=2 * N)
+    assert (x.get() == np.tile(np.arange(N // 2), 2)).all()
+    with pytest.raises(LaunchError, match="source and target overlap"):
+        queue.copy(x, x, byte_count=2 * N, dst_offset=2 * N - 4)
+
+
+def test_traces_show_them_and_nothing_is_learned_of_them(session: Any) -> None:
+    queue = mc.Queue(session=session, policy="in_order")
+    x, y = queue.zeros(N, np.int32), queue.empty(N, np.int32)
+    queue.fill(x, 3, name="threes")
+    queue.copy(y, x)
+    graph = queue.take()
+    known = {(kernel, device) for kernel, device, _ in session.history.items()}
+    result = session.run(graph, "in_order")
+    found = [(e.name, e.kernel, e.global_size) for e in result.trace.events if isinstance(e, KernelEvent)]
+    assert found == [("threes", "fill", ()), ("copy", "copy", ())]
+    assert {(kernel, device) for kernel, device, _ in session.history.items()} == known
+    problem = session.problem(graph)
+    seconds = {e.name: e.end - e.start for e in foresee(problem, result.plan).events if isinstance(e, KernelEvent)}
+    a = {problem.graph.nodes[a.node].name: problem.estimates.launch(a.node, a.device) for a in result.plan.assignments}
+    assert seconds == pytest.approx(a)
+
+
+def test_what_does_not_fit_is_refused(session: Any) -> None:
+    queue = mc.Queue(session=session)
+    x, y, odd = queue.zeros(N, np.int32), queue.zeros(N, np.int16), queue.zeros(4, "S3")
+    for wrong in ((lambda: queue.copy(x, y)), (lambda: queue.copy(x, y, byte_count=4 * N))):
+        with pytest.raises(LaunchError, match="copy: "):
+            wrong()
+    for value in (1.5, 1 << 40, [1, 2]):
+        with pytest.raises(LaunchError, match="is no value of an array of int32"):
+            x.fill(value)
+    with pytest.raises(LaunchError, match="no multiples of the pattern's 4"):
+        queue.fill(x, 1, offset=2)
+    with pytest.raises(LaunchError, match="a pattern of 3 bytes"):
+        odd.fill(b"abc")
+    with x.map(), pytest.raises(LaunchError, match="fill: the array is mapped"):
+        x.fill(1)
+    assert not len(queue)
+
+
+def test_what_no_device_holds_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies are not divided; a fill of one array fits where a copy does not."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setenv("MANYCL_DEVICE_MEMORY", str(6 * N))
+    with mc.Queue("cpu/2", policy="in_order") as queue:
+        x, y = queue.array(np.arange(N, dtype=np.int32)), queue.array(np.zeros(N, np.int32))
+        y.fill(4)
+        assert (y.get() == 4).all()
+        queue.copy(y, x, name="mine")
+        with pytest.raises(
+            PolicyError, match=r"node 0 \(mine\) as a whole: cpu0.0 has too little memory for its 512 bytes"
+        ):
+            queue.finish()
+        queue.fill(y, 5, size=4)
+        assert (y.get() == [5, *[4] * (N - 1)]).all()
