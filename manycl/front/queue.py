@@ -265,9 +265,9 @@ class Queue:
         Raises LaunchError for what does not fit."""
         for array in (target, source):
             self._use(array, name)
-        task = copy_task(
-            target.buffer, source.buffer, byte_count, target_offset=dst_offset, source_offset=src_offset, name=name
-        )
+        nbytes = None if byte_count is None else operator.index(byte_count)
+        to, of = operator.index(dst_offset), operator.index(src_offset)
+        task = copy_task(target.buffer, source.buffer, nbytes, target_offset=to, source_offset=of, name=name)
         return self.add(task, wait_for, (target, source))
 
     def fill(
@@ -289,11 +289,15 @@ class Queue:
         if pattern.shape or not fits(pattern, array.dtype):
             raise LaunchError(f"{name}: {value!r} is no value of an array of {array.dtype}")
         pattern = pattern.astype(array.dtype)
-        task = fill_task(array.buffer, pattern.tobytes(), size, target_offset=offset, name=name)
+        nbytes = None if size is None else operator.index(size)
+        task = fill_task(array.buffer, pattern.tobytes(), nbytes, target_offset=operator.index(offset), name=name)
         return self.add(task, wait_for, (array,))
 
-    def _use(self, array: Array, name: str) -> None:
+    def _use(self, array: object, name: str) -> None:
         """An array is about to be enqueued by something of a name."""
+        if not isinstance(array, Array):
+            hint = "Array.set and Array.get copy from and to NumPy's arrays"
+            raise LaunchError(f"{name}: {type(array).__name__} is no array of a queue", hint=hint)
         try:
             array.use(self)
         except LaunchError as error:

@@ -128,6 +128,10 @@ def test_what_does_not_fit_is_refused(session: Any) -> None:
         queue.fill(x, 1, offset=2)
     with pytest.raises(LaunchError, match="a pattern of 3 bytes"):
         odd.fill(b"abc")
+    with pytest.raises(LaunchError, match="copy: ndarray is no array of a queue"):
+        queue.copy(x, np.zeros(N, np.int32))  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        queue.copy(x, x, byte_count=8.0, dst_offset=8)  # type: ignore[arg-type]
     with x.map(), pytest.raises(LaunchError, match="fill: the array is mapped"):
         x.fill(1)
     assert not len(queue)
