@@ -17,6 +17,7 @@ from manycl.interrupts import interruptible
 from manycl.model.trips import trip_count
 from manycl.run.backend import Failed, Run
 from manycl.run.backends import last_words
+from manycl.run.backends.moves import within
 from manycl.run.backends.programs import KernelObject
 from manycl.run.backends.record import RunRecord
 from manycl.run.backends.responsive import responsive
@@ -63,8 +64,9 @@ def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
         places.append((node, device, queue))
         before_it = tuple(index[t] for t in after)
         if not isinstance(launch, Launch):
-            enqueue, given_to = _as_launch(executor.within(launch, device)), executor.lanes[device].queues[queue]
-            entries.append((enqueue, None, None, (), given_to, (), None, None, before_it))
+            lanes = executor.lanes[device]
+            enqueue = _as_launch(within(lanes.driver, executor.memory, launch, device))
+            entries.append((enqueue, None, None, (), lanes.queues[queue], (), None, None, before_it))
             continue
         chosen: Launch | Version = launch
         if launch.versions:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from manycl import flags
 from manycl.drivers.choice import OpenDevice
-from manycl.drivers.driver import Driver, DriverError, End, Event, Queue
+from manycl.drivers.driver import Driver, DriverError, End, Event
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import BufferArg, CopyTask, FillTask, Graph, Launch, Version
 from manycl.interrupts import interruptible
@@ -37,7 +37,7 @@ from manycl.run.backends import last_words
 from manycl.run.backends.host_calls import HostCalls
 from manycl.run.backends.lanes import Lanes
 from manycl.run.backends.memory import Memory
-from manycl.run.backends.moves import Moved, Moves
+from manycl.run.backends.moves import Moved, Moves, within
 from manycl.run.backends.programs import Programs
 from manycl.run.backends.record import RunRecord
 from manycl.run.backends.responsive import responsive
@@ -324,17 +324,6 @@ class Executor:
             self._look_around(launch, device, event)
         return event
 
-    def within(self, task: CopyTask | FillTask, device: int) -> Callable[[Queue, Sequence[Event]], Event]:
-        """What enqueues a copy or fill on a device, behind some events."""
-        driver, target = self.drivers[device], self.memory.on_device(task.args[0].key, device)
-        if isinstance(task, FillTask):
-            pattern, offset, nbytes = task.pattern, task.target_offset, task.nbytes
-            return lambda queue, after: driver.fill(queue, target, pattern, offset, nbytes, after)
-        source = End(self.memory.on_device(task.args[1].key, device))
-        # the box is counted from the source's first byte, and so must be the target
-        there, boxes = End(target, task.source_offset - task.target_offset), (Box(task.source_offset, task.nbytes),)
-        return lambda queue, after: driver.copy(queue, there, source, boxes, after)[-1]
-
     def _enqueue_within(self, run: Underway, lanes: Lanes, command: Run) -> Event:
         """A copy or fill; one event, as it is of one row."""
         node, device, queue, after, _ = command
@@ -342,7 +331,7 @@ class Executor:
         assert isinstance(task, CopyTask | FillTask)
         if last_words.keeping():
             last_words.given(node, f"{lanes.device.name} queue {queue}", f"{task.function} {task.name}")
-        event = self.within(task, device)(lanes.queues[queue], _events(run, after))
+        event = within(lanes.driver, self.memory, task, device)(lanes.queues[queue], _events(run, after))
         run.events[node] = lanes.latest[queue] = event
         run.record.kernels.append((node, device, queue, event))
         return event

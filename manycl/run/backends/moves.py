@@ -1,12 +1,12 @@
-"""The transfers of a run: between the host and devices, and between the stores of a device."""
+"""The transfers of a run: between the host and devices, and between the stores of a device; copies and fills, too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from manycl.drivers.driver import End, Event
-from manycl.graph.graph import Graph, Piece
+from manycl.drivers.driver import Driver, End, Event, Queue
+from manycl.graph.graph import CopyTask, FillTask, Graph, Piece
 from manycl.region import Box, union
 from manycl.run.backend import Copy, Download, Upload
 from manycl.run.backends.lanes import Lanes
@@ -180,3 +180,17 @@ class Moves:
 
     def _whole(self, key: int) -> tuple[Box, ...]:
         return (Box(0, self._memory.nbytes(key)),)
+
+
+def within(
+    driver: Driver, memory: Memory, task: CopyTask | FillTask, device: int
+) -> Callable[[Queue, Sequence[Event]], Event]:
+    """What enqueues a node that copies or fills on a device, behind some events."""
+    target = memory.on_device(task.args[0].key, device)
+    if isinstance(task, FillTask):
+        pattern, offset, nbytes = task.pattern, task.target_offset, task.nbytes
+        return lambda queue, after: driver.fill(queue, target, pattern, offset, nbytes, after)
+    source = End(memory.on_device(task.args[1].key, device))
+    # the box is counted from the source's first byte, and so must be the target
+    there, boxes = End(target, task.source_offset - task.target_offset), (Box(task.source_offset, task.nbytes),)
+    return lambda queue, after: driver.copy(queue, there, source, boxes, after)[-1]
