@@ -293,6 +293,7 @@ class _Worker:
             self.process.kill()
 
         timer = threading.Timer(PATIENCE, kill)
+        timer.daemon = True  # interrupted before it is cancelled, it must not keep the interpreter from ending
         timer.start()
         try:
             worker.send(self.process.stdin, question)
