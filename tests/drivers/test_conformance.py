@@ -348,7 +348,8 @@ def test_events_tell_when(desk: Desk) -> None:
     ended = time.perf_counter()
     spans = [driver.times(event) for event in events]
     assert all(start < end for start, end in spans)
-    assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+    # copies that are staged are timed by the host's clock
+    assert all(a[1] <= b[0] + 1e-3 for a, b in itertools.pairwise(spans))
     assert began - 1.0 < spans[0][0] + clock
     assert spans[-1][1] + clock < ended + 1.0
 
