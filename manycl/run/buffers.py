@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,9 @@ class Buffers:
     """Of one session, by their keys."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self._session: Session = weakref.proxy(
+            session
+        )  # whoever drops a session without closing it has its threads back
         self._keys = count()
         self._garbage: list[int] = []
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -67,6 +68,23 @@ def test_queues_that_are_dropped_give_their_threads_back(zero_copy: str, monkeyp
             return
         time.sleep(0.01)
     pytest.fail(f"{ours() - before} threads are left")
+
+
+def test_a_session_that_is_dropped_waits_for_no_collector() -> None:
+    def dropped() -> weakref.ref[object]:
+        queue = mc.Queue("cpu/2")
+        a = queue.zeros(N, np.int32)
+        PROGRAM.inc(queue, (N,), (16,), a)
+        assert (a.get() == 1).all()
+        return weakref.ref(queue.session)
+
+    dropped()
+    gc.collect()
+    gc.disable()
+    try:
+        assert dropped()() is None
+    finally:
+        gc.enable()
 
 
 FORKED = f"""
