@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
     policy = options.policy(args)
     application = options.application(args)
     _check_targets(args, application)
+    told = None if args.story is None else _node(application.graph, args.story)
     with Runner(application, args.devices) as runner:
         seconds = []
         for turn in range(args.repeat):
@@ -82,12 +83,18 @@ def run(args: argparse.Namespace) -> int:
         print(summary.text())
         if len(seconds) > 1:
             print(f"runs: {', '.join(f'{s * 1e3:.3f}' for s in seconds)} ms")
-    if args.story is not None:
-        told = result.story(int(args.story) if args.story.isdecimal() else args.story)
-        print(told, file=sys.stderr if args.json else sys.stdout)
+    if told is not None:
+        print(result.story(told), file=sys.stderr if args.json else sys.stdout)
     for check in checks:
         print(f"check against {check.text}", file=sys.stderr if args.json else sys.stdout)
     return 0 if all(c.passed for c in checks) else 1
+
+
+def _node(graph: Any, word: str) -> int:
+    """The node that ``--story`` is about: known before anything runs."""
+    from manycl.run.story import node_of
+
+    return node_of(graph, int(word) if word.isdecimal() else word)
 
 
 def _targets(args: argparse.Namespace, application: Any) -> list[tuple[str, Path]]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from manycl.errors import ManyclError
 from manycl.graph.graph import Graph, Launch, Piece
 from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, Plan
@@ -60,15 +59,9 @@ class Result:
 
     def story(self, node: int | str) -> str:
         """Why a node of the graph (its number, or the name that is its own) ran where and when it did, in lines."""
-        from manycl.run.story import Stories  # nobody needs it before something puzzles them
+        from manycl.run.story import Stories, node_of  # nobody needs it before something puzzles them
 
-        if isinstance(node, str):
-            named = [i for i, task in enumerate(self.graph.nodes) if task.name == node]
-            if len(named) != 1:
-                how_many = f"{len(named)} nodes are" if named else "no node is"
-                raise ManyclError(f"{how_many} called {node!r}", hint="give a node's number")
-            node = named[0]
-        return Stories(self).of_node(node)
+        return Stories(self).of_node(node_of(self.graph, node))
 
     def measured(self) -> Iterator[Measured]:
         """The seconds of every launch that completed, as measured on the device (none without profiling)."""

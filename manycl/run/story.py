@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from manycl.errors import ManyclError
+from manycl.graph.graph import Graph
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment
 from manycl.run.backend import Copy, Download, Evict, HostCall, Run, Upload
@@ -48,12 +49,25 @@ def causes(script: Script, token: int) -> list[Cause]:
     return [Cause(t, found[t]) for t in sorted(found, key=index.__getitem__)]
 
 
+def node_of(graph: Graph, node: int | str) -> int:
+    """The number of a node, by that or by the name that is its own. Raises ManyclError if there is none."""
+    if isinstance(node, str):
+        named = [i for i, task in enumerate(graph.nodes) if task.name == node]
+        if len(named) != 1:
+            how_many = f"{len(named)} nodes are" if named else "no node is"
+            raise ManyclError(f"{how_many} called {node!r}", hint="give a node's number")
+        return named[0]
+    if not 0 <= node < len(graph):
+        raise ManyclError(f"there is no node {node}; the graph has {len(graph)}")
+    return node
+
+
 class Stories:
     """The instructions of a run."""
 
     def __init__(self, result: Result) -> None:
         if result.playback is None:
-            raise ManyclError("nothing is kept of how this run was decided: it was played from its enqueue calls alone")
+            raise ManyclError("nothing is known of how this came about: it is the result of no run")
         self._result = result
         self._playback: Playback = result.playback
         self._script = self._playback.written()
@@ -71,9 +85,6 @@ class Stories:
 
     def of_node(self, node: int) -> str:
         """Of a node of the graph: of each step that it ran in."""
-        graph = self._result.graph
-        if not 0 <= node < len(graph):
-            raise ManyclError(f"there is no node {node}; the graph has {len(graph)}")
         tokens = range(len(self._script.lowered.graph))
         return "\n".join(self.of(t) for t in tokens if self._steps.step(t).node == node)
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from test_engine import PLAN, WHERE, handed_on
-from test_state import Unit
+from test_state import Unit, launch
 
 import manycl as mc
 from manycl.errors import ManyclError
+from manycl.graph.graph import Graph
 from manycl.plan.policy import find
 from manycl.run.backend import Command, Evict, Report
 from manycl.run.backends.sim import SimBackend
@@ -19,6 +20,7 @@ from manycl.run.disturbance import Disturbance
 from manycl.run.engine import RunFailure, execute
 from manycl.run.observers import Observer
 from manycl.run.playback import Playback, State
+from manycl.run.story import node_of
 
 READS = """\
 kernel reads (node 1) on d1, queue 0: done, 3000.000 ms to 4000.000 ms
@@ -71,6 +73,8 @@ def test_what_something_waited_for_and_which_of_that_was_the_last() -> None:
         result.story("none")
     with pytest.raises(ManyclError, match="no node 3; the graph has 3"):
         result.story(3)
+    with pytest.raises(ManyclError, match="2 nodes are called 'twice'"):
+        node_of(Graph((launch("twice", (), ()), launch("twice", (), ())), {}, ((), ())), "twice")
 
 
 @pytest.mark.parametrize("policy", ["eager", "heft", "in_order"])
