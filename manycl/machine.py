@@ -7,7 +7,7 @@ is only described in a file (``machine_file``). Units: bytes, seconds, hertz, by
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 HOST = 0
@@ -39,6 +39,10 @@ class Device:
     launch_overhead: float = 10e-6  # seconds from enqueueing to starting an idle device
     slowdown: float = 1.0  # experiment: every kernel takes this many times longer
     simulator: bool = False  # an interpreter such as Oclgrind: only used when asked for by name
+
+    def holds(self, sizes: Sequence[int]) -> bool:
+        """Whether there is room for buffers of these sizes (bytes) at once."""
+        return sum(sizes) <= self.global_memory and max(sizes, default=0) <= self.max_allocation
 
 
 @dataclass(frozen=True, slots=True)

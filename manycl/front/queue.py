@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from manycl.errors import DeviceError, LaunchError, ManyclError
 from manycl.front.arrays import AnyArray, Array, as_bytes, fits
-from manycl.graph.copies import copy_task, fill_task
+from manycl.graph.copies import copy_task, fill_task, host_task
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Graph, HostTask, Node
+from manycl.graph.graph import CopyTask, FillTask, Graph, HostTask, Node
 from manycl.graph.rename import renamed
 from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
@@ -268,7 +268,7 @@ class Queue:
         nbytes = None if byte_count is None else operator.index(byte_count)
         to, of = operator.index(dst_offset), operator.index(src_offset)
         task = copy_task(target.buffer, source.buffer, nbytes, target_offset=to, source_offset=of, name=name)
-        return self.add(task, wait_for, (target, source))
+        return self._moved(task, wait_for, (target, source))
 
     def fill(
         self,
@@ -291,7 +291,13 @@ class Queue:
         pattern = pattern.astype(array.dtype)
         nbytes = None if size is None else operator.index(size)
         task = fill_task(array.buffer, pattern.tobytes(), nbytes, target_offset=operator.index(offset), name=name)
-        return self.add(task, wait_for, (array,))
+        return self._moved(task, wait_for, (array,))
+
+    def _moved(self, task: CopyTask | FillTask, wait_for: Sequence[Event] | None, arrays: tuple[Array, ...]) -> Event:
+        """Enqueue a copy or fill; the host makes what no device has room for, as a whole: it knows no ranges."""
+        sizes = [buffer.nbytes for buffer in {array.buffer.key: array.buffer for array in arrays}.values()]
+        able = any(device.holds(sizes) for device in self.session.machine.devices)
+        return self.add(task if able else host_task(task), wait_for, arrays)
 
     def _use(self, array: object, name: str) -> None:
         """An array is about to be enqueued by something of a name."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
 
 from manycl.errors import LaunchError
-from manycl.graph.graph import Buffer, BufferArg, CopyTask, FillTask, Node
+from manycl.graph.graph import Buffer, BufferArg, CopyTask, FillTask, HostTask, Node
+
+Bytes = npt.NDArray[np.uint8]
 
 PATTERNS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Bytes that a pattern may have (clEnqueueFillBuffer)."""
@@ -54,6 +59,30 @@ def fill_task(
     task = FillTask(name, (BufferArg(target.key),), pattern, nbytes, target_offset, (), (target.key,), overwrites)
     check_extent(task, {target.key: target.nbytes})
     return task
+
+
+def host_task(task: CopyTask | FillTask) -> HostTask:
+    """The same, made by the host in its own memory: where no device has room for the buffers."""
+    kept = () if task.overwrites else task.writes  # whose other bytes stay as they are
+    reads = tuple(dict.fromkeys((*task.reads, *kept)))
+    return HostTask(task.name, _by_numpy(task), task.args, reads, task.writes, task.rank, task.overwrites)
+
+
+def _by_numpy(task: CopyTask | FillTask) -> Callable[..., None]:
+    where = slice(task.target_offset, task.target_offset + task.nbytes)
+    if isinstance(task, CopyTask):
+        there = slice(task.source_offset, task.source_offset + task.nbytes)
+
+        def copied(target: Bytes, source: Bytes) -> None:
+            target[where] = source[there]
+
+        return copied
+    pattern = np.frombuffer(task.pattern, np.uint8)
+
+    def filled(target: Bytes) -> None:
+        target[where].reshape(-1, len(pattern))[:] = pattern
+
+    return filled
 
 
 def check_extent(task: Node, sizes: Mapping[int, int]) -> None:

@@ -132,17 +132,14 @@ class Problem:
         """Whether what the groups of a range touch (``count`` 0: the whole launch) fits into a device's memory."""
         if self.roomy:
             return True
-        where = self.machine.devices[device]
-        regions = self.regions(node, first, count)
-        sizes = [high - low for _, low, high in regions]
-        return sum(sizes) <= where.global_memory and max(sizes, default=0) <= where.max_allocation
+        sizes = [high - low for _, low, high in self.regions(node, first, count)]
+        return self.machine.devices[device].holds(sizes)
 
     @cached_property
     def roomy(self) -> bool:
         """Whether every device has room for all buffers at once, as most have."""
         sizes = [buffer.nbytes for buffer in self.graph.buffers.values()]
-        total, most = sum(sizes), max(sizes, default=0)
-        return all(total <= d.global_memory and most <= d.max_allocation for d in self.machine.devices)
+        return all(device.holds(sizes) for device in self.machine.devices)
 
     def regions(self, node: int, first: int = 0, count: int = 0) -> list[tuple[int, int, int]]:
         """The bytes (buffer, from, to) that groups first … first + count - 1 touch, ``count`` 0: the whole launch.

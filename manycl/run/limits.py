@@ -21,8 +21,7 @@ def limited(problem: Problem, plan: Plan | None) -> dict[int, int]:
             continue
         mine = range(len(nodes)) if plan is None else (a.node for a in plan.assignments if a.device == index)
         keys = {key for n in mine if not isinstance(task := nodes[n], HostTask) for key in stores(task)}
-        sizes = [buffers[key].nbytes for key in keys]
-        if sum(sizes) > device.global_memory or max(sizes, default=0) > device.max_allocation:
+        if not device.holds([buffers[key].nbytes for key in keys]):
             found[index] = device.global_memory
     return found
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
-from manycl.errors import LaunchError, PolicyError
+from manycl.errors import LaunchError
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import names
 from manycl.run.foresee import foresee
@@ -137,18 +137,29 @@ def test_what_does_not_fit_is_refused(session: Any) -> None:
     assert not len(queue)
 
 
-def test_what_no_device_holds_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies are not divided; a fill of one array fits where a copy does not."""
+@pytest.mark.parametrize("policy", ["in_order", "eager", "auto"])
+def test_the_host_copies_what_no_device_holds(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    """A kernel would run in ranges; a fill of one array fits where a copy of two does not."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     monkeypatch.setenv("MANYCL_DEVICE_MEMORY", str(6 * N))
-    with mc.Queue("cpu/2", policy="in_order") as queue:
+    with mc.Queue("cpu/2", policy=policy) as queue:
         x, y = queue.array(np.arange(N, dtype=np.int32)), queue.array(np.zeros(N, np.int32))
         y.fill(4)
-        assert (y.get() == 4).all()
-        queue.copy(y, x, name="mine")
-        with pytest.raises(
-            PolicyError, match=r"node 0 \(mine\) as a whole: cpu0.0 has too little memory for its 512 bytes"
-        ):
-            queue.finish()
-        queue.fill(y, 5, size=4)
-        assert (y.get() == [5, *[4] * (N - 1)]).all()
+        queue.copy(y, x, byte_count=40, dst_offset=8)
+        queue.fill(x, 7, offset=4, size=8)
+        queue.copy(x, x, byte_count=12, src_offset=0, dst_offset=4 * N - 12)
+        assert list(y.get()) == [4, 4, *range(10), *[4] * (N - 12)]
+        assert list(x.get()) == [0, 7, 7, *range(3, N - 3), 0, 7, 7]
+
+
+def test_the_host_fills_what_no_device_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setenv("MANYCL_DEVICE_MEMORY", str(2 * N))
+    with mc.Queue("cpu/2") as queue:
+        x = queue.array(np.arange(N, dtype=np.int16).astype(np.int32))
+        queue.fill(x, -3, offset=16, size=24)
+        expected = np.arange(N)
+        expected[4:10] = -3
+        assert (x.get() == expected).all()
+        x.fill(1 << 20)
+        assert (x.get() == 1 << 20).all()

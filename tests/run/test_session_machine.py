@@ -98,7 +98,7 @@ class Cell:
 @dataclass
 class Work:
     """What is enqueued, in order: what does the same to NumPy arrays, and to which cells. Kernels
-    can be divided; copies and fills run on a device, as a whole."""
+    can be divided; copies and fills run on a device, as a whole, where one has room for them (else on the host)."""
 
     function: Callable[..., None]
     cells: Sequence[Cell]
@@ -233,7 +233,7 @@ class SessionMachine(RuleBasedStateMachine):
                 y[to : to + count] = value
 
             self.queues[which].fill(target.array, value, offset=4 * to, size=4 * count)
-            self.pending[which].append(Work(filled, [target], "device"))
+            self.pending[which].append(Work(filled, [target], self.holder(NBYTES)))
             return
 
         def moved(y: Numbers, x: Numbers) -> None:
@@ -241,7 +241,11 @@ class SessionMachine(RuleBasedStateMachine):
 
         at = {"byte_count": 4 * count, "src_offset": 4 * of, "dst_offset": 4 * to}
         self.queues[which].copy(target.array, source.array, **at)
-        self.pending[which].append(Work(moved, [target, source], "device"))
+        self.pending[which].append(Work(moved, [target, source], self.holder(2 * NBYTES)))
+
+    def holder(self, nbytes: int) -> str:
+        assert self.session is not None
+        return "device" if any(nbytes <= d.global_memory for d in self.session.machine.devices) else "host"
 
     @rule(data=st.data())
     def finished(self, data: Any) -> None:
