@@ -69,6 +69,12 @@ def data() -> str:
     return os.environ.get("MANYCL_DATA", "")
 
 
+def cache() -> str:
+    """MANYCL_CACHE: the folder that analyses of sources are kept in, or 0: none are (default: the user's cache
+    folder)."""
+    return os.environ.get("MANYCL_CACHE", "")
+
+
 def learning() -> bool:
     """MANYCL_MODELS: 0 neither reads nor keeps measurements of earlier sessions (default: 1)."""
     return _one_of("MANYCL_MODELS", {"1": True, "0": False}, "1")

@@ -28,6 +28,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "PYOPENCL_NO_CACHE": "1",
         "MANYCL_DATA": str(_FOLDER / "data"),  # never the user's own
         "MANYCL_MODELS": "0",  # no test learns from another
+        "MANYCL_CACHE": "0",  # every analysis is made
         "OCLGRIND_NUM_THREADS": "1",  # work-groups one after another: the same run every time
     }
 

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from manycl.analysis import worker
 from manycl.analysis.facts import ProgramFacts
 from manycl.analysis.options import read_options
 from manycl.analysis.rewrite import SubKernel
+from manycl.disk_cache import DiskCache
 from manycl.errors import Diagnostic, SourceError
 
 if TYPE_CHECKING:  # they import islpy, or the abstract run
@@ -37,6 +39,7 @@ PATIENCE = 120.0  # seconds until a process is given up that does not even compu
 ENDING = 5.0  # seconds that a process may take to end once it has stopped to answer
 TRIES = 2  # a question is asked again if the process was ended from outside
 _CACHED = 256  # programs
+_answers = DiskCache("sources", 64 << 20, ("manycl", "manycl/analysis", "clang", "clang/native", "pcpp", "pcpp/ply"))
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.analysis import worker; worker.main()"
 
 
@@ -60,7 +63,7 @@ def parse_program(source: str, *, path: str = "<source>", options: Sequence[str]
             return _programs[key]
     answer = _ask(key)
     program = ProgramFacts(source, given, answer.kernels, path, answer.warnings, answer.tree)
-    if "include" not in source:  # an included file may change
+    if not _includes(source):
         return _keep(_programs, key, program)
     return program
 
@@ -182,7 +185,7 @@ def _question(program: ProgramFacts, what: str, kernel: str) -> object:
         if key in _texts:
             return _texts[key]
     result = _ask(worker.Question(request, what, kernel)).result
-    if "include" not in program.source:  # an included file may change
+    if not _includes(program.source):
         return _keep(_texts, key, result)
     return result
 
@@ -207,6 +210,28 @@ def _check_text(source: str, path: str) -> None:
 
 
 def _ask(request: worker.Request | worker.Question) -> worker.WorkerAnswer:
+    """What a process has found out about the text, this one or another."""
+    asked = request.request if isinstance(request, worker.Question) else request
+    if _includes(asked[0]):  # a file that is included may change
+        return _ask_worker(request)
+    text, path, _, options = asked  # nothing is sought in the folder
+    about = (request.what, request.kernel) if isinstance(request, worker.Question) else ()
+    question = repr((text, path, options, about)).encode()
+    kept = _answers.get(question)
+    if kept is not None:
+        answer = pickle.loads(kept)
+        assert isinstance(answer, worker.WorkerAnswer)
+        return answer
+    answer = _ask_worker(request)
+    _answers.keep(question, pickle.dumps(answer, protocol=5))
+    return answer
+
+
+def _includes(source: str) -> bool:
+    return "include" in source
+
+
+def _ask_worker(request: worker.Request | worker.Question) -> worker.WorkerAnswer:
     path = request.request[1] if isinstance(request, worker.Question) else request[1]
     try:
         reply = _answer(request, SOURCE_LIMIT)

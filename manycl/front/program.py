@@ -17,6 +17,7 @@ from manycl.graph.graph import Argument, Launch, LocalArg, Version
 from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
 from manycl.graph.versions import all_versions, check_same_arguments
 from manycl.machine import DEVICE_KINDS
+from manycl.run.building import announce
 
 if TYPE_CHECKING:
     from manycl.front.queue import Event, Queue
@@ -55,6 +56,7 @@ class Program:
             )
         words = options.split() if isinstance(options, str) else list(options)
         self.facts: ProgramFacts = parse_program(source, path=path, options=words)
+        announce(self.facts)
         self._kernels: dict[str, Kernel] = {}
 
     @classmethod

@@ -7,11 +7,13 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 
 from manycl import flags
 from manycl.analysis import service
 from manycl.analysis.bounds import Outside, suspicious
 from manycl.analysis.facts import ProgramFacts
+from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Version
 from manycl.graph.known import known_launch
@@ -23,6 +25,9 @@ takes a millisecond or two, and programs that launch in loops with other scalars
 FEWER = 16
 """As FEW, of those for which isl is asked, which takes tens of milliseconds."""
 _KEPT = 4096  # kinds of launches
+_inside = DiskCache(
+    "inside", 16 << 20, ("manycl", "manycl/analysis", "islpy")
+)  # launches known not to leave their buffers
 _INSIST = "MANYCL_BOUNDS=off runs it all the same"
 _FLOATS = ("half", "float", "double")
 
@@ -113,10 +118,17 @@ def _look(task: Launch, own: Version, buffers: Mapping[int, Buffer]) -> _Words:
     launch = known_launch(task, {k: b.nbytes for k, b in buffers.items()}, own)
     if not suspicious(service.interpreted(program, name, launch), launch):
         return "", ""
-    facts = service.launched(program, name, launch)
-    if not facts.may_leave or not _worth(_checked.asked, kernel, FEWER):
+    question = repr((sha256(program.tree).digest(), name, launch.key)).encode()
+    if _inside.get(question) is not None:
         return "", ""
-    return _words(task, own, buffers, facts.outside) if facts.outside else ("", "")
+    facts = service.launched(program, name, launch)
+    if facts.may_leave:
+        if not _worth(_checked.asked, kernel, FEWER):
+            return "", ""
+        if facts.outside:
+            return _words(task, own, buffers, facts.outside)
+    _inside.keep(question, b"")
+    return "", ""
 
 
 def _too_large(program: ProgramFacts, name: str) -> _Words:

@@ -24,6 +24,7 @@ from manycl.errors import PolicyError
 from manycl.expressions import suggest
 from manycl.graph.graph import Graph
 from manycl.machine import Device
+from manycl.plan import policies
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 
@@ -157,6 +158,8 @@ def register(name: str) -> Callable[[Any], Any]:
     usable as ``policy=name`` and ``--policy name``."""
 
     def add(what: Any) -> Any:
+        if name in policies.NAMES:
+            policies.load(name)  # not later, over what is registered now
         if isinstance(what, type):
             if not (hasattr(what, "plan") or hasattr(what, "select")):
                 raise PolicyError(f"policy {name!r}: a class needs a method plan(problem) or select(…)")
@@ -172,27 +175,23 @@ def register(name: str) -> Callable[[Any], Any]:
 
 def names() -> tuple[str, ...]:
     """All registered policies, sorted."""
-    _load_built_in()
+    policies.load(*policies.NAMES)
     return tuple(sorted(_registry))
 
 
 def find(name: str) -> Policy:
     """The policy of that name, fresh. ``FILE.py:NAME`` runs the user's file first and takes NAME from it.
     Raises PolicyError where there is none, with the names that there are."""
-    _load_built_in()
     if ".py:" in name:
         path, _, name = name.rpartition(":")
         user_file.run(Path(path), "policy file", PolicyError)
+    elif name in policies.NAMES:
+        policies.load(name)
     made = _registry.get(name)
     if made is None:
+        policies.load(*policies.NAMES)
         raise PolicyError(
             f"no policy is called {name!r}{suggest(name, _registry)}",
             hint=f"registered: {', '.join(sorted(_registry))}; your own: --policy FILE.py:NAME",
         )
     return made()
-
-
-def _load_built_in() -> None:
-    from manycl.plan import policies
-
-    policies.load()

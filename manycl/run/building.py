@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 
+from manycl.analysis.facts import ProgramFacts
 from manycl.errors import SourceError
 from manycl.graph.graph import Graph, Launch
 from manycl.run.backends.programs import Programs
 from manycl.run.steps import Lowered
+
+_newest: weakref.ref[Builder] | None = None
+
+
+def announce(program: ProgramFacts) -> None:
+    """There is a program: of the sessions that are open, the one that was opened last begins to build it, as whoever
+    makes a program nearly always runs it there."""
+    builder = _newest() if _newest is not None else None
+    if builder is not None:
+        builder.build_ahead(program)
 
 
 class Builder:
     """Remembers what it was asked for last: nearly always it is the same again."""
 
     def __init__(self, programs: Programs) -> None:
+        global _newest
         self._programs = programs
         self._built: tuple[Graph, tuple[int, ...]] | None = None
+        _newest = weakref.ref(self)
+
+    def close(self) -> None:
+        """Nothing is built any more."""
+        global _newest
+        if _newest is not None and _newest() is self:
+            _newest = None
+
+    def build_ahead(self, program: ProgramFacts) -> None:
+        """A program will probably run."""
+        self._programs.build_ahead(program)
 
     def build(self, lowered: Lowered, queues: Sequence[int]) -> None:
         """Of a plan with steps, each step's kernel where it runs; else all kernels on all devices that are used."""

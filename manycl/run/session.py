@@ -137,6 +137,7 @@ class Session:
         with self.lock:
             if not self.closed:
                 self.closed = True
+                self._builder.close()
                 with suppress(Exception):  # what cannot be learned from a failed run is not worth another error
                     self.learn()
                 is_over = self.backend.close()

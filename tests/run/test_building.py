@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import manycl as mc
 from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.drivers.driver import BuildError, Source
 from manycl.errors import SourceError
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
+from manycl.machine import Device, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.building import Builder
+from manycl.run.backends import programs
+from manycl.run.building import Builder, announce
 from manycl.run.steps import Lowered, Step
 
 PROGRAMS = [ProgramFacts(text, (), {name: KernelFacts(name, 1, ()) for name in "ab"}) for text in ("one", "other")]
@@ -66,23 +74,125 @@ def test_kernels_are_built_where_they_run(
         task = graph.nodes[a.node]
         if isinstance(task, Launch):
             places += [(task, d) for d in ([a.device] if planned and stepwise else devices)]
-    programs = Programs()
-    builder = Builder(programs)  # type: ignore[arg-type]
+    asked = Programs()
+    builder = Builder(asked)  # type: ignore[arg-type]
     builder.build(lowered, queues)
-    assert programs.kernels == {(t.program.source, t.kernel.name, d) for t, d in places if not t.versions}
-    assert programs.versions == {(t.name, d) for t, d in places if t.versions}
-    assert set(programs.built) == {(t.program.source, d) for t, d in places if not t.versions}
-    again = Builder(programs)  # type: ignore[arg-type]
+    assert asked.kernels == {(t.program.source, t.kernel.name, d) for t, d in places if not t.versions}
+    assert asked.versions == {(t.name, d) for t, d in places if t.versions}
+    assert set(asked.built) == {(t.program.source, d) for t, d in places if not t.versions}
+    again = Builder(asked)  # type: ignore[arg-type]
     again.build(lowered, queues)
-    before = list(programs.built)
-    programs.kernels.clear()
+    before = list(asked.built)
+    asked.kernels.clear()
     again.build(lowered, queues)
-    assert (programs.built, programs.kernels) == (before, set()), "it is the same run"
+    assert (asked.built, asked.kernels) == (before, set()), "it is the same run"
     other = Lowered(Graph(graph.nodes, {}, graph.predecessors), plan, lowered.steps)
     again.build(other, queues)
-    assert programs.kernels == {(t.program.source, t.kernel.name, d) for t, d in places if not t.versions}
+    assert asked.kernels == {(t.program.source, t.kernel.name, d) for t, d in places if not t.versions}
     if not (planned and stepwise):
-        programs.kernels.clear()
+        asked.kernels.clear()
         again.build(other, [1, 1, 1, 1])
         plain = any(isinstance(task, Launch) and not task.versions for task in graph.nodes)
-        assert {d for *_, d in programs.kernels} == (set(range(4)) if plain else set())
+        assert {d for *_, d in asked.kernels} == (set(range(4)) if plain else set())
+
+
+class Compiling:
+    """A driver that builds when it is let, and counts."""
+
+    def __init__(self, log: str = "") -> None:
+        self.log, self.count, self.go = log, 0, threading.Event()
+
+    def build(self, source: Source) -> str:
+        self.go.wait(60)
+        self.count += 1
+        if self.log:
+            raise BuildError(self.log)
+        return f"{source.text}, built"
+
+    def kernel(self, built: str, name: str) -> Any:
+        return SimpleNamespace(set=None, most_items=64, text=f"{built}: {name}")
+
+
+DEVICES = tuple(Device(f"d{i}", "cpu") for i in range(2))
+
+
+def compiled(drivers: Sequence[Compiling]) -> programs.Programs:
+    return programs.Programs(Machine(DEVICES[: len(drivers)]), drivers)  # type: ignore[arg-type]
+
+
+def test_what_was_built_ahead_is_not_built_again() -> None:
+    drivers = [Compiling(), Compiling()]
+    made = compiled(drivers)
+    for _ in range(3):
+        made.build_ahead(PROGRAMS[0])
+    for driver in drivers:
+        driver.go.set()
+    kernels = [made.kernel(PROGRAMS[0], "a", d).kernel for d in range(2)]
+    assert [k.text for k in kernels] == ["one, built: a"] * 2  # type: ignore[attr-defined]
+    made.build_ahead(PROGRAMS[0])
+    made.build([PROGRAMS[0]], [0, 1])
+    assert [driver.count for driver in drivers] == [1, 1]
+
+
+def test_what_does_not_build_is_told_when_it_is_asked_for() -> None:
+    drivers = [Compiling(), Compiling("no such function")]
+    for driver in drivers:
+        driver.go.set()
+    made = compiled(drivers)
+    made.build_ahead(PROGRAMS[1])
+    made.kernel(PROGRAMS[1], "b", 0)
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"does not build on d1(?s:.)*no such function"):
+            made.kernel(PROGRAMS[1], "b", 1)
+    assert drivers[0].count == 1
+
+
+def test_only_so_many_are_built_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "AHEAD", 3)
+    driver = Compiling()
+    made = compiled([driver])
+    sources = [ProgramFacts(f"text {i}", (), {"a": KernelFacts("a", 1, ())}) for i in range(6)]
+    for source in sources:
+        made.build_ahead(source)
+    driver.go.set()
+    for source in sources:
+        made.kernel(source, "a", 0)
+    assert driver.count == 6
+    for source in sources:
+        made.build_ahead(source)
+    assert driver.count == 6
+    for i in range(8):  # those that nobody asks for make way when they are done
+        more = ProgramFacts(f"more {i}", (), sources[0].kernels)
+        made.build_ahead(more)
+        for job in list(made._ahead.values()):
+            job.result()
+    assert driver.count == 14
+
+
+def test_a_program_is_built_for_the_session_that_was_opened_last() -> None:
+    drivers = [Compiling() for _ in range(3)]
+    for driver in drivers:
+        driver.go.set()
+    builders = [Builder(compiled([driver])) for driver in drivers]
+    announce(PROGRAMS[0])
+    builders[0].close()
+    announce(PROGRAMS[1])
+    for job in list(builders[2]._programs._ahead.values()):
+        job.result()
+    assert [driver.count for driver in drivers] == [0, 0, 2]
+    builders[2].close()
+    announce(PROGRAMS[0])
+    assert [len(builder._programs._ahead) for builder in builders] == [0, 0, 2]
+    assert sum(driver.count for driver in drivers) == 2
+
+
+def test_programs_of_real_sessions_are_built_ahead() -> None:
+    source = "kernel void f(global int *x) { x[get_global_id(0)] += 5; }"
+    with mc.Queue("cpu/2") as queue:
+        program = mc.Program(source)
+        assert len(queue.session.backend.programs._ahead) == 2
+        x = queue.zeros(64, np.int32)
+        program.f(queue, (64,), (8,), x)
+        assert (x.get() == 5).all()
+        assert len(queue.session.backend.programs._ahead) <= 1  # where it did not run
+    mc.Program("kernel void g(global int *x) { x[0] = 1; }")  # no session is open: nobody builds it

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import importlib.metadata
 import os
 import shutil
 import tempfile
 import warnings
-from ctypes.util import find_library
 from functools import cache
 from pathlib import Path
 
@@ -130,7 +130,11 @@ def nvidia_library() -> str:
         path = Path(folder) / _NVIDIA
         if path.exists():
             return str(path.absolute())
-    return _NVIDIA if find_library("nvidia-opencl") else ""
+    try:
+        ctypes.CDLL(_NVIDIA)  # as the loader will; find_library starts a compiler, which takes tens of milliseconds
+    except OSError:
+        return ""
+    return _NVIDIA
 
 
 def pip_pocl() -> str:

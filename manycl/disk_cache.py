@@ -1,0 +1,125 @@
+"""Answers that outlive the process: found again by what was asked, in the user's cache folder.
+
+One file an answer, named by the digest of the question, so any number of processes may read and write: what is written
+appears at once, whole (a file is moved to its name), and what was damaged since is not believed (a file begins with the
+digest of the rest). An answer holds as long as the code that found it has not changed. Nothing here ever fails: what
+cannot be read or kept is found out anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from manycl import flags
+
+_DIGEST = 32  # bytes
+_LOOK = 64
+"""Answers that a process keeps until it looks again whether they are too large: listing takes milliseconds."""
+_ENDING = ".answer"
+
+
+class DiskCache:
+    """The answers of one kind (``name``) that were last kept or asked for: ``most`` bytes on disk, nearly. ``code``:
+    what finds them, files and folders of Python's packages (``manycl/analysis``; a package's name is its folder)."""
+
+    def __init__(self, name: str, most: int, code: Sequence[str]) -> None:
+        self._name, self._most = name, most
+        self._kept = 0
+        self._stamp = _stamp(code)  # now: code that is imported later may be newer, never older
+
+    def get(self, question: bytes) -> bytes | None:
+        """What was kept for a question."""
+        path = self._path(question)
+        if path is None:
+            return None
+        try:
+            with open(path, "rb", buffering=0) as file:
+                data = file.read()
+        except OSError:
+            return None
+        answer = data[_DIGEST:]
+        if hashlib.sha256(answer).digest() != data[:_DIGEST]:
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return answer
+
+    def keep(self, question: bytes, answer: bytes) -> None:
+        """For whoever asks the same."""
+        path = self._path(question)
+        if path is None:
+            return
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if self._kept % _LOOK == 0:
+                self._trim(path.parent)
+            self._kept += 1
+            handle, name = tempfile.mkstemp(dir=path.parent)
+            try:
+                with open(handle, "wb") as file:
+                    file.write(hashlib.sha256(answer).digest() + answer)
+                os.replace(name, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                raise
+
+    def _path(self, question: bytes) -> Path | None:
+        folder = _folder()
+        if folder is None or not self._stamp:
+            return None
+        return folder / self._name / (hashlib.sha256(self._stamp + question).hexdigest() + _ENDING)
+
+    def _trim(self, folder: Path) -> None:
+        """Forget the oldest, and what processes that were ended left half written."""
+        left = self._most
+        with os.scandir(folder) as entries:
+            states = [(entry.path, entry.stat()) for entry in entries]
+        for path, state in sorted(states, key=lambda found: found[1].st_mtime, reverse=True):
+            left -= 512 * state.st_blocks
+            if left < 0:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+
+@cache
+def _folder_of(given: str) -> Path:
+    if given:
+        return Path(given)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("manycl", appauthor=False))
+
+
+def _folder() -> Path | None:
+    given = flags.cache()
+    return None if given == "0" else _folder_of(given)
+
+
+def _stamp(code: Sequence[str]) -> bytes:
+    """What the answers depend on beside the questions: empty if that cannot be told."""
+    try:
+        return repr((sys.version, [state for name in code for state in _states(name)])).encode()
+    except (OSError, ImportError, ValueError):
+        return b""
+
+
+def _states(name: str) -> Iterator[tuple[str, int, int]]:
+    """Name, size and time of change of a file, or of those in a folder, not below."""
+    package, _, below = name.partition("/")
+    spec = find_spec(package)  # imports nothing
+    if spec is None or spec.origin is None:
+        raise ImportError(package)
+    place = Path(spec.origin).parent / below
+    for path in sorted(place.iterdir()) if place.is_dir() else [place]:
+        if path.is_file():
+            state = path.stat()
+            yield path.name, state.st_size, state.st_mtime_ns

@@ -1,0 +1,207 @@
+"""Answers that outlive a process are right, whoever reads, writes, damages or changes what they depend on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from manycl.analysis import parse_program, service
+from manycl.disk_cache import DiskCache
+
+CODE = ("manycl",)
+EDGES = """kernel void edges(global const float *a, global float *b, int n) {
+    int i = get_global_id(0);
+    b[i] = (i > 0 ? a[i - 1] : 0.f) + (i < n - 1 ? a[i + 1] : 0.f);
+}"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MANYCL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+    """What the other process is asked from here on; this one has forgotten all that it knew."""
+    asked: list[object] = []
+    ask = service._ask_worker
+
+    def noted(request: object) -> object:
+        asked.append(request)
+        return ask(request)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(service, "_ask_worker", noted)
+    for known in (service._programs, service._texts, service._units):
+        monkeypatch.setattr(service, next(k for k, v in vars(service).items() if v is known), type(known)())
+    return asked
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_programs", type(service._programs)())
+    monkeypatch.setattr(service, "_texts", type(service._texts)())
+
+
+def test_what_was_kept_is_found(folder: Path) -> None:
+    assert DiskCache("words", 1 << 20, CODE).get(b"question") is None
+    DiskCache("words", 1 << 20, CODE).keep(b"question", b"answer")
+    again = DiskCache("words", 1 << 20, CODE)
+    assert again.get(b"question") == b"answer"
+    assert again.get(b"another") is None
+    assert DiskCache("others", 1 << 20, CODE).get(b"question") is None
+    again.keep(b"empty", b"")
+    assert again.get(b"empty") == b""
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (folder / "words").iterdir())
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"x" * 40])
+def test_what_was_damaged_is_not_believed(folder: Path, damage: bytes) -> None:
+    cache = DiskCache("words", 1 << 20, CODE)
+    cache.keep(b"question", b"a long answer")
+    (path,) = (folder / "words").iterdir()
+    path.write_bytes(path.read_bytes()[: len(damage)] if damage == b"x" else damage)
+    assert cache.get(b"question") is None
+    cache.keep(b"question", b"a long answer")
+    assert cache.get(b"question") == b"a long answer"
+
+
+def test_the_code_that_found_it_has_not_changed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "finders"
+    (package / "inner").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "inner" / "rules.py").write_text("one = 1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code = "finders", "finders/inner"
+    DiskCache("words", 1 << 20, code).keep(b"question", b"answer")
+    assert DiskCache("words", 1 << 20, code).get(b"question") == b"answer"
+    (package / "inner" / "rules.py").write_text("three = 3")
+    assert DiskCache("words", 1 << 20, code).get(b"question") is None
+    unknown = DiskCache("words", 1 << 20, ("no_such_package_at_all",))
+    unknown.keep(b"question", b"answer")
+    assert unknown.get(b"question") is None
+
+
+def test_it_stays_within_its_bound(folder: Path) -> None:
+    most = 40 * 4096
+    for _ in range(3):
+        cache = DiskCache("words", most, CODE)
+        for n in range(100):
+            cache.keep(b"%d" % n, b"x" * 1000)
+    cache = DiskCache("words", most, CODE)  # looks when it keeps for the first time
+    cache.keep(b"last", b"answer")
+    assert sum(512 * path.stat().st_blocks for path in (folder / "words").iterdir()) <= most + 4096
+    assert cache.get(b"last") == b"answer"
+
+
+def test_many_at_once_find_whole_answers(folder: Path) -> None:
+    def work(seed: int) -> list[bytes | None]:
+        cache = DiskCache("words", 1 << 20, CODE)
+        found = []
+        for n in range(60):
+            question = b"%d" % ((n * seed) % 7)
+            cache.keep(question, question * 5000)
+            found += [(cache.get(b"%d" % k), b"%d" % k * 5000) for k in range(7)]
+        return [answer for answer, right in found if answer not in (None, right)]
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(not wrong for wrong in pool.map(work, range(1, 7)))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
+def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o500)
+    cache = DiskCache("words", 1 << 20, CODE)
+    cache.keep(b"question", b"answer")
+    assert cache.get(b"question") is None
+
+
+def test_a_file_in_its_place_is_no_reason_to_fail(folder: Path) -> None:
+    folder.write_text("not a folder")
+    cache = DiskCache("words", 1 << 20, CODE)
+    cache.keep(b"question", b"answer")
+    assert cache.get(b"question") is None
+    assert parse_program("kernel void f(global int *x) { x[0] = 71; }").kernels
+
+
+def test_nothing_is_kept_if_that_is_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_CACHE", "0")
+    cache = DiskCache("words", 1 << 20, CODE)
+    cache.keep(b"question", b"answer")
+    assert cache.get(b"question") is None
+    assert not folder.exists()
+
+
+def test_a_source_is_analysed_once(folder: Path, unasked: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = parse_program(EDGES, options=["-DX=1"])
+    divided = service.sub_kernel(first, "edges")
+    assert len(unasked) == 2
+    forget(monkeypatch)
+    again = parse_program(EDGES, options=["-DX=1"])
+    assert len(unasked) == 2
+    assert again == first
+    assert again is not first
+    assert service.sub_kernel(again, "edges") == divided
+    assert len(unasked) == 2
+    other = parse_program(EDGES, options=["-DX=2"])
+    assert len(unasked) == 3
+    assert other.options == ("-DX=2",)
+
+
+def test_files_that_are_included_may_change(
+    folder: Path, unasked: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = '#include "part.h"\nkernel void f(global int *x) { x[0] = VALUE; }'
+    for value, turn in (("x[1]", 1), ("7", 2)):
+        (tmp_path / "part.h").write_text(f"#define VALUE {value}")
+        facts = parse_program(source)
+        assert facts.kernels["f"].arguments[0].reads == (value == "x[1]")
+        assert len(unasked) == turn
+
+
+PROCESS = """
+import json, sys
+import numpy as np
+import manycl as mc
+from manycl.analysis import service
+from manycl.errors import LaunchError
+n, size = int(sys.argv[2]), int(sys.argv[3])
+with mc.Queue("cpu") as queue:
+    x = queue.array(np.arange(size, dtype=np.float32)); y = queue.zeros(size, np.float32)
+    program = mc.Program(sys.argv[1])
+    words = ""
+    try:
+        program.edges(queue, (n,), (1,), x, y, np.int32(n))
+        result = y.get().tolist()
+    except LaunchError as error:
+        words, result = error.message, []
+print(json.dumps([result, words, service._current is not None, "islpy" in sys.modules]))
+"""
+
+
+def test_the_next_process_neither_parses_nor_looks_whether_launches_stay_inside(folder: Path) -> None:
+    """Nor does it count what the kernel computes, whose times are known."""
+    environment = {**os.environ, "MANYCL_MODELS": "1", "MANYCL_DATA": str(folder / "data")}
+
+    def run(n: int, size: int) -> tuple[list[float], str, bool, bool]:
+        command = [sys.executable, "-c", PROCESS, EDGES, str(n), str(size)]
+        told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+        result, words, has_parsed, has_looked = json.loads(told)
+        return result, words, has_parsed, has_looked
+
+    right = [1.0, 2.0, 4.0, 2.0]
+    assert run(4, 4) == (right, "", True, True)
+    assert run(4, 4) == (right, "", False, False)
+    for _ in range(2):  # what is refused is told each time
+        result, words, _, has_looked = run(40, 4)
+        assert has_looked
+        assert "would write outside of a buffer" in words or "would read outside of a buffer" in words
+        assert not result
