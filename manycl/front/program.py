@@ -17,7 +17,6 @@ from manycl.graph.graph import Argument, Launch, LocalArg, Version
 from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
 from manycl.graph.versions import all_versions, check_same_arguments
 from manycl.machine import DEVICE_KINDS
-from manycl.run.building import announce
 
 if TYPE_CHECKING:
     from manycl.front.queue import Event, Queue
@@ -56,7 +55,6 @@ class Program:
             )
         words = options.split() if isinstance(options, str) else list(options)
         self.facts: ProgramFacts = parse_program(source, path=path, options=words)
-        announce(self.facts)
         self._kernels: dict[str, Kernel] = {}
 
     @classmethod
@@ -65,11 +63,16 @@ class Program:
         return cls(Path(path).read_text(encoding="utf-8"), options, path=str(path))
 
     def build(self, options: str | Sequence[str] = ()) -> Program:
-        """For PyOpenCL's calling convention: the program itself, or one with more options."""
-        if not options:
-            return self
-        words = options.split() if isinstance(options, str) else list(options)
-        return Program(self.facts.source, [*self.facts.options, *words], path=self.facts.path)
+        """Build it now for the devices of the queue that was opened last, as PyOpenCL's programs are; without this it
+        is built when it first runs. With ``options``: another program, with these as well. Returns the program; what
+        does not build on a device is told when it is to run there."""
+        if options:
+            words = options.split() if isinstance(options, str) else list(options)
+            return Program(self.facts.source, [*self.facts.options, *words], path=self.facts.path).build()
+        from manycl.run.building import build_now  # what runs is imported with the first queue
+
+        build_now(self.facts)
+        return self
 
     def kernel(self, name: str) -> Kernel:
         """The kernel of that name, or LaunchError naming those that there are."""

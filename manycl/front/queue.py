@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from manycl import flags
 from manycl.errors import DeviceError, LaunchError, ManyclError
 from manycl.front.arrays import AnyArray, Array, as_bytes, fits
 from manycl.graph.copies import copy_task, fill_task, host_task
@@ -96,10 +97,11 @@ class Queue:
         self.options = {k: str(v) for k, v in (options or {}).items()}
         self.learners.find(policy, self.options)  # what there is not is told here, before devices are opened
         own = session is None
-        if session is None:
-            with Uninterrupted():  # it imports drivers
-                from manycl.run.session import Session
+        with Uninterrupted():  # they import drivers
+            from manycl.run.recurring import Recurring
+            from manycl.run.session import Session
 
+        if session is None:
             session = Session(devices, profile=profile)
         self._owns_session = own
         self.session = session
@@ -108,6 +110,7 @@ class Queue:
         self.hold: dict[int, Array] = {}  # arrays that enqueued nodes use
         self.mapped: set[int] = set()
         self.batch = 0
+        self._recurring = Recurring(self.session)
         self._builder = GraphBuilder()
         self._component: int | None = None
         self._inside = 0  # the thread whose component it is
@@ -343,6 +346,8 @@ class Queue:
             policy = self.learners.find(self.policy)
 
             def run() -> Result:
+                if policy is None or isinstance(policy, str):
+                    return self._recurring.run(graph, policy or flags.policy(), self.queues, self.options)
                 result = self.session.run(graph, policy, queues=self.queues, options=self.options)
                 return told(policy, result) if learns(policy) else result
 

@@ -15,12 +15,12 @@ from manycl.run.steps import Lowered
 _newest: weakref.ref[Builder] | None = None
 
 
-def announce(program: ProgramFacts) -> None:
-    """There is a program: of the sessions that are open, the one that was opened last begins to build it, as whoever
-    makes a program nearly always runs it there."""
+def build_now(program: ProgramFacts) -> None:
+    """Build a program for the devices of the session that was opened last, if one is open. What does not build there is
+    told when it is to run there."""
     builder = _newest() if _newest is not None else None
     if builder is not None:
-        builder.build_ahead(program)
+        builder.build_everywhere(program)
 
 
 class Builder:
@@ -38,9 +38,11 @@ class Builder:
         if _newest is not None and _newest() is self:
             _newest = None
 
-    def build_ahead(self, program: ProgramFacts) -> None:
-        """A program will probably run."""
-        self._programs.build_ahead(program)
+    def build_everywhere(self, program: ProgramFacts) -> None:
+        """A program, for all devices."""
+        for device in range(self._programs.devices):
+            with suppress(SourceError):
+                self._programs.build([program], [device])
 
     def build(self, lowered: Lowered, queues: Sequence[int]) -> None:
         """Of a plan with steps, each step's kernel where it runs; else all kernels on all devices that are used."""

@@ -15,7 +15,7 @@ from manycl.run.planning import asked
 from manycl.run.result import Result
 from manycl.run.script import Script
 from manycl.run.session import Session
-from manycl.run.trials import Trials
+from manycl.run.trials import SECOND_THOUGHTS, Trials
 
 SCRIPTS = 8
 """Of plans: from where buffers were at the start of each."""
@@ -58,7 +58,7 @@ class PreparedGraph:
     def _begin(self) -> None:
         """Nothing is known of how the graph runs on the devices that there are."""
         self._devices = tuple(d.name for d in self.session.machine.devices)
-        self._trials = Trials(self._given, later=self.session.machine.memories > 1)
+        self._trials = Trials(self._given, thoughts=SECOND_THOUGHTS if self.session.machine.memories > 1 else ())
         self._learned = self._given  # what the learner has planned
         self._scripts: list[Script] = []
         self._is_short = True

@@ -9,12 +9,13 @@ finds are where they were when it was made.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from manycl.graph.graph import Graph
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import Command, Evict, HostCall, Run
+from manycl.run.backend import Command, Copy, Download, Evict, HostCall, Run, Upload
 from manycl.run.coherence import Directory
 from manycl.run.steps import Lowered
 
@@ -51,6 +52,30 @@ class Script:
             return False
         return all(valid.get(key, 0) == mask for key, mask in self.needs.items())
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its steps are the graph's nodes, on whole buffers for which there is room."""
+        return self.lowered.graph is self.problem.graph and self.lowered.room is None and not self.held
+
+    def on(self, graph: Graph, keys: Mapping[int, int]) -> Script:
+        """A plain script, on a graph of the same shape with buffers ``keys[b]`` instead of b."""
+        assert self.is_plain, "pieces and windows are those of some buffers"
+        commands = self.commands
+        if any(type(c) is not Run for c in commands):
+            commands = tuple([_on(command, keys) for command in commands])
+        made = replace(
+            self,
+            problem=replace(self.problem, graph=graph),
+            lowered=replace(self.lowered, graph=graph),
+            commands=commands,
+            needs={keys[key]: mask for key, mask in self.needs.items()},
+            leaves={keys[key]: mask for key, mask in self.leaves.items()},
+        )
+        for name in ("index", "lines", "begins"):  # places, which are the same
+            if name in self.__dict__:
+                made.__dict__[name] = self.__dict__[name]
+        return made
+
     @cached_property
     def index(self) -> Mapping[int, int]:
         """The places of commands, by token."""
@@ -72,6 +97,15 @@ class Script:
         """The commands that wait for nothing, in order: of the first ``ahead``, and of the others."""
         free = [i for i in range(len(self.commands)) if i not in self.waits]
         return [i for i in free if i < self.ahead], [i for i in free if i >= self.ahead]
+
+
+def _on(command: Command, keys: Mapping[int, int]) -> Command:
+    if isinstance(command, Upload | Download):
+        return command._replace(buffer=keys[command.buffer])
+    if isinstance(command, Copy):
+        source, target = keys[command.source], keys[command.target]
+        return command._replace(buffer=keys[command.buffer], source=source, target=target)
+    return command._replace(store=keys[command.store]) if isinstance(command, Evict) else command
 
 
 def linked(

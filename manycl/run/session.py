@@ -61,12 +61,13 @@ Profile = bool | Literal["learning"]
 class LastTime:
     """What is known of a script that has been played: the version of the memory that its buffers are in, seconds that
     it took, and the shortest way to enqueue it, if there is one, with commands that are timed or not (``profile``;
-    None: nobody has asked)."""
+    None: nobody has asked). ``keys``: of the buffers that this was found for, where others take their places."""
 
     memory: int = -1
     seconds: float = inf
     profile: bool | None = None
     short: CommandBuffer | None = None
+    keys: tuple[int, ...] = ()
 
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -118,6 +119,8 @@ class Session:
         self._looks = Looks()
         self._builder = Builder(self.backend.programs)
         self.lock = threading.RLock()
+        self.changes = 0
+        """How often the devices that are there have become others."""
         self.closed = False
         """Whether the devices have been released."""
         _open.add(self)
@@ -160,6 +163,7 @@ class Session:
         self._opened = self._all.only(names)
         self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
         self.sharing = sharing(self.machine, self._measurements)
+        self.changes += 1
         self._steps.clear()
         self._last_times.clear()
         self._builder = Builder(self.backend.programs)
@@ -268,6 +272,43 @@ class Session:
                 self.memory.tidy()
             if result is not None:
                 last.memory, last.seconds = self.memory.version, result.seconds
+                self._unlearned.append(result)
+            return result
+
+    def on_others(self, script: Script, last: LastTime, keys: tuple[int, ...]) -> Result | None:
+        """Play a plain script (``Script.on``) on the buffers ``keys``; ``last``: what is known of it on those of other
+        times. None where memory is short, or buffers are not where it needs them; raises what ``run`` raises."""
+        self.check_open()
+        with self.lock, Uninterrupted():
+            self.buffers.collect()
+            self._use_clocks(True)
+            if script.plan.devices != tuple([d.name for d in self.machine.devices]):
+                return None
+            for key in keys:
+                self.directory.check(key)
+            try:
+                if self.machine.memories > 1:
+                    make_room(self, script.lowered, Playback(script, self.directory))
+            except RunError:
+                return None
+            given = script, self.backend, self.directory
+            try:
+                if last.profile != self.backend.profile:
+                    last.profile, last.keys = self.backend.profile, keys
+                    found = None if flags.debug() else recorded(self.backend, script)
+                    last.short = found.unbound() if found is not None else None
+                if last.short is not None:
+                    bound = last.short.bound(self.memory, dict(zip(last.keys, keys, strict=True)))
+                    result = played(*given, bound, last.seconds)
+                else:
+                    result = again(*given, name=script.plan.policy, observers=debugging())
+            except ManyclError:
+                examine(self)
+                raise
+            finally:
+                self.memory.tidy()
+            if result is not None:
+                last.seconds = result.seconds
                 self._unlearned.append(result)
             return result
 

@@ -3,6 +3,8 @@ when more is known, take its place if they run faster. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from manycl.plan.plan import Plan, same_plan
 
 PLANNED_RUNS = 4
@@ -24,14 +26,15 @@ MUCH = 0.05
 
 
 class Trials:
-    """``plan``: the one to run next, None where the policy is to be asked. ``later``: whether it is asked again after
-    its first plans."""
+    """``plan``: the one to run next, None where the policy is to be asked. ``thoughts``: after how many runs of what is
+    kept it is asked again, each time."""
 
-    def __init__(self, plan: Plan | None = None, *, later: bool = True) -> None:
+    def __init__(self, plan: Plan | None = None, *, thoughts: Sequence[int] = SECOND_THOUGHTS) -> None:
         self.plan = plan
         self._tried: list[tuple[float, Plan | None]] = []
         self._asked = 0
-        self._thoughts = list(SECOND_THOUGHTS) if later and plan is None else []
+        self._thoughts = list(thoughts) if plan is None else []
+        self._thought = 0
         self._seconds: list[float] = []  # of the plan's runs
         # what was kept before the policy was asked again, and its time
         self._former: tuple[Plan, float] | None = None
@@ -45,7 +48,7 @@ class Trials:
     def rival(self) -> bool:
         """Whether the policy is to be asked for a rival."""
         if self._former is not None:
-            return len(SECOND_THOUGHTS) - len(self._thoughts) == RIVAL_THOUGHT
+            return self._thought == RIVAL_THOUGHT
         return self.planned + 1 == RIVAL
 
     @property
@@ -78,6 +81,7 @@ class Trials:
                 self._keep(self.plan if min(self._seconds) < before else former)
         elif self._thoughts and len(self._seconds) >= self._thoughts[0] and self.plan is not None:
             del self._thoughts[0]
+            self._thought += 1
             self._former, self.plan = (self.plan, min(self._seconds)), None
 
     def _keep(self, plan: Plan | None) -> None:

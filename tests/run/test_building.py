@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +14,13 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.drivers.driver import BuildError, Source
+from manycl.drivers.opencl.driver import OpenCLDriver
 from manycl.errors import SourceError
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
 from manycl.machine import Device, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backends import programs
-from manycl.run.building import Builder, announce
+from manycl.run.building import Builder, build_now
 from manycl.run.steps import Lowered, Step
 
 PROGRAMS = [ProgramFacts(text, (), {name: KernelFacts(name, 1, ()) for name in "ab"}) for text in ("one", "other")]
@@ -97,13 +97,12 @@ def test_kernels_are_built_where_they_run(
 
 
 class Compiling:
-    """A driver that builds when it is let, and counts."""
+    """A driver that counts what it builds."""
 
     def __init__(self, log: str = "") -> None:
-        self.log, self.count, self.go = log, 0, threading.Event()
+        self.log, self.count = log, 0
 
     def build(self, source: Source) -> str:
-        self.go.wait(60)
         self.count += 1
         if self.log:
             raise BuildError(self.log)
@@ -113,86 +112,57 @@ class Compiling:
         return SimpleNamespace(set=None, most_items=64, text=f"{built}: {name}")
 
 
-DEVICES = tuple(Device(f"d{i}", "cpu") for i in range(2))
-
-
 def compiled(drivers: Sequence[Compiling]) -> programs.Programs:
-    return programs.Programs(Machine(DEVICES[: len(drivers)]), drivers)  # type: ignore[arg-type]
-
-
-def test_what_was_built_ahead_is_not_built_again() -> None:
-    drivers = [Compiling(), Compiling()]
-    made = compiled(drivers)
-    for _ in range(3):
-        made.build_ahead(PROGRAMS[0])
-    for driver in drivers:
-        driver.go.set()
-    kernels = [made.kernel(PROGRAMS[0], "a", d).kernel for d in range(2)]
-    assert [k.text for k in kernels] == ["one, built: a"] * 2  # type: ignore[attr-defined]
-    made.build_ahead(PROGRAMS[0])
-    made.build([PROGRAMS[0]], [0, 1])
-    assert [driver.count for driver in drivers] == [1, 1]
-
-
-def test_what_does_not_build_is_told_when_it_is_asked_for() -> None:
-    drivers = [Compiling(), Compiling("no such function")]
-    for driver in drivers:
-        driver.go.set()
-    made = compiled(drivers)
-    made.build_ahead(PROGRAMS[1])
-    made.kernel(PROGRAMS[1], "b", 0)
-    for _ in range(2):
-        with pytest.raises(SourceError, match=r"does not build on d1(?s:.)*no such function"):
-            made.kernel(PROGRAMS[1], "b", 1)
-    assert drivers[0].count == 1
-
-
-def test_only_so_many_are_built_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "AHEAD", 3)
-    driver = Compiling()
-    made = compiled([driver])
-    sources = [ProgramFacts(f"text {i}", (), {"a": KernelFacts("a", 1, ())}) for i in range(6)]
-    for source in sources:
-        made.build_ahead(source)
-    driver.go.set()
-    for source in sources:
-        made.kernel(source, "a", 0)
-    assert driver.count == 6
-    for source in sources:
-        made.build_ahead(source)
-    assert driver.count == 6
-    for i in range(8):  # those that nobody asks for make way when they are done
-        more = ProgramFacts(f"more {i}", (), sources[0].kernels)
-        made.build_ahead(more)
-        for job in list(made._ahead.values()):
-            job.result()
-    assert driver.count == 14
+    devices = tuple(Device(f"d{i}", "cpu") for i in range(len(drivers)))
+    return programs.Programs(Machine(devices), drivers)  # type: ignore[arg-type]
 
 
 def test_a_program_is_built_for_the_session_that_was_opened_last() -> None:
     drivers = [Compiling() for _ in range(3)]
-    for driver in drivers:
-        driver.go.set()
     builders = [Builder(compiled([driver])) for driver in drivers]
-    announce(PROGRAMS[0])
+    build_now(PROGRAMS[0])
     builders[0].close()
-    announce(PROGRAMS[1])
-    for job in list(builders[2]._programs._ahead.values()):
-        job.result()
+    build_now(PROGRAMS[1])
     assert [driver.count for driver in drivers] == [0, 0, 2]
     builders[2].close()
-    announce(PROGRAMS[0])
-    assert [len(builder._programs._ahead) for builder in builders] == [0, 0, 2]
-    assert sum(driver.count for driver in drivers) == 2
+    build_now(PROGRAMS[0])
+    assert [driver.count for driver in drivers] == [0, 0, 2]
 
 
-def test_programs_of_real_sessions_are_built_ahead() -> None:
+def test_what_does_not_build_is_told_when_it_is_asked_for() -> None:
+    drivers = [Compiling("no such function"), Compiling()]
+    made = compiled(drivers)
+    builder = Builder(made)
+    build_now(PROGRAMS[1])
+    assert [driver.count for driver in drivers] == [1, 1]
+    made.kernel(PROGRAMS[1], "b", 1)
+    assert drivers[1].count == 1
+    with pytest.raises(SourceError, match=r"does not build on d0(?s:.)*no such function"):
+        made.kernel(PROGRAMS[1], "b", 0)
+    builder.close()
+
+
+def test_a_program_is_built_when_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    driver_build = OpenCLDriver.build
+
+    def build(self: OpenCLDriver, source: Source) -> Any:
+        built.append(source.text)
+        return driver_build(self, source)
+
+    monkeypatch.setattr(OpenCLDriver, "build", build)
     source = "kernel void f(global int *x) { x[get_global_id(0)] += 5; }"
+    mc.Program(source).build()  # no session is open, or another test's
+    built.clear()
     with mc.Queue("cpu/2") as queue:
         program = mc.Program(source)
-        assert len(queue.session.backend.programs._ahead) == 2
+        assert not built
+        assert program.build() is program
+        assert built == [source] * 2
         x = queue.zeros(64, np.int32)
         program.f(queue, (64,), (8,), x)
         assert (x.get() == 5).all()
-        assert len(queue.session.backend.programs._ahead) <= 1  # where it did not run
-    mc.Program("kernel void g(global int *x) { x[0] = 1; }")  # no session is open: nobody builds it
+        assert built == [source] * 2
+        other = program.build("-DX=1")
+        assert other is not program
+        assert built == [source] * 4

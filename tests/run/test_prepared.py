@@ -252,7 +252,7 @@ def test_the_policy_is_asked_for_the_rival(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_was_given_or_has_nothing_to_learn_from_is_not_thought_over() -> None:
     assert "A" not in follow(Trials(plan_named("bb")), {"bb": 1.0}, iter([]), 50)
-    ran = follow(Trials(later=False), {"a": 1.0}, iter("aaaa"), 50)
+    ran = follow(Trials(thoughts=()), {"a": 1.0}, iter("aaaa"), 50)
     assert ran == ["A"] * PLANNED_RUNS + ["a"] * (50 - PLANNED_RUNS)
 
 

@@ -6,8 +6,8 @@ Playing it costs little more than the drivers' own calls (NVIDIA 4.6 us, PoCL 2 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -26,20 +26,51 @@ from manycl.run.script import Script
 
 if TYPE_CHECKING:
     from manycl.run.backends.executor import Executor
+    from manycl.run.backends.memory import Memory
+
+
+_ARGS = 3  # of an entry
 
 
 @dataclass(frozen=True)
 class CommandBuffer:
     """``entries``: the driver's ``launch`` (or what enqueues a copy or fill), the kernel and what sets its arguments,
     the arguments that earlier entries do not leave as they must be, queue, sizes, offset, and the entries it waits for.
-    ``places``: (node, device, queue) of each. ``versions``: which one runs, of nodes that have several versions of
+    ``places``: (node, device, queue) of each. ``buffers``: of its arguments, which buffers they are (None: none).
+    ``versions``: which one runs, of nodes that have several versions of
     their kernel. ``bounded``: whether its kernels end after the same work each time.
     """
 
     entries: tuple[tuple[Any, ...], ...]
     places: tuple[tuple[int, int, int], ...]
+    buffers: tuple[tuple[BufferArg | None, ...], ...]
     versions: dict[int, Version]
     bounded: bool
+
+    def unbound(self) -> CommandBuffer | None:
+        """The same, to be bound to buffers before it is played: it keeps none of them. None if it copies or fills."""
+        if any(kernel is None for _, kernel, *_ in self.entries):
+            return None
+        entries = []
+        for entry, of in zip(self.entries, self.buffers, strict=True):
+            args = [(i, None if arg else value) for (i, value), arg in zip(entry[_ARGS], of, strict=True)]
+            entries.append((*entry[:_ARGS], args, *entry[_ARGS + 1 :]))
+        return replace(self, entries=tuple(entries))
+
+    def bound(self, memory: Memory, keys: Mapping[int, int]) -> CommandBuffer:
+        """The same on buffers ``keys[b]`` instead of b."""
+        entries = []
+        for entry, (_, device, _), of in zip(self.entries, self.places, self.buffers, strict=True):
+            held = memory.buffers(device)
+            args = []
+            for (i, value), arg in zip(entry[_ARGS], of, strict=True):
+                if arg is None:
+                    args.append((i, value))
+                else:
+                    key = keys[arg.key]
+                    args.append((i, held.get(key) or memory.on_device(key, device)))
+            entries.append((*entry[:_ARGS], args, *entry[_ARGS + 1 :]))
+        return replace(self, entries=tuple(entries))
 
 
 def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
@@ -51,6 +82,7 @@ def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
         return None
     entries: list[tuple[Any, ...]] = []
     places: list[tuple[int, int, int]] = []
+    buffers: list[tuple[BufferArg | None, ...]] = []
     index: dict[int, int] = {}
     left: dict[int, tuple[KernelObject, list[Any]]] = {}  # what the arguments of kernels are set to
     versions: dict[int, Version] = {}
@@ -67,6 +99,7 @@ def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
             lanes = executor.lanes[device]
             enqueue = _as_launch(within(lanes.driver, executor.memory, launch, device))
             entries.append((enqueue, None, None, (), lanes.queues[queue], (), None, None, before_it))
+            buffers.append(())
             continue
         chosen: Launch | Version = launch
         if launch.versions:
@@ -77,12 +110,15 @@ def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
         wanted = [executor.memory.on_device(a.key, device) if isinstance(a, BufferArg) else a for a in launch.args]
         before = left.get(id(kernel), (kernel, [None] * len(wanted)))[1]
         left[id(kernel)] = (kernel, wanted)
+        set_here = [i for i, (w, b) in enumerate(zip(wanted, before, strict=True)) if not _same(w, b)]
+        args = [launch.args[i] for i in set_here]
+        buffers.append(tuple([a if isinstance(a, BufferArg) else None for a in args]))
         entries.append(
             (
                 executor.lanes[device].launch,
                 kernel.kernel,
                 kernel,
-                tuple((i, w) for i, (w, b) in enumerate(zip(wanted, before, strict=True)) if not _same(w, b)),
+                tuple([(i, wanted[i]) for i in set_here]),
                 executor.lanes[device].queues[queue],
                 chosen.global_size,
                 chosen.local_size,
@@ -91,7 +127,7 @@ def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
             )
         )
     bounded = all(trip_count(program, kernel).bounded for program, kernel in ran)
-    return CommandBuffer(tuple(entries), tuple(places), versions, bounded)
+    return CommandBuffer(tuple(entries), tuple(places), tuple(buffers), versions, bounded)
 
 
 def _as_launch(enqueue: Callable[[Queue, Sequence[Event]], Event]) -> Callable[..., Event]:

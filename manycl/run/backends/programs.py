@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +19,6 @@ from manycl.machine import Machine
 
 PROGRAMS_KEPT, KERNELS_KEPT = 1024, 4096
 """Of each device; a graph with more is built again whenever it runs."""
-AHEAD = 64
-"""Builds that have begun before anybody asked for them, at most."""
 
 
 def _source(program: ProgramFacts) -> Source:
@@ -69,8 +66,6 @@ class Programs:
         # with the programs whose identities are their keys, which nothing else has while these are kept
         self._kernels: list[Kept[tuple[int, str], _KeptKernel]] = [Kept(KERNELS_KEPT) for _ in drivers]
         self._chosen: list[Kept[tuple[Any, ...], _Chosen]] = [Kept(KERNELS_KEPT) for _ in drivers]
-        self._lock = threading.Lock()
-        self._ahead: dict[tuple[Source, int], Future[Program]] = {}  # of a driver, by identity
         self.prefer: Callable[[Launch, int], int] = lambda launch, device: -1
         """Which version (index) of a launch a device shall run if it can (-1: what it prefers itself)."""
 
@@ -81,23 +76,10 @@ class Programs:
         self._kernels = [Kept(KERNELS_KEPT) if i is None else self._kernels[i] for i in before]
         self._chosen = [Kept(KERNELS_KEPT) for _ in drivers]
 
-    def build_ahead(self, program: ProgramFacts) -> None:
-        """Begin to build for all devices what will probably be asked for; returns at once. What goes wrong is told when
-        it is asked for."""
-        source = _source(program)
-        with self._lock:
-            todo = [
-                driver
-                for driver, built in zip(self._drivers, self._built, strict=True)
-                if built.get(source) is None and (source, id(driver)) not in self._ahead
-            ]
-            if len(self._ahead) + len(todo) > AHEAD:  # those that nobody has asked for
-                self._ahead = {key: job for key, job in self._ahead.items() if not job.done()}
-            if not todo or len(self._ahead) + len(todo) > AHEAD:
-                return
-            pool = ThreadPoolExecutor(min(8, len(todo)), thread_name_prefix="manycl-build")
-            self._ahead |= {(source, id(driver)): pool.submit(driver.build, source) for driver in todo}
-            pool.shutdown(wait=False)
+    @property
+    def devices(self) -> int:
+        """How many there are."""
+        return len(self._drivers)
 
     def build(self, programs: Iterable[ProgramFacts], devices: Iterable[int]) -> None:
         """Build what is not built yet, several at once (building releases the GIL)."""
@@ -178,12 +160,9 @@ class Programs:
         return f"its work-groups {version.local_size} have more than {most} work-items"
 
     def _build(self, program: ProgramFacts, device: int) -> Program:
-        source, driver = _source(program), self._drivers[device]
-        with self._lock:
-            ahead = self._ahead.pop((source, id(driver)), None)
+        source = _source(program)
         try:
-            built = ahead.result() if ahead is not None else driver.build(source)
-            return self._built[device].keep(source, built)
+            return self._built[device].keep(source, self._drivers[device].build(source))
         except BuildError as error:
             others = [d.name for i, d in enumerate(self._machine.devices) if i != device]
             raise SourceError(

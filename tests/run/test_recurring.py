@@ -1,0 +1,396 @@
+"""Graphs that come again, enqueued anew on other arrays, are recognised and give what they would give alone."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import weakref
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+import manycl as mc
+from manycl.errors import LaunchError, PolicyError
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
+from manycl.graph.shape import shape
+from manycl.plan.plan import Plan
+from manycl.plan.policies.auto import Auto
+from manycl.plan.problem import Problem
+from manycl.run import recurring
+from manycl.run.recurring import KEPT, Recurring
+from manycl.run.verify_script import verify_script
+
+Numbers = npt.NDArray[np.int32]
+COUNT, GROUP = 256, 16
+PROGRAM = mc.Program("""
+kernel void copy(global const int *x, global int *y) { int i = get_global_id(0); y[i] = x[i]; }
+kernel void add(global int *x, int n) { int i = get_global_id(0); x[i] += n; }
+kernel void stencil(global const int *x, global int *y) {
+    int i = get_global_id(0), n = get_global_size(0);
+    if (i < n - 1) y[i] = x[i + 1] + 3 * x[i];
+}
+kernel void bins(global const int *x, global int *y) { atomic_add(&y[x[get_global_id(0)] & 7], 1); }
+""")
+
+
+def _stencil(x: Numbers, y: Numbers) -> None:
+    y[:-1] = x[1:] + 3 * x[:-1]
+
+
+def _bins(x: Numbers, y: Numbers) -> None:
+    np.add.at(y, x & 7, 1)
+
+
+def _copy(x: Numbers, y: Numbers) -> None:
+    y[:] = x
+
+
+KERNELS: dict[str, Callable[[Numbers, Numbers], None]] = {"copy": _copy, "stencil": _stencil, "bins": _bins}
+
+Call = tuple[str, int, int]
+"""What is called, and two numbers: arrays, or an array and what is added."""
+CALLS = st.lists(
+    st.tuples(st.sampled_from([*KERNELS, "add", "moved", "filled"]), st.integers(0, 2), st.integers(0, 2)).filter(
+        lambda call: call[0] in ("add", "filled") or call[1] != call[2]
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def enqueue(queue: mc.Queue, calls: list[Call], arrays: list[mc.Array]) -> None:
+    for kind, a, b in calls:
+        if kind == "add":
+            PROGRAM.add(queue, (COUNT,), (GROUP,), arrays[a], b)
+        elif kind == "moved":
+            queue.copy(arrays[b], arrays[a], byte_count=4 * (COUNT - 8), dst_offset=32)
+        elif kind == "filled":
+            queue.fill(arrays[a], b, size=40)
+        else:
+            getattr(PROGRAM, kind)(queue, (COUNT,), (GROUP,), arrays[a], arrays[b])
+
+
+def apply(calls: list[Call], arrays: list[Numbers]) -> None:
+    for kind, a, b in calls:
+        if kind == "add":
+            arrays[a] += np.int32(b)
+        elif kind == "moved":
+            arrays[b][8:] = arrays[a][:-8]
+        elif kind == "filled":
+            arrays[a][:10] = b
+        else:
+            KERNELS[kind](arrays[a], arrays[b])
+
+
+MEMORIES = {"shared": {}, "own": {"MANYCL_ZERO_COPY": "0"}, "little": {"MANYCL_ZERO_COPY": "0"}}
+MEMORIES["little"]["MANYCL_DEVICE_MEMORY"] = str(3 * 4 * COUNT + 100)
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(sorted(MEMORIES)),
+    st.sampled_from(["cpu/1", "cpu/2"]),
+    st.sampled_from(["auto", "in_order", "balance", "eager"]),
+    st.lists(CALLS, min_size=1, max_size=3),
+    st.data(),
+)
+def test_every_repetition_gives_what_it_would_give_alone(
+    memory: str, devices: str, policy: str, loops: list[list[Call]], data: Any
+) -> None:
+    """Several loops in turn; arrays are made anew, or those of the last time are used again, written or not."""
+    seeds = itertools.count()
+
+    def fresh() -> Numbers:
+        return np.random.default_rng(next(seeds)).integers(0, 99, COUNT).astype(np.int32)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in MEMORIES[memory].items():
+            patch.setenv(name, value)
+        with mc.Queue(devices, policy=policy) as queue:
+            arrays: list[mc.Array] = []
+            contents: list[Numbers] = []
+            for _ in range(data.draw(st.integers(4, 14))):
+                calls = data.draw(st.sampled_from(loops))
+                how = data.draw(st.sampled_from(["anew", "anew", "anew", "again", "written", "turned"]))
+                if how == "anew" or not arrays:
+                    contents = [fresh() for _ in range(3)]
+                    arrays = [queue.array(c) for c in contents]
+                elif how == "written":
+                    contents[0] = fresh()
+                    arrays[0].set(contents[0])
+                elif how == "turned":
+                    arrays, contents = [*arrays[1:], arrays[0]], [*contents[1:], contents[0]]
+                enqueue(queue, calls, arrays)
+                apply(calls, contents)
+                if data.draw(st.booleans()):
+                    which = data.draw(st.integers(0, 2))
+                    assert (arrays[which].get() == contents[which]).all()
+                else:
+                    queue.finish()
+                script = queue.result.script
+                if script is not None and script.is_plain:
+                    verify_script(script)
+                queue.session.directory.validate(queue.session.machine.memories)
+            for array, held in zip(arrays, contents, strict=True):
+                assert (array.get() == held).all()
+            event("recognised" if any(k._script is not None for k in queue._recurring._known.values()) else "not")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the graphs that ``auto`` has planned."""
+    found: list[int] = []
+    plan = Auto.plan
+
+    def noted(self: Auto, problem: Problem) -> Plan:
+        found.append(len(problem.graph))
+        return plan(self, problem)
+
+    monkeypatch.setattr(Auto, "plan", noted)
+    return found
+
+
+def loop(queue: mc.Queue, number: int, times: int = 3) -> Numbers:
+    x, y = queue.array(np.full(COUNT, number, np.int32)), queue.zeros(COUNT, np.int32)
+    for _ in range(times):
+        PROGRAM.stencil(queue, (COUNT,), (GROUP,), x, y)
+        PROGRAM.add(queue, (COUNT,), (GROUP,), y, 1)
+        x, y = y, x
+    return x.get()
+
+
+def test_with_one_device_a_graph_is_planned_once(asked: list[int]) -> None:
+    with mc.Queue("cpu/1") as queue:
+        results = [loop(queue, n) for n in range(12)]
+        assert asked == [6]
+        assert [loop(queue, n, 2)[0] for n in range(3)] == [4 * (4 * n + 1) + 1 for n in range(3)]
+        assert asked == [6, 4]
+        assert [r[0] for r in results] == [4 * (4 * (4 * n + 1) + 1) + 1 for n in range(12)]
+
+
+@pytest.mark.parametrize("zero_copy", ["0", "1"])
+def test_with_several_devices_a_few_runs_are_planned(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch, zero_copy: str
+) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
+    with mc.Queue("cpu/2") as queue:
+        for n in range(7):
+            assert loop(queue, n)[0] == 4 * (4 * (4 * n + 1) + 1) + 1
+        assert len(asked) == 4
+        for n in range(60):
+            assert loop(queue, n)[0] == 4 * (4 * (4 * n + 1) + 1) + 1
+        assert 5 <= len(asked) <= 8, "it is asked again, ever more rarely"
+
+
+def test_another_policy_option_or_place_is_another_graph(asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with mc.Queue("cpu/1") as queue:
+        for n in range(3):
+            loop(queue, n)
+        assert len(asked) == 1
+        queue.options = {"budget": "0.5"}
+        loop(queue, 4)
+        assert len(asked) == 2
+        queue.policy = "in_order"
+        loop(queue, 5)
+        queue.policy, queue.options = "auto", {}
+        loop(queue, 6)
+        assert len(asked) == 2
+        x = queue.array(np.ones(COUNT, np.int32))
+        for expected, count in [(2, 3), (3, 4), (4, 4), (5, 4)]:  # on the host, then on the device
+            PROGRAM.add(queue, (COUNT,), (GROUP,), x, 1)
+            queue.finish()
+            assert len(asked) == count
+            if expected == 5:
+                assert (x.get() == 5).all()
+
+
+def test_a_policy_of_the_users_own_is_asked_each_time() -> None:
+    asked = []
+
+    class Mine:
+        def plan(self, problem: Problem) -> Plan:
+            asked.append(len(problem.graph))
+            return Auto().plan(problem)
+
+    mc.policy("mine_each_time")(Mine)
+    for policy in ("mine_each_time", Mine()):
+        with mc.Queue("cpu/1", policy=policy) as queue:
+            for n in range(3):
+                loop(queue, n)
+    assert asked == [6] * 6
+
+
+def test_a_plan_that_cannot_be_followed_any_more_is_forgotten(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mc.Queue("cpu/1") as queue:
+        loop(queue, 1)
+        run, refused = queue.session.run, []
+
+        def refusing(graph: Graph, policy: Any = None, **more: Any) -> Any:
+            if isinstance(policy, Plan):
+                refused.append(policy)
+                raise PolicyError("not any more")
+            return run(graph, policy, **more)
+
+        monkeypatch.setattr(queue.session, "run", refusing)
+        monkeypatch.setattr(queue.session, "on_others", lambda *args: None)
+        assert [loop(queue, n)[0] for n in range(3)] == [4 * (4 * (4 * n + 1) + 1) + 1 for n in range(3)]
+        assert len(refused) == 3
+        assert len(asked) == 4
+
+
+def test_what_is_kept_is_bounded_and_holds_no_arrays() -> None:
+    with mc.Queue("cpu/1") as queue:
+        programs = [mc.Program(f"kernel void f(global int *x) {{ x[get_global_id(0)] = {n}; }}") for n in range(3)]
+        arrays = []
+        for size in range(1, KEPT + 20):
+            x = queue.zeros(8 * size, np.int32)
+            for program in programs[:2] * 2:
+                program.f(queue, (8 * size,), (8,), x)
+            queue.finish()
+            assert (x.get() == 1).all()
+            arrays.append(weakref.ref(x))
+        del x
+        known = queue._recurring
+        assert len(known._known) == KEPT
+        assert known._nodes == sum(len(k.graph) for k in known._known.values())
+        gc.collect()
+        assert not [ref for ref in arrays if ref() is not None]
+        queue.session.buffers.collect()
+        assert not queue.session.memory.buffers(0)
+
+
+def test_large_graphs_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurring, "NODES", 20)
+    with mc.Queue("cpu/1") as queue:
+        for times in (3, 4, 5, 11):
+            loop(queue, 1, times)
+            assert queue._recurring._nodes <= 20
+        assert [len(k.graph) for k in queue._recurring._known.values()] == [8, 10]
+
+
+def test_what_fails_is_told_each_time() -> None:
+    source = "kernel void f(global int *x, int n) { x[get_global_id(0) + n] = 1; }"
+    with mc.Queue("cpu/1") as queue:
+        program = mc.Program(source)
+        x = queue.zeros(64, np.int32)
+        for _ in range(3):
+            program.f(queue, (64,), (8,), x, 0)
+            queue.finish()
+            program.f(queue, (64,), (8,), x, 60)
+            with pytest.raises(LaunchError, match="outside of a buffer"):
+                queue.finish()
+        assert (x.get() == 1).all()
+
+
+def test_host_functions_are_called_each_time() -> None:
+    with mc.Queue("cpu/1") as queue:
+        for n in range(5):
+            x = queue.zeros(COUNT, np.int32)
+            PROGRAM.add(queue, (COUNT,), (GROUP,), x, 1)
+
+            def more(data: Numbers, n: int = n) -> None:
+                data += n
+
+            queue.call(more, x)
+            assert (x.get() == 1 + n).all()
+
+
+# shapes
+
+
+def graph(names: list[int], changed: dict[str, Any] | None = None, extra: int | None = None) -> Graph:
+    """A kernel on two of some buffers and another one on one of them; buffer i has the key ``names[i]``."""
+    builder = GraphBuilder()
+    for key in names:
+        builder.adopt(mc_buffer(key))
+    copy, add = PROGRAM.copy.facts, PROGRAM.add.facts
+    a, b = names
+    first = Launch("copy", PROGRAM.facts, copy, (64,), (8,), (BufferArg(a), BufferArg(b)), (a,), (b,))
+    second = Launch("add", PROGRAM.facts, add, (64,), (8,), (BufferArg(b), bytes(4)), (b,), (b,))
+    builder.add(first)
+    builder.add(replace(second, **(changed or {})), () if extra is None else (extra,))
+    return builder.build()
+
+
+def mc_buffer(key: int, nbytes: int = 256) -> Any:
+    from manycl.graph.graph import Buffer
+
+    return Buffer(key, nbytes, f"b{key}")
+
+
+def test_shapes_know_buffers_by_their_places_only() -> None:
+    one, other = shape(graph([3, 9])), shape(graph([70, 1]))
+    assert one is not None
+    assert other is not None
+    assert one[0] == other[0]
+    assert hash(one[0]) == hash(other[0])
+    assert (one[1], other[1]) == ((3, 9), (70, 1))
+
+
+def test_whatever_differs_is_another_shape() -> None:
+    plain = shape(graph([0, 1]))
+    assert plain is not None
+    other = mc.Program("kernel void add(global int *x, int n) { x[get_global_id(0)] += n; }")
+    changes: dict[str, Any] = {
+        "program": other.facts,
+        "kernel": other.add.facts,
+        "global_size": (32,),
+        "local_size": (4,),
+        "args": (BufferArg(1), b"\1\0\0\0"),
+        "reads": (0, 1),
+        "writes": (1, 0),
+        "global_offset": (8,),
+        "device": "gpu",
+        "rank": 2.0,
+        "annotations": PROGRAM_ANNOTATIONS,
+        "versions": (),
+        "overwrites": (1,),
+        "partition": 3,
+    }
+    names = {f.name for f in fields(Launch)} - {"name"}
+    assert names == set(changes), "each field of a launch is part of its shape"
+    for name, value in changes.items():
+        if name == "versions":
+            continue
+        found = shape(graph([0, 1], {name: value}))
+        assert found is not None
+        assert found[0] != plain[0], name
+    swapped = shape(graph([0, 1], {"args": (BufferArg(0), bytes(4)), "reads": (0,), "writes": (0,)}))
+    assert swapped is not None
+    assert swapped[0] != plain[0]
+    larger = graph([0, 1])
+    assert shape(replace(larger, buffers={**larger.buffers, 1: mc_buffer(1, 512)})) != plain
+    assert shape(replace(larger, predecessors=((), ()))) != plain
+    assert shape(replace(larger, components=((0, 1),))) != plain
+    assert shape(replace(larger, buffers={**larger.buffers, 2: mc_buffer(2)})) is None
+    assert shape(replace(larger, nodes=(larger.nodes[0], HostTask("h", print, (), (), ())))) is None
+
+
+def _annotations() -> Any:
+    program = mc.Program("kernel void add(global int *x, int n) { x[get_global_id(0)] += n; }")
+    program.annotate("add", "x", within=("gid0", "gid0 + 1"))
+    return program.add.annotations
+
+
+PROGRAM_ANNOTATIONS = _annotations()
+
+
+def test_recurring_is_forgotten_when_devices_change() -> None:
+    with mc.Queue("cpu/2") as queue:
+        known: Recurring = queue._recurring
+        loop(queue, 1)
+        assert known._known
+        queue.session.changes += 1
+        loop(queue, 1)
+        assert len(known._known) == 1
+        assert known._nodes == 6
