@@ -121,7 +121,8 @@ class OpenCLDriver:
             with quiet:
                 built.build(options, devices=[self.cl])
         except cl.Error as error:
-            raise BuildError(_log(built, self.cl) or str(error)) from None
+            log = _log(built, self.cl) if error.routine == "clBuildProgram" else ""  # else there is no program
+            raise BuildError(log or str(error)) from None
         return built
 
     def kernel(self, program: cl.Program, name: str) -> OpenCLKernel:
@@ -287,5 +288,5 @@ def mixes_up(version: str) -> bool:
 def _log(program: cl.Program, device: cl.Device) -> str:
     try:
         return str(program.get_build_info(device, cl.program_build_info.LOG)).strip()
-    except (cl.Error, UserWarning):  # nothing has been built
+    except cl.Error:
         return ""
