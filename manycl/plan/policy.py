@@ -179,6 +179,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_registry))
 
 
+def maker(name: str) -> Callable[[], Policy] | None:
+    """What makes the policy registered by that name, if one is yet."""
+    return _registry.get(name)
+
+
 def find(name: str) -> Policy:
     """The policy of that name, fresh. ``FILE.py:NAME`` runs the user's file first and takes NAME from it.
     Raises PolicyError where there is none, with the names that there are."""

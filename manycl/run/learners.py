@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from manycl import flags
 from manycl.kept import Kept
 from manycl.plan.options import check_options
 from manycl.plan.plan import Plan
-from manycl.plan.policy import LearningPolicy, Policy, Timed, find, learns
+from manycl.plan.policy import LearningPolicy, Policy, Timed, find, learns, maker
 from manycl.run.steps import RANGE
 from manycl.run.waiting import waiting
 
@@ -26,6 +26,7 @@ class Learners:
 
     def __init__(self) -> None:
         self._known: dict[str, LearningPolicy] = {}
+        self._others: dict[str, Callable[[], Policy] | None] = {}  # who makes those that do not learn
 
     def find(
         self, policy: str | Policy | Plan | None, options: Mapping[str, str] | None = None
@@ -37,11 +38,15 @@ class Learners:
             found = policy
         else:
             name = policy or flags.policy()
+            if not options and (made := self._others.get(name)) is not None and made is maker(name):
+                return policy
             found = self._known.get(name) or _plain.get(name) or find(name)
             if learns(found):
                 self._known[name] = found
             elif ".py:" in name:
                 found = _plain.keep(name, found)
+            else:
+                self._others[name] = maker(name)
         check_options(found, options or {})
         return found if learns(found) else policy
 

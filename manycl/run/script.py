@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from manycl.changed import changed
 from manycl.graph.graph import Graph
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.problem import Problem
@@ -63,18 +64,14 @@ class Script:
         commands = self.commands
         if any(type(c) is not Run for c in commands):
             commands = tuple([_on(command, keys) for command in commands])
-        made = replace(
+        return changed(  # what is cached are places, which are the same
             self,
             problem=replace(self.problem, graph=graph),
-            lowered=replace(self.lowered, graph=graph),
+            lowered=changed(self.lowered, graph=graph),
             commands=commands,
             needs={keys[key]: mask for key, mask in self.needs.items()},
             leaves={keys[key]: mask for key, mask in self.leaves.items()},
         )
-        for name in ("index", "lines", "begins"):  # places, which are the same
-            if name in self.__dict__:
-                made.__dict__[name] = self.__dict__[name]
-        return made
 
     @cached_property
     def index(self) -> Mapping[int, int]:

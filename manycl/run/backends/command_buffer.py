@@ -7,10 +7,11 @@ Playing it costs little more than the drivers' own calls (NVIDIA 4.6 us, PoCL 2 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.changed import changed
 from manycl.drivers.driver import DriverError, Event, Queue
 from manycl.graph.graph import BufferArg, HostTask, Launch, LocalArg, Version
 from manycl.interrupts import interruptible
@@ -55,7 +56,7 @@ class CommandBuffer:
         for entry, of in zip(self.entries, self.buffers, strict=True):
             args = [(i, None if arg else value) for (i, value), arg in zip(entry[_ARGS], of, strict=True)]
             entries.append((*entry[:_ARGS], args, *entry[_ARGS + 1 :]))
-        return replace(self, entries=tuple(entries))
+        return changed(self, entries=tuple(entries))
 
     def bound(self, memory: Memory, keys: Mapping[int, int]) -> CommandBuffer:
         """The same on buffers ``keys[b]`` instead of b."""
@@ -70,7 +71,7 @@ class CommandBuffer:
                     key = keys[arg.key]
                     args.append((i, held.get(key) or memory.on_device(key, device)))
             entries.append((*entry[:_ARGS], args, *entry[_ARGS + 1 :]))
-        return replace(self, entries=tuple(entries))
+        return changed(self, entries=tuple(entries))
 
 
 def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
