@@ -13,7 +13,7 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +30,7 @@ class DiskCache:
     """The answers of one kind (``name``) that were last kept or asked for: ``most`` bytes on disk, nearly. ``code``:
     what finds them, files and folders of Python's packages (``manycl/analysis``; a package's name is its folder)."""
 
-    def __init__(self, name: str, most: int, code: Sequence[str]) -> None:
+    def __init__(self, name: str, most: int, code: tuple[str, ...]) -> None:
         self._name, self._most = name, most
         self._kept = 0
         self._stamp = _stamp(code)  # now: code that is imported later may be newer, never older
@@ -104,7 +104,8 @@ def _folder() -> Path | None:
     return None if given == "0" else _folder_of(given)
 
 
-def _stamp(code: Sequence[str]) -> bytes:
+@cache
+def _stamp(code: tuple[str, ...]) -> bytes:
     """What the answers depend on beside the questions: empty if that cannot be told."""
     try:
         return repr((sys.version, [state for name in code for state in _states(name)])).encode()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from manycl.analysis import parse_program, service
-from manycl.disk_cache import DiskCache
+from manycl.disk_cache import DiskCache, _stamp
 
 CODE = ("manycl",)
 EDGES = """kernel void edges(global const float *a, global float *b, int n) {
@@ -82,6 +82,8 @@ def test_the_code_that_found_it_has_not_changed(folder: Path, tmp_path: Path, mo
     DiskCache("words", 1 << 20, code).keep(b"question", b"answer")
     assert DiskCache("words", 1 << 20, code).get(b"question") == b"answer"
     (package / "inner" / "rules.py").write_text("three = 3")
+    assert DiskCache("words", 1 << 20, code).get(b"question") == b"answer", "this process has the code of before"
+    _stamp.cache_clear()  # as another one begins
     assert DiskCache("words", 1 << 20, code).get(b"question") is None
     unknown = DiskCache("words", 1 << 20, ("no_such_package_at_all",))
     unknown.keep(b"question", b"answer")

@@ -39,7 +39,10 @@ PATIENCE = 120.0  # seconds until a process is given up that does not even compu
 ENDING = 5.0  # seconds that a process may take to end once it has stopped to answer
 TRIES = 2  # a question is asked again if the process was ended from outside
 _CACHED = 256  # programs
-_answers = DiskCache("sources", 64 << 20, ("manycl", "manycl/analysis", "clang", "clang/native", "pcpp", "pcpp/ply"))
+_OURS = ("manycl", "manycl/analysis", "manycl/graph", "manycl/model")
+CODE = (*_OURS, "clang", "clang/native", "pcpp", "pcpp/ply", "islpy")
+"""What finds out all that is kept on disk about sources and launches."""
+_answers = DiskCache("sources", 64 << 20, CODE)
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.analysis import worker; worker.main()"
 
 

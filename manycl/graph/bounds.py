@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 
@@ -13,6 +14,7 @@ from manycl import flags
 from manycl.analysis import service
 from manycl.analysis.bounds import Outside, suspicious
 from manycl.analysis.facts import ProgramFacts
+from manycl.analysis.interpret import KnownLaunch
 from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Version
@@ -25,9 +27,7 @@ takes a millisecond or two, and programs that launch in loops with other scalars
 FEWER = 16
 """As FEW, of those for which isl is asked, which takes tens of milliseconds."""
 _KEPT = 4096  # kinds of launches
-_inside = DiskCache(
-    "inside", 16 << 20, ("manycl", "manycl/analysis", "islpy")
-)  # launches known not to leave their buffers
+_inside = DiskCache("inside", 16 << 20, service.CODE)  # launches known not to leave their buffers
 _INSIST = "MANYCL_BOUNDS=off runs it all the same"
 _FLOATS = ("half", "float", "double")
 
@@ -103,32 +103,38 @@ def _known(task: Launch, buffers: Mapping[int, Buffer], version: Version | None)
 def _look(task: Launch, own: Version, buffers: Mapping[int, Buffer]) -> _Words:
     program, name = own.program, own.kernel.name
     kernel = program.tree, name
+    launch = None
+    with suppress(Exception):  # what private memory it needs is known all the same
+        launch = _as_known(task, own, buffers)
+    question = b"" if launch is None else repr((sha256(program.tree).digest(), name, launch.key)).encode()
+    if question and _inside.get(question) is not None:
+        return "", ""
     if kernel not in _checked.private:
         _checked.private[kernel] = _too_large(program, name)
     if _checked.private[kernel][0]:
         return _checked.private[kernel]
-    if not _worth(_checked.looked, kernel, FEW):
+    if launch is None or not _worth(_checked.looked, kernel, FEW):
         return "", ""
-    if own.local_size is None:  # the driver's choice: any, if the kernel cannot tell
+    if suspicious(service.interpreted(program, name, launch), launch):
+        facts = service.launched(program, name, launch)
+        if facts.may_leave:
+            if not _worth(_checked.asked, kernel, FEWER):
+                return "", ""
+            if facts.outside:
+                return _words(task, own, buffers, facts.outside)
+    _inside.keep(question, b"")
+    return "", ""
+
+
+def _as_known(task: Launch, own: Version, buffers: Mapping[int, Buffer]) -> KnownLaunch | None:
+    """What the analysis is asked about; None where the driver's choice of a local size matters."""
+    if own.local_size is None:
         open_ = replace(task, kernel=own.kernel, global_size=own.global_size, local_size=None)
         local = with_work_groups(open_).local_size
         if local is None:
-            return "", ""
-        own = Version(program, own.kernel, own.global_size, local, annotations=own.annotations)
-    launch = known_launch(task, {k: b.nbytes for k, b in buffers.items()}, own)
-    if not suspicious(service.interpreted(program, name, launch), launch):
-        return "", ""
-    question = repr((sha256(program.tree).digest(), name, launch.key)).encode()
-    if _inside.get(question) is not None:
-        return "", ""
-    facts = service.launched(program, name, launch)
-    if facts.may_leave:
-        if not _worth(_checked.asked, kernel, FEWER):
-            return "", ""
-        if facts.outside:
-            return _words(task, own, buffers, facts.outside)
-    _inside.keep(question, b"")
-    return "", ""
+            return None
+        own = Version(own.program, own.kernel, own.global_size, local, annotations=own.annotations)
+    return known_launch(task, {k: b.nbytes for k, b in buffers.items()}, own)
 
 
 def _too_large(program: ProgramFacts, name: str) -> _Words:

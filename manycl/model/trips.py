@@ -8,11 +8,15 @@ data decide count once; so does what cannot be analysed at all.
 from __future__ import annotations
 
 import math
+import pickle
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.analysis.service import CODE
+from manycl.disk_cache import DiskCache
 from manycl.graph.graph import Argument, Launch, Version
 from manycl.graph.launch import TYPES
 from manycl.kept import Kept
@@ -21,6 +25,7 @@ from manycl.unforeseen import told
 if TYPE_CHECKING:
     from manycl.analysis.expr import Expr
 
+_answers = DiskCache("costs", 16 << 20, CODE)
 _known: Kept[tuple[str, tuple[str, ...], str], TripCount] = Kept(4096)  # kernels
 
 
@@ -65,13 +70,27 @@ def trip_count(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
     found = _known.get(key)
     if found is None:
         try:
-            found = _find(program, kernel)
+            found = _found(program, kernel)
         except RecursionError:
             found = ONCE
         except Exception as error:
             told(error, f"finding f of kernel {kernel.name}")
             found = ONCE
         found = _known.keep(key, found)
+    return found
+
+
+def _found(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
+    """By this process or another one."""
+    question = repr((sha256(program.tree).digest(), kernel.name)).encode()
+    kept = _answers.get(question) if program.tree else None
+    if kept is not None:
+        answer = pickle.loads(kept)
+        assert isinstance(answer, TripCount)
+        return answer
+    found = _find(program, kernel)
+    if program.tree:
+        _answers.keep(question, pickle.dumps(found, protocol=5))
     return found
 
 
