@@ -52,6 +52,7 @@ class Buffers:
         """Before a run: free what was discarded."""
         session = self._session
         session.backend.settle()
+        session.memory.tick()
         while self._garbage:
             key = self._garbage.pop()
             session.directory.forget(key)

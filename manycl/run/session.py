@@ -150,6 +150,8 @@ class Session:
                         self.store.measured(subject, values)
                 for key in (*self.directory.valid, *self.directory.parts) if is_over else ():
                     self.memory.release(key)
+                if is_over:
+                    self.memory.trim()
 
     def admit(self, name: str) -> None:
         """Use a device again that was left out. Raises DeviceError if it still does not work."""
@@ -157,6 +159,13 @@ class Session:
         with self.lock, Uninterrupted():
             self.backend.settle()
             admit(self, name)
+
+    def trim(self) -> None:
+        """Give back the memory that arrays have left behind and that is kept for others of the same size."""
+        self.check_open()
+        with self.lock, Uninterrupted():
+            self.buffers.collect()
+            self.memory.trim()
 
     def restrict(self, names: Collection[str]) -> Machine:
         """Only these of the devices that were opened are there from now on; the machine. Plans' steps are forgotten."""

@@ -8,7 +8,7 @@ decision 4).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from os import cpu_count
@@ -20,6 +20,7 @@ from manycl.drivers.driver import Allocation, Bytes, Driver, DriverError, End
 from manycl.errors import RunError
 from manycl.machine import HOST, Machine
 from manycl.run.backends import red_zones
+from manycl.run.backends.pool import Pool, Storage, is_alone, references
 from manycl.run.backends.red_zones import Trespass
 
 ALIGNMENT = 4096  # bytes; at least what any device asks of the host memory that it computes in
@@ -74,11 +75,14 @@ class Memory:
         # what was evicted in this run, by size: allocating takes long on GPUs
         self._spare: list[dict[int, list[Allocation]]] = [{} for _ in machine.devices]
         self._windows: set[int] = set()
+        self._pool = Pool()
+        self._begun: set[int] = set()  # whose memory may become another buffer's
         self._use(machine, drivers)
 
     def rearrange(self, machine: Machine, drivers: Sequence[Driver], before: Sequence[int | None]) -> None:
         """Other devices are there now; ``before``: the index that each had. Only when no run is under way."""
         self.version += 1
+        self.trim()
         self._buffers = [{} if i is None else self._buffers[i] for i in before]
         self._spare = [{} if i is None else self._spare[i] for i in before]
         self._use(machine, drivers)
@@ -120,6 +124,9 @@ class Memory:
             return data
         with self._lock:
             data = self._host.get(key)
+            if data is None:
+                self._begin(key)
+                data = self._host.get(key)
             if data is None:
                 data = self._host[key] = self._allocate(key)
             source = self._borrowed.get(key)
@@ -210,9 +217,11 @@ class Memory:
     def _make_room(self, device: int, nbytes: int) -> None:
         """Free as much of what was set aside as a new allocation takes."""
         spare = self._spare[device]
-        if not spare:
+        if not spare and not self._pool:
             return
         held = sum(self._sizes[key] for key in self._buffers[device])
+        if held + nbytes + self._pool.on(device) > self._machine.devices[device].global_memory:
+            self.trim()
         over = held + nbytes + sum(n * len(b) for n, b in spare.items()) - self._machine.devices[device].global_memory
         for size in sorted(spare, reverse=True):
             while over > 0 and spare[size]:
@@ -222,17 +231,61 @@ class Memory:
                 del spare[size]
 
     def release(self, key: int) -> None:
-        """Free all copies. Only when no run is under way."""
+        """Free all copies, or keep them for a buffer of the same size. Only when no run is under way."""
         self.version += 1
-        for device, held in enumerate(self._buffers):
-            self._free(device, held.pop(key, None))
-        self._host.pop(key, None)
+        devices = {d: b for d, held in enumerate(self._buffers) if (b := held.pop(key, None)) is not None}
+        host, pin, nbytes = self._host.pop(key, None), self._pins.pop(key, None), self._sizes.pop(key, 0)
         self._borrowed.pop(key, None)
-        self._pins.pop(key, None)
         self._zoned.pop(key, None)
-        self._sizes.pop(key, None)
         self._names.pop(key, None)
         self._windows.discard(key)
+        if key not in self._begun:
+            self._free_all(devices)
+            return
+        self._begun.discard(key)
+        # somebody may still look at an array's memory that was mapped: it goes when they do
+        inside = sum(self._machine.devices[d].memory == HOST for d in devices)
+        if host is None or is_alone(host, references(host), inside):
+            self._pool.give(Storage(nbytes, host, pin, devices))
+        else:
+            self._pool.freed(nbytes)
+            self._free_all(devices)
+
+    def tick(self) -> None:
+        """A run begins: what has not been used again for long is freed."""
+        self._drop(self._pool.tick())
+
+    def trim(self) -> None:
+        """Free what is kept for other buffers. Only when no run is under way."""
+        self._drop(self._pool.clear())
+
+    def _drop(self, storages: Sequence[Storage]) -> None:
+        for storage in storages:
+            self._free_all(storage.devices)
+
+    def _free_all(self, buffers: Mapping[int, Allocation]) -> None:
+        for device, buffer in buffers.items():
+            self._free(device, buffer)
+
+    def _begin(self, key: int) -> None:
+        """A buffer that has no memory yet gets what another one of its size has left, if there is that. Under the
+        lock."""
+        nbytes = self._sizes[key]
+        if key in self._begun or nbytes < PIN_FROM or self.guarded or key in self._windows or key in self._host:
+            return
+        if any(key in held for held in self._buffers):
+            return
+        self._begun.add(key)
+        storage = self._pool.take(nbytes)
+        if storage is None:
+            self._drop(self._pool.allocated(nbytes))
+            return
+        for device, buffer in storage.devices.items():
+            self._buffers[device][key] = buffer
+        if storage.host is not None:
+            self._host[key] = storage.host
+        if storage.pin is not None:
+            self._pins[key] = storage.pin
 
     def _allocate(self, key: int) -> Bytes:
         nbytes = self._sizes[key]
@@ -245,10 +298,16 @@ class Memory:
             if self._pinner is None or nbytes < PIN_FROM:
                 return aligned(nbytes)
         except (MemoryError, ValueError):  # ValueError: more than an array can have
+            if self._pool:
+                self.trim()
+                return self._allocate(key)
             raise self._no_room(key) from None
         try:
             data, pin = self._pinner.pinned(nbytes)
         except DriverError:
+            if self._pool:
+                self.trim()
+                return self._allocate(key)
             try:
                 return aligned(nbytes)  # slower, never wrong: the driver ran out of memory it can pin
             except MemoryError:
@@ -274,6 +333,10 @@ class Memory:
         spare = self._spare[device].get(nbytes)
         if spare:
             return spare.pop()
+        with self._lock:
+            self._begin(key)
+        if (buffer := self._buffers[device].get(key)) is not None:
+            return buffer
         self._make_room(device, nbytes)
         driver = self._drivers[device]
         try:
@@ -284,6 +347,9 @@ class Memory:
             part, self._wholes[device, key] = red_zones.on_device(*self._guards[device], nbytes)
             return part
         except DriverError as error:
+            if self._pool:
+                self.trim()
+                return self._create_on(key, device)
             raise RunError(
                 f"{value.name} cannot hold {self.name(key)} ({nbytes:,} bytes): {error}",
                 hint="free arrays that are no longer needed, or choose another device",

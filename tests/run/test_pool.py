@@ -1,0 +1,215 @@
+"""Memory that arrays leave behind goes to others of their size, never to two, and never while somebody looks at it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+import manycl as mc
+from manycl.drivers.driver import DriverError
+from manycl.errors import RunError
+from manycl.machine import HOST, Device, Machine
+from manycl.run.backends.memory import PIN_FROM, Memory
+from manycl.run.backends.pool import IDLE, Pool, Storage
+
+SIZES = st.sampled_from([PIN_FROM, PIN_FROM + 4, 3 * PIN_FROM])
+
+
+class Driver:
+    """Allocates, with a limit, and knows what is allocated. ``pins``: whether it gives page-locked memory."""
+
+    def __init__(self, memory: int, limit: int = 1 << 40) -> None:
+        self.device = Device(f"d{memory}", "cpu" if memory == HOST else "gpu", memory=memory)
+        self.limit = limit
+        self.allocated: dict[int, int] = {}
+        self.count = 0
+
+    def allocate(self, nbytes: int, host: Any = None) -> int:
+        if sum(self.allocated.values()) + nbytes > self.limit:
+            raise DriverError("out of resources")
+        self.count += 1
+        self.allocated[self.count] = nbytes
+        return self.count
+
+    def free(self, allocation: int) -> None:
+        del self.allocated[allocation]  # KeyError: freed twice
+
+    def pinned(self, nbytes: int) -> tuple[Any, object]:
+        return np.frombuffer(bytearray(nbytes), np.uint8), object()
+
+
+def memory(*drivers: Driver) -> Memory:
+    return Memory(Machine(tuple(d.device for d in drivers)), drivers)  # type: ignore[arg-type]
+
+
+class MemoryMachine(RuleBasedStateMachine):
+    """Buffers come and go, on the host and two devices, one of which computes in the host's memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drivers = [Driver(HOST), Driver(1)]
+        self.memory = memory(*self.drivers)
+        self.keys: dict[int, int] = {}  # with the numbers that were written there
+        self.views: list[tuple[Any, int, int]] = []  # of buffers' memory, with what they show
+        self.next = 0
+
+    @rule(nbytes=SIZES)
+    def made(self, nbytes: int) -> None:
+        self.next += 1
+        self.memory.create(self.next, nbytes)
+        self.keys[self.next] = -1
+
+    @rule(data=st.data(), number=st.integers(0, 255), is_looked_at=st.booleans())
+    def written(self, data: Any, number: int, is_looked_at: bool) -> None:
+        if not self.keys:
+            return
+        key = data.draw(st.sampled_from(sorted(self.keys)))
+        host = self.memory.host(key)
+        host[:] = number
+        self.keys[key] = number
+        self.views = [(view, k, number if k == key else n) for view, k, n in self.views]
+        if is_looked_at:
+            self.views.append((host[8:].view(np.uint32).view(np.uint8), key, number))
+
+    @rule(data=st.data(), device=st.integers(0, 1))
+    def used(self, data: Any, device: int) -> None:
+        if self.keys:
+            self.memory.on_device(data.draw(st.sampled_from(sorted(self.keys))), device)
+
+    @rule(data=st.data())
+    def dropped(self, data: Any) -> None:
+        if self.keys:
+            key = data.draw(st.sampled_from(sorted(self.keys)))
+            del self.keys[key]
+            self.memory.release(key)
+
+    @rule(runs=st.sampled_from([1, IDLE + 2]))
+    def begun(self, runs: int) -> None:
+        for _ in range(runs):
+            self.memory.tick()
+        if runs > IDLE:
+            assert not self.memory._pool
+
+    @rule()
+    def trimmed(self) -> None:
+        self.memory.trim()
+        assert not self.memory._pool
+
+    @invariant()
+    def nobody_sees_anothers(self) -> None:
+        for key, number in self.keys.items():
+            if number >= 0:
+                assert (self.memory.host(key) == number).all()
+        for view, _, number in self.views:
+            assert (view == number).all()
+
+    @invariant()
+    def each_allocation_is_of_one_buffer(self) -> None:
+        for d, driver in enumerate(self.drivers):
+            held = list(self.memory.buffers(d).values())
+            waiting = [s.devices[d] for s in self.memory._pool._kept.values() if d in s.devices]
+            assert sorted(held + waiting) == sorted(driver.allocated)
+
+    @invariant()
+    def no_more_than_it_had_at_once(self) -> None:
+        pool = self.memory._pool
+        assert pool._used >= 0
+        assert pool._used + pool._waiting <= pool._most
+
+
+MemoryMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestMemory = MemoryMachine.TestCase
+
+
+@given(st.lists(SIZES, max_size=20))
+def test_storage_comes_back_by_size(sizes: list[int]) -> None:
+    pool = Pool()
+    for number, nbytes in enumerate(sizes):
+        assert not pool.allocated(nbytes)
+        pool._used += 0
+        pool_storage = Storage(nbytes, None, number)
+        pool.give(pool_storage)
+        assert pool.take(nbytes) is pool_storage
+        pool.give(pool_storage)
+        pool.clear()
+    assert len(pool) == 0
+
+
+def test_a_driver_without_room_gets_back_what_waits() -> None:
+    driver = Driver(1, 3 * PIN_FROM)
+    held = memory(driver)
+    for key in range(3):
+        held.create(key, PIN_FROM)
+        held.on_device(key, 0)
+    for key in range(3):
+        held.release(key)
+    assert len(held._pool) == 3
+    held.create(3, 2 * PIN_FROM)
+    held.on_device(3, 0)
+    assert sum(driver.allocated.values()) <= 3 * PIN_FROM
+    held.create(4, 2 * PIN_FROM)
+    with pytest.raises(RunError, match="cannot hold"):
+        held.on_device(4, 0)
+
+
+def test_a_mapped_view_that_is_kept_is_nobody_elses() -> None:
+    with mc.Queue("cpu/1") as queue:
+        program = mc.Program("kernel void f(global int *x) { x[get_global_id(0)] += 1; }")
+        x = queue.array(np.full(4096, 7, np.int32))
+        with x.map() as host:
+            kept = host
+        program.f(queue, (4096,), (64,), x)
+        assert (x.get() == 8).all()
+        del x
+        for n in range(5):
+            y = queue.array(np.full(4096, n, np.int32))
+            program.f(queue, (4096,), (64,), y)
+            assert (y.get() == n + 1).all()
+        assert (kept == 8).all()
+
+
+def test_what_a_host_function_keeps_is_nobody_elses() -> None:
+    kept: list[Any] = []
+    with mc.Queue("cpu/1") as queue:
+        for n in range(4):
+            x = queue.array(np.full(4096, n, np.int32))
+            queue.call(kept.append, x)
+            queue.finish()
+        assert [int(k[0]) for k in kept] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("zero_copy", ["0", "1"])
+def test_loops_use_the_same_memory_and_give_it_back(monkeypatch: pytest.MonkeyPatch, zero_copy: str) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
+    with mc.Queue("cpu/1") as queue:
+        program = mc.Program("kernel void f(global const int *x, global int *y) { y[get_global_id(0)] = x[0] + 1; }")
+        addresses = set()
+        for n in range(300):
+            x, y = queue.array(np.full(2048, n, np.int32)), queue.empty(2048, np.int32)
+            program.f(queue, (2048,), (64,), x, y)
+            assert y.get()[5] == n + 1
+            addresses.add(queue.session.memory.host(x.buffer.key).ctypes.data)
+        pool = queue.session.memory._pool
+        assert len(addresses) <= 10
+        assert pool._used + pool._waiting <= pool._most <= 4 * 8192
+        del x, y
+        queue.session.trim()
+        assert not pool
+        assert pool._used == 0
+        assert not queue.session.memory.buffers(0)
+
+
+def test_halving_and_growing_arrays_leave_nothing() -> None:
+    with mc.Queue("cpu/1") as queue:
+        program = mc.Program("kernel void f(global int *x) { x[get_global_id(0)] = 3; }")
+        for n in [*range(8), *reversed(range(8))] * 10:
+            x = queue.empty(2048 << n, np.int32)
+            program.f(queue, (2048 << n,), (64,), x)
+            assert x.get()[-1] == 3
+        pool = queue.session.memory._pool
+        assert pool._used + pool._waiting <= pool._most <= 3 * 4 * (2048 << 7)
