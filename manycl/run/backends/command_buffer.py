@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.drivers.driver import DriverError, Event, Queue
-from manycl.graph.graph import BufferArg, HostTask, Launch, LocalArg, Version
+from manycl.graph.graph import HostTask, Launch, Version
 from manycl.interrupts import interruptible
 from manycl.model.trips import trip_count
 from manycl.run.backend import Failed, Run
 from manycl.run.backends import last_words
 from manycl.run.backends.moves import within
-from manycl.run.backends.programs import KernelObject
+from manycl.run.backends.placing import placed
+from manycl.run.backends.programs import KernelObject, same
 from manycl.run.backends.record import RunRecord
 from manycl.run.backends.responsive import responsive
 from manycl.run.backends.underway import Underway
@@ -73,8 +74,10 @@ def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
             chosen = versions[node] = executor.programs.version(launch, device)
         if (chosen.program, chosen.kernel) not in ran:
             ran.append((chosen.program, chosen.kernel))
-        kernel = executor.programs.kernel(chosen.program, chosen.kernel.name, device)
-        wanted = [executor.memory.on_device(a.key, device) if isinstance(a, BufferArg) else a for a in launch.args]
+        name = chosen.kernel.name
+        program, args = placed(chosen.program, name, launch.args, executor.machine.devices[device])
+        kernel = executor.programs.kernel(program, name, device)
+        wanted = [executor.memory.argument(a, device) for a in args]
         before = left.get(id(kernel), (kernel, [None] * len(wanted)))[1]
         left[id(kernel)] = (kernel, wanted)
         entries.append(
@@ -82,7 +85,7 @@ def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
                 executor.lanes[device].launch,
                 kernel.kernel,
                 kernel,
-                tuple((i, w) for i, (w, b) in enumerate(zip(wanted, before, strict=True)) if not _same(w, b)),
+                tuple((i, w) for i, (w, b) in enumerate(zip(wanted, before, strict=True)) if not same(w, b)),
                 executor.lanes[device].queues[queue],
                 chosen.global_size,
                 chosen.local_size,
@@ -97,10 +100,6 @@ def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
 def _as_launch(enqueue: Callable[[Queue, Sequence[Event]], Event]) -> Callable[..., Event]:
     """A copy or fill, called as the driver's ``launch``."""
     return lambda queue, _kernel, _global, _local, _offset, after: enqueue(queue, after or ())
-
-
-def _same(value: Any, held: Any) -> bool:
-    return value == held if isinstance(value, (bytes, LocalArg)) else value is held
 
 
 def play(executor: Executor, script: Script, buffer: CommandBuffer, at_once: bool) -> tuple[float, RunRecord]:
