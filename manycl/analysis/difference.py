@@ -27,10 +27,11 @@ _SIZES = {"uchar": 1, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8}
 _INTEGERS = ("int", "uint", "long", "ulong")  # what OpenCL C has atomics for
 
 _TEXT = """\
-kernel void @K(global uchar *dst, global const uchar *src, global const uchar *old, ulong bytes) {
+kernel void @K(global uchar *dst, global const uchar *src, global const uchar *old, ulong begin, ulong bytes) {
     ulong first = (ulong)get_global_id(0) * 16;
     if (first >= bytes) return;
     ulong left = bytes - first;
+    first += begin;
     dst += first; src += first; old += first;
     bool aligned = (((size_t)dst | (size_t)src | (size_t)old) & 15) == 0;
     @V d, s, o;
@@ -62,8 +63,8 @@ kernel void @K(global uchar *dst, global const uchar *src, global const uchar *o
 class DifferenceMerge:
     """An OpenCL C 1.2 program that merges two copies of a buffer, without build options.
 
-    Its kernel ``kernel`` takes four arguments: ``dst`` (buffer, read and written), ``src`` and ``old`` (buffers, only
-    read) and ``bytes`` (ulong), how many of their bytes to merge from their beginning on. It runs in one dimension,
+    Its kernel ``kernel`` takes five arguments: ``dst`` (buffer, read and written), ``src`` and ``old`` (buffers, only
+    read), ``begin`` and ``bytes`` (ulong): from which of their bytes on to merge how many. It runs in one dimension,
     with any local size and at least :meth:`work_items` work-items; more do nothing. The copies must not overlap.
     Where ``bytes`` is no multiple of the element's size, the bytes that are left over count as one more element.
     """

@@ -70,7 +70,7 @@ def split(regions: Regions, dimension: int, seen: Callable[[Sequence[int]], bool
     seem to meet; true says that the contents of index arrays prove them apart."""
     if regions.summary.failure:
         return Verdict(dimension, (regions.summary.failure,))
-    reasons = list(regions.summary.hazards)
+    reasons = [*regions.summary.hazards, *_overlaps(regions)]
     merges: dict[int, str] = {}
     for sharers in _memories(regions):
         writes = [r for i in sharers for r in regions.relations(i, "write")]
@@ -92,7 +92,7 @@ def repeat(regions: Regions) -> Repeat:
     """The verdict on running the whole launch again."""
     if regions.summary.failure:
         return Repeat((regions.summary.failure,))
-    reasons = list(regions.summary.hazards)
+    reasons = [*regions.summary.hazards, *_overlaps(regions)]
     for sharers in _memories(regions):
         writes = [r for i in sharers for r in regions.relations(i, "write")]
         reads = [r for i in sharers for r in regions.relations(i, "read")]
@@ -133,6 +133,15 @@ def _memories(regions: Regions) -> Iterator[list[int]]:
         if root not in seen:
             seen.add(root)
             yield regions.sharers(root)
+
+
+def _overlaps(regions: Regions) -> Iterator[str]:
+    """Arguments that have some of their bytes in common, of which one is written: nothing is proved of these."""
+    overlapping = sorted(regions.launch.overlapping)
+    written = [i for i in overlapping if regions.buffers[i].writes]
+    if written:
+        names = ", ".join(regions.buffers[i].name or f"argument {i}" for i in overlapping)
+        yield f"{names} are views that overlap, and the kernel writes {regions.buffers[written[0]].name}"
 
 
 def _merged_by(writes: Sequence[Relation], reads: Sequence[Relation]) -> str:
@@ -219,7 +228,7 @@ def _through(regions: Regions, relation: Relation) -> _Through | None:
         return None
     array = regions.buffers[origin.argument]
     whole = array.lanes == 1 and origin.size == array.size and x.divisor(origin.offset) % array.size == 0
-    if not whole or any(regions.buffers[i].writes for i in regions.sharers(origin.argument)):
+    if not whole or regions.may_be_written(origin.argument):
         return None
     index = replace(access, argument=origin.argument, kind="read", offset=origin.offset, size=origin.size)
     return _Through(index, offset.terms[0], offset.value, access.size)

@@ -24,7 +24,8 @@ LARGEST = (1 << 31) - 1  # work-items per dimension that the symbolic form assum
 @dataclass(frozen=True)
 class KnownLaunch:
     """A launch as far as the analysis asks: sizes in work-items (outermost dimension last), the bytes of scalar
-    arguments by index, the bytes of memory behind each buffer argument, and which arguments share memory.
+    arguments by index, the bytes of memory behind each buffer argument, and which arguments share memory: all of it
+    (``same``), or, views of one buffer, a part (``overlapping``).
 
     What the user promises: ``values``, bounds (low, below) that the elements of an index array keep; ``within``, by
     argument and kind (``read``, ``write``), the elements [low, below) that one work-item touches, in terms of the
@@ -40,6 +41,7 @@ class KnownLaunch:
     values: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     within: Mapping[tuple[int, str], tuple[Expr, Expr]] = field(default_factory=dict)
     distinct: frozenset[int] = frozenset()
+    overlapping: frozenset[int] = frozenset()  # arguments whose memory has bytes of another one's, and others
 
     @cached_property
     def key(self) -> tuple[object, ...]:
@@ -47,7 +49,7 @@ class KnownLaunch:
         parts = (self.scalars, self.sizes, self.same, self.values)
         known = tuple(tuple(sorted(part.items())) for part in parts)
         within = tuple((key, self.within[key]) for key in sorted(self.within))
-        return (self.global_size, self.local_size, self.offset, *known, within, self.distinct)
+        return (self.global_size, self.local_size, self.offset, *known, within, self.distinct, self.overlapping)
 
     def groups(self, dimension: int) -> int:
         if dimension >= len(self.global_size):
@@ -93,7 +95,7 @@ class _Run(Loops):
         self.plain_bodies: dict[int, bool] = {}
         self.constants: dict[int, bool] = {}
         self.cached_ids: dict[tuple[str, int], Expr | None] = {}
-        shared = set(launch.same) | set(launch.same.values()) if launch else set()
+        shared = {*launch.same, *launch.same.values(), *launch.overlapping} if launch else set()
         self.read_only = frozenset(
             a.index for a in facts.arguments if a.kind == "buffer" and not a.writes and a.index not in shared
         )

@@ -195,7 +195,7 @@ class LaunchFacts:
         """The costs of the launch with the contents of arrays (by argument) as it will find them. Raises KeyError for
         an argument that is no buffer, ValueError for one that the kernel may write."""
         buffers = {a.index: a for a in self.facts.arguments if a.kind == "buffer"}
-        shared = {*self.launch.same, *self.launch.same.values()}
+        shared = {*self.launch.same, *self.launch.same.values(), *self.launch.overlapping}
         for index in contents:
             if buffers[index].writes or index in shared:
                 raise ValueError(f"the kernel may write {buffers[index].name}: work-items may find other contents")

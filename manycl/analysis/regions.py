@@ -7,7 +7,7 @@ follow makes a relation larger, never smaller; it is then not *exact*, and says 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import Any
 
@@ -72,6 +72,13 @@ class Footprint:
         if sum(box.rows * box.slices for box in self.boxes) > MOST_ROWS:
             return Region.span(min(box.offset for box in self.boxes), max(box.end for box in self.boxes)), False
         return Region.of_boxes(self.boxes), self.tight
+
+    def behind(self, offset: int) -> Footprint:
+        """The same bytes counted from ``offset`` bytes before the argument's first (``elements`` is left out)."""
+        if not offset:
+            return self
+        boxes = tuple(box._replace(offset=box.offset + offset) for box in self.boxes)
+        return replace(self, boxes=boxes, elements="")
 
     def mask(self, nbytes: int) -> np.ndarray:
         """A bool for each of ``nbytes`` bytes: whether it belongs to the region."""
@@ -198,6 +205,13 @@ class Regions:
     def sharers(self, argument: int) -> list[int]:
         root = self.memory(argument)
         return [index for index in self.buffers if self.memory(index) == root]
+
+    def may_be_written(self, argument: int) -> bool:
+        """Whether the kernel may write an argument's memory, through whatever argument."""
+        overlapping = self.launch.overlapping
+        return any(self.buffers[i].writes for i in self.sharers(argument)) or (
+            argument in overlapping and any(self.buffers[i].writes for i in overlapping)
+        )
 
     def _lost(self, kind: str) -> str:
         """Why any buffer that may be read (or written) at all may be so everywhere."""

@@ -143,6 +143,24 @@ def windowed_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKerne
     return SubKernel(kernel, text, remaining_options(given, unit.version), hidden, True, windows=found)
 
 
+def shifted_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel:
+    """The kernel, to be run as a whole, with pointers that are moved before anything else: back by a hidden ``ulong``
+    for each of the arguments in ``windows``, as those of :func:`windowed_kernel`. ``reason`` says why there is none.
+    Raises as :func:`sub_kernel` does."""
+    given = tuple(options)
+    root = _root(unit, kernel)
+    plan = _Plan(unit)
+    plan.needs = {ref: set() for ref in unit.functions}
+    plan.problems, plan.uses = {}, []
+    found, reason = windows.movable(unit, root)
+    if not reason and any(parameters_of(unit, root, *place) is None for place in signatures(unit, root)):
+        reason = f"the parameters of {kernel} in {plan.where(root.start)} cannot be extended"
+    if reason or not found:
+        return SubKernel(kernel, "", given, reason=reason or "it has no pointer to global memory that can be moved")
+    options = remaining_options(given, unit.version)
+    return SubKernel(kernel, plan.text(root, found), options, (), True, windows=found)
+
+
 def _root(unit: Unit, kernel: str) -> Function:
     root = next((f for f in unit.functions.values() if f.is_kernel and f.name == kernel), None)
     if root is None:

@@ -91,6 +91,15 @@ def windowed_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
     return result
 
 
+def shifted_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
+    """How to run a kernel whose arguments begin within buffers, or why that cannot be done. Raises as
+    :func:`sub_kernel` does.
+    """
+    result = _question(program, "shifted_kernel", kernel)
+    assert isinstance(result, SubKernel)
+    return result
+
+
 def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:
     """How to copy exactly what ranges of the work-groups of a launch of ``kernel`` wrote, or why that cannot be done.
 

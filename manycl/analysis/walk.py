@@ -66,7 +66,7 @@ class Looking:
 
     def fixed(self, argument: int) -> bool:
         """Whether the contents of an argument stay as they are during the launch."""
-        return not any(self.regions.buffers[i].writes for i in self.regions.sharers(argument))
+        return not self.regions.may_be_written(argument)
 
     def needs(self, e: Expr) -> Inputs:
         found = self._needs.get(e.key)

@@ -53,8 +53,8 @@ class WorkerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """More about a source than its facts: ``what`` is ``sub_kernel``, ``windowed_kernel`` or ``merge_kernel``, of
-    ``kernel``."""
+    """More about a source than its facts: ``what`` is ``sub_kernel``, ``windowed_kernel``, ``shifted_kernel`` or
+    ``merge_kernel``, of ``kernel``."""
 
     request: Request
     what: str
@@ -186,6 +186,8 @@ def _result(question: Question, unit: Unit) -> object:
         return merge.merge_kernel(unit, question.kernel, source, options)
     if question.what == "windowed_kernel":
         return rewrite.windowed_kernel(unit, question.kernel, options)
+    if question.what == "shifted_kernel":
+        return rewrite.shifted_kernel(unit, question.kernel, options)
     return rewrite.sub_kernel(unit, question.kernel, source, options)
 
 

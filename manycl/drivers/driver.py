@@ -104,7 +104,8 @@ class Driver(Protocol):
         the other one sees when commands are complete)."""
 
     def part(self, allocation: Allocation, offset: int, nbytes: int) -> Allocation:
-        """Bytes of an allocation as one; ``offset`` is a multiple of 4096. The whole lives as long as the part."""
+        """Bytes of an allocation as one; ``offset`` is a multiple of the device's ``alignment``, and the allocation is
+        no part itself. The whole lives as long as the part, unless it is freed."""
 
     def free(self, allocation: Allocation) -> None:
         """Nobody uses it any more, neither a command that is under way. Kernels may still be set to it; they are set

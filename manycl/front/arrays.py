@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl.errors import LaunchError, ResultError
+from manycl.graph.copies import Place
 from manycl.graph.graph import Buffer, BufferArg
 from manycl.graph.launch import leaves
 
@@ -23,7 +25,9 @@ AnyArray = npt.NDArray[Any]
 class Array:
     """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``.
 
-    Asking for its contents (``get``, ``map``, ``numpy.asarray``) runs what is enqueued first.
+    Asking for its contents (``get``, ``map``, ``numpy.asarray``) runs what is enqueued first. ``a[2:5]``, ``a[3]`` and
+    ``a.reshape(…)`` are views: parts of the array, of which its elements follow one another, that can be used wherever
+    arrays can.
     """
 
     __slots__ = ("__weakref__", "_owned", "argument", "buffer", "dtype", "queue", "shape")
@@ -66,11 +70,31 @@ class Array:
 
     @property
     def size(self) -> int:
-        return self.buffer.nbytes // self.dtype.itemsize
+        return self.nbytes // self.dtype.itemsize
+
+    @property
+    def offset(self) -> int:
+        """The byte of the buffer that it begins with."""
+        return 0
+
+    @property
+    def owner(self) -> Array:
+        """The array whose buffer it is: itself, or what it is a view of."""
+        return self
+
+    @property
+    def place(self) -> Place:
+        """Where it is in its buffer."""
+        return Place(self.buffer, self.offset, self.nbytes)
 
     @property
     def name(self) -> str:
         return self.buffer.name
+
+    def meets(self, other: Array) -> bool:
+        """Whether they have bytes in common."""
+        apart = self.offset + self.nbytes <= other.offset or other.offset + other.nbytes <= self.offset
+        return self.buffer == other.buffer and not apart
 
     def use(self, queue: Queue) -> None:
         """The array is about to be enqueued on a queue of the same session: what other queues have enqueued with it
@@ -90,19 +114,28 @@ class Array:
     def get(self, out: AnyArray | None = None) -> AnyArray:
         """The contents as a NumPy array of this shape and type: a new one, or ``out`` (C-contiguous, same shape and
         type, else ResultError). Runs what is enqueued; raises what that raises."""
-        if out is not None and not isinstance(out, np.ndarray):
-            raise ResultError(f"out must be a NumPy array, not {type(out).__name__}")
-        if out is not None and (out.shape != self.shape or out.dtype != self.dtype or not out.flags.c_contiguous):
-            raise ResultError(
-                f"out has shape {out.shape} and type {out.dtype}; this array is {self.shape} {self.dtype}"
-                + ("" if out.flags.c_contiguous else ", and out is not C-contiguous")
-            )
+        if out is not None:
+            self.check_out(out)
         self.queue.finish()
-        source = self._view(self.queue.session.buffers.host(self.buffer.key))
+        source = self._view(self._contents())
         if out is None:
             out = np.empty(self.shape, self.dtype)
         _copy(out, source)
         return out
+
+    def _contents(self) -> npt.NDArray[np.uint8]:
+        """The host's copy, for reading."""
+        return self.queue.session.buffers.host(self.buffer.key)
+
+    def check_out(self, out: AnyArray) -> None:
+        """Raise ResultError for what cannot take the contents."""
+        if not isinstance(out, np.ndarray):
+            raise ResultError(f"out must be a NumPy array, not {type(out).__name__}")
+        if out.shape != self.shape or out.dtype != self.dtype or not out.flags.c_contiguous:
+            raise ResultError(
+                f"out has shape {out.shape} and type {out.dtype}; this array is {self.shape} {self.dtype}"
+                + ("" if out.flags.c_contiguous else ", and out is not C-contiguous")
+            )
 
     def set(self, contents: npt.ArrayLike, *, copy: bool = True) -> None:
         """Replace the contents (same shape; integers must fit the type, floating-point numbers are rounded to it).
@@ -110,18 +143,24 @@ class Array:
         With ``copy=False`` the memory of ``contents`` (same type, C-contiguous) is read in place when a device needs
         it: do not change it until the array has got other contents. It is never written to. Raises ResultError.
         """
+        data = self.checked(contents, copy=copy)
+        self.queue.finish()
+        if copy:
+            _copy(self._view(self.queue.session.buffers.overwrite(self.buffer.key)), data)
+        else:
+            self.queue.session.buffers.borrow(self.buffer.key, as_bytes(data))
+
+    def checked(self, contents: npt.ArrayLike, *, copy: bool) -> AnyArray:
+        """Contents that the array may be given, as an array; those that are read in place (``copy`` False) are just
+        its bytes. Raises ResultError."""
         data = np.asarray(contents)
         if data.shape != self.shape:
             raise ResultError(f"contents have shape {data.shape}; this array is {self.shape}")
         if not fits(data, self.dtype):
             raise ResultError(f"contents of type {data.dtype} do not fit an array of {self.dtype}")
-        self.queue.finish()
-        if copy:
-            _copy(self._view(self.queue.session.buffers.overwrite(self.buffer.key)), data)
-        elif data.dtype == self.dtype and data.flags.c_contiguous:
-            self.queue.session.buffers.borrow(self.buffer.key, as_bytes(data))
-        else:
+        if not copy and not (data.dtype == self.dtype and data.flags.c_contiguous):
             raise ResultError(f"copy=False needs C-contiguous contents of type {self.dtype}")
+        return data
 
     def fill(self, value: npt.ArrayLike) -> None:
         """Make all elements one value of the array's type, when its turn comes: enqueued (:meth:`Queue.fill`), so
@@ -131,6 +170,8 @@ class Array:
     def exchange(self, other: Array) -> None:
         """Exchange contents with another array of the same shape and type, on any queue of the same devices: nothing is
         copied. Runs what is enqueued first. Raises LaunchError for arrays that do not match, or are mapped."""
+        if isinstance(self, ArrayView) or isinstance(other, ArrayView):
+            raise LaunchError("a view cannot exchange contents with anything: its array can")
         if (self.shape, self.dtype) != (other.shape, other.dtype):
             raise LaunchError(f"{self!r} and {other!r} cannot exchange contents: they differ in shape or type")
         for array in (self, other):
@@ -159,6 +200,47 @@ class Array:
         finally:
             self.queue.mapped.discard(self.buffer.key)
 
+    def __getitem__(self, key: Any) -> ArrayView:
+        """The part of the array that ``key`` names (integers, slices, ``…``), as of a NumPy array: a view, whose
+        contents are the array's. Raises LaunchError for parts whose elements do not follow one another, and for empty
+        ones; IndexError as NumPy does."""
+        parts = key if isinstance(key, tuple) else (key,)
+        for part in parts:
+            if part is not Ellipsis and (isinstance(part, bool) or not isinstance(part, int | np.integer | slice)):
+                raise LaunchError(
+                    f"a part of an array is named by integers and slices, not by {part!r:.60}",
+                    hint="a kernel, or a host function (Queue.call), can collect elements",
+                )
+        whole = () if Ellipsis in parts else (Ellipsis,)  # or NumPy would look at a single element
+        model = self._model()
+        return self._part(model[(*parts, *whole)], model.ctypes.data, f"[{key!r:.60}]")
+
+    def reshape(self, *shape: Any) -> ArrayView:
+        """The array with another shape, as of a NumPy array: a view. Raises LaunchError where it has another number of
+        elements."""
+        try:
+            model = self._model()
+            return self._part(model.reshape(*shape), model.ctypes.data, f".reshape{shape}")
+        except ValueError as error:
+            raise LaunchError(f"{self!r}: {error}") from None
+
+    def _model(self) -> AnyArray:
+        """An array of NumPy's of this shape, without memory of that size: its elements may not be looked at."""
+        one = np.empty(1, self.dtype)
+        strides = np.cumprod([self.dtype.itemsize, *self.shape[:0:-1]])[::-1] if self.shape else ()
+        return np.lib.stride_tricks.as_strided(one, self.shape, tuple(int(s) for s in strides), writeable=False)
+
+    def _part(self, model: AnyArray, first: int, words: str) -> ArrayView:
+        """The view that is to this array what one of NumPy's is to its :meth:`_model`, which begins at an address."""
+        if not model.size:
+            raise LaunchError(f"{self!r}{words} has no elements; OpenCL buffers need at least one")
+        if not model.flags.c_contiguous:
+            raise LaunchError(
+                f"{self!r}{words}: its elements do not follow one another",
+                hint="a view is a part of an array without gaps, such as a[i:j]; of others, call a kernel on the array",
+            )
+        return ArrayView(self.owner, model.shape, self.offset + model.ctypes.data - first)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         if copy is False:
             raise ValueError("the contents of a manycl array cannot be had without a copy; use map()")
@@ -170,6 +252,67 @@ class Array:
 
     def _view(self, data: npt.NDArray[np.uint8]) -> AnyArray:
         return data.view(self.dtype).reshape(self.shape)
+
+
+class ArrayView(Array):
+    """A part of array ``base``: made by indexing it, or by ``reshape``. It has no contents of its own: where the array
+    exchanges contents with another one, the view is of those."""
+
+    __slots__ = ("_nbytes", "_offset", "base")
+
+    def __init__(self, base: Array, shape: tuple[int, ...], offset: int) -> None:
+        self.base = base
+        self.shape = shape
+        self.dtype = base.dtype
+        self._offset = offset
+        self._nbytes = base.dtype.itemsize * math.prod(shape)
+
+    @property
+    def queue(self) -> Queue:  # type: ignore[override]
+        return self.base.queue
+
+    @property
+    def buffer(self) -> Buffer:  # type: ignore[override]
+        return self.base.buffer
+
+    @property
+    def argument(self) -> BufferArg:  # type: ignore[override]
+        buffer = self.base.buffer
+        if self._nbytes == buffer.nbytes:
+            return self.base.argument
+        return BufferArg(buffer.key, self._offset, self._nbytes)
+
+    @property
+    def nbytes(self) -> int:
+        return self._nbytes
+
+    @property
+    def offset(self) -> int:
+        return self._offset
+
+    @property
+    def owner(self) -> Array:
+        return self.base
+
+    def use(self, queue: Queue) -> None:
+        self.base.use(queue)
+
+    def set(self, contents: npt.ArrayLike, *, copy: bool = True) -> None:
+        """As :meth:`Array.set`, but always copied; what else the array has stays as and where it is."""
+        data = self.checked(contents, copy=copy)
+        self.queue.finish()
+        place = self.queue.session.buffers.overwrite_part(self.buffer.key, self._offset, self._nbytes)
+        _copy(self._view(place), data)
+
+    def __repr__(self) -> str:
+        return f"<view of {self.base!r} from byte {self._offset} on, {self.shape}>"
+
+    def _contents(self) -> npt.NDArray[np.uint8]:
+        return self.queue.session.buffers.part(self.buffer.key, self._offset, self._nbytes)
+
+    def _view(self, data: npt.NDArray[np.uint8]) -> AnyArray:
+        mine = data if len(data) == self._nbytes else data[self._offset : self._offset + self._nbytes]
+        return mine.view(self.dtype).reshape(self.shape)
 
 
 def fits(data: AnyArray, dtype: np.dtype[Any]) -> bool:

@@ -12,7 +12,7 @@ from manycl.analysis import parse_program
 from manycl.analysis.annotations import Annotation, annotation, merge
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
-from manycl.front.arrays import Array
+from manycl.front.arrays import Array, ArrayView
 from manycl.graph.graph import Argument, Launch, LocalArg, Version
 from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
 from manycl.graph.versions import all_versions, check_same_arguments
@@ -197,6 +197,7 @@ class Kernel:
         reads: list[int] = []
         writes: list[int] = []
         arrays: list[Array] = []
+        views = 0
         for fact, value in zip(facts, args, strict=True):
             if type(value) is Array:
                 key = self._array(fact, value, queue)
@@ -206,8 +207,20 @@ class Kernel:
                     reads.append(key)
                 if fact.writes and key not in writes:
                     writes.append(key)
+            elif type(value) is ArrayView:
+                views += 1
+                key = self._array(fact, value, queue)
+                bound.append(value.argument)
+                arrays.append(value.base)
+                if fact.reads and key not in reads:
+                    reads.append(key)
+                if fact.writes and key not in writes:
+                    writes.append(key)
             else:
                 bound.append(self._value(fact, value))
+        if views and (stuck := self._stuck(queue, tuple(bound))):
+            options = {"global_offset": global_offset, "wait_for": wait_for, "device": device, "rank": rank}
+            return self._by_copies(queue, sizes, args, stuck, options)
         offset = self._check_offset(global_offset, sizes[0]) if global_offset is not None else None
         return queue.add(
             Launch(
@@ -285,7 +298,56 @@ class Kernel:
                     hint="make the array with the type the kernel declares",
                 ) from None
             self._fits.add((fact.index, array.dtype))
+        if array.offset:
+            self._check_begin(fact, array)
         return array.buffer.key
+
+    def _check_begin(self, fact: ArgumentFacts, array: Array) -> None:
+        """A view begins where elements may (OpenCL C, 6.3.5): vectors at multiples of their size."""
+        aligned = fact.size & -fact.size
+        if aligned and array.offset % aligned:
+            raise LaunchError(
+                f"{self._where(fact)} points to {fact.element}, which begins at multiples of {aligned} bytes; the view"
+                f" begins at byte {array.offset}",
+                hint="copy it to an array of its own (Queue.copy)",
+            )
+
+    def _stuck(self, queue: Queue, args: tuple[Argument, ...]) -> set[int]:
+        """The arguments that are views which some device of the queue can take neither as parts of buffers nor by
+        moving the kernel's pointer."""
+        from manycl.run.backends.placing import shifted, unaligned
+
+        moved = set(unaligned(args, max((d.alignment for d in queue.session.machine.devices), default=1)))
+        stuck: set[int] = set()
+        for kernel in (self, *(other for other, _, _ in self._versions)) if moved else ():
+            stuck |= moved - set(shifted(kernel.program, kernel.name).movable)
+        return stuck
+
+    def _by_copies(
+        self, queue: Queue, sizes: NDRange, args: Sequence[Any], stuck: set[int], options: Mapping[str, Any]
+    ) -> Event:
+        """The launch on copies of some arguments, made before it; what it may write is copied back."""
+        facts, copies = self._arguments, {args[i].argument: args[i] for i in stuck}
+        for i in stuck:
+            for j, other in enumerate(args):
+                written = facts[i].writes or facts[j].writes
+                if not written or not isinstance(other, Array) or other.argument == args[i].argument:
+                    continue
+                if args[i].meets(other):
+                    raise LaunchError(
+                        f"{self._where(facts[i])} and argument {j} ({facts[j].name}) overlap, the kernel writes one of"
+                        f" them, and cannot be given byte {args[i].offset} of a buffer",
+                        hint="copy one of them to an array of its own (Queue.copy)",
+                    )
+        own = {}
+        for argument, view in copies.items():
+            own[argument] = queue.empty(view.shape, view.dtype, name=f"a copy of a part of {view.name or 'an array'}")
+            queue.copy(own[argument], view, wait_for=options["wait_for"])
+        given = [own[a.argument] if i in stuck else a for i, a in enumerate(args)]
+        event = self(queue, *sizes, *given, **options)
+        for argument in dict.fromkeys(args[i].argument for i in stuck if facts[i].writes):
+            event = queue.copy(copies[argument], own[argument])
+        return event
 
     def _value(self, fact: ArgumentFacts, value: Any) -> Argument:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl import flags
-from manycl.errors import DeviceError, LaunchError, ManyclError
+from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
 from manycl.front.arrays import AnyArray, Array, as_bytes, fits
-from manycl.graph.copies import copy_task, fill_task, host_task
+from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import CopyTask, FillTask, Graph, HostTask, Node
+from manycl.graph.graph import BufferArg, CopyTask, FillTask, Graph, HostTask, Node
 from manycl.graph.rename import renamed
 from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
@@ -67,6 +67,16 @@ class Event:
     def wait(self) -> None:
         if self.batch == self.queue.batch:
             self.queue.finish()
+
+
+class ReadEvent(Event):
+    """A read (``Queue.read``): ``out`` has the contents when it is complete."""
+
+    __slots__ = ("out",)
+
+    def __init__(self, queue: Queue, batch: int, node: int, out: AnyArray) -> None:
+        super().__init__(queue, batch, node)
+        self.out = out
 
 
 class Queue:
@@ -230,13 +240,14 @@ class Queue:
         read and written. The return value is ignored.
         """
         task_name = name or getattr(function, "__name__", "host function")
-        arrays = {a.buffer.key: a for a in args if isinstance(a, Array)}
-        written = set(arrays) if writes is None else {a.buffer.key for a in writes}
-        if not written <= set(arrays):
+        given = [a for a in args if isinstance(a, Array)]
+        arrays = {a.buffer.key: a.owner for a in given}
+        written = {a.argument for a in (given if writes is None else writes)}
+        if not written <= {a.argument for a in given}:
             raise LaunchError(f"{task_name}: an array in writes is not among the arguments")
         for array in arrays.values():
             self._use(array, task_name)
-        shapes = [(a.shape, a.dtype, a.buffer.key) if isinstance(a, Array) else None for a in args]
+        shapes = [(a.shape, a.dtype, a.argument) if isinstance(a, Array) else None for a in args]
 
         def called(*values: Any) -> None:
             function(*(_view(v, s, written) if s else v for v, s in zip(values, shapes, strict=True)))
@@ -246,7 +257,7 @@ class Queue:
             called,
             tuple(a.argument if isinstance(a, Array) else a for a in args),
             tuple(arrays),
-            tuple(written),
+            tuple(dict.fromkeys(a.key for a in written)),
             rank,
         )
         return self.add(task, wait_for, list(arrays.values()))
@@ -270,8 +281,48 @@ class Queue:
             self._use(array, name)
         nbytes = None if byte_count is None else operator.index(byte_count)
         to, of = operator.index(dst_offset), operator.index(src_offset)
-        task = copy_task(target.buffer, source.buffer, nbytes, target_offset=to, source_offset=of, name=name)
-        return self._moved(task, wait_for, (target, source))
+        task = copy_task(target.place, source.place, nbytes, target_offset=to, source_offset=of, name=name)
+        return self._moved(task, wait_for, (target.owner, source.owner))
+
+    def read(
+        self,
+        array: Array,
+        out: AnyArray | None = None,
+        *,
+        name: str = "read",
+        wait_for: Sequence[Event] | None = None,
+    ) -> ReadEvent:
+        """Enqueue a copy of an array's contents to the host (clEnqueueReadBuffer, not blocking): to ``out``, a
+        C-contiguous NumPy array of its shape and type (else ResultError), or to a new one, the event's ``out``. They
+        are there when the run that the event is part of is complete; each run of a prepared graph reads anew, into the
+        same memory. ``Array.get`` runs what is enqueued instead and reads then."""
+        self._use(array, name)
+        if out is None:
+            out = np.empty(array.shape, array.dtype)
+        array.check_out(out)
+        if not out.flags.writeable:
+            raise ResultError(f"{name}: out is read-only")
+        event = self.add(read_task(array.argument, as_bytes(out), name), wait_for, (array.owner,))
+        return ReadEvent(event.queue, event.batch, event.node, out)
+
+    def write(
+        self,
+        array: Array,
+        contents: npt.ArrayLike,
+        *,
+        copy: bool = True,
+        name: str = "write",
+        wait_for: Sequence[Event] | None = None,
+    ) -> Event:
+        """Enqueue new contents of an array (clEnqueueWriteBuffer, not blocking), of its shape, and of a type that fits
+        (as for ``Array.set``, else ResultError). They are what ``contents`` has now. With ``copy=False`` they are
+        what it has when the turn of the write comes, in each run of a prepared graph: its memory (same type,
+        C-contiguous) is not to be changed meanwhile. ``Array.set`` runs what is enqueued first and writes at once."""
+        self._use(array, name)
+        data = array.checked(contents, copy=copy)
+        if copy:
+            data = np.array(data, array.dtype, order="C")
+        return self.add(write_task(array.argument, as_bytes(data), name), wait_for, (array.owner,))
 
     def fill(
         self,
@@ -293,8 +344,8 @@ class Queue:
             raise LaunchError(f"{name}: {value!r} is no value of an array of {array.dtype}")
         pattern = pattern.astype(array.dtype)
         nbytes = None if size is None else operator.index(size)
-        task = fill_task(array.buffer, pattern.tobytes(), nbytes, target_offset=operator.index(offset), name=name)
-        return self._moved(task, wait_for, (array,))
+        task = fill_task(array.place, pattern.tobytes(), nbytes, target_offset=operator.index(offset), name=name)
+        return self._moved(task, wait_for, (array.owner,))
 
     def _moved(self, task: CopyTask | FillTask, wait_for: Sequence[Event] | None, arrays: tuple[Array, ...]) -> Event:
         """Enqueue a copy or fill; the host makes what no device has room for, as a whole: it knows no ranges."""
@@ -500,9 +551,9 @@ def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(operator.index(s) for s in shape)
 
 
-def _view(data: npt.NDArray[np.uint8], what: tuple[Any, Any, int], written: set[int]) -> AnyArray:
-    shape, dtype, key = what
+def _view(data: npt.NDArray[np.uint8], what: tuple[Any, Any, BufferArg], written: Collection[BufferArg]) -> AnyArray:
+    shape, dtype, argument = what
     view: AnyArray = data.view(dtype).reshape(shape)
-    if key not in written:
+    if argument not in written:
         view.flags.writeable = False
     return view

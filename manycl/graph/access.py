@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from manycl.region import Region, common, union
+from manycl.graph.graph import BufferArg, CopyTask, FillTask, Launch, Node
+from manycl.region import NOTHING, Region, common, union
+
+COPIES = (CopyTask, FillTask)
+Touched = tuple[dict[int, Region], dict[int, Region]]
+"""The bytes that may be read, and that may be written, by buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,50 @@ class Access:
     def needs(self) -> Region:
         """What must have been brought: what is read, and what may be left in part as it was."""
         return self.reads if self.overwrites else self.reads | self.writes
+
+
+def is_partial(task: Node) -> bool:
+    """Whether a node may touch only parts of some buffers."""
+    for a in task.args:  # a plain loop: this is asked of every launch that is enqueued
+        if type(a) is BufferArg and a.nbytes is not None:
+            return True
+    return type(task) in COPIES
+
+
+def touched(task: Node, sizes: Mapping[int, int]) -> Touched:
+    """What a node that runs as a whole may touch of its buffers: what its arguments have of them, in the directions of
+    these. ``sizes``: bytes of the buffers, by key."""
+    if isinstance(task, CopyTask | FillTask):
+        writes = {task.args[0].key: Region.span(task.target_offset, task.target_offset + task.nbytes)}
+        if not isinstance(task, CopyTask):
+            return {}, writes
+        return {task.args[1].key: Region.span(task.source_offset, task.source_offset + task.nbytes)}, writes
+    views = [(i, a) for i, a in enumerate(task.args) if isinstance(a, BufferArg) and a.nbytes is not None]
+    if not views:
+        return {k: Region.span(0, sizes[k]) for k in task.reads}, {k: Region.span(0, sizes[k]) for k in task.writes}
+    found: Touched = {}, {}
+    partly = {a.key for _, a in views}
+    for keys, regions, direction in ((task.reads, found[0], "reads"), (task.writes, found[1], "writes")):
+        facts = task.kernel.arguments if isinstance(task, Launch) else ()
+        for key in keys:
+            spans = [
+                Region.span(a.offset, a.offset + a.size(sizes))
+                for i, a in enumerate(task.args)
+                if isinstance(a, BufferArg) and a.key == key and (i >= len(facts) or getattr(facts[i], direction))
+            ]
+            regions[key] = union(spans) if key in partly else Region.span(0, sizes[key])
+    return found
+
+
+def needed(task: Node, sizes: Mapping[int, int]) -> dict[int, Region]:
+    """The bytes that a node that runs as a whole must find: those that it reads, and those that it may leave in part as
+    they were."""
+    found, writes = touched(task, sizes)
+    if not isinstance(task, CopyTask | FillTask):
+        for key, region in writes.items():
+            if key not in task.overwrites:
+                found[key] = found.get(key, NOTHING) | region
+    return found
 
 
 def forget_unread(found: list[dict[int, Access]], shared: Container[int]) -> None:

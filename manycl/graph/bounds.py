@@ -81,8 +81,9 @@ def _known(task: Launch, buffers: Mapping[int, Buffer], version: Version | None)
     if not own.program.tree:  # facts that were made by hand
         return "", ""
     seen: dict[int, int] = {}
+    sizes_of = {a.key: buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
     arguments = tuple(
-        (buffers[a.key].nbytes, seen.setdefault(a.key, i)) if isinstance(a, BufferArg)
+        (a.size(sizes_of), a.offset, seen.setdefault(a.key, i)) if isinstance(a, BufferArg)
         else None if not isinstance(a, bytes) or facts.base in _FLOATS
         else a
         for i, (facts, a) in enumerate(zip(own.kernel.arguments, task.args, strict=True))
@@ -161,7 +162,10 @@ def _words(task: Launch, own: Version, buffers: Mapping[int, Buffer], found: Seq
     argument = task.args[first.argument]
     size = max(facts.size, 1)
     elements = f"{first.nbytes // size} elements, {first.nbytes} bytes"
-    buffer = buffers[argument.key].name if isinstance(argument, BufferArg) else ""
+    buffer = ""
+    if isinstance(argument, BufferArg):
+        part = "" if argument.nbytes is None else f"bytes {argument.offset} on of "
+        buffer = buffers[argument.key].name and part + buffers[argument.key].name
     held = f" (buffer {buffer})" if buffer not in ("", facts.name) else ""
     begin = "?" if low is None else str(low // size)
     end = "?" if high is None else str(-(-high // size) - 1)

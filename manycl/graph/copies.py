@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,49 +17,92 @@ PATTERNS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Bytes that a pattern may have (clEnqueueFillBuffer)."""
 
 
+class Place(NamedTuple):
+    """A buffer, or of a view of it the ``nbytes`` bytes from byte ``low`` on."""
+
+    buffer: Buffer
+    low: int
+    nbytes: int
+
+    @classmethod
+    def of(cls, what: Buffer | Place) -> Place:
+        return what if isinstance(what, Place) else cls(what, 0, what.nbytes)
+
+    def check(self, name: str, which: str, offset: int, nbytes: int) -> None:
+        """Raise LaunchError for bytes that it does not have."""
+        if offset < 0 or offset + nbytes > self.nbytes:
+            raise LaunchError(f"{name}: bytes {offset} to {offset + nbytes} of the {which}, which has {self.nbytes}")
+
+
 def copy_task(
-    target: Buffer,
-    source: Buffer,
+    target: Buffer | Place,
+    source: Buffer | Place,
     nbytes: int | None = None,
     *,
     target_offset: int = 0,
     source_offset: int = 0,
     name: str = "copy",
 ) -> CopyTask:
-    """Some bytes of a buffer copied (None: all that are behind both offsets, of which there must be equally many).
-    Raises LaunchError for bytes that a buffer does not have, or that overlap."""
+    """Some bytes of a buffer, or a view of one, copied (None: all that are behind both offsets, of which there must be
+    equally many). Raises LaunchError for bytes that it does not have, or that overlap."""
+    to, of = Place.of(target), Place.of(source)
     if nbytes is None:
-        nbytes, there = source.nbytes - source_offset, target.nbytes - target_offset
+        nbytes, there = of.nbytes - source_offset, to.nbytes - target_offset
         if nbytes != there:
             raise LaunchError(
                 f"{name}: the source has {nbytes} bytes from byte {source_offset} on, the target {there} from byte"
                 f" {target_offset} on",
                 hint="say how many are to be copied",
             )
+    to.check(name, "target", target_offset, nbytes)
+    of.check(name, "source", source_offset, nbytes)
+    written, read = to.buffer, of.buffer
     task = CopyTask(
         name,
-        (BufferArg(target.key), BufferArg(source.key)),
+        (BufferArg(written.key), BufferArg(read.key)),
         nbytes,
-        target_offset,
-        source_offset,
-        (source.key,),
-        (target.key,),
-        (target.key,) if nbytes == target.nbytes else (),
+        to.low + target_offset,
+        of.low + source_offset,
+        (read.key,),
+        (written.key,),
+        (written.key,) if nbytes == written.nbytes else (),
     )
-    check_extent(task, {target.key: target.nbytes, source.key: source.nbytes})
+    check_extent(task, {written.key: written.nbytes, read.key: read.nbytes})
     return task
 
 
 def fill_task(
-    target: Buffer, pattern: bytes, nbytes: int | None = None, *, target_offset: int = 0, name: str = "fill"
+    target: Buffer | Place, pattern: bytes, nbytes: int | None = None, *, target_offset: int = 0, name: str = "fill"
 ) -> FillTask:
-    """Some bytes of a buffer filled (None: all from the offset on). Raises LaunchError for bytes that it does not have,
-    and for a pattern of a length that OpenCL does not have, or which does not divide offset and size."""
-    nbytes = target.nbytes - target_offset if nbytes is None else nbytes
-    overwrites = (target.key,) if nbytes == target.nbytes else ()
-    task = FillTask(name, (BufferArg(target.key),), pattern, nbytes, target_offset, (), (target.key,), overwrites)
-    check_extent(task, {target.key: target.nbytes})
+    """Some bytes of a buffer, or a view of one, filled (None: all from the offset on). Raises LaunchError for bytes
+    that it does not have, and for a pattern of a length that OpenCL does not have, or which does not divide offset and
+    size."""
+    to = Place.of(target)
+    nbytes = to.nbytes - target_offset if nbytes is None else nbytes
+    to.check(name, "target", target_offset, nbytes)
+    key = to.buffer.key
+    overwrites = (key,) if nbytes == to.buffer.nbytes else ()
+    task = FillTask(name, (BufferArg(key),), pattern, nbytes, to.low + target_offset, (), (key,), overwrites)
+    check_extent(task, {key: to.buffer.nbytes})
     return task
+
+
+def read_task(source: BufferArg, out: Bytes, name: str = "read") -> HostTask:
+    """What a buffer, or a view of one, has, copied to the host's memory ``out`` of as many bytes."""
+
+    def read(data: Bytes) -> None:
+        out[:] = data
+
+    return HostTask(name, read, (source,), (source.key,), ())
+
+
+def write_task(target: BufferArg, data: Bytes, name: str = "write") -> HostTask:
+    """All that a buffer, or a view of one, has, overwritten with ``data``, as it is then."""
+
+    def write(place: Bytes) -> None:
+        place[:] = data
+
+    return HostTask(name, write, (target,), (), (target.key,), None, (target.key,))
 
 
 def host_task(task: CopyTask | FillTask) -> HostTask:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manycl.errors import GraphError
+from manycl.graph.access import COPIES, is_partial, touched
 from manycl.graph.copies import check_extent
-from manycl.graph.graph import Buffer, CopyTask, FillTask, Graph, Node
+from manycl.graph.graph import Buffer, Graph, Node
+from manycl.graph.last_accesses import END, LastAccesses
+from manycl.region import NOTHING
 
 
 class GraphBuilder:
     """Collects buffers and nodes in enqueueing order and infers the edges between them.
 
-    Two nodes that touch the same buffer are ordered unless both only read it. Transitive edges are left out where a
-    chain through the same buffer already implies them, so a graph of n nodes over b buffers keeps O(n b) edges.
+    Two nodes that touch the same bytes of a buffer are ordered unless both only read them. Transitive edges are left
+    out where a chain through the same bytes already implies them, so a graph of n nodes over b buffers keeps O(n b)
+    edges. Buffers of which no node touches only a part, nearly all, are looked at as a whole.
     """
 
     def __init__(self) -> None:
@@ -22,6 +26,7 @@ class GraphBuilder:
         self._predecessors: list[tuple[int, ...]] = []
         self._writer: dict[int, int] = {}
         self._readers: dict[int, list[int]] = {}
+        self._cut: dict[int, LastAccesses] = {}  # of buffers that are touched in parts
         self._adding = False  # or interrupted in it
 
     def __len__(self) -> int:
@@ -42,14 +47,31 @@ class GraphBuilder:
     def add(self, node: Node, after: Sequence[int] = ()) -> int:
         """Append a node; ``after`` adds edges beyond those that the buffers imply. Returns the node's index.
         Raises GraphError for what is yet to come, LaunchError for a copy or fill beyond the buffers' ends."""
-        if isinstance(node, CopyTask | FillTask):
-            check_extent(node, {a.key: self._buffers[a.key].nbytes for a in node.args if a.key in self._buffers})
+        if type(node) in COPIES:
+            touches = (*node.reads, *node.writes)
+            check_extent(node, {k: self._buffers[k].nbytes for k in touches if k in self._buffers})
         if self._adding:
             self._mend()
         self._adding = True
         index = len(self._nodes)
-        writer, readers = self._writer, self._readers
         before = set(after)
+        if self._cut or is_partial(node):
+            self._note_parts(index, node, before)
+        else:
+            self._note(index, node, before)
+        before.discard(index)
+        if after and before and (max(before) >= index or min(before) < 0):
+            raise GraphError(
+                f"node {index} ({node.name}) cannot come after nodes {sorted(before)}: not added before it"
+            )
+        self._nodes.append(node)
+        self._predecessors.append(tuple(sorted(before)) if len(before) > 1 else tuple(before))
+        self._adding = False
+        return index
+
+    def _note(self, index: int, node: Node, before: set[int]) -> None:
+        """Find what a node comes after, and remember it; of whole buffers."""
+        writer, readers = self._writer, self._readers
         for key in node.reads:
             w = writer.get(key)
             if w is not None:
@@ -69,27 +91,23 @@ class GraphBuilder:
         for key in node.writes:
             writer[key] = index
             readers[key] = []
-        before.discard(index)
-        if after and before and (max(before) >= index or min(before) < 0):
-            raise GraphError(
-                f"node {index} ({node.name}) cannot come after nodes {sorted(before)}: not added before it"
-            )
-        self._nodes.append(node)
-        self._predecessors.append(tuple(sorted(before)) if len(before) > 1 else tuple(before))
-        self._adding = False
-        return index
+
+    def _note_parts(self, index: int, node: Node, before: set[int]) -> None:
+        """The same, where the node or one before it touches parts of buffers."""
+        reads, writes = touched(node, _Endless())
+        for key in dict.fromkeys((*node.reads, *node.writes)):
+            if key not in self._cut:
+                self._cut[key] = LastAccesses(self._writer.pop(key, None), self._readers.pop(key, []))
+            self._cut[key].touch(index, reads.get(key, NOTHING), writes.get(key, NOTHING), before)
 
     def _mend(self) -> None:
         """The last node was not added (Ctrl-C in the midst of it, or a GraphError): nobody depends on it."""
         del self._nodes[len(self._predecessors) :]
         self._adding = False
-        self._writer, self._readers = {}, {}
+        self._writer, self._readers, self._cut = {}, {}, {}
         for index, node in enumerate(self._nodes):
-            for key in node.reads:
-                self._readers.setdefault(key, []).append(index)
-            for key in node.writes:
-                self._writer[key] = index
-                self._readers[key] = []
+            note = self._note_parts if self._cut or is_partial(node) else self._note
+            note(index, node, set())
 
     def build(
         self,
@@ -106,4 +124,12 @@ class GraphBuilder:
             components=components,
             name=name,
             warnings=warnings,
+            parts=frozenset(key for key, cut in self._cut.items() if cut.is_partial(self._buffers[key].nbytes)),
         )
+
+
+class _Endless(dict[int, int]):
+    """As sizes of buffers: until buffers are all known, whole ones end nowhere."""
+
+    def __missing__(self, key: int) -> int:
+        return END

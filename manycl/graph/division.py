@@ -52,7 +52,7 @@ def divide(launch: Launch, dimension: int, sizes: Mapping[int, int]) -> Division
 
 def identity(launch: Launch, sizes: Mapping[int, int]) -> Hashable:
     """What launches have in common whose ranges do the same to the same buffers."""
-    given = tuple((a.key, sizes[a.key]) if isinstance(a, BufferArg) else a for a in launch.args)
+    given = tuple((a, sizes[a.key]) if isinstance(a, BufferArg) else a for a in launch.args)
     ndrange = launch.global_size, launch.local_size, launch.global_offset
     program = launch.program
     text = program.source, program.path, program.options, launch.kernel.name, launch.annotations
@@ -102,14 +102,31 @@ class Division:
             base = self.launch.kernel.arguments[index].base.removeprefix("atomic_")
             if base not in ATOMICS:
                 raise self._refused(f"atomic operations on elements of type {base} cannot be merged")
+            if not self.is_one(self.key(index)):
+                raise self._refused("it changes a part of a buffer by atomic operations, and has other parts of it")
             found[self.key(index)] = Atomic(operation, base)
         return found
 
-    def key(self, index: int) -> int:
-        """The buffer that an argument is."""
+    def argument(self, index: int) -> BufferArg:
+        """The buffer, or view of one, that an argument is."""
         argument = self.launch.args[index]
         assert isinstance(argument, BufferArg)
-        return argument.key
+        return argument
+
+    def key(self, index: int) -> int:
+        """The buffer that an argument is, or is a part of."""
+        return self.argument(index).key
+
+    def is_one(self, key: int) -> bool:
+        """Whether all arguments that are a buffer, or a part of it, are the same bytes."""
+        return len({(a.offset, a.nbytes) for a in map(self.argument, self.arguments.get(key, ()))}) < 2
+
+    def extent(self, key: int) -> tuple[int, int]:
+        """From which byte up to which the launch may touch a buffer: around its views of it."""
+        mine = [self.argument(i) for i in self.arguments.get(key, ())]
+        if not mine:
+            return 0, self.sizes[key]
+        return min(a.offset for a in mine), max(a.offset + a.size(self.sizes) for a in mine)
 
     @cached_property
     def arguments(self) -> dict[int, list[int]]:
@@ -131,10 +148,10 @@ class Division:
     # what ranges touch
 
     def footprints(self, key: int, kind: str, groups: GroupRange) -> list[Footprint]:
-        """What some groups read, or write (``kind``), of a buffer, by argument that it is."""
+        """What some groups read, or write (``kind``), of a buffer, by argument that it is, or a view of it."""
         given = self.launch.kernel.arguments
         mine = (i for i in self.arguments[key] if (given[i].reads if kind == "read" else given[i].writes))
-        return [self.facts.region(i, kind, groups) for i in mine]
+        return [self.facts.region(i, kind, groups).behind(self.argument(i).offset) for i in mine]
 
     def access(self, groups: GroupRange) -> dict[int, Access]:
         """What some groups do, by buffer."""
@@ -183,7 +200,7 @@ class Division:
                     if asked and found is None:
                         return None
                     if found is not None:
-                        kept.append(found)
+                        kept.append(found.behind(self.argument(index).offset))
         return out
 
     # windows
@@ -205,6 +222,8 @@ class Division:
     def merge_kernel(self) -> MergeKernel:
         """The merge kernel; its ``reason`` says why there is none."""
         found = service.merge_kernel(self.launch.program, self.launch.kernel.name)
+        if any(a.nbytes is not None for a in _buffers(self.launch)):
+            return replace(found, reason="its arguments are views")
         if not found.reason and {self.key(i) for i in found.reads} & {self.key(i) for i in found.written}:
             return replace(found, reason="what decides what is copied is written by the launch")
         return found

@@ -58,13 +58,25 @@ class LocalArg:
 
 @dataclass(frozen=True, slots=True)
 class BufferArg:
-    """A buffer argument: the key of the buffer."""
+    """A buffer argument: the key of the buffer. Of a view, which is a part of it: the ``nbytes`` bytes from byte
+    ``offset`` on (``nbytes`` None: all of the buffer)."""
 
     key: int
+    offset: int = 0
+    nbytes: int | None = None
+
+    def size(self, sizes: Mapping[int, int]) -> int:
+        """Bytes behind the argument; ``sizes``: those of buffers, by key."""
+        return sizes[self.key] if self.nbytes is None else self.nbytes
+
+    def of(self, key: int) -> BufferArg:
+        """The same bytes of another buffer."""
+        return self if key == self.key else BufferArg(key, self.offset, self.nbytes)
 
 
 Argument = BufferArg | LocalArg | bytes
-"""A launch's argument: a buffer, local memory, or a scalar (or struct) as the bytes the kernel receives."""
+"""A launch's argument: a buffer or a view of one, local memory, or a scalar (or struct) as the bytes the kernel
+receives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +99,8 @@ class Launch:
     before everything else (higher first). Sizes are in work-items, as for clEnqueueNDRangeKernel. ``annotations`` are
     the user's promises about the arguments. ``versions``, where there are several, are all implementations, the
     launch's own kernel first: any of them may run, with the same arguments (:mod:`manycl.graph.versions`).
-    ``overwrites`` are those of the ``writes`` of which it writes every byte, so what they held is not needed.
+    ``overwrites`` are those of the ``writes`` of which it writes every byte that its arguments have, so what these held
+    is not needed.
     ``partition``, 1 to 9, are the tenths of its work-groups that are meant for GPUs, the rest being for CPUs. Treat as
     frozen (plain slots because ten thousand of them are made per run).
     """
@@ -118,7 +131,8 @@ class Launch:
 
 @dataclass(slots=True, eq=False)
 class HostTask:
-    """A host function that is a node: called as ``function(*arrays)`` when its inputs are valid on the host."""
+    """A host function that is a node: called as ``function(*arrays)`` when its inputs are valid on the host. The rest
+    as of a :class:`Launch`."""
 
     name: str
     function: Callable[..., Any]
@@ -195,8 +209,9 @@ class Graph:
 
     ``predecessors[i]`` and ``successors[i]`` are sorted node indices. ``components`` partitions the nodes into the
     task components the user declared (PySchedCL's T); empty where none were declared. ``warnings``: what the user is
-    to be told of it. Of a graph of steps, ``beside``: steps that write the same pieces at the same time; ``windows`` by
-    key, where ranges work on such.
+    to be told of it. ``parts``: the buffers of which some nodes touch only a part; nodes that touch different bytes of
+    these are not ordered. Of a graph of steps, ``beside``: steps that write the same pieces at the same time;
+    ``windows`` by key, where ranges work on such.
     """
 
     nodes: tuple[Node, ...]
@@ -205,6 +220,7 @@ class Graph:
     components: tuple[tuple[int, ...], ...] = ()
     name: str = ""
     warnings: tuple[str, ...] = ()
+    parts: frozenset[int] = frozenset()
     beside: Mapping[int, Beside] = field(default_factory=dict)
     windows: Mapping[int, Window] = field(default_factory=dict)
 
@@ -255,7 +271,7 @@ def _contents(task: DeviceTask) -> tuple[object, ...]:
         task.global_size,
         task.local_size,
         task.global_offset,
-        tuple([a.key if type(a) is BufferArg else a for a in task.args]),
+        tuple([a.key if type(a) is BufferArg and a.nbytes is None else a for a in task.args]),
         task.reads,
         task.writes,
         task.device,

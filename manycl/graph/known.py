@@ -40,17 +40,43 @@ def known_launch(launch: Launch, sizes: Mapping[int, int], version: Version | No
         raise LaunchError(f"kernel {own.kernel.name}: the analysis needs a local size")
     scalars: dict[int, bytes] = {}
     nbytes: dict[int, int] = {}
-    same: dict[int, int] = {}
-    first: dict[int, int] = {}
+    given: dict[int, BufferArg] = {}
     for index, (facts, argument) in enumerate(zip(own.kernel.arguments, launch.args, strict=True)):
         if isinstance(argument, BufferArg):
-            nbytes[index] = sizes[argument.key]
-            if first.setdefault(argument.key, index) != index:
-                same[index] = first[argument.key]
+            nbytes[index] = argument.size(sizes)
+            given[index] = argument
         elif isinstance(argument, bytes) and facts.base not in _FLOATS:
             scalars[index] = argument
-    plain = KnownLaunch(own.global_size, own.local_size, launch.global_offset or (), scalars, nbytes, same)
+    offset = launch.global_offset or ()
+    same, overlapping = shared_memory(given, nbytes)
+    plain = KnownLaunch(own.global_size, own.local_size, offset, scalars, nbytes, same, overlapping=overlapping)
     return _promised(plain, own.kernel, annotations) if annotations else plain
+
+
+def shared_memory(
+    arguments: Mapping[int, BufferArg], nbytes: Mapping[int, int]
+) -> tuple[dict[int, int], frozenset[int]]:
+    """Which of some buffer arguments (by index) have the same bytes, each with the first of them; and which have some
+    bytes in common with others that have not the same."""
+    same: dict[int, int] = {}
+    first: dict[tuple[int, int, int], int] = {}
+    by_key: dict[int, list[tuple[int, int]]] = {}
+    for index, argument in arguments.items():
+        place = argument.key, argument.offset, nbytes[index]
+        if first.setdefault(place, index) != index:
+            same[index] = first[place]
+        else:
+            by_key.setdefault(argument.key, []).append((argument.offset, argument.offset + nbytes[index]))
+    several = {key: ends for key, ends in by_key.items() if len(ends) > 1}
+    if not several:
+        return same, frozenset()
+    found = set()
+    for index, argument in arguments.items():
+        low, high = argument.offset, argument.offset + nbytes[index]
+        others = [ends for ends in several.get(argument.key, ()) if ends != (low, high)]
+        if any(begin < high and low < end for begin, end in others):
+            found.add(index)
+    return same, frozenset(found)
 
 
 def _promised(launch: KnownLaunch, kernel: KernelFacts, annotations: tuple[Annotation, ...]) -> KnownLaunch:

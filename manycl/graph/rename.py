@@ -16,7 +16,8 @@ def renamed(graph: Graph, keys: Mapping[int, int]) -> Graph:
         raise ValueError(f"buffers {sorted(keys)} of the graph cannot be exchanged for {sorted(keys.values())}")
     if any(graph.buffers[a].nbytes != graph.buffers[b].nbytes for a, b in keys.items()):
         raise ValueError("buffers that are exchanged have the same size")
-    return replace(graph, nodes=tuple(_on(node, keys) for node in graph.nodes))
+    parts = frozenset(keys.get(key, key) for key in graph.parts)
+    return replace(graph, nodes=tuple(_on(node, keys) for node in graph.nodes), parts=parts)
 
 
 def _on(node: Node, keys: Mapping[int, int]) -> Node:
@@ -33,4 +34,4 @@ def _on(node: Node, keys: Mapping[int, int]) -> Node:
 
 
 def _argument(argument: Argument, keys: Mapping[int, int]) -> Argument:
-    return BufferArg(keys.get(argument.key, argument.key)) if isinstance(argument, BufferArg) else argument
+    return argument.of(keys.get(argument.key, argument.key)) if isinstance(argument, BufferArg) else argument

@@ -34,7 +34,7 @@ def shape(graph: Graph) -> tuple[Hashable, tuple[int, ...]] | None:
                     task.global_size,
                     task.local_size,
                     task.global_offset,
-                    tuple([place(a.key, len(places)) if isinstance(a, BufferArg) else a for a in task.args]),
+                    tuple([_at(a, place(a.key, len(places))) if type(a) is BufferArg else a for a in task.args]),
                     tuple([place(key, len(places)) for key in task.reads]),
                     tuple([place(key, len(places)) for key in task.writes]),
                     tuple([place(key, len(places)) for key in task.overwrites]),
@@ -60,3 +60,8 @@ def _moving(task: CopyTask | FillTask, places: dict[int, int]) -> tuple[object, 
     what = (task.source_offset,) if isinstance(task, CopyTask) else (task.pattern,)
     args = tuple([places.setdefault(a.key, len(places)) for a in task.args])
     return task.function, args, task.nbytes, task.target_offset, *what, task.overwrites != (), task.device, task.rank
+
+
+def _at(argument: BufferArg, place: int) -> int | tuple[int, int, int]:
+    """Which buffer an argument is, and which part of it."""
+    return place if argument.nbytes is None else (place, argument.offset, argument.nbytes)

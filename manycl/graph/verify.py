@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from manycl.errors import GraphError
-from manycl.graph.graph import BufferArg, CopyTask, FillTask, Graph, HostTask
+from manycl.graph.graph import BufferArg, CopyTask, FillTask, Graph, HostTask, Launch, Node
 
 
 def verify(graph: Graph) -> None:
@@ -63,5 +63,35 @@ def check_conflicts(graph: Graph) -> Iterator[str]:
         for earlier in range(later):
             other = graph.nodes[earlier]
             clash = {*other.writes} & {*node.reads, *node.writes} | {*other.reads} & {*node.writes}
+            clash = {key for key in clash if _meet(graph, key, other, node)}
             if clash and not reach[later] >> earlier & 1:
                 yield f"nodes {earlier} and {later} both use buffer {min(clash)} and neither waits for the other"
+
+
+def _meet(graph: Graph, key: int, one: Node, other: Node) -> bool:
+    """Whether two nodes, of which one writes a buffer, have bytes of it in common, at least one of them a writer's."""
+    for low, high, writes in _spans(graph, key, one):
+        for begin, end, too in _spans(graph, key, other):
+            if (writes or too) and low < end and begin < high:
+                return True
+    return False
+
+
+def _spans(graph: Graph, key: int, node: Node) -> Iterator[tuple[int, int, bool]]:
+    """From which byte up to which a node may touch a buffer, and whether it may write these."""
+    size = graph.buffers[key].nbytes
+    if isinstance(node, CopyTask) and node.args[1].key == key:
+        yield node.source_offset, node.source_offset + node.nbytes, False
+    if isinstance(node, CopyTask | FillTask):
+        if node.args[0].key == key:
+            yield node.target_offset, node.target_offset + node.nbytes, True
+        return
+    given = [(i, a) for i, a in enumerate(node.args) if isinstance(a, BufferArg) and a.key == key]
+    if all(a.nbytes is None for _, a in given):
+        yield 0, size, key in node.writes
+        return
+    for index, a in given:
+        writes = key in node.writes
+        if isinstance(node, Launch):
+            writes &= node.kernel.arguments[index].writes
+        yield a.offset, a.offset + (size if a.nbytes is None else a.nbytes), writes

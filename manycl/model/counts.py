@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from manycl.analysis.cost import Work
 from manycl.errors import ManyclError
+from manycl.graph.access import is_partial, touched
 from manycl.graph.graph import Buffer, BufferArg, Launch, Version
 from manycl.model.history import KernelKey, kernel_key
 from manycl.model.work import work_of
@@ -58,8 +59,13 @@ class Counts:
 
 
 def buffer_bytes(buffers: Mapping[int, Buffer], launch: Launch) -> int:
-    """The bytes of the buffers that a launch reads, and of those it writes."""
+    """The bytes of the buffers, or parts of them, that a launch reads, and of those it writes."""
     nbytes = 0
+    if is_partial(launch):
+        keys = (*launch.reads, *launch.writes)
+        for regions in touched(launch, {key: buffers[key].nbytes for key in keys}):
+            nbytes += sum(region.nbytes for region in regions.values())
+        return nbytes
     for key in launch.reads:
         nbytes += buffers[key].nbytes
     for key in launch.writes:

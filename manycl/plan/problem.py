@@ -9,13 +9,15 @@ from functools import cached_property
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import Graph, HostTask, Node
+from manycl.graph.access import is_partial, needed, touched
+from manycl.graph.graph import Graph, HostTask, Launch, Node
 from manycl.machine import HOST, Device, Machine
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.plan.looks import Looks
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.split import Split
+from manycl.region import NOTHING
 
 
 class Part(NamedTuple):
@@ -149,19 +151,41 @@ class Problem:
         task, buffers = self.graph.nodes[node], self.graph.buffers
         keys = dict.fromkeys((*task.reads, *task.writes))
         slices = self.splits[node].slices if count else {}
+        parts = not self.graph.parts.isdisjoint(keys)
+        reads, writes = touched(task, self._sizes) if parts else ({}, {})
         out: list[tuple[int, int, int]] = []
         for key in keys:
             size = buffers[key].nbytes
             part = slices.get(key)
-            out.append((key, 0, size) if part is None else (key, *part.bounds(first, count, size)))
+            if part is not None:
+                out.append((key, *part.bounds(first, count, size)))
+            elif parts:
+                found = reads.get(key, NOTHING) | writes.get(key, NOTHING)
+                out += [(key, low, high) for low, high in found.intervals]
+            else:
+                out.append((key, 0, size))
         return out
+
+    def written(self, node: int, key: int) -> list[tuple[int, int]]:
+        """From which bytes up to which a node may write a buffer."""
+        if key not in self.graph.parts:
+            return [(0, self.graph.buffers[key].nbytes)]
+        return touched(self.graph.nodes[node], self._sizes)[1].get(key, NOTHING).intervals
+
+    @cached_property
+    def _sizes(self) -> dict[int, int]:
+        return {key: buffer.nbytes for key, buffer in self.graph.buffers.items()}
 
     def needs(self, node: int, first: int = 0, count: int = 0) -> list[tuple[int, int, int]]:
         """As :meth:`regions`, without what the node overwrites for certain: the bytes that must have been brought.
 
         Where partial results are merged, what every one of them overwrites is a part of that.
         """
-        keys, buffers = contents_needed(self.graph.nodes[node]), self.graph.buffers
+        task, buffers = self.graph.nodes[node], self.graph.buffers
+        keys = contents_needed(task)
+        if not count and self.graph.parts:
+            whole = needed(task, self._sizes)
+            return [(key, low, high) for key, region in whole.items() for low, high in region.intervals]
         if not count:
             return [(key, 0, buffers[key].nbytes) for key in keys]
         found = self.regions(node, first, count)
@@ -304,6 +328,8 @@ def contents_needed(task: Node) -> tuple[int, ...]:
     """The buffers whose contents a node that runs as a whole must find: those that it reads, and those that it writes
     but may leave in part as they were."""
     overwrites = task.overwrites
+    if overwrites and isinstance(task, Launch | HostTask) and is_partial(task):
+        overwrites = ()  # only parts of them
     found = (
         [*task.reads, *[key for key in task.writes if key not in overwrites]]
         if overwrites

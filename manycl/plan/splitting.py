@@ -117,7 +117,7 @@ def split_of(launch: Launch, sizes: Mapping[int, int]) -> Split | str:
         return why_none(launch)
     try:
         known = known_launch(launch, sizes)
-        shared = tuple(a.key if isinstance(a, BufferArg) else -1 for a in launch.args)
+        shared = tuple((a.key, a.offset) if isinstance(a, BufferArg) else None for a in launch.args)
         key = launch.program.tree, launch.kernel.name, known.key, shared
         found = _known.get(key)
         if found is None:
@@ -189,9 +189,10 @@ def _split(division: Division) -> tuple[int, Split]:
         part = _slice(division, key, ("read", "write"))
         if part is not None and part.width <= part.stride:
             written[key] = Slice(part.stride, 0, part.offset)
-        elif _are_apart(division, key):
+        elif division.is_one(key) and _are_apart(division, key):
             rank = 1  # rectangles: as many bytes, wherever they lie
-            written[key] = Slice(-(-division.sizes[key] // groups))
+            low, high = division.extent(key)
+            written[key] = Slice(-(-(high - low) // groups), 0, low)
         else:
             shared.add(key)
     reduction = division.reduction(shared)
@@ -204,6 +205,8 @@ def _split(division: Division) -> tuple[int, Split]:
 
 def _slice(division: Division, key: int, kinds: Sequence[str]) -> Slice | None:
     """The interval that moves with the groups and holds what these touch; None where there is none."""
+    if not division.is_one(key):
+        return None
     middle = division.groups // 2
     sample = {0, 1, 2, middle - 1, middle, division.groups - 2, division.groups - 1}
     ends: dict[int, tuple[int, int]] = {}

@@ -72,11 +72,11 @@ class Timeline(Operations):
         """As ``problem.needs`` of a range."""
         if self.problem.splits[node].merge != "none":
             return self.problem.needs(node, first, groups)
-        slices = self.problem.splits[node].slices
+        slices, sizes = self.problem.splits[node].slices, self.problem.graph.buffers
         out: list[tuple[int, int, int]] = []
         for region in self.problem.whole_needs[node]:
-            part = slices.get(region[0])
-            out.append(region if part is None else (region[0], *part.bounds(first, groups, region[2])))
+            part, size = slices.get(region[0]), sizes[region[0]].nbytes
+            out.append(region if part is None else (region[0], *part.bounds(first, groups, size)))
         return out
 
     def affine(self, node: int, device: int) -> tuple[float, float]:
@@ -317,7 +317,8 @@ class Timeline(Operations):
                 last = max(ops, key=self.end.__getitem__)
                 if len(ops) > 1:
                     self._together[last] = tuple(ops)
-                self.segments.set(key, [Segment(0, size, node, {self.memory[ranges[0].device]: last})])
+                for low, high in self.problem.written(node, key):
+                    self.segments.write(key, Segment(low, high, node, {self.memory[ranges[0].device]: last}))
             else:
                 for op, a in zip(ops, ranges, strict=True):
                     low, high = part.bounds(a.first, a.groups, size)
@@ -328,8 +329,13 @@ class Timeline(Operations):
         self.of[node] = (op,)
         if self._several:
             buffers = self.problem.graph.buffers
+            parts = self.problem.graph.parts
             for key in self.problem.graph.nodes[node].writes:
-                self.segments.set(key, [Segment(0, buffers[key].nbytes, node, {memory: op})])
+                if key in parts:
+                    for low, high in self.problem.written(node, key):
+                        self.segments.write(key, Segment(low, high, node, {memory: op}))
+                else:
+                    self.segments.set(key, [Segment(0, buffers[key].nbytes, node, {memory: op})])
         return self.end[op]
 
     def _merge(self, node: int, ops: Sequence[int], ranges: list[Assignment]) -> float:
@@ -353,8 +359,8 @@ class Timeline(Operations):
         op = self._add(merge._replace(start=start, end=end), [*waits, *ops], self.kernels[home])
         self.of[node] = (op,)
         for key in self.problem.graph.nodes[node].writes:
-            size = self.problem.graph.buffers[key].nbytes
-            self.segments.set(key, [Segment(0, size, node, {self.memory[home]: op})])
+            for low, high in self.problem.written(node, key):
+                self.segments.write(key, Segment(low, high, node, {self.memory[home]: op}))
         return end
 
     def _send(
@@ -390,9 +396,9 @@ class Timeline(Operations):
                 continue
             self.of[node] = (merges[0],)
             for key in self.problem.graph.nodes[node].writes:
-                size = self.problem.graph.buffers[key].nbytes
                 home = self.memory[self.device[merges[0]]]
-                self.segments.set(key, [Segment(0, size, node, {home: merges[0]})])
+                for low, high in self.problem.written(node, key):
+                    self.segments.write(key, Segment(low, high, node, {home: merges[0]}))
 
 
 _Missing = tuple[float, int, int, int, int, int, int]

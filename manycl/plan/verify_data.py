@@ -69,7 +69,7 @@ class Data:
         """What an assignment reads of the last that wrote it, or of the start, can have arrived when it starts."""
         problem, nodes = self._problem, self._problem.graph.nodes
         fixed = {a.node for a in problem.fixed}  # what they needed has been brought
-        writer: dict[int, int] = {}
+        writers: dict[int, list[tuple[int, int, int]]] = {}  # (from, to, node) of what was written, the last at the end
         for node, task in enumerate(nodes):
             for a in self._of[node] if node not in fixed else ():
                 if a.dimension == MERGE:
@@ -77,11 +77,12 @@ class Data:
                 for key, low, high in problem.needs(node, a.first, 0 if a.dimension == WHOLE else a.groups):
                     if key not in task.reads:
                         continue
-                    if a.start < self._earliest(a, key, low, high, writer.get(key, -1)) - self._slack:
-                        of = f" of node {writer[key]}" if key in writer else ""
-                        yield f"node {node} starts before buffer {key}{of} can have arrived"
+                    for begin, end, writer in _last_writers(writers.get(key, []), low, high):
+                        if a.start < self._earliest(a, key, begin, end, writer) - self._slack:
+                            of = f" of node {writer}" if writer >= 0 else ""
+                            yield f"node {node} starts before buffer {key}{of} can have arrived"
             for key in task.writes:
-                writer[key] = node
+                writers.setdefault(key, []).extend((*span, node) for span in problem.written(node, key))
 
     def _earliest(self, a: Assignment, key: int, low: int, high: int, writer: int) -> float:
         """When bytes of a buffer, as their writer (none: -1) left them, can be there for an assignment."""
@@ -108,3 +109,15 @@ class Data:
             return 0, size
         part = problem.splits[b.node].slices.get(key)
         return (0, size) if part is None else part.bounds(b.first, b.groups, size)
+
+
+def _last_writers(writers: list[tuple[int, int, int]], low: int, high: int) -> Iterator[tuple[int, int, int]]:
+    """Bytes of a buffer by who wrote them last: from which up to which, and the node (-1: nobody)."""
+    left = [(low, high)]
+    for begin, end, node in reversed(writers):
+        if not left:
+            return
+        found = [(max(a, begin), min(b, end)) for a, b in left if a < end and begin < b]
+        yield from ((a, b, node) for a, b in found)
+        left = [(x, y) for a, b in left for x, y in ((a, min(b, begin)), (max(a, end), b)) if x < y]
+    yield from ((a, b, -1) for a, b in left)

@@ -11,7 +11,7 @@ from manycl.errors import GraphError, RunError
 from manycl.graph.graph import Buffer
 from manycl.interrupts import Uninterrupted
 from manycl.machine import HOST
-from manycl.region import NOTHING
+from manycl.region import NOTHING, Region
 from manycl.run.coherence import ValidRegion
 from manycl.run.health import examine
 
@@ -71,6 +71,24 @@ class Buffers:
                 raise
             return session.memory.host(key)
 
+    def part(self, key: int, low: int, nbytes: int) -> Bytes:
+        """As :meth:`host`, of some bytes; others are not brought. To be read before anything runs."""
+        session = self._session
+        session.check_open()
+        wanted = Region.span(low, low + nbytes)
+        with session.lock, Uninterrupted():
+            directory = session.directory
+            directory.check(key)
+            whole = (ValidRegion(wanted, directory.valid.get(key, 0)),)
+            try:
+                for region, mask in directory.parts.get(key, whole):
+                    if mask and not mask >> HOST & 1 and (mine := region & wanted):
+                        session.backend.fetch(key, _source(mask), mine.boxes)
+            except RunError:
+                examine(session)
+                raise
+            return session.memory.host(key)[low : low + nbytes]
+
     def _bring(self, key: int) -> None:
         directory, fetch = self._session.directory, self._session.backend.fetch
         mask = directory.valid.get(key, 0)
@@ -104,6 +122,17 @@ class Buffers:
             data = session.memory.replace(key)
             session.directory.define(key, HOST)
             return data
+
+    def overwrite_part(self, key: int, low: int, nbytes: int) -> Bytes:
+        """Some bytes of the host's copy, for writing all of them; what else the buffer has stays where it is."""
+        session = self._session
+        session.check_open()
+        with session.lock, Uninterrupted():
+            session.directory.check(key)
+            session.backend.settle()
+            data = session.memory.host(key)
+            session.directory.define_part(key, Region.span(low, low + nbytes), len(data))
+            return data[low : low + nbytes]
 
     def borrow(self, key: int, data: Bytes) -> None:
         """The contents are the caller's own bytes, read in place."""

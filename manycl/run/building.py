@@ -63,20 +63,22 @@ class Builder:
             elif isinstance(task, Launch):
                 wanted.setdefault(a.device, []).append(task)
         for device, launches in wanted.items():
-            self._programs.build({id(n.program): n.program for n in launches}.values(), [device])
-            for launch in launches:
-                self._programs.kernel(launch.program, launch.kernel.name, device)
+            kernels = self._programs.placed(launches, device)
+            self._programs.build({id(program): program for program, _ in kernels}.values(), [device])
+            for program, name in kernels:
+                self._programs.kernel(program, name, device)
         self._built = (lowered.graph, tuple(wanted))
 
     def _build_all(self, graph: Graph, devices: tuple[int, ...]) -> None:
         if self._built is not None and self._built[0] is graph and self._built[1] == devices:
             return
         launches = [n for n in graph.nodes if isinstance(n, Launch)]
-        kernels = {(id(n.program), n.kernel.name): n for n in launches if not n.versions}
-        self._programs.build([n.program for n in kernels.values()], devices)
+        plain = [n for n in launches if not n.versions]
+        kernels = {device: self._programs.placed(plain, device) for device in devices}
+        self._programs.build([program for found in kernels.values() for program, _ in found], devices)
         for device in devices:
-            for launch in kernels.values():
-                self._programs.kernel(launch.program, launch.kernel.name, device)
+            for program, name in kernels[device]:
+                self._programs.kernel(program, name, device)
             for launch in launches:
                 if launch.versions:
                     self._choose(launch, device)

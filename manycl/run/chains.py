@@ -126,8 +126,8 @@ def _member(
     problem: Problem, a: Assignment, dimension: int, sizes: Mapping[int, int]
 ) -> tuple[PassMember, Outline] | None:
     task = problem.graph.nodes[a.node]
-    if not isinstance(task, Launch):
-        return None
+    if not isinstance(task, Launch) or not problem.graph.parts.isdisjoint((*task.reads, *task.writes)):
+        return None  # a column touches what lies between views, which others may at the same time
     try:
         division = divide(task, dimension, sizes)
     except PolicyError:

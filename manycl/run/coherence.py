@@ -61,6 +61,15 @@ class Directory:
         self.parts.pop(key, None)
         self._lost.pop(key, None)
 
+    def define_part(self, key: int, region: Region, nbytes: int) -> None:
+        """Some bytes of a buffer of ``nbytes`` were set in the host's memory; other copies of these are stale."""
+        whole = (ValidRegion(Region.span(0, nbytes), self.valid.pop(key, 0)),)
+        by_mask = {HOST_BIT: [region]}
+        for part, mask in self.parts.pop(key, whole):
+            if rest := part - region:
+                by_mask.setdefault(mask, []).append(rest)
+        self._join(key, by_mask)
+
     def copied(self, key: int, memory: int) -> None:
         """A transfer made the contents valid in one more memory."""
         self.valid[key] |= 1 << memory

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manycl.errors import PolicyError
-from manycl.graph.access import Access, clash, forget_unread, interfere
+from manycl.graph.access import Access, clash, forget_unread, interfere, touched
 from manycl.graph.copies import copy_task, fill_task
 from manycl.graph.division import Division, divide, identity
 from manycl.graph.graph import Buffer, CopyTask, FillTask, HostTask, Launch, Node, Window
@@ -132,9 +132,6 @@ class _Drafting:
             return union(p.region for p in parts if p.mask)
         return Region.span(0, self.sizes[key] if key in self.directory.valid else 0)
 
-    def whole(self, key: int) -> Region:
-        return Region.span(0, self.sizes[key])
-
     def _intervals(self) -> Iterator[tuple[int, int, int, int]]:
         """(device, buffer, low, high) of what may be windows."""
         for node, task in enumerate(self.graph.nodes):
@@ -174,13 +171,8 @@ class _Drafting:
         return Drafted(of_node, self.temporaries, self.sizes)
 
     def _undivided(self, node: int, task: Node, a: Assignment) -> StepDraft:
-        reads = {key: self.whole(key) for key in task.reads}
-        writes = {key: self.whole(key) for key in task.writes}
+        reads, writes = touched(task, self.sizes)
         overwrites = set(writes) if isinstance(task, CopyTask | FillTask) else set(task.overwrites)
-        if isinstance(task, CopyTask | FillTask):  # they touch just what they say
-            writes = {task.args[0].key: Region.span(task.target_offset, task.target_offset + task.nbytes)}
-            if isinstance(task, CopyTask):
-                reads = {task.args[1].key: Region.span(task.source_offset, task.source_offset + task.nbytes)}
         return StepDraft(Step(node), task, a.device, a.queue, reads, writes, overwrites)
 
     def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
@@ -306,7 +298,7 @@ class _Drafting:
         before: list[StepDraft] = []
         for m, a in cut.elsewhere.items():
             kept = ((k, t) for k, t in partial[m].items() if k in division.launch.reads)
-            before += [self._copied(cut, a, k, t, method) for k, t in kept]
+            before += [self._copied(cut, a, k, t, (0, self.sizes[k]), method) for k, t in kept]
         drafts = self._ranges(cut, method, partial)
         after = []
         for a, access, m in zip(cut.ranges, cut.found, cut.memories, strict=True):
@@ -329,18 +321,19 @@ class _Drafting:
         operations = {k: made.operation for k, made in division.operations.items()}
         methods = {k: Reduction.DIFFERENCE.words(operations.get(k, "")) for k in keys}
         for k in sorted(keys):
-            before += self._cleared(cut, k, methods[k])
+            extent = division.extent(k)
+            before += self._cleared(cut, k, extent, methods[k])
             old[k] = self._temporary(k)
-            before.append(self._copied(cut, home, k, old[k], methods[k]))
+            before.append(self._copied(cut, home, k, old[k], extent, methods[k]))
             for m, a in cut.elsewhere.items():
                 partial[m][k] = self._temporary(k)
-                before.append(self._copied(cut, a, k, partial[m][k], methods[k]))
+                before.append(self._copied(cut, a, k, partial[m][k], extent, methods[k]))
         method = ", ".join(dict.fromkeys(methods[k] for k in sorted(keys)))
         drafts = self._ranges(cut, method, partial)
         after = []
         for k in sorted(keys):
             for mine in partial.values():
-                everything = self.whole(k)
+                everything = Region.span(*division.extent(k))
                 reads = {mine[k]: everything, old[k]: everything}
                 step = Step(cut.node, COMBINE, method=methods[k])
                 merge = launches_of(division).difference(k, mine[k], old[k])
@@ -354,16 +347,20 @@ class _Drafting:
         self.temporaries.append(Buffer(new, self.sizes[key], self.graph.buffers[key].name))
         return new
 
-    def _copied(self, cut: _Cut, a: Assignment, source: int, target: int, method: str) -> StepDraft:
+    def _copied(
+        self, cut: _Cut, a: Assignment, source: int, target: int, extent: tuple[int, int], method: str
+    ) -> StepDraft:
+        """The bytes from one up to another, to where they are in a buffer of the same size."""
         step = Step(cut.node, COPY, method=method)
-        all_of_it = self.whole(source)
+        (low, high), all_of_it = extent, Region.span(*extent)
         taken, given = (Buffer(key, self.sizes[key]) for key in (target, source))
-        copy = copy_task(taken, given, name=f"copy for {cut.division.launch.name}")
+        name = f"copy for {cut.division.launch.name}"
+        copy = copy_task(taken, given, high - low, target_offset=low, source_offset=low, name=name)
         return StepDraft(step, copy, a.device, a.queue, {source: all_of_it}, {target: all_of_it}, {target})
 
-    def _cleared(self, cut: _Cut, key: int, method: str) -> list[StepDraft]:
+    def _cleared(self, cut: _Cut, key: int, extent: tuple[int, int], method: str) -> list[StepDraft]:
         """Two copies of undefined contents differ: what is compared gets contents."""
-        gaps = (self.whole(key) - self.defined[key]).intervals
+        gaps = (Region.span(*extent) - self.defined[key]).intervals
         if len(gaps) > _MOST_GAPS:
             raise PolicyError(
                 f"{cut.division.launch.name} cannot be split: {len(gaps)} parts of what it writes are undefined"

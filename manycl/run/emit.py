@@ -217,9 +217,10 @@ class Emitter(Copies):
         lane = ON_HOST, 0
         heard: set[int] = set()
         for key in dict.fromkeys((*task.reads, *task.writes)):
-            mask = self._mask(key)
-            if mask and not mask & HOST_BIT:
-                self._download(key, EARLY_QUEUE)
+            if key in task.reads or key not in task.overwrites:
+                mask = self._mask(key)
+                if mask and not mask & HOST_BIT:
+                    self._download(key, EARLY_QUEUE)
             token = self._made.get(key, {}).get(HOST, -1)
             if token >= len(self._lane):  # what a node has made there comes before those whom the graph names
                 heard.add(token)

@@ -32,7 +32,7 @@ class KeptSteps:
     def lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
         """Steps that are known from the last time, or new ones."""
         limits = limited(problem, plan)
-        if not limits and not directory.parts and (plan is None or not plan.is_split):
+        if not limits and not directory.parts and not problem.graph.parts and (plan is None or not plan.is_split):
             return lower(problem, plan, directory)
         state = state_of(problem.graph, directory)
         for graph, known, kept, lowered in self._kept:

@@ -53,7 +53,8 @@ def lower(
     if limits and plan is not None:
         plan, passes = fitted(problem, plan, limits)
         split = split or plan.is_split
-    if not split and (not directory.parts or directory.parts.keys().isdisjoint(problem.graph.buffers)):
+    in_parts = problem.graph.parts or (directory.parts and not directory.parts.keys().isdisjoint(problem.graph.buffers))
+    if not split and not in_parts:
         lowered = Lowered(problem.graph, plan)
     elif split and plan is not None and not limits:
         parts = overlapped(problem, plan)
@@ -271,7 +272,7 @@ def _with(task: Node, reads: tuple[int, ...], writes: tuple[int, ...], overwrite
         if (reads, writes, overwrites) == (task.reads, task.writes, task.overwrites):
             return task
         return replace(task, reads=reads, writes=writes, overwrites=overwrites)
-    return replace(task, reads=reads, writes=writes)
+    return replace(task, reads=reads, writes=writes, overwrites=overwrites)
 
 
 def _explicit(graph: Graph, node: int, of_node: Sequence[Sequence[int]]) -> set[int]:

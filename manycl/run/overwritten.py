@@ -11,7 +11,7 @@ from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Piece
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
 from manycl.machine import Machine
-from manycl.region import Region
+from manycl.region import NOTHING, Region, union
 from manycl.run.coherence import HOST_BIT
 from manycl.run.steps import Lowered
 from manycl.unforeseen import told
@@ -41,7 +41,7 @@ class Overwritten:
         self._proved: set[tuple[int, int]] = set()
         self._looked_at: set[object] = set()
         self._questions = QUESTIONS if repeated else 0
-        self._answers: dict[tuple[int, int], bool] = {}  # by the identities of launches, and buffers
+        self._answers: dict[tuple[int, int], Region] = {}  # by the identities of launches, and buffers
 
     def __call__(self, node: int, key: int) -> bool:
         return (node, key) in self._proved
@@ -50,44 +50,48 @@ class Overwritten:
         """Find out about nodes and buffers, or pieces of these; before time starts."""
         for node, key in wanted:
             buffer = self._lowered.graph.buffers[key]
-            if self._overwrites(node, buffer.whole if isinstance(buffer, Piece) else key):
+            whole, region = key, Region.span(0, buffer.nbytes)
+            if isinstance(buffer, Piece):
+                whole, region = buffer.whole, buffer.region
+            if not region - self._overwrites(node, whole):
                 self._proved.add((node, key))
 
-    def _overwrites(self, node: int, key: int) -> bool:
+    def _overwrites(self, node: int, key: int) -> Region:
+        """The bytes of a buffer that a node is known to write."""
         task = self._lowered.graph.nodes[node]
         if self._lowered.step(node).role or (not self._repeated and self._buffers[key].nbytes < WORTH):
-            return False
+            return NOTHING
         if not isinstance(task, Launch) or task.versions or not task.program.tree:  # without one: made by hand
-            return False
+            return NOTHING
         name = id(task), key
         if name not in self._answers:
             self._answers[name] = self._find(task, key)
         return self._answers[name]
 
-    def _find(self, task: Launch, key: int) -> bool:
+    def _find(self, task: Launch, key: int) -> Region:
         task = with_work_groups(task)
         if task.local_size is None:
-            return False
-        keys = {i: a.key for i, a in enumerate(task.args) if isinstance(a, BufferArg)}
+            return NOTHING
+        given = {i: a for i, a in enumerate(task.args) if isinstance(a, BufferArg)}
         try:
-            known = known_launch(task, {k: self._buffers[k].nbytes for k in keys.values()})
+            known = known_launch(task, {a.key: self._buffers[a.key].nbytes for a in given.values()})
             name = task.program.tree, task.kernel.name, known.key
             if name not in self._looked_at and len(self._looked_at) == LOOKED_AT:
-                return False
+                return NOTHING
             self._looked_at.add(name)
             facts = service.launched(task.program, task.kernel.name, known)
-            mine = [i for i, k in keys.items() if k == key]
-            found = [facts.quick_region(i, "write") for i in mine]
-            if self._questions and None in found:
+            mine = {i: a.offset for i, a in given.items() if a.key == key}
+            found = [(facts.quick_region(i, "write"), offset) for i, offset in mine.items()]
+            if self._questions and any(r is None for r, _ in found):
                 self._questions -= 1
-                found = [facts.region(i, "write") for i in mine]
+                found = [(facts.region(i, "write"), offset) for i, offset in mine.items()]
         except (LaunchError, SourceError):
-            return False
+            return NOTHING
         except Exception as error:
             told(error, f"finding out what {task.name} overwrites")
-            return False
-        everything = Region.span(0, self._buffers[key].nbytes)
-        return any(r.exact and r.around() == (everything, True) for r in found if r is not None)
+            return NOTHING
+        sure = [r.behind(offset).around() for r, offset in found if r is not None and r.exact]
+        return union(region for region, is_just in sure if is_just)
 
 
 def brought_to_be_overwritten(
@@ -126,7 +130,7 @@ def unneeded(graph: Graph) -> frozenset[int]:
     for node, task in enumerate(graph.nodes):
         used.update(task.reads)
         for key in task.writes:
-            if key not in used and key in task.overwrites:
+            if key not in used and key in task.overwrites and key not in graph.parts:
                 found.add(key)
             elif key not in used:
                 first.append((node, key))

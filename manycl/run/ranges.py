@@ -55,10 +55,14 @@ class RangeLaunches:
         division = self.division
         sub = division.windowed if begins else division.sub_kernel
         lows = {key: low for key, _, low in begins}
-        behind = tuple(_ulong(lows.get(division.key(i), 0)) for i in sub.windows) if begins else ()
-        renamed = {**instead, **{key: window for key, window, _ in begins}}
+        behind: tuple[bytes, ...] = ()
+        args = _renamed(division.launch.args, {**instead, **{key: window for key, window, _ in begins}})
+        if begins:  # of a view in a window, the pointer is moved on to where the view begins
+            behind = tuple(_ulong(lows.get(division.key(i), 0) - division.argument(i).offset) for i in sub.windows)
+            args = tuple(
+                BufferArg(a.key) if i in sub.windows and isinstance(a, BufferArg) else a for i, a in enumerate(args)
+            )
         program = self._windowed if begins else self._program
-        args = _renamed(division.launch.args, renamed)
         name = f"{division.launch.name} {groups}"
         return self._launch(name, program.kernels[division.launch.kernel.name], program, groups, sub, args, behind)
 
@@ -115,12 +119,14 @@ class RangeLaunches:
         return service.parse_program(sub.source, path=self.division.launch.program.path, options=sub.options)
 
     def difference(self, key: int, partial: int, old: int) -> Launch:
-        """Does to a buffer what was done to its copy ``partial``, ``old`` being what both were before."""
+        """Does to a buffer, as far as the launch may touch it, what was done to its copy ``partial``, ``old`` being
+        what both were before."""
         division = self.division
         operation, element = division.operations.get(key, Atomic("copy", "uchar"))
         merge = difference_merge(operation, element)
-        nbytes = division.sizes[key]
-        args = (BufferArg(key), BufferArg(partial), BufferArg(old), _ulong(nbytes))
+        low, high = division.extent(key)
+        nbytes = high - low
+        args = (BufferArg(key), BufferArg(partial), BufferArg(old), _ulong(low), _ulong(nbytes))
         name = f"merge {division.launch.name} ({operation})"
         return _helper(name, _parsed(merge.source), merge.kernel, merge.work_items(nbytes), args)
 
@@ -149,11 +155,11 @@ class SourcelessLaunches(RangeLaunches):
 def _renamed(args: tuple[Argument, ...], instead: Mapping[int, int]) -> tuple[Argument, ...]:
     if not instead:
         return args
-    return tuple(BufferArg(instead.get(a.key, a.key)) if isinstance(a, BufferArg) else a for a in args)
+    return tuple(a.of(instead.get(a.key, a.key)) if isinstance(a, BufferArg) else a for a in args)
 
 
 def _ulong(value: int) -> bytes:
-    return value.to_bytes(8, "little")
+    return (value % (1 << 64)).to_bytes(8, "little")
 
 
 @cache

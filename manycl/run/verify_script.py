@@ -189,7 +189,7 @@ class _Judge:
         if isinstance(task, HostTask) != isinstance(command, HostCall):
             raise ScriptError(f"{command} is of another kind than its node")
         for key in dict.fromkeys((*task.reads, *task.writes)):
-            if key not in task.reads and not isinstance(task, HostTask) and key in task.overwrites:
+            if key not in task.reads and key in task.overwrites:
                 continue
             known = self._script.needs.get(key)
             if known is None and key not in version:

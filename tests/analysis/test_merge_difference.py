@@ -33,12 +33,8 @@ MERGES = (
 
 @functools.cache
 def program(name: str) -> Any:
-    """All merges in one program, with kernels beside them that begin inside of the buffers."""
-    head = "global uchar *d, global const uchar *s, global const uchar *o, ulong n, ulong by"
-    text = ""
-    for merge in MERGES:
-        text += merge.source
-        text += f"kernel void at_{merge.kernel}({head}) {{ {merge.kernel}(d + by, s + by, o + by, n); }}\n"
+    """All merges in one program."""
+    text = "".join(merge.source for merge in MERGES)
     found, context, _ = truth.device(name)
     return cl.Program(context, text).build(devices=[found])
 
@@ -48,8 +44,8 @@ def run(name: str, merge: DifferenceMerge, copies: list[np.ndarray], count: int,
     _, context, queue = truth.device(name)
     inside = [np.concatenate([np.full(shift, 77, np.uint8), copy.view(np.uint8)]) for copy in copies]
     buffers = [cl.Buffer(context, cl.mem_flags.COPY_HOST_PTR, hostbuf=data) for data in inside]
-    compiled = cl.Kernel(program(name), f"at_{merge.kernel}")
-    compiled.set_args(*buffers, np.uint64(count), np.uint64(shift))
+    compiled = cl.Kernel(program(name), merge.kernel)
+    compiled.set_args(*buffers, np.uint64(shift), np.uint64(count))
     cl.enqueue_nd_range_kernel(queue, compiled, (merge.work_items(count) + more,), None)
     after, others = np.empty_like(inside[0]), [np.empty_like(data) for data in inside[1:]]
     for found, buffer in zip([after, *others], buffers, strict=True):

@@ -262,8 +262,8 @@ class HostFunctions:
         return function
 
     def look(self, notes: list[str]) -> list[Found]:
-        own = Device("", "accelerator", NAME, NAME, "1", memory=HOST + 1, compute_units=4, queues=2)
-        shared = Device("", "cpu", NAME, f"{NAME} cpu", "1", memory=HOST, compute_units=4)
+        own = Device("", "accelerator", NAME, NAME, "1", memory=HOST + 1, compute_units=4, queues=2, alignment=1)
+        shared = Device("", "cpu", NAME, f"{NAME} cpu", "1", memory=HOST, compute_units=4, alignment=1)
         handles = HostHandle(self.functions, shares=False), HostHandle(self.functions, shares=True)
         return [Found(own, handles[0], rank=9), Found(shared, handles[1], rank=9)]
 

@@ -401,13 +401,16 @@ def test_what_a_command_uses_is_kept(desk: Desk) -> None:
 
 
 def test_parts_of_allocations(desk: Desk) -> None:
-    whole = desk.there(np.zeros(3 * 4096, np.uint8))
-    part = desk.driver.part(whole, 4096, 4096)
-    desk.end(desk.launch(desk.kernel("add", part, 5), 1024))
-    found = desk.look(whole, 3 * 4096).view(np.uint32)
-    assert (found[1024:2048] == 5).all()
-    assert not found[:1024].any()
-    assert not found[2048:].any()
+    """They begin at multiples of what the device says, which divides 4096, and may overlap."""
+    whole, least = desk.there(np.zeros(3 * 4096, np.uint8)), max(desk.driver.device.alignment, 4)
+    assert 4096 % least == 0
+    want = np.zeros(3 * 1024, np.uint32)
+    for offset, nbytes in ((4096, 4096), (least, 64), (4096 + 3 * least, 100), (3 * 4096 - least, least)):
+        part = desk.driver.part(whole, offset, nbytes)
+        desk.end(desk.launch(desk.kernel("add", part, 5), nbytes // 4))
+        want[offset // 4 : (offset + nbytes) // 4] += 5
+        desk.driver.free(part)
+        assert (desk.look(whole, 3 * 4096).view(np.uint32) == want).all()
 
 
 def test_a_kernel_may_be_set_to_what_is_freed(desk: Desk) -> None:

@@ -259,6 +259,7 @@ def gpu(name: str, vendor: int = 0x10DE, **more: Any) -> Fake:
         "max_mem_alloc_size": 1 << 28,
         "local_mem_size": 1 << 15,
         "max_work_group_size": 1024,
+        "mem_base_addr_align": 1024,
         "double_fp_config": 63,
         "int_ptr": 0,
     }

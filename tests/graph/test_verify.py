@@ -16,10 +16,12 @@ from manycl.analysis import parse_program
 from manycl.errors import GraphError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch
+from manycl.graph.last_accesses import LastAccesses
 from manycl.graph.verify import verify
 
 PROGRAM = parse_program("kernel void k(global int *a, global int *b, global int *c) { a[0] = b[0] + c[0]; }")
 KEYS = range(3)
+ADDING = [f.__code__ for f in (GraphBuilder.add, GraphBuilder._note, GraphBuilder._note_parts, LastAccesses.touch)]
 some = st.frozensets(st.sampled_from(KEYS), max_size=2).map(sorted).map(tuple)
 steps = st.lists(st.tuples(some, some, st.booleans()), min_size=1, max_size=8)
 
@@ -62,7 +64,7 @@ def interrupted(made: GraphBuilder, node: Launch, after: list[int], line: int) -
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         nonlocal left
-        if frame.f_code is not GraphBuilder.add.__code__:
+        if frame.f_code not in ADDING:
             return None
         left -= event == "line"
         if left < 0:
@@ -77,16 +79,19 @@ def interrupted(made: GraphBuilder, node: Launch, after: list[int], line: int) -
         sys.settrace(before)
 
 
-@given(st.lists(st.tuples(some, some, st.integers(0, 60)), min_size=1, max_size=6))
+@given(st.lists(st.tuples(some, some, st.integers(0, 60), st.booleans()), min_size=1, max_size=6))
 def test_what_was_interrupted_at_any_line_was_added_or_not(
-    given_steps: list[tuple[tuple[int, ...], tuple[int, ...], int]],
+    given_steps: list[tuple[tuple[int, ...], tuple[int, ...], int, bool]],
 ) -> None:
     made, plain = builder(), builder()
-    for reads, writes, line in given_steps:
+    for reads, writes, line, in_part in given_steps:
+        node = launch(reads, writes)
+        if in_part:
+            node.args = (*node.args[:-1], BufferArg(node.args[-1].key, 1, 2))
         with suppress(KeyboardInterrupt):
-            interrupted(made, launch(reads, writes), [0] if len(plain) else [], line)
+            interrupted(made, node, [0] if len(plain) else [], line)
         if len(made.build()) > len(plain):
-            plain.add(launch(reads, writes), [0] if len(plain) else [])
+            plain.add(node, [0] if len(plain) else [])
         found, right = made.build(), plain.build()
         assert (found.predecessors, len(found.nodes)) == (right.predecessors, len(right.nodes))
         verify(found)

@@ -34,6 +34,9 @@ class Programs:
         self.kernels: set[tuple[str, str, int]] = set()
         self.versions: set[tuple[str, int]] = set()
 
+    def placed(self, launches: Iterable[Launch], device: int) -> list[tuple[ProgramFacts, str]]:
+        return list({(id(n.program), n.kernel.name): (n.program, n.kernel.name) for n in launches}.values())
+
     def build(self, programs: Iterable[ProgramFacts], devices: Iterable[int]) -> None:
         wanted = list(programs)
         self.built += [(p.source, d) for d in devices for p in wanted]

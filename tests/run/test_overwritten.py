@@ -180,12 +180,24 @@ def test_what_is_proved_to_write_all_of_a_buffer(task: Launch | HostTask, is_ove
     known.ask([(0, 0)])
     assert known(0, 0) == is_overwritten
     assert not known(0, 1)
-    # a piece is if all of the buffer is; what ranges overwrite is told by their launches
-    piece = Graph((task,), {7: Piece(7, 4, "", 0, Region.span(0, 4))}, ((),))
+    # a piece is if its last byte is, as these write; what ranges overwrite is told by their launches
+    piece = Graph((task,), {7: Piece(7, 4, "", 0, Region.span(4 * COUNT - 4, 4 * COUNT))}, ((),))
     for role in ("", RANGE):
         known = overwritten.Overwritten(Lowered(piece, steps=(Step(0, role),)), graph, repeated)
         known.ask([(0, 7)])
         assert known(0, 7) == (is_overwritten and not role)
+
+
+def test_what_is_proved_of_pieces() -> None:
+    """Of views and of parts of what is written: just the bytes that certainly are."""
+    args = BufferArg(0, 64, 4 * COUNT - 64)
+    task = replace(writes("every", COUNT - 32, [0]), args=(args,))  # bytes 64 to 4 COUNT - 64
+    spans = [(0, 64), (60, 68), (64, 68), (64, 4 * COUNT - 64), (68, 72), (4 * COUNT - 68, 4 * COUNT - 60)]
+    pieces = {7 + i: Piece(7 + i, high - low, "", 0, Region.span(low, high)) for i, (low, high) in enumerate(spans)}
+    graph = Graph((task,), {0: Buffer(0, 4 * COUNT)}, ((),), parts=frozenset({0}))
+    known = overwritten.Overwritten(Lowered(Graph((task,), pieces, ((),)), steps=(Step(0),)), graph, True)
+    known.ask([(0, key) for key in pieces])
+    assert [known(0, key) for key in pieces] == [False, False, True, True, True, False]
 
 
 @pytest.mark.parametrize(("elements", "asked"), [(COUNT - 16, False), (COUNT, True)])

@@ -365,6 +365,8 @@ def test_whatever_differs_is_another_shape() -> None:
         found = shape(graph([0, 1], {name: value}))
         assert found is not None
         assert found[0] != plain[0], name
+    views = [shape(graph([0, 1], {"args": (BufferArg(1, low, 64), bytes(4))})) for low in (0, 128)]
+    assert len({plain[0], *(v[0] for v in views if v is not None)}) == 3
     swapped = shape(graph([0, 1], {"args": (BufferArg(0), bytes(4)), "reads": (0,), "writes": (0,)}))
     assert swapped is not None
     assert swapped[0] != plain[0]

@@ -1,6 +1,6 @@
 """Whole sessions, in any order of what a program may do: several queues and prepared graphs, divided and whole
-launches, copies, fills, host functions, exchanges, host code, arrays that come and go; shared and own memories, little
-memory, windows. Arrays hold what NumPy says."""
+launches, copies, fills, reads, writes, host functions, exchanges, host code, arrays that come and go, and parts of
+them; shared and own memories, little memory, windows. Arrays hold what NumPy says."""
 
 from __future__ import annotations
 
@@ -103,6 +103,7 @@ class Work:
     function: Callable[..., None]
     cells: Sequence[Cell]
     where: str  # "ranges", "device" or "host"
+    groups: int = GROUPS
 
     def apply(self) -> None:
         self.function(*(cell.contents for cell in self.cells))
@@ -123,6 +124,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.cells: list[Cell] = []
         self.graphs: list[Graph] = []
         self.numbers = itertools.count()
+        self.looks: list[tuple[Numbers, Numbers]] = []
 
     @initialize(
         memory=st.sampled_from(["own", "own", "own", "little", "little", "little", "windows", "shared"]),
@@ -167,11 +169,15 @@ class SessionMachine(RuleBasedStateMachine):
         if len(self.cells) > 2:
             self.cells.remove(data.draw(st.sampled_from(self.cells)))
 
-    @rule(data=st.data(), how=st.sampled_from(["set", "borrow", "map", "host"]))
+    @rule(data=st.data(), how=st.sampled_from(["set", "borrow", "map", "host", "part"]))
     def written(self, data: Any, how: str) -> None:
         cell = data.draw(st.sampled_from(self.cells))
         self.settle()
         new = self.fresh()
+        if how == "part":
+            cell.array[30:50].set(new[30:50])
+            cell.contents[30:50] = new[30:50]
+            return
         if how == "map":
             with cell.array.map() as host:
                 assert (host == cell.contents).all()
@@ -184,6 +190,7 @@ class SessionMachine(RuleBasedStateMachine):
     def read(self, data: Any) -> None:
         cell = data.draw(st.sampled_from(self.cells))
         self.settle()
+        assert (cell.array[9:70].get() == cell.contents[9:70]).all()
         assert (cell.array.get() == cell.contents).all()
 
     @rule(data=st.data())
@@ -207,7 +214,10 @@ class SessionMachine(RuleBasedStateMachine):
 
     def enqueue(self, which: int, data: Any) -> None:
         queue = self.queues[which]
-        kernel = data.draw(st.sampled_from([*KERNELS, "host", "moved", "filled"]))
+        kernel = data.draw(st.sampled_from([*KERNELS, "host", "moved", "filled", "read", "write"]))
+        if kernel in ("read", "write"):
+            self.by_nodes(which, kernel, data)
+            return
         if kernel == "host":
             cell = data.draw(st.sampled_from(self.cells))
             queue.call(_reversed, cell.array)
@@ -218,8 +228,23 @@ class SessionMachine(RuleBasedStateMachine):
             return
         function, count = KERNELS[kernel]
         cells = data.draw(st.permutations(self.cells))[:count]
-        getattr(PROGRAM, kernel)(queue, (COUNT,), (GROUP,), *(cell.array for cell in cells))
-        self.pending[which].append(Work(function, cells, "ranges"))
+        if data.draw(st.booleans()):
+            getattr(PROGRAM, kernel)(queue, (COUNT,), (GROUP,), *(cell.array for cell in cells))
+            self.pending[which].append(Work(function, cells, "ranges"))
+            return
+        size = GROUP * data.draw(st.integers(2, GROUPS // 2))
+        firsts = [data.draw(st.integers(0, COUNT - size)) for _ in cells]
+        if count == 2 and kernel != "bins" and data.draw(st.booleans()):  # two parts of one array
+            firsts = data.draw(st.permutations([firsts[0] % (COUNT - 2 * size + 1), COUNT - size]))
+            cells = cells[:1] * 2
+        places = [slice(first, first + size) for first in firsts]
+
+        def on_parts(*contents: Numbers) -> None:
+            function(*(c[place] for c, place in zip(contents, places, strict=True)))
+
+        views = [cell.array[place] for cell, place in zip(cells, places, strict=True)]
+        getattr(PROGRAM, kernel)(queue, (size,), (GROUP,), *views)
+        self.pending[which].append(Work(on_parts, cells, "ranges", size // GROUP))
 
     def within(self, which: int, kind: str, data: Any) -> None:
         """A copy or fill of some elements, often of all."""
@@ -242,6 +267,29 @@ class SessionMachine(RuleBasedStateMachine):
         at = {"byte_count": 4 * count, "src_offset": 4 * of, "dst_offset": 4 * to}
         self.queues[which].copy(target.array, source.array, **at)
         self.pending[which].append(Work(moved, [target, source], self.holder(2 * NBYTES)))
+
+    def by_nodes(self, which: int, kind: str, data: Any) -> None:
+        """A part of an array is read, or written, when its turn comes."""
+        cell = data.draw(st.sampled_from(self.cells))
+        first, count = data.draw(st.integers(0, COUNT - 1)), data.draw(st.integers(1, COUNT))
+        part, view = slice(first, min(first + count, COUNT)), cell.array[first : first + count]
+        if kind == "write":
+            new = self.fresh()[part]
+            self.queues[which].write(view, new)
+            self.pending[which].append(Work(lambda x: x.__setitem__(part, new), [cell], "host"))
+            return
+        out = self.queues[which].read(view).out
+
+        def looked_at(x: Numbers) -> None:
+            self.looks.append((out, x[part].copy()))
+
+        self.pending[which].append(Work(looked_at, [cell], "host"))
+
+    def look(self) -> None:
+        """What was read in a run is what arrays held in its course."""
+        for out, want in self.looks:
+            assert (out == want).all()
+        self.looks.clear()
 
     def holder(self, nbytes: int) -> str:
         assert self.session is not None
@@ -301,6 +349,7 @@ class SessionMachine(RuleBasedStateMachine):
             return
         for work in graph.works:
             work.apply()
+        self.look()
 
     def settle(self, but: int = -1) -> None:
         for which in range(len(self.queues)):
@@ -318,6 +367,7 @@ class SessionMachine(RuleBasedStateMachine):
             queue.finish()
             for work in works:
                 work.apply()
+            self.look()
         except RunError as error:
             does_not_fit(error)
         works.clear()
@@ -332,8 +382,8 @@ class SessionMachine(RuleBasedStateMachine):
             elif work.where == "device" or data.draw(st.booleans()):
                 out.append(Assignment(node, data.draw(device), data.draw(st.integers(0, 1)), 0.0, 0.0))
             else:
-                cuts = sorted(data.draw(st.sets(st.integers(1, GROUPS - 1), min_size=1, max_size=2)))
-                for a, b in itertools.pairwise([0, *cuts, GROUPS]):
+                cuts = sorted(data.draw(st.sets(st.integers(1, work.groups - 1), min_size=1, max_size=2)))
+                for a, b in itertools.pairwise([0, *cuts, work.groups]):
                     out.append(Assignment(node, data.draw(device), 0, 0.0, 0.0, 0, a, b - a))
         return Plan(tuple(out), "by hand", names, 0.0)
 

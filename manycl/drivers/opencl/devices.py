@@ -126,6 +126,7 @@ def _describe(device: Any, platform: Any) -> Found:
         global_memory=device.global_mem_size,
         max_allocation=device.max_mem_alloc_size,
         local_memory=device.local_mem_size,
+        alignment=max(device.mem_base_addr_align // 8, 1),
         max_work_group=device.max_work_group_size,
         double=bool(device.double_fp_config),
         queues=1 if kind == "cpu" else GPU_QUEUES,

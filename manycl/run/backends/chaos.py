@@ -95,8 +95,7 @@ class Together(NamedTuple):
 def touched(graph: Graph, node: int) -> list[int]:
     """The buffers a node's result depends on: all it reads, and what it may leave partly as it was."""
     task = graph.nodes[node]
-    overwritten = () if isinstance(task, HostTask) else task.overwrites
-    return sorted({*task.reads, *(k for k in task.writes if k not in overwritten)})
+    return sorted({*task.reads, *(k for k in task.writes if k not in task.overwrites)})
 
 
 def together(graph: Graph, node: int) -> Beside:

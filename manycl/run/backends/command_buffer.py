@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.changed import changed
 from manycl.drivers.driver import DriverError, Event, Queue
-from manycl.graph.graph import BufferArg, HostTask, Launch, LocalArg, Version
+from manycl.graph.graph import BufferArg, HostTask, Launch, Version
 from manycl.interrupts import interruptible
 from manycl.model.trips import trip_count
 from manycl.run.backend import Failed, Run
 from manycl.run.backends import last_words
 from manycl.run.backends.moves import within
-from manycl.run.backends.programs import KernelObject
+from manycl.run.backends.placing import placed
+from manycl.run.backends.programs import KernelObject, same
 from manycl.run.backends.record import RunRecord
 from manycl.run.backends.responsive import responsive
 from manycl.run.backends.underway import Underway
@@ -69,7 +70,8 @@ class CommandBuffer:
                     args.append((i, value))
                 else:
                     key = keys[arg.key]
-                    args.append((i, held.get(key) or memory.on_device(key, device)))
+                    found = held.get(key) if arg.nbytes is None else None
+                    args.append((i, found or memory.argument(arg.of(key), device)))
             entries.append((*entry[:_ARGS], args, *entry[_ARGS + 1 :]))
         return changed(self, entries=tuple(entries))
 
@@ -107,13 +109,14 @@ def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
             chosen = versions[node] = executor.programs.version(launch, device)
         if (chosen.program, chosen.kernel) not in ran:
             ran.append((chosen.program, chosen.kernel))
-        kernel = executor.programs.kernel(chosen.program, chosen.kernel.name, device)
-        wanted = [executor.memory.on_device(a.key, device) if isinstance(a, BufferArg) else a for a in launch.args]
+        name = chosen.kernel.name
+        program, args = placed(chosen.program, name, launch.args, executor.machine.devices[device])
+        kernel = executor.programs.kernel(program, name, device)
+        wanted = [executor.memory.argument(a, device) for a in args]
         before = left.get(id(kernel), (kernel, [None] * len(wanted)))[1]
         left[id(kernel)] = (kernel, wanted)
-        set_here = [i for i, (w, b) in enumerate(zip(wanted, before, strict=True)) if not _same(w, b)]
-        args = [launch.args[i] for i in set_here]
-        buffers.append(tuple([a if isinstance(a, BufferArg) else None for a in args]))
+        set_here = [i for i, (w, b) in enumerate(zip(wanted, before, strict=True)) if not same(w, b)]
+        buffers.append(tuple([a if isinstance(a := args[i], BufferArg) else None for i in set_here]))
         entries.append(
             (
                 executor.lanes[device].launch,
@@ -134,10 +137,6 @@ def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
 def _as_launch(enqueue: Callable[[Queue, Sequence[Event]], Event]) -> Callable[..., Event]:
     """A copy or fill, called as the driver's ``launch``."""
     return lambda queue, _kernel, _global, _local, _offset, after: enqueue(queue, after or ())
-
-
-def _same(value: Any, held: Any) -> bool:
-    return value == held if isinstance(value, (bytes, LocalArg)) else value is held
 
 
 def play(executor: Executor, script: Script, buffer: CommandBuffer, at_once: bool) -> tuple[float, RunRecord]:

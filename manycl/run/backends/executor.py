@@ -38,7 +38,8 @@ from manycl.run.backends.host_calls import HostCalls
 from manycl.run.backends.lanes import Lanes
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.moves import Moved, Moves, within
-from manycl.run.backends.programs import Programs
+from manycl.run.backends.placing import placed
+from manycl.run.backends.programs import KernelObject, Programs, same
 from manycl.run.backends.record import RunRecord
 from manycl.run.backends.responsive import responsive
 from manycl.run.backends.underway import Underway
@@ -289,20 +290,7 @@ class Executor:
         chosen: Launch | Version = launch
         if launch.versions:
             chosen = run.record.versions[node] = self.programs.version(launch, device)
-        kernel = self.programs.kernel(chosen.program, chosen.kernel.name, device)
-        buffers = self.memory.buffers(device)
-        held = kernel.held
-        for index, arg in enumerate(launch.args):
-            if type(arg) is BufferArg:
-                buffer = buffers.get(arg.key)
-                if buffer is None:
-                    buffer = self.memory.on_device(arg.key, device)
-                if held[index] is not buffer:
-                    kernel.set(index, buffer)
-                    held[index] = buffer
-            elif held[index] != arg:
-                kernel.set(index, arg)
-                held[index] = arg
+        kernel = self._with_arguments(launch, chosen, device)
         if last_words.keeping():
             lane = f"{lanes.device.name} queue {queue}"
             last_words.given(node, lane, f"kernel {launch.name}, NDRange {chosen.global_size}")
@@ -323,6 +311,38 @@ class Executor:
         if self.memory.guarded:
             self._look_around(launch, device, event)
         return event
+
+    def _with_arguments(self, launch: Launch, chosen: Launch | Version, device: int) -> KernelObject:
+        """The kernel of a launch, or of a version of it, with its arguments."""
+        kernel = self.programs.kernel(chosen.program, chosen.kernel.name, device)
+        buffers = self.memory.buffers(device)
+        held = kernel.held
+        for index, arg in enumerate(launch.args):
+            if type(arg) is BufferArg:
+                if arg.nbytes is not None:
+                    return self._with_views(launch, chosen, device)
+                buffer = buffers.get(arg.key)
+                if buffer is None:
+                    buffer = self.memory.on_device(arg.key, device)
+                if held[index] is not buffer:
+                    kernel.set(index, buffer)
+                    held[index] = buffer
+            elif held[index] != arg:
+                kernel.set(index, arg)
+                held[index] = arg
+        return kernel
+
+    def _with_views(self, launch: Launch, chosen: Launch | Version, device: int) -> KernelObject:
+        """The same, where some arguments are views."""
+        name = chosen.kernel.name
+        program, args = placed(chosen.program, name, launch.args, self.machine.devices[device])
+        kernel = self.programs.kernel(program, name, device)
+        for index, arg in enumerate(args):
+            value = self.memory.argument(arg, device)
+            if not same(kernel.held[index], value):
+                kernel.set(index, value)
+                kernel.held[index] = value
+        return kernel
 
     def _enqueue_within(self, run: Underway, lanes: Lanes, command: Run) -> Event:
         """A copy or fill; one event, as it is of one row."""

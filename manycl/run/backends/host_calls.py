@@ -56,7 +56,8 @@ class HostCalls:
         start = run.now()
         run.host = node
         try:
-            task.function(*(self._memory.host(a.key)[:] if isinstance(a, BufferArg) else a for a in task.args))
+            # views, of which there being one tells that the memory is still looked at
+            task.function(*(self._memory.on_host(a)[:] if isinstance(a, BufferArg) else a for a in task.args))
         except BaseException as error:  # also SystemExit: a thread that ends without a word would be waited for forever
             if self._caller is not None and isinstance(error, KeyboardInterrupt):
                 raise  # the user stops the run, not the function

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from manycl.analysis.facts import ProgramFacts
 from manycl.drivers.driver import BuildError, Driver, DriverError, Kernel, Program, Source
 from manycl.errors import Diagnostic, SourceError
-from manycl.graph.graph import Launch, Version
+from manycl.graph.graph import Launch, LocalArg, Version
 from manycl.graph.versions import preferred
 from manycl.kept import Kept
 from manycl.machine import Machine
+from manycl.run.backends.placing import placed
 
 PROGRAMS_KEPT, KERNELS_KEPT = 1024, 4096
 """Of each device; a graph with more is built again whenever it runs."""
@@ -42,6 +43,11 @@ class KernelObject:
         self.set = kernel.set
         self.held: list[Any] = [None] * arguments
         self.launched: set[tuple[Any, ...]] = set()
+
+
+def same(value: Any, held: Any) -> bool:
+    """Whether an argument need not be set again."""
+    return value == held if isinstance(value, (bytes, LocalArg)) else value is held
 
 
 class _KeptKernel(NamedTuple):
@@ -92,6 +98,14 @@ class Programs:
             return
         with ThreadPoolExecutor(min(8, len(todo))) as pool:
             list(pool.map(lambda job: self._build(*job), todo))
+
+    def placed(self, launches: Iterable[Launch], device: int) -> list[tuple[ProgramFacts, str]]:
+        """The programs and kernels with which a device runs some launches."""
+        where, found = self._machine.devices[device], {}
+        for n in launches:
+            program, _ = placed(n.program, n.kernel.name, n.args, where)
+            found[id(program), n.kernel.name] = program, n.kernel.name
+        return list(found.values())
 
     def kernel(self, program: ProgramFacts, name: str, device: int) -> KernelObject:
         """The kernel object (building its program first where that was not done)."""

@@ -1,0 +1,530 @@
+"""Views of arrays (parts, other shapes) do what NumPy's do: in kernels, copies, fills, host functions, reads and
+writes, on any device and in any memory, divided and whole, aligned or not; and only what meets is ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+import manycl as mc
+from manycl.errors import LaunchError, ManyclError, PolicyError, ResultError
+from manycl.graph.graph import Graph, HostTask
+from manycl.graph.verify import verify as verify_graph
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.policy import find, names
+from manycl.plan.verify import verify as verify_plan
+from manycl.run.verify_script import verify_script
+
+Numbers = npt.NDArray[np.int32]
+N = 192  # elements of an array; parts begin at multiples of 32 elements with PoCL
+PROGRAM = mc.Program("""
+kernel void add(global int *x, global const int *y) { int i = get_global_id(0); x[i] += 3 * y[i]; }
+kernel void make(global int *x, int s) { x[get_global_id(0)] = get_global_id(0) * s + get_num_groups(0); }
+kernel void pairs(global int *x, global const int *y, global const int *z) {
+    int i = get_global_id(0); x[i] = y[i] - 5 * z[i];
+}
+kernel void some(global int *x, global const int *y) { int i = get_global_id(0); if (y[i] & 1) x[i] = y[i] * 7; }
+kernel void bins(global int *x, global const int *y) { atomic_add(&x[(uint)y[get_global_id(0)] % 3], 1); }
+kernel void halves(global int *x, global const int *y) {
+    int i = get_global_id(0), n = get_global_size(0); x[i / 2 + (i & 1) * (n / 2)] = y[i];
+}
+kernel void constants(global int *x, constant int *y) { int i = get_global_id(0); x[i] ^= y[i]; }
+kernel void looks(global int *x, global const int *y) {
+    if (x != y) x[get_global_id(0)] = y[get_global_id(0)] | 1;
+}
+kernel void serial(global int *x, global const int *y, int n) { for (int i = 0; i < n; i++) x[i] = y[i] + 1; }
+""")
+GROUP = 4
+
+
+def _bins(x: Numbers, y: Numbers) -> None:
+    np.add.at(x, y.view(np.uint32) % 3, 1)
+
+
+def _some(x: Numbers, y: Numbers) -> None:
+    x[:] = np.where(y & 1, y * 7, x)
+
+
+def _halves(x: Numbers, y: Numbers) -> None:
+    x[:] = y.reshape(-1, 2).T.reshape(-1)
+
+
+def _serial(x: Numbers, y: Numbers) -> None:
+    for i in range(len(x)):
+        x[i] = y[i] + 1
+
+
+def _add(x: Numbers, y: Numbers) -> None:
+    x += 3 * y
+
+
+def _pairs(x: Numbers, y: Numbers, z: Numbers) -> None:
+    x[:] = y - 5 * z
+
+
+def _constants(x: Numbers, y: Numbers) -> None:
+    x ^= y
+
+
+def _looks(x: Numbers, y: Numbers) -> None:
+    x[:] = y | 1
+
+
+def _copy(x: Numbers, y: Numbers) -> None:
+    x[:] = y
+
+
+def _swapped(x: Numbers, y: Numbers) -> None:
+    x[:] = y[::-1].copy()
+
+
+KERNELS: dict[str, Callable[..., None]] = {
+    "add": _add,
+    "pairs": _pairs,
+    "some": _some,
+    "bins": _bins,
+    "halves": _halves,
+    "constants": _constants,
+    "looks": _looks,
+    "serial": _serial,
+}
+OTHERS: dict[str, Callable[..., None]] = {"copy": _copy, "call": _swapped}
+MEMORIES = {
+    "shared": {"MANYCL_ZERO_COPY": "1"},
+    "own": {"MANYCL_ZERO_COPY": "0"},
+    "little": {"MANYCL_ZERO_COPY": "0", "MANYCL_DEVICE_MEMORY": str(2 * 4 * N + 64)},
+}
+
+
+@pytest.fixture(scope="module", params=MEMORIES)
+def session(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in MEMORIES[request.param].items():
+            patch.setenv(name, value)
+        queue = mc.Queue("cpu/2")
+    yield queue.session
+    queue.session.close()
+
+
+class Twin:
+    """An array and the NumPy array that it should equal."""
+
+    def __init__(self, array: mc.Array, contents: Numbers) -> None:
+        self.array, self.contents = array, contents
+
+    def part(self, first: int, count: int) -> Twin:
+        return Twin(self.array[first : first + count], self.contents[first : first + count])
+
+
+def parts(draw: Any, twins: list[Twin], number: int, count: int) -> list[Twin]:
+    """So many parts of some arrays, of ``count`` elements each; the first has nothing in common with the others, but
+    may be one of them."""
+    starts = st.integers(0, N - count)
+    if draw(st.booleans()):  # aligned
+        starts = starts.map(lambda first: first // 32 * 32)
+    while True:
+        places = [(draw(st.integers(0, len(twins) - 1)), draw(starts)) for _ in range(number)]
+        which, first = places[0]
+        others = [begin for other, begin in places[1:] if other == which]
+        if all(begin == first or abs(begin - first) >= count for begin in others):
+            return [twins[other].part(begin, count) for other, begin in places]
+
+
+def enqueue(draw: Any, queue: mc.Queue, twins: list[Twin], reads: list[tuple[Numbers, Numbers]]) -> Callable[[], None]:
+    """Something of some parts; what does the same to NumPy's."""
+    kind = draw(st.sampled_from([*KERNELS, *OTHERS, "make", "fill", "read", "write"]))
+    count = GROUP * draw(st.integers(1, N // GROUP // 3))
+    if kind in ("make", "fill", "write", "read"):
+        twin = parts(draw, twins, 1, count)[0]
+        mine, value = twin.contents, draw(st.integers(-99, 99))
+        if kind == "make":
+            PROGRAM.make(queue, (count,), (GROUP,), twin.array, value)
+            new = np.arange(count, dtype=np.int32) * value + count // GROUP
+        elif kind == "fill":
+            twin.array.fill(value)
+            new = np.full(count, value, np.int32)
+        elif kind == "write":
+            new = np.arange(count, dtype=np.int32) - value
+            given = new.copy()
+            queue.write(twin.array, given)
+            given[:] = 0  # it has been copied
+        else:
+            out = queue.read(twin.array).out
+            want = np.zeros_like(out)
+            reads.append((out, want))
+            return lambda: _copy(want, mine)
+        return lambda: _copy(mine, new)
+    function = KERNELS.get(kind) or OTHERS[kind]
+    given_parts = parts(draw, twins, 3 if kind == "pairs" else 2, count)
+    arrays = [twin.array for twin in given_parts]
+    same = kind in ("bins", "halves", "copy", "looks") and arrays[0].meets(arrays[1])
+    if same:  # nothing is said of what that does
+        function, arrays, kind = _swapped, arrays, "call"
+    if kind == "copy":
+        queue.copy(*arrays)
+    elif kind == "call":
+        queue.call(_swapped, *arrays, writes=arrays[:1])
+    elif kind == "serial":
+        PROGRAM.serial(queue, (1,), (1,), *arrays, count)
+    else:
+        PROGRAM.kernel(kind)(queue, (count,), (GROUP,), *arrays)
+    return lambda: function(*(twin.contents for twin in given_parts))
+
+
+def by_hand(draw: Any, queue: mc.Queue, graph: Graph) -> Plan:
+    """Each node on some device, or divided among them; in some order that keeps to the graph."""
+    problem = queue.session.problem(graph)
+    devices = len(queue.devices)
+    out: list[Assignment] = []
+    left, done = set(range(len(graph))), set[int]()
+    while left:
+        node = draw(st.sampled_from(sorted(n for n in left if done.issuperset(graph.predecessors[n]))))
+        left.discard(node)
+        done.add(node)
+        split = problem.splits.get(node)
+        if isinstance(graph.nodes[node], HostTask):
+            out.append(Assignment(node, ON_HOST, 0, 0.0, 0.0))
+        elif split is None or not draw(st.booleans()):
+            out.append(Assignment(node, draw(st.integers(0, devices - 1)), 0, 0.0, 0.0))
+        else:
+            event("divided")
+            at = draw(st.integers(1, split.groups - 1))
+            first = draw(st.integers(0, devices - 1))
+            out += [
+                Assignment(node, first, 0, 0.0, 0.0, split.dimension, 0, at),
+                Assignment(node, 1 - first, 0, 0.0, 0.0, split.dimension, at, split.groups - at),
+            ]
+    return Plan(tuple(out), "by hand", queue.devices, 0.0)
+
+
+def does_not_fit(error: ManyclError, little: bool) -> None:
+    """It may be that a launch does not fit into any device."""
+    words = ("does not run in ranges", "needs", "no device can run", "too little memory")
+    if not little or not any(said in error.message for said in words):
+        raise error
+    event("does not fit")
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), policy=st.sampled_from(["by hand", "by hand", *sorted(names())]))
+def test_as_numpy_does(session: Any, data: Any, policy: str) -> None:
+    """Some of everything, one after another, three times."""
+    queue = mc.Queue(session=session, policy=None if policy == "by hand" else policy)
+    chance = np.random.default_rng(data.draw(st.integers(0, 99)))
+    contents = [chance.integers(-99, 99, N).astype(np.int32) for _ in range(2)]
+    twins = [Twin(queue.array(c), c.copy()) for c in contents]
+    reads: list[tuple[Numbers, Numbers]] = []
+    works = [enqueue(data.draw, queue, twins, reads) for _ in range(data.draw(st.integers(1, 6)))]
+    prepared = queue.prepare()
+    verify_graph(prepared.graph)
+    little = session.machine.devices[0].global_memory < 1 << 20
+    if policy == "by hand":
+        prepared._policy = queue.policy = by_hand(data.draw, queue, prepared.graph)
+    for _ in range(3):
+        try:
+            result = prepared.run()
+        except ManyclError as error:
+            does_not_fit(error, little)
+            return
+        if result.script is not None and not little:
+            verify_script(result.script)
+        for work in works:
+            work()
+        for out, want in reads:
+            assert (out == want).all()
+    event(policy)
+    for twin in twins:
+        first, count = data.draw(st.integers(0, N - 1)), data.draw(st.integers(1, N))
+        assert (twin.array[first : first + count].get() == twin.contents[first : first + count]).all()
+        assert (twin.array.get() == twin.contents).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), policy=st.sampled_from(sorted(n for n in names() if hasattr(find(n), "plan"))))
+def test_plans_are_right(session: Any, data: Any, policy: str) -> None:
+    """What is planned keeps to the order of bytes, and waits until they can have arrived."""
+    queue = mc.Queue(session=session)
+    twins = [Twin(queue.zeros(N, np.int32), np.zeros(N, np.int32)) for _ in range(2)]
+    for _ in range(data.draw(st.integers(1, 7))):
+        enqueue(data.draw, queue, twins, [])
+    graph = queue.take()
+    problem = session.problem(graph)
+    try:
+        plan = find(policy).plan(problem)
+    except PolicyError as error:
+        does_not_fit(error, session.machine.devices[0].global_memory < 1 << 20)
+        return
+    verify_plan(plan, graph, session.machine, problem, preferences=False)
+
+
+# what there are views of
+
+
+def test_parts_are_those_of_numpy(session: Any) -> None:
+    queue = mc.Queue(session=session)
+    want = np.arange(48, dtype=np.int32).reshape(2, 3, 8)
+    a = queue.array(want)
+    cases = [1, -1, (1, 2), (0, 1, 3), (0, 1, slice(2, 5)), slice(None), slice(1, 2), (1, slice(1, 3)), (..., 1, 2, 3)]
+    cases += [np.int64(1), (slice(1, 2), slice(1, 2), slice(3, None)), (1, ...), slice(1, 2, 5)]
+    for key in cases:
+        view = a[key]  # type: ignore[index]
+        found = np.asarray(want[key])  # type: ignore[index]
+        assert (view.shape, view.size, view.nbytes, view.dtype) == (found.shape, found.size, found.nbytes, want.dtype)
+        assert (view.get() == found).all()
+        assert np.asarray(view).tobytes() == found.tobytes()
+    assert (a.reshape(6, -1)[4].get() == want.reshape(6, 8)[4]).all()
+    assert (a[1].reshape((4, 6))[1:3].get() == want[1].reshape(4, 6)[1:3]).all()
+    with pytest.raises(IndexError):
+        a[2]
+
+
+def test_what_has_gaps_is_refused(session: Any) -> None:
+    queue = mc.Queue(session=session)
+    a = queue.zeros((4, 8), np.int32)
+    for key in (slice(None, None, 2), slice(None, None, -1), (slice(None), 1), (slice(0, 2), slice(0, 4))):
+        with pytest.raises(LaunchError, match="do not follow one another") as found:
+            a[key]
+        assert "a[i:j]" in found.value.hint
+    with pytest.raises(LaunchError, match="has no elements"):
+        a[2:2]
+    for key in ([0, 1], np.array([1]), True, "x", 1.0, (0, [1])):
+        with pytest.raises(LaunchError, match="named by integers and slices"):
+            a[key]
+    with pytest.raises(LaunchError, match="cannot reshape"):
+        a.reshape(5, 5)
+    with pytest.raises(LaunchError, match="a view cannot exchange"):
+        a[0].exchange(a[1])
+
+
+def test_a_view_is_of_what_its_array_has(session: Any) -> None:
+    queue = mc.Queue(session=session)
+    a, b = queue.array(np.arange(8, dtype=np.int32)), queue.array(np.arange(8, 16, dtype=np.int32))
+    part = a[4:6]
+    PROGRAM.make(queue, (2,), (1,), part, 1)
+    prepared = queue.prepare()
+    prepared.run()
+    assert a.get().tolist() == [0, 1, 2, 3, 2, 3, 6, 7]
+    a.exchange(b)
+    assert part.get().tolist() == [12, 13]
+    prepared.queue.copy(b[0:2], part)
+    assert b.get().tolist() == [12, 13, 2, 3, 2, 3, 6, 7]
+    del a, b
+    part.set([1, 2])  # what it is a part of lives as long as it
+    with part.map() as host:
+        host += 1
+    assert part.get().tolist() == [2, 3]
+
+
+def test_what_is_written_elsewhere_stays_where_it_is(session: Any) -> None:
+    queue = mc.Queue(session=session)
+    a = queue.array(np.arange(8, dtype=np.int32))
+    PROGRAM.make(queue, (8,), (1,), a, 1, device="cpu0.0")
+    queue.finish()
+    valid = session.directory.memories(a.buffer.key)
+    a[2:4].set([70, 80])
+    assert a[1:5].get().tolist() == [9, 70, 80, 12]
+    if session.machine.memories > 1:
+        assert {m for part in session.directory.parts[a.buffer.key] for m in range(3) if part.mask >> m & 1} > valid
+    assert a.get().tolist() == [8, 9, 70, 80, 12, 13, 14, 15]
+
+
+# dependences
+
+
+def test_only_what_meets_is_ordered(session: Any) -> None:
+    queue = mc.Queue(session=session)
+    a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+    low, high = a[: N // 2], a[N // 2 :]
+    PROGRAM.make(queue, (N // 2,), (4,), low, 1)  # 0
+    PROGRAM.make(queue, (N // 2,), (4,), high, 2)  # 1: of others
+    PROGRAM.add(queue, (N // 2,), (4,), b[: N // 2], low)  # 2: after 0
+    PROGRAM.add(queue, (8,), (4,), b[N // 2 : N // 2 + 8], a[N // 2 - 4 : N // 2 + 4])  # 3: after 0 and 1
+    PROGRAM.make(queue, (N,), (4,), a, 3)  # 4: after all who read it
+    queue.fill(a[:4], 0)  # 5
+    queue.copy(a[4:8], b[:4])  # 6: after 2 and 4
+    queue.read(a[8:])  # 7: after 4
+    queue.write(a[:8], range(8))  # 8: after 5 and 6
+    graph = queue.take()
+    verify_graph(graph)
+    assert graph.predecessors == ((), (), (0,), (0, 1), (1, 2, 3), (4,), (2, 4), (4,), (5, 6))
+    assert graph.parts == {a.buffer.key, b.buffer.key}
+
+
+def test_whole_buffers_are_not_looked_at_in_parts(session: Any) -> None:
+    queue = mc.Queue(session=session)
+    a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+    queue.copy(a, b[:])
+    PROGRAM.make(queue, (N,), (4,), a.reshape(2, -1), 1)
+    b.fill(3)
+    queue.read(a)
+    graph = queue.take()
+    assert not graph.parts
+    assert graph.predecessors == ((), (0,), (0,), (1,))
+
+
+def test_different_parts_run_on_different_devices(session: Any) -> None:
+    """Each where it is: nothing moves between the devices."""
+    queue = mc.Queue(session=session)
+    a = queue.empty(N, np.int32)
+    for half, device in ((a[: N // 2], 0), (a[N // 2 :], 1)) * 2:
+        PROGRAM.make(queue, (N // 2,), (4,), half, 1 + device)
+    plan = tuple(Assignment(n, n % 2, 0, 0.0, 0.0) for n in range(4))
+    queue.policy = Plan(plan, "by hand", queue.devices, 0.0)
+    queue.finish()
+    assert not [e for e in queue.trace.events if type(e).__name__ == "TransferEvent"]
+    one = np.arange(N // 2)
+    assert (a.get() == np.concatenate([one + N // 8, 2 * one + N // 8])).all()
+
+
+# kernels
+
+
+@pytest.mark.parametrize("policy", ["auto", "balance", "eager"])
+def test_views_of_one_array_in_one_launch(session: Any, policy: str) -> None:
+    """What overlaps is not divided, and its order within the kernel is kept; what does not may be divided."""
+    queue = mc.Queue(session=session, policy=policy)
+    want = np.arange(N, dtype=np.int32)
+    a = queue.array(want)
+    PROGRAM.serial(queue, (1,), (1,), a[33:97], a[32:96], 64)
+    _serial(want[33:97], want[32:96])
+    PROGRAM.add(queue, (64,), (4,), a[:64], a[64:128])
+    want[:64] += 3 * want[64:128]
+    PROGRAM.add(queue, (64,), (4,), a[7:71], a[7:71])
+    want[7:71] *= 4
+    assert (a.get() == want).all()
+
+
+def test_what_overlaps_is_not_divided(session: Any) -> None:
+    queue = mc.Queue(session=session)
+    a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+    PROGRAM.add(queue, (64,), (4,), a[:64], a[60:124])  # 0
+    PROGRAM.pairs(queue, (64,), (4,), b[:64], a[:64], a[1:65])  # 1: both only read
+    PROGRAM.add(queue, (64,), (4,), a[:64], a[64:128])  # 2
+    PROGRAM.bins(queue, (64,), (4,), a[:4], a[64:128])  # 3
+    splits = session.problem(queue.take()).splits
+    assert "x, y are views that overlap, and the kernel writes x" in splits.why(0)
+    assert not splits.why(1)
+    assert not splits.why(2)
+    assert "has other parts of it" in splits.why(3)
+
+
+def test_what_leaves_a_view_is_refused(session: Any) -> None:
+    queue = mc.Queue(session=session)
+    a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+    PROGRAM.make(queue, (16,), (4,), a[8:23], 1)
+    with pytest.raises(LaunchError, match=r"x\[15\] .* which has 15 elements, 60 bytes"):
+        queue.finish()
+    PROGRAM.make(queue, (16,), (4,), b[8:24], 1)
+    queue.finish()
+
+
+def test_vectors_begin_where_they_may(session: Any) -> None:
+    queue = mc.Queue(session=session)
+    program = mc.Program("kernel void v(global float4 *x) { x[get_global_id(0)] += 1; }")
+    a = queue.zeros(16, np.float32)
+    program.v(queue, (2,), (1,), a[4:12])
+    with pytest.raises(LaunchError, match="begins at multiples of 16 bytes; the view begins at byte 4"):
+        program.v(queue, (2,), (1,), a[1:9])
+    assert a.get().tolist() == [0] * 4 + [1] * 8 + [0] * 4
+
+
+def test_what_cannot_be_moved_is_copied(session: Any) -> None:
+    """Pointers that a kernel looks at, or to constants, to where no part of a buffer may begin."""
+    queue = mc.Queue(session=session)
+    want = np.arange(N, dtype=np.int32)
+    a, b = queue.array(want), queue.zeros(N, np.int32)
+    PROGRAM.looks(queue, (8,), (4,), b[1:9], a[3:11])
+    PROGRAM.constants(queue, (8,), (4,), b[5:13], a[5:13])
+    assert len(queue) == 6
+    right = np.zeros(N, np.int32)
+    right[1:9] = want[3:11] | 1
+    right[5:13] ^= want[5:13]
+    assert (b.get() == right).all()
+    with pytest.raises(LaunchError, match="overlap, the kernel writes one of them"):
+        PROGRAM.looks(queue, (8,), (4,), a[1:9], a[3:11])
+    PROGRAM.looks(queue, (8,), (4,), a[1:9], a[1:9])
+    want[1:9] |= 1
+    assert (a.get()[9:] == want[9:]).all()
+
+
+def test_several_versions_of_a_kernel_take_views(session: Any) -> None:
+    source = "kernel void up(global int *x) {{ x[get_global_id(0)] += {}; }}"
+    one, two = (mc.Program(source.format(n)).kernel("up") for n in ("1", "2 - 1"))
+    one.add_version(two, "cpu")
+    queue = mc.Queue(session=session)
+    a = queue.zeros(N, np.int32)
+    for first in (0, 32, 5):
+        one(queue, (8,), (4,), a[first : first + 8])
+    want = np.zeros(N, np.int32)
+    for first in (0, 32, 5):
+        want[first : first + 8] += 1
+    assert (a.get() == want).all()
+
+
+# reads and writes
+
+
+def test_reads_and_writes_are_nodes(session: Any) -> None:
+    queue = mc.Queue(session=session)
+    a = queue.zeros(8, np.int32)
+    given = np.arange(8, dtype=np.int32)
+    queue.write(a, given, copy=False)
+    PROGRAM.add(queue, (4,), (4,), a[4:], a[:4])
+    event = queue.read(a[4:])
+    out = np.empty((2, 4), np.int32)
+    queue.read(a.reshape(2, 4), out)
+    prepared = queue.prepare()
+    assert [node.name for node in prepared.graph.nodes] == ["write", "add", "read", "read"]
+    for turn in range(4):
+        given[:] = np.arange(8) * turn
+        prepared.run()
+        assert event.out.tolist() == [turn * (4 + i + 3 * i) for i in range(4)]
+        assert out.tolist() == [[turn * i for i in range(4)], event.out.tolist()]
+    queue.write(a[:2], [5, 6])
+    late = queue.read(a[:2])
+    late.wait()
+    assert late.out.tolist() == [5, 6]
+
+
+def test_what_cannot_be_read_or_written_is_refused(session: Any) -> None:
+    queue = mc.Queue(session=session)
+    a = queue.zeros(8, np.int32)
+    fixed = np.zeros(8, np.int32)
+    fixed.flags.writeable = False
+    for out, said in (
+        (fixed, "read-only"),
+        (np.zeros(7, np.int32), "out has shape"),
+        (np.zeros(8), "and type float64"),
+    ):
+        with pytest.raises(ResultError, match=said):
+            queue.read(a, out)
+    with pytest.raises(ResultError, match="out must be a NumPy array"):
+        queue.read(a, [0] * 8)  # type: ignore[arg-type]
+    with pytest.raises(ResultError, match="contents have shape"):
+        queue.write(a[:4], [1, 2])
+    with pytest.raises(ResultError, match="do not fit"):
+        queue.write(a, np.full(8, 1 << 40))
+    with pytest.raises(ResultError, match="copy=False needs"):
+        queue.write(a, np.zeros(8, np.int64), copy=False)
+    with pytest.raises(LaunchError, match="read: ndarray is no array"):
+        queue.read(np.zeros(8))  # type: ignore[arg-type]
+    with a.map(), pytest.raises(LaunchError, match="write: the array is mapped"):
+        queue.write(a[:2], [1, 2])
+    assert not len(queue)
+
+
+def test_what_is_overwritten_by_the_host_is_not_brought(session: Any) -> None:
+    queue = mc.Queue(session=session, policy="in_order")
+    a = queue.zeros(N, np.int32)
+    PROGRAM.make(queue, (N,), (4,), a, 1)
+    queue.write(a, np.ones(N, np.int32))
+    PROGRAM.add(queue, (N,), (4,), a, a)
+    queue.finish()
+    assert not [e for e in queue.trace.events if type(e).__name__ == "TransferEvent" and e.target == "host"]
+    assert (a.get() == 4).all()
