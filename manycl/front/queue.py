@@ -17,7 +17,7 @@ from manycl import flags
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
 from manycl.front.arrays import AnyArray, Array, as_bytes, fits
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
-from manycl.graph.dependences import GraphBuilder
+from manycl.graph.dependences import Batch, GraphBuilder
 from manycl.graph.graph import BufferArg, CopyTask, FillTask, Graph, HostTask, Node
 from manycl.graph.rename import renamed
 from manycl.interrupts import Uninterrupted
@@ -392,14 +392,14 @@ class Queue:
                 if not len(self._builder):
                     return
                 hold = self.hold  # arrays that only enqueued nodes still refer to must live until those have run
-                graph = self.take()
+                batch = self._taken()
                 self.hold = {}
             policy = self.learners.find(self.policy)
 
             def run() -> Result:
                 if policy is None or isinstance(policy, str):
-                    return self._recurring.run(graph, policy or flags.policy(), self.queues, self.options)
-                result = self.session.run(graph, policy, queues=self.queues, options=self.options)
+                    return self._recurring.run(batch, policy or flags.policy(), self.queues, self.options)
+                result = self.session.run(batch.graph(), policy, queues=self.queues, options=self.options)
                 return told(policy, result) if learns(policy) else result
 
             self.keep(run)
@@ -415,6 +415,9 @@ class Queue:
 
     def take(self) -> Graph:
         """The graph of what is enqueued; the queue is empty afterwards (``hold`` stays the caller's business)."""
+        return self._taken().graph()
+
+    def _taken(self) -> Batch:
         with self._lock:
             builder, self._builder = self._builder, GraphBuilder()
             for array in self.hold.values():
@@ -428,7 +431,7 @@ class Queue:
             self._components = [] if self._component is None else [[]]
             self._component = None if self._component is None else 0
             self.batch += 1
-            return builder.build(components)
+            return builder.batch(components)
 
     def keep(self, run: Callable[[], Result]) -> Result:
         """Do a run and make it the last one, also when it fails (its trace shows how far it came)."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from manycl.errors import GraphError
 from manycl.graph.access import COPIES, is_partial, touched
@@ -12,8 +13,40 @@ from manycl.graph.last_accesses import END, LastAccesses
 from manycl.region import NOTHING
 
 
+@dataclass(frozen=True)
+class Batch:
+    """What was enqueued, in order. ``after``: what nodes come after beyond what the buffers imply, where they do."""
+
+    nodes: tuple[Node, ...]
+    buffers: Mapping[int, Buffer]
+    after: Mapping[int, tuple[int, ...]]
+    components: tuple[tuple[int, ...], ...] = ()
+
+    def graph(self, name: str = "", warnings: tuple[str, ...] = ()) -> Graph:
+        """With the edges that follow from the order."""
+        found = _Edges()
+        for index, node in enumerate(self.nodes):
+            found.add(index, node, self.after.get(index, ()))
+        parts = frozenset(key for key, cut in found.cut.items() if cut.is_partial(self.buffers[key].nbytes))
+        return self._graph(tuple(found.predecessors), parts, name, warnings)
+
+    def as_in(self, graph: Graph, keys: Mapping[int, int]) -> Graph:
+        """With the edges of a graph of the same shape (:mod:`manycl.graph.shape`) that has buffer b where this has
+        ``keys[b]``."""
+        return self._graph(graph.predecessors, frozenset([keys[key] for key in graph.parts]))
+
+    def _graph(
+        self,
+        predecessors: tuple[tuple[int, ...], ...],
+        parts: frozenset[int],
+        name: str = "",
+        warnings: tuple[str, ...] = (),
+    ) -> Graph:
+        return Graph(self.nodes, self.buffers, predecessors, self.components, name, warnings, parts=parts)
+
+
 class GraphBuilder:
-    """Collects buffers and nodes in enqueueing order and infers the edges between them.
+    """Collects buffers and nodes in the order of enqueueing.
 
     Two nodes that touch the same bytes of a buffer are ordered unless both only read them. Transitive edges are left
     out where a chain through the same bytes already implies them, so a graph of n nodes over b buffers keeps O(n b)
@@ -23,11 +56,7 @@ class GraphBuilder:
     def __init__(self) -> None:
         self._buffers: dict[int, Buffer] = {}
         self._nodes: list[Node] = []
-        self._predecessors: list[tuple[int, ...]] = []
-        self._writer: dict[int, int] = {}
-        self._readers: dict[int, list[int]] = {}
-        self._cut: dict[int, LastAccesses] = {}  # of buffers that are touched in parts
-        self._adding = False  # or interrupted in it
+        self._after: dict[int, tuple[int, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -50,24 +79,49 @@ class GraphBuilder:
         if type(node) in COPIES:
             touches = (*node.reads, *node.writes)
             check_extent(node, {k: self._buffers[k].nbytes for k in touches if k in self._buffers})
-        if self._adding:
-            self._mend()
-        self._adding = True
         index = len(self._nodes)
+        if after:
+            if max(after) >= index or min(after) < 0:
+                raise GraphError(
+                    f"node {index} ({node.name}) cannot come after nodes {sorted(set(after))}: not added before it"
+                )
+            self._after[index] = tuple(sorted(set(after)))
+        elif self._after:
+            self._after.pop(index, None)  # of one that Ctrl-C kept from being added
+        self._nodes.append(node)
+        return index
+
+    def batch(self, components: tuple[tuple[int, ...], ...] = ()) -> Batch:
+        """All that was added."""
+        return Batch(tuple(self._nodes), dict(self._buffers), dict(self._after), components)
+
+    def build(
+        self,
+        components: tuple[tuple[int, ...], ...] = (),
+        name: str = "",
+        warnings: tuple[str, ...] = (),
+    ) -> Graph:
+        """The graph of all that was added."""
+        return self.batch(components).graph(name, warnings)
+
+
+class _Edges:
+    """Of a batch, node by node: ``predecessors``; ``cut``: buffers that are touched in parts."""
+
+    def __init__(self) -> None:
+        self.predecessors: list[tuple[int, ...]] = []
+        self.cut: dict[int, LastAccesses] = {}
+        self._writer: dict[int, int] = {}
+        self._readers: dict[int, list[int]] = {}
+
+    def add(self, index: int, node: Node, after: Sequence[int]) -> None:
         before = set(after)
-        if self._cut or is_partial(node):
+        if self.cut or is_partial(node):
             self._note_parts(index, node, before)
         else:
             self._note(index, node, before)
         before.discard(index)
-        if after and before and (max(before) >= index or min(before) < 0):
-            raise GraphError(
-                f"node {index} ({node.name}) cannot come after nodes {sorted(before)}: not added before it"
-            )
-        self._nodes.append(node)
-        self._predecessors.append(tuple(sorted(before)) if len(before) > 1 else tuple(before))
-        self._adding = False
-        return index
+        self.predecessors.append(tuple(sorted(before)) if len(before) > 1 else tuple(before))
 
     def _note(self, index: int, node: Node, before: set[int]) -> None:
         """Find what a node comes after, and remember it; of whole buffers."""
@@ -96,36 +150,9 @@ class GraphBuilder:
         """The same, where the node or one before it touches parts of buffers."""
         reads, writes = touched(node, _Endless())
         for key in dict.fromkeys((*node.reads, *node.writes)):
-            if key not in self._cut:
-                self._cut[key] = LastAccesses(self._writer.pop(key, None), self._readers.pop(key, []))
-            self._cut[key].touch(index, reads.get(key, NOTHING), writes.get(key, NOTHING), before)
-
-    def _mend(self) -> None:
-        """The last node was not added (Ctrl-C in the midst of it, or a GraphError): nobody depends on it."""
-        del self._nodes[len(self._predecessors) :]
-        self._adding = False
-        self._writer, self._readers, self._cut = {}, {}, {}
-        for index, node in enumerate(self._nodes):
-            note = self._note_parts if self._cut or is_partial(node) else self._note
-            note(index, node, set())
-
-    def build(
-        self,
-        components: tuple[tuple[int, ...], ...] = (),
-        name: str = "",
-        warnings: tuple[str, ...] = (),
-    ) -> Graph:
-        if self._adding:
-            self._mend()
-        return Graph(
-            nodes=tuple(self._nodes),
-            buffers=dict(self._buffers),
-            predecessors=tuple(self._predecessors),
-            components=components,
-            name=name,
-            warnings=warnings,
-            parts=frozenset(key for key, cut in self._cut.items() if cut.is_partial(self._buffers[key].nbytes)),
-        )
+            if key not in self.cut:
+                self.cut[key] = LastAccesses(self._writer.pop(key, None), self._readers.pop(key, []))
+            self.cut[key].touch(index, reads.get(key, NOTHING), writes.get(key, NOTHING), before)
 
 
 class _Endless(dict[int, int]):

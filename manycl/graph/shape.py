@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from manycl.graph.graph import BufferArg, CopyTask, FillTask, Graph, HostTask, Launch
+from manycl.graph.dependences import Batch
+from manycl.graph.graph import BufferArg, CopyTask, FillTask, HostTask, Launch
 
 
-def shape(graph: Graph) -> tuple[Hashable, tuple[int, ...]] | None:
-    """All that a graph consists of, with buffers by the order in which the nodes name them; and their keys in that
+def shape(batch: Batch) -> tuple[Hashable, tuple[int, ...]] | None:
+    """All that a batch consists of, with buffers by the order in which the nodes name them; and their keys in that
     order. Programs count by identity, so a shape means something as long as one of its graphs is kept.
 
-    None for a graph with host functions: what those do is theirs, and each has to run as it was given. Takes some two
+    None for one with host functions: what those do is theirs, and each has to run as it was given. Takes some two
     microseconds a node.
     """
     places: dict[int, int] = {}
     place = places.setdefault
     nodes: list[object] = []
-    for task in graph.nodes:
+    for task in batch.nodes:
         if isinstance(task, Launch):
             versions: tuple[object, ...] = task.versions
             if versions:
@@ -50,10 +51,10 @@ def shape(graph: Graph) -> tuple[Hashable, tuple[int, ...]] | None:
         else:
             nodes.append(_moving(task, places))
     keys = tuple(places)
-    if len(keys) != len(graph.buffers):
+    if len(keys) != len(batch.buffers):
         return None  # it has buffers that no node names
-    sizes = tuple([graph.buffers[key].nbytes for key in keys])
-    return (tuple(nodes), graph.predecessors, graph.components, sizes), keys
+    sizes = tuple([batch.buffers[key].nbytes for key in keys])
+    return (tuple(nodes), tuple(batch.after.items()), batch.components, sizes), keys
 
 
 def _moving(task: CopyTask | FillTask, places: dict[int, int]) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 
 from manycl.errors import PolicyError
+from manycl.graph.dependences import Batch
 from manycl.graph.graph import Graph
 from manycl.graph.shape import shape
 from manycl.plan import policies
@@ -40,30 +41,32 @@ class Recurring:
         self._static: dict[str, bool] = {}
 
     def run(
-        self, graph: Graph, policy: str, queues: Mapping[str, int] | None, options: Mapping[str, str] | None
+        self, batch: Batch, policy: str, queues: Mapping[str, int] | None, options: Mapping[str, str] | None
     ) -> Result:
-        """Run a graph by the policy of that name; raises what ``Session.run`` raises."""
+        """Run what was enqueued by the policy of that name; raises what ``Session.run`` raises."""
         session = self._session
         if self._changes != session.changes:
             self._known.clear()
             self._nodes, self._changes = 0, session.changes
-        found = shape(graph) if len(graph) <= NODES and self._is_static(policy) else None
+        found = shape(batch) if len(batch.nodes) <= NODES and self._is_static(policy) else None
         if found is None:
-            return session.run(graph, policy, queues=queues, options=options)
+            return session.run(batch.graph(), policy, queues=queues, options=options)
         directory, (what, keys) = session.directory, found
         places = tuple([directory.parts.get(key) or directory.valid.get(key, 0) for key in keys])
         settings = tuple((queues or {}).items()), tuple((options or {}).items())
         key = (policy, *settings, places, what)
         known = self._known.get(key)
-        if known is not None:
+        if known is None:
+            alone = queue_counts(session.machine, queues or {}) == (1,)
+            graph = batch.graph()
+            known = self._keep(key, _Known(graph, keys, () if alone else THOUGHTS))
+        else:
             self._known.move_to_end(key)
+            graph = batch.as_in(known.graph, dict(zip(known.keys, keys, strict=True)))
             result = known.again(session, graph, keys)
             if result is not None:
                 return result
         result = session.run(graph, policy, queues=queues, options=options)
-        if known is None:
-            alone = queue_counts(session.machine, queues or {}) == (1,)
-            known = self._keep(key, _Known(graph, () if alone else THOUGHTS))
         known.answered(result, keys)
         return result
 
@@ -88,8 +91,9 @@ class Recurring:
 class _Known:
     """One of them. ``thoughts``: as of trials; nothing is tried where there is nothing to choose."""
 
-    def __init__(self, graph: Graph, thoughts: Sequence[int]) -> None:
+    def __init__(self, graph: Graph, keys: tuple[int, ...], thoughts: Sequence[int]) -> None:
         self.graph = graph  # whose programs are what the shape names
+        self.keys = keys
         self._thoughts = thoughts
         self._trials = Trials(thoughts=thoughts)
         self._forget()

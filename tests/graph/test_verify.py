@@ -16,12 +16,11 @@ from manycl.analysis import parse_program
 from manycl.errors import GraphError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch
-from manycl.graph.last_accesses import LastAccesses
 from manycl.graph.verify import verify
 
 PROGRAM = parse_program("kernel void k(global int *a, global int *b, global int *c) { a[0] = b[0] + c[0]; }")
 KEYS = range(3)
-ADDING = [f.__code__ for f in (GraphBuilder.add, GraphBuilder._note, GraphBuilder._note_parts, LastAccesses.touch)]
+ADDING = GraphBuilder.add.__code__
 some = st.frozensets(st.sampled_from(KEYS), max_size=2).map(sorted).map(tuple)
 steps = st.lists(st.tuples(some, some, st.booleans()), min_size=1, max_size=8)
 
@@ -64,7 +63,7 @@ def interrupted(made: GraphBuilder, node: Launch, after: list[int], line: int) -
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         nonlocal left
-        if frame.f_code not in ADDING:
+        if frame.f_code is not ADDING:
             return None
         left -= event == "line"
         if left < 0:
@@ -79,7 +78,7 @@ def interrupted(made: GraphBuilder, node: Launch, after: list[int], line: int) -
         sys.settrace(before)
 
 
-@given(st.lists(st.tuples(some, some, st.integers(0, 60), st.booleans()), min_size=1, max_size=6))
+@given(st.lists(st.tuples(some, some, st.integers(0, 16), st.booleans()), min_size=1, max_size=6))
 def test_what_was_interrupted_at_any_line_was_added_or_not(
     given_steps: list[tuple[tuple[int, ...], tuple[int, ...], int, bool]],
 ) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.errors import LaunchError, PolicyError
-from manycl.graph.dependences import GraphBuilder
+from manycl.graph.dependences import Batch, GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.graph.shape import shape
 from manycl.plan.plan import Plan
@@ -308,7 +308,7 @@ def test_host_functions_are_called_each_time() -> None:
 # shapes
 
 
-def graph(names: list[int], changed: dict[str, Any] | None = None, extra: int | None = None) -> Graph:
+def batch(names: list[int], changed: dict[str, Any] | None = None, extra: int | None = None) -> Batch:
     """A kernel on two of some buffers and another one on one of them; buffer i has the key ``names[i]``."""
     builder = GraphBuilder()
     for key in names:
@@ -319,7 +319,7 @@ def graph(names: list[int], changed: dict[str, Any] | None = None, extra: int | 
     second = Launch("add", PROGRAM.facts, add, (64,), (8,), (BufferArg(b), bytes(4)), (b,), (b,))
     builder.add(first)
     builder.add(replace(second, **(changed or {})), () if extra is None else (extra,))
-    return builder.build()
+    return builder.batch()
 
 
 def mc_buffer(key: int, nbytes: int = 256) -> Any:
@@ -329,7 +329,7 @@ def mc_buffer(key: int, nbytes: int = 256) -> Any:
 
 
 def test_shapes_know_buffers_by_their_places_only() -> None:
-    one, other = shape(graph([3, 9])), shape(graph([70, 1]))
+    one, other = shape(batch([3, 9])), shape(batch([70, 1]))
     assert one is not None
     assert other is not None
     assert one[0] == other[0]
@@ -338,7 +338,7 @@ def test_shapes_know_buffers_by_their_places_only() -> None:
 
 
 def test_whatever_differs_is_another_shape() -> None:
-    plain = shape(graph([0, 1]))
+    plain = shape(batch([0, 1]))
     assert plain is not None
     other = mc.Program("kernel void add(global int *x, int n) { x[get_global_id(0)] += n; }")
     changes: dict[str, Any] = {
@@ -362,17 +362,17 @@ def test_whatever_differs_is_another_shape() -> None:
     for name, value in changes.items():
         if name == "versions":
             continue
-        found = shape(graph([0, 1], {name: value}))
+        found = shape(batch([0, 1], {name: value}))
         assert found is not None
         assert found[0] != plain[0], name
-    views = [shape(graph([0, 1], {"args": (BufferArg(1, low, 64), bytes(4))})) for low in (0, 128)]
+    views = [shape(batch([0, 1], {"args": (BufferArg(1, low, 64), bytes(4))})) for low in (0, 128)]
     assert len({plain[0], *(v[0] for v in views if v is not None)}) == 3
-    swapped = shape(graph([0, 1], {"args": (BufferArg(0), bytes(4)), "reads": (0,), "writes": (0,)}))
+    swapped = shape(batch([0, 1], {"args": (BufferArg(0), bytes(4)), "reads": (0,), "writes": (0,)}))
     assert swapped is not None
     assert swapped[0] != plain[0]
-    larger = graph([0, 1])
+    larger = batch([0, 1])
     assert shape(replace(larger, buffers={**larger.buffers, 1: mc_buffer(1, 512)})) != plain
-    assert shape(replace(larger, predecessors=((), ()))) != plain
+    assert shape(replace(larger, after={1: (0,)})) != plain
     assert shape(replace(larger, components=((0, 1),))) != plain
     assert shape(replace(larger, buffers={**larger.buffers, 2: mc_buffer(2)})) is None
     assert shape(replace(larger, nodes=(larger.nodes[0], HostTask("h", print, (), (), ())))) is None
