@@ -14,7 +14,8 @@ _ALIGNED = 4096  # bytes
 
 def chunks(region: Region, most: int) -> list[Region]:
     """A piece as several of about ``most`` bytes, where it is much larger and one interval or one rectangle."""
-    if region.nbytes < 2 * most or len(region.boxes) != 1:
+    low, high = region.hull
+    if high - low < 2 * most or region.nbytes < 2 * most or len(region.boxes) != 1:
         return [region]
     offset, width, _, count, *_ = region.boxes[0]
     if count == 1:

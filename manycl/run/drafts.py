@@ -162,10 +162,13 @@ class _Drafting:
             else:
                 a = assignments[0] if assignments else Assignment(node, ON_HOST, 0, 0.0, 0.0)
                 drafts = [self._undivided(node, task, a)]
+            written: dict[int, list[Region]] = {}
             for draft in drafts if id(drafts) not in defining else ():
-                for key, written in draft.writes.items():
+                for key, region in draft.writes.items():
                     if key not in self.complete:
-                        self.defined[key] = self.defined.get(key, NOTHING) | written
+                        written.setdefault(key, []).append(region)
+            for key, regions in written.items():
+                self.defined[key] = union((self.defined.get(key, NOTHING), *regions))
             of_node.append(drafts)
             defining.add(id(drafts))
         return Drafted(of_node, self.temporaries, self.sizes)

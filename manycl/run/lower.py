@@ -259,7 +259,9 @@ def _on_pieces(
             count[piece, draft.round] = count.get((piece, draft.round), 0) + 1
     out = []
     for draft, writes in zip(drafts, written, strict=True):
-        gone = cut.of({k: b for k, b in draft.writes.items() if k in draft.overwrites}) if draft.overwrites else ()
+        gone = writes
+        if not draft.overwrites.issuperset(draft.writes):
+            gone = cut.of({k: b for k, b in draft.writes.items() if k in draft.overwrites})
         shared = (p for p in writes if count.get((p, draft.round), 0) > 1) if draft.step.role == RANGE else ()
         using = windows.setdefault(id(draft.windows), {key: window.key for key, window in draft.windows.items()})
         task = _with(draft.task, of(draft.reads), writes, gone)
