@@ -149,12 +149,7 @@ class Executor:
                     if index + 1 < len(commands) and continues(run.graph, command, commands[index + 1]):
                         continue
                     together, joining = joining, []
-                    if type(command) is Upload:
-                        self._moves.upload(together)
-                    elif type(command) is Copy:
-                        self._moves.copy(together)
-                    else:
-                        self._moves.download(together)
+                    self._moves.transfer(together)
                     if command.queue >= 0:
                         touched[command.device, command.queue] = command.token
                     elif type(command) is Upload:
