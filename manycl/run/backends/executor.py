@@ -64,6 +64,7 @@ class Executor:
         self._runs = 0
         self._run: Underway | None = None  # the last
         self._is_over = True  # and nothing of it is left
+        self._moves: Moves | None = None
         self.host_calls = HostCalls(self.memory)
         # what was found of transfers, by graph: of several that run in turns
         self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[int | None, ...], Moved]]] = deque(maxlen=KEPT_GRAPHS)
@@ -149,6 +150,7 @@ class Executor:
                     if index + 1 < len(commands) and continues(run.graph, command, commands[index + 1]):
                         continue
                     together, joining = joining, []
+                    assert self._moves is not None, "the run has begun"
                     self._moves.transfer(together)
                     if command.queue >= 0:
                         touched[command.device, command.queue] = command.token
@@ -227,6 +229,7 @@ class Executor:
     def ended(self, run: Underway) -> RunRecord:
         """Nothing of a run is left."""
         responsive.leave(self)
+        self._moves = None  # it refers to the run
         self._is_over = True
         run.record.find_failure(run.now())
         return run.record
