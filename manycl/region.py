@@ -8,14 +8,14 @@ same ones (:func:`partition`); there are few, however ragged the regions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[np.int64]]
 
-_BITS = 62  # of a word that says in which regions bytes are
+_BITS = 62  # that are used of a word
 
 
 class Box(NamedTuple):
@@ -137,7 +137,8 @@ class Region:
 
     @property
     def nbytes(self) -> int:
-        return int((self.high - self.low).sum())
+        low, high = self.low, self.high
+        return int(high[0] - low[0]) if len(low) == 1 else int(np.add.reduce(high - low))
 
     @property
     def hull(self) -> tuple[int, int]:
@@ -202,6 +203,10 @@ class Region:
 
     # algebra
 
+    def moved(self, by: int) -> Region:
+        """All of it so many bytes further on."""
+        return Region(self.ends + by)
+
     def meets(self, other: Region) -> bool:
         """Whether they have a byte in common."""
         mine, theirs = self.ends, other.ends
@@ -253,8 +258,7 @@ def common(regions: Iterable[Region]) -> Region:
         return NOTHING
     ends = np.concatenate(found)
     order = np.argsort(ends, kind="stable")
-    # of each region every second end is one where it ends
-    change = np.concatenate([np.tile([1, -1], len(e) // 2) for e in found])
+    change = np.tile([1, -1], len(ends) // 2)  # of each region every second end is one where it ends
     points, depth = ends[order], np.cumsum(change[order])
     last = np.concatenate([points[1:] != points[:-1], [True]])
     points, inside = points[last], depth[last] > 1
@@ -264,16 +268,18 @@ def common(regions: Iterable[Region]) -> Region:
 def partition(nbytes: int, regions: Sequence[Region]) -> tuple[list[Region], list[tuple[int, ...]]]:
     """The pieces of a buffer of ``nbytes`` that ``regions`` cut it into, in the order of their first bytes (all of it:
     also what is in no region), and for each region the indices of the pieces that it is made of."""
-    points = np.unique(np.concatenate([np.array([0, nbytes], np.int64), *[r.ends for r in regions]]))
-    points = points[points <= nbytes]
+    points = np.sort(np.concatenate([np.array([0, nbytes], np.int64), *[r.ends for r in regions]]))
+    # (np.unique by hashes takes ten times longer)
+    points = points[(points <= nbytes) & np.concatenate([[True], points[1:] != points[:-1]])]
     if len(points) == 2:
         return [Region.span(0, nbytes)], [(0,) if r else () for r in regions]
-    label = np.zeros(len(points) - 1, np.int64)  # the same for points of one piece
-    for index, word in enumerate(_memberships(points, list(dict.fromkeys(regions)))):
-        values, inverse = np.unique(word, return_inverse=True)
-        label = label * len(values) + inverse.reshape(-1)
-        if index:
-            label = np.unique(label, return_inverse=True)[1].reshape(-1)
+    label, values = np.zeros(len(points) - 1, np.int64), 1  # the same for points of one piece, less than ``values``
+    for word in _memberships(points, list(dict.fromkeys(regions))):
+        most = int(word.max()) + 1
+        if values * most > 1 << _BITS:
+            (label, values), (word, most) = _numbered(label), _numbered(word)
+        label, values = label * most + word, values * most
+    label, _ = _numbered(label)
     begins = np.flatnonzero(np.concatenate([[True], label[1:] != label[:-1]]))  # runs of one piece
     of = label[begins]
     first = np.zeros(int(of.max()) + 1, np.int64)
@@ -284,25 +290,43 @@ def partition(nbytes: int, regions: Sequence[Region]) -> tuple[list[Region], lis
     stops = (2 * np.cumsum(np.bincount(of)[order])).tolist()
     pieces = [Region(ends[a:b]) for a, b in pairwise([0, *stops])]
     # of a piece, all is in a region if its first byte is
-    between = np.searchsorted(points[begins[first[order]]], np.concatenate([r.ends for r in regions])).tolist()
-    held: list[tuple[int, ...]] = []
-    for a, b in pairwise(accumulate([len(r.ends) for r in regions], initial=0)):
-        if b == a + 2:
-            held.append(tuple(range(between[a], between[a + 1])))
-        else:
-            held.append(tuple(i for j in range(a, b, 2) for i in range(between[j], between[j + 1])))
-    return pieces, held
+    spans = np.searchsorted(points[begins[first[order]]], np.concatenate([r.ends for r in regions])).reshape(-1, 2)
+    full = np.flatnonzero(spans[:, 0] < spans[:, 1])
+    of_spans = np.repeat(np.arange(len(regions)), [len(r.ends) // 2 for r in regions])
+    held: list[list[int]] = [[] for _ in regions]
+    for region, (a, b) in zip(of_spans[full].tolist(), spans[full].tolist(), strict=True):
+        held[region].extend(range(a, b))
+    return pieces, [tuple(indices) for indices in held]
+
+
+def _numbered(values: Array) -> tuple[Array, int]:
+    """Equal values as equal numbers from 0 on, and how many there are."""
+    different, numbers = np.unique(values, return_inverse=True)
+    return numbers.reshape(-1), len(different)
 
 
 def _memberships(points: Array, regions: Sequence[Region]) -> Iterator[Array]:
-    """In which of the regions the bytes from each point on are, up to the next one: a bit each, in words of
-    ``_BITS``."""
-    for begin in range(0, len(regions), _BITS):
-        some = regions[begin : begin + _BITS]
-        bits = np.repeat([1 << bit for bit in range(len(some))], [len(r.ends) for r in some])
-        bits[1::2] *= -1
+    """Words, none negative, that say together in which of the regions the bytes from each point on are, up to the next
+    one: a bit for each region; or, where no byte is in more than a few of them, the sums of the numbers of those that
+    it is in (1, 2, …), of their squares, and so on: as many sums as there are numbers at most tell which they are
+    (Newton's identities)."""
+    lengths = [len(r.ends) for r in regions]
+    ends = np.concatenate([r.ends for r in regions])
+    inside = ends < points[-1]  # behind it nothing is looked at
+    places = np.searchsorted(points, ends[inside])
+
+    def word(numbers: Array) -> Array:
+        of_ends = np.repeat(numbers, lengths)
+        of_ends[1::2] *= -1  # of each region every second end is one where it ends
         change = np.zeros(len(points), np.int64)
-        ends = np.concatenate([r.ends for r in some])
-        inside = ends < points[-1]  # behind it nothing is looked at
-        np.add.at(change, np.searchsorted(points, ends[inside]), bits[inside])
-        yield np.cumsum(change)[:-1]
+        np.add.at(change, places, of_ends[inside])
+        return np.cumsum(change)[:-1]
+
+    numbers = np.arange(1, len(regions) + 1, dtype=np.int64)
+    deepest = int(word(np.ones_like(numbers)).max()) if len(regions) > _BITS else _BITS
+    if deepest * _BITS <= len(regions) and deepest * len(regions) ** deepest < 1 << _BITS:
+        for power in range(1, deepest + 1):
+            yield word(numbers**power)
+        return
+    for begin in range(0, len(regions), _BITS):
+        yield word(np.where((begin < numbers) & (numbers <= begin + _BITS), 1 << (numbers - 1 - begin) % _BITS, 0))

@@ -17,7 +17,7 @@ KEYS = {
     "dispatch": {"chain_us_per_kernel", "parallel_us_per_kernel", "prepared_extra_us_per_kernel"},
     "two_devices": {"speedup"},
     "split": {"equal_speedup", "pair_speedup", "halo_only", "decide_us", "spill_ratio"},
-    "regions": {"region_us", "first_region_us", "launches", "pieces", "touched"},
+    "regions": {"region_us", "first_region_us", "lowered_ms", "lowered_again_ms", "launches", "pieces", "touched"},
     "load": {"import_s", "spec_1000_s"},
     "overlap": {"overlapping_geomean", "whole_geomean", "unforeseen_geomean", "least"},
     "transfers": {"skipped"},

@@ -6,6 +6,7 @@ import pickle
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -169,6 +170,22 @@ def test_more_regions_than_a_word_has_bits() -> None:
     for region, indices in zip(some, held, strict=True):
         assert (np.any([made[i] for i in indices], axis=0) == mask(region, 200)).all()
     assert len({tuple(i in h for h in held) for i in range(len(found))}) == len(found)
+
+
+@pytest.mark.parametrize("deep", [1, 2, 3])
+def test_many_regions_of_which_a_byte_is_in_few(deep: int) -> None:
+    """Columns of an array of three rows, which reach into their neighbours."""
+    count, size = 700, 3 * 705
+    some = [Region.of_boxes([Box(i, deep, 705, 3)]) for i in range(count)]
+    found, held = partition(size, [*some, some[7], NOTHING])
+    together = np.zeros(size, int)
+    for piece in found:
+        together += mask(piece, size)
+    assert (together == 1).all()
+    for region, indices in zip(some, held, strict=False):
+        assert union(found[i] for i in indices) == region
+    assert held[count:] == [held[7], ()]
+    assert len({tuple(i for i, h in enumerate(held) if n in h) for n in range(len(found))}) == len(found)
 
 
 def test_the_whole_of_a_buffer_is_one_piece() -> None:

@@ -7,14 +7,18 @@ Then what a range of work-groups touches is a box: runs of bytes, repeated at so
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from manycl.analysis.expr import INFINITE, Expr
 from manycl.analysis.interpret import KnownLaunch
 from manycl.analysis.summary import MemoryAccess
+from manycl.group_range import GroupRange
+from manycl.kept import Kept
 from manycl.region import Box
 
 _Factors = tuple[dict[str, int], int]
+_ALIKE = 64  # sizes of ranges
 
 
 def linear(e: Expr) -> _Factors | None:
@@ -132,6 +136,61 @@ def boxes_of(access: Linear, ids: Mapping[str, tuple[int, int]]) -> tuple[Box, .
     return _clipped(box, max(low for low, _ in clips), min(high for _, high in clips))
 
 
+class RangeBoxes:
+    """What :func:`boxes_of` finds of an access, range by range: along a dimension whose ids stand alone in its
+    conditions, ranges that these leave equally many ids touch the same bytes, moved. They are looked at once."""
+
+    def __init__(self, access: Linear, launch: KnownLaunch) -> None:
+        self._access = access
+        self._launch = launch
+        self._along = [self._free(d) for d in range(3)]
+
+    def _free(self, dimension: int) -> _Free | None:
+        """None: conditions have the dimension's ids with others."""
+        access, name, size = self._access, f"grp{dimension}", 1
+        joined = tuple(j for j in access.joined if j[0] != name)
+        for group, local, count in access.joined:
+            if group == name:
+                name, size = local, count
+        if any(len(f) > 1 for f, _ in access.guards) or any(name in f for f, _ in access.fixed):
+            return None
+        mine = [(f[name], constant) for f, constant in access.guards if name in f]
+        low = max((_least(f, constant) for f, constant in mine if f > 0), default=0)
+        high = min((_most(f, constant) for f, constant in mine if f < 0), default=INFINITE)
+        guards = tuple(g for g in access.guards if name not in g[0])
+        rest = access._replace(guards=guards, joined=joined)
+        return _Free(rest, name, size, access.offset[0].get(name, 0), low, high, Kept(_ALIKE))
+
+    def of(self, groups: GroupRange) -> tuple[Box, ...] | None:
+        """The boxes of some groups."""
+        free = self._along[groups.dimension]
+        if free is None:
+            return boxes_of(self._access, self._launch.ids_of(groups))
+        low, high = max(groups.first * free.size, free.low), min(groups.end * free.size - 1, free.high)
+        if low > high:
+            return ()
+        known = free.alike.get(high - low)
+        if known is None:
+            ids = {**self._launch.ids, free.name: (0, high - low)}
+            known = free.alike.keep(high - low, (boxes_of(free.rest, ids),))
+        moved = free.factor * low
+        return known[0] and tuple([Box(box[0] + moved, *box[1:]) for box in known[0]])
+
+
+class _Free(NamedTuple):
+    """An access along a dimension: without the ids ``name`` of it in its conditions (``rest``), which keep them from
+    ``low`` to ``high``; ``size`` ids to a group, ``factor`` bytes from one to the next. ``alike``: boxes of as many ids
+    from 0 on."""
+
+    rest: Linear
+    name: str
+    size: int
+    factor: int
+    low: int
+    high: int
+    alike: Kept[int, tuple[tuple[Box, ...] | None]]
+
+
 def _clip(offset: _Factors, factors: dict[str, int], constant: int, size: int) -> tuple[int, int] | None:
     """Between which bytes a guard keeps an access that it bounds as a whole (``a[i]`` if ``i < n``)."""
     steps = {n: f for n, f in offset[0].items() if f}
@@ -198,27 +257,20 @@ def _folded(start: int, width: int, dims: list[tuple[int, int]]) -> Box | None:
     return Box(start, width, levels[0][0], levels[0][1], levels[1][0], levels[1][1])
 
 
-def merged(found: Iterable[Box]) -> tuple[Box, ...]:
+def merged(found: Sequence[Box]) -> tuple[Box, ...]:
     """The same bytes in fewer boxes: those that lie in others go, those that continue each other become one."""
-    rest = sorted(set(found), key=lambda b: (b.pitch, b.rows, b.slice_pitch, b.slices, b.offset))
+    if len(found) < 2:
+        return tuple(found)
+    rest = sorted(set(found), key=itemgetter(2, 3, 4, 5, 0))  # those that are alike together
     result: list[Box] = []
     for box in rest:
         last = result[-1] if result else None
-        if last is not None and _alike(last, box) and box.offset <= last.offset + last.width:
+        if last is not None and last[2:] == box[2:] and box.offset <= last.offset + last.width:
             width = max(last.width, box.offset + box.width - last.offset)
             if last.rows * last.slices == 1 or width < min(p for p in (last.pitch, last.slice_pitch) if p):
                 result[-1] = Box(last.offset, width, last.pitch, last.rows, last.slice_pitch, last.slices)
                 continue
         result.append(box)
-    whole = [b for b in result if b.kind == "interval"]
+    whole = [b for b in result if b.rows == b.slices == 1]
     kept = [b for b in result if not any(w is not b and w.offset <= b.offset and b.end <= w.end for w in whole)]
-    return tuple(sorted(kept, key=lambda b: b.offset))
-
-
-def _alike(one: Box, other: Box) -> bool:
-    return (one.pitch, one.rows, one.slice_pitch, one.slices) == (
-        other.pitch,
-        other.rows,
-        other.slice_pitch,
-        other.slices,
-    )
+    return tuple(sorted(kept, key=itemgetter(0)))

@@ -134,7 +134,7 @@ class LaunchFacts:
         """The bytes of buffer argument ``argument`` that some work-groups, or all of them, read or write (``kind``).
         Raises ValueError for a range outside of the launch, KeyError for an argument that is no buffer."""
         groups = checked(self.launch, kind, groups)
-        if not any(a.index == argument and a.kind == "buffer" for a in self.facts.arguments):
+        if argument not in self.regions.buffers:
             raise KeyError(argument)
         found: Footprint = self._answer("region", argument, kind, groups)
         return found

@@ -16,7 +16,7 @@ import numpy as np
 from manycl.analysis import expr as x
 from manycl.analysis.affine import AffineBuilder, value
 from manycl.analysis.bounds import Outside
-from manycl.analysis.boxed import Linear, boxes_of, linear_access, merged
+from manycl.analysis.boxed import RangeBoxes, linear_access, merged
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpret import KnownLaunch
@@ -161,7 +161,7 @@ class Regions:
         self._relations: dict[tuple[int, str], tuple[Relation, ...]] = {}
         self._regions: Kept[tuple[int, str, GroupRange], Footprint] = Kept(RANGES_KEPT)
         self._unions: dict[tuple[int, str, int], Any] = {}
-        self._linears: dict[tuple[int, str], Sequence[Linear | None]] = {}
+        self._linears: dict[tuple[int, str], Sequence[RangeBoxes | None]] = {}
         self._vague: dict[tuple[int, str], str | None] = {}  # why accesses are not exact; None: they are
         self._by_argument: dict[int, list[MemoryAccess]] = {index: [] for index in self.buffers}
         for access in summary.accesses:
@@ -363,29 +363,31 @@ class Regions:
         unit, size = self.units[argument], self._nbytes(argument)
         if reason := self.widened(argument, kind):
             return Footprint(argument, kind, unit, (Box(0, size),) if size else (), True, False, reason)
-        ids = self.launch.ids_of(groups)
         found: list[Box] = []
         for linear in self._linear(argument, kind):
-            boxes_ = None if linear is None else boxes_of(linear, ids)
-            if boxes_ is None or any(b.offset < 0 or b.end > size for b in boxes_):
+            boxes_ = None if linear is None else linear.of(groups)
+            if boxes_ is None:
                 return None
             found.extend(boxes_)
+        if any(b.offset < 0 or b.end > size for b in found):
+            return None
         vague = self._vague[argument, kind]
         return Footprint(argument, kind, unit, merged(found), True, vague is None, "" if vague is None else vague)
 
-    def _linear(self, argument: int, kind: str) -> Sequence[Linear | None]:
+    def _linear(self, argument: int, kind: str) -> Sequence[RangeBoxes | None]:
         """The accesses of a kind to an argument, those that are linear as such; then it is known, too, why they are
         not exact."""
         known = self._linears.get((argument, kind))
         if known is not None:
             return known
-        found: list[Linear | None] = []
+        found: list[RangeBoxes | None] = []
         vague: str | None = None
         for access in self._by_argument[argument]:
             if access.kind not in (kind, "atomic"):
                 continue
             conditions, dropped = _relevant(access)
-            found.append(linear_access(access, conditions, self.launch))
+            linear = linear_access(access, conditions, self.launch)
+            found.append(None if linear is None else RangeBoxes(linear, self.launch))
             if vague is None and (dropped or not all(loop.exact for loop in access.loops)):
                 vague = self._why(access)
         self._vague[argument, kind] = vague

@@ -61,6 +61,13 @@ def touched(task: Node, sizes: Mapping[int, int]) -> Touched:
     return found
 
 
+def access_of(task: Node, sizes: Mapping[int, int]) -> dict[int, Access]:
+    """What a node does that runs as a whole, by buffer; ``sizes``: bytes by key."""
+    reads, writes = touched(task, sizes)
+    sure = writes if isinstance(task, CopyTask | FillTask) else task.overwrites
+    return {k: Access(reads.get(k, NOTHING), writes.get(k, NOTHING), k in sure) for k in {**reads, **writes}}
+
+
 def needed(task: Node, sizes: Mapping[int, int]) -> dict[int, Region]:
     """The bytes that a node that runs as a whole must find: those that it reads, and those that it may leave in part as
     they were."""

@@ -62,10 +62,10 @@ def copy_task(
         (BufferArg(written.key), BufferArg(read.key)),
         nbytes,
         to.low + target_offset,
-        of.low + source_offset,
         (read.key,),
         (written.key,),
         (written.key,) if nbytes == written.nbytes else (),
+        source_offset=of.low + source_offset,
     )
     check_extent(task, {written.key: written.nbytes, read.key: read.nbytes})
     return task
@@ -82,7 +82,8 @@ def fill_task(
     to.check(name, "target", target_offset, nbytes)
     key = to.buffer.key
     overwrites = (key,) if nbytes == to.buffer.nbytes else ()
-    task = FillTask(name, (BufferArg(key),), pattern, nbytes, to.low + target_offset, (), (key,), overwrites)
+    low, args = to.low + target_offset, (BufferArg(key),)
+    task = FillTask(name, args, nbytes, low, (), (key,), overwrites, pattern=pattern)
     check_extent(task, {key: to.buffer.nbytes})
     return task
 

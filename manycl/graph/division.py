@@ -91,6 +91,7 @@ class Division:
         self.groups = self.facts.launch.groups(dimension)
         self.operations = self._operations(verdict.merges)
         self._access: Kept[tuple[int, int], dict[int, Access]] = Kept(RANGES_KEPT)
+        self._alike: Kept[Hashable, tuple[Region, bool]] = Kept(RANGES_KEPT)
         self._hulls: Kept[tuple[int, int], tuple[dict[int, Access] | None]] = Kept(RANGES_KEPT)
 
     def _refused(self, why: str) -> NotDivisibleError:
@@ -149,9 +150,15 @@ class Division:
 
     def footprints(self, key: int, kind: str, groups: GroupRange) -> list[Footprint]:
         """What some groups read, or write (``kind``), of a buffer, by argument that it is, or a view of it."""
-        given = self.launch.kernel.arguments
-        mine = (i for i in self.arguments[key] if (given[i].reads if kind == "read" else given[i].writes))
-        return [self.facts.region(i, kind, groups).behind(self.argument(i).offset) for i in mine]
+        found = ((i, self.facts.region(i, kind, groups)) for i in self._touching[kind][key])
+        return [region.behind(self.argument(i).offset) for i, region in found]
+
+    @cached_property
+    def _touching(self) -> dict[str, dict[int, list[int]]]:
+        """The arguments that are each buffer and are read, and written."""
+        given, of = self.launch.kernel.arguments, self.arguments.items()
+        read = {key: [i for i in indices if given[i].reads] for key, indices in of}
+        return {"read": read, "write": {key: [i for i in indices if given[i].writes] for key, indices in of}}
 
     def access(self, groups: GroupRange) -> dict[int, Access]:
         """What some groups do, by buffer."""
@@ -163,10 +170,22 @@ class Division:
     def _of(self, key: int, groups: GroupRange) -> Access:
         writes, sure = [], True
         for found in self.footprints(key, "write", groups):
-            region, just = found.around()
+            region, just = self._around(found)
             writes.append(region)
             sure = sure and found.exact and just
-        return Access(union(f.around()[0] for f in self.footprints(key, "read", groups)), union(writes), sure)
+        return Access(union(self._around(f)[0] for f in self.footprints(key, "read", groups)), union(writes), sure)
+
+    def _around(self, found: Footprint) -> tuple[Region, bool]:
+        """As :meth:`Footprint.around`: nearly all ranges touch what others do, moved."""
+        if not found.boxes or not found.tight:
+            return found.around()
+        low = found.boxes[0].offset
+        alike = tuple([(box[0] - low, *box[1:]) for box in found.boxes])
+        known = self._alike.get(alike)
+        if known is None:
+            region, just = found.around()
+            known = self._alike.keep(alike, (region.moved(-low), just))
+        return known[0].moved(low), known[1]
 
     def hull(self, groups: GroupRange) -> Mapping[int, Access] | None:
         """As :meth:`access`, with intervals around what is touched, where that is found out in no time; else None."""

@@ -4,7 +4,7 @@ touch."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -144,17 +144,16 @@ class HostTask:
 
 
 @dataclass(slots=True, eq=False)
-class CopyTask:
-    """``nbytes`` bytes of a buffer (``args``: target, source) copied to another one, or to bytes of the same one that
-    they do not overlap; no kernel. Offsets are in bytes. ``reads``, ``writes``, ``overwrites``, ``device`` and ``rank``
-    as of a launch. Made by :func:`manycl.graph.copies.copy_task`, which checks the sizes."""
+class MemoryTask:
+    """``nbytes`` bytes of a buffer (the first of ``args``) are written, from byte ``target_offset`` on; no kernel.
+    ``reads``, ``writes``, ``overwrites``, ``device`` and ``rank`` as of a launch. Made by :mod:`manycl.graph.copies`,
+    which checks the sizes."""
 
-    function: ClassVar[str] = "copy"  # what traces have for a kernel's name
+    function: ClassVar[str]  # what traces have for a kernel's name
     name: str
     args: tuple[BufferArg, ...]
     nbytes: int
     target_offset: int
-    source_offset: int
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     overwrites: tuple[int, ...] = ()
@@ -164,34 +163,29 @@ class CopyTask:
     @property
     def moved(self) -> int:
         """Bytes that are read or written."""
-        return 2 * self.nbytes
+        return self.nbytes * (1 + len(self.reads))
 
 
-@dataclass(slots=True, eq=False)
-class FillTask:
-    """``nbytes`` bytes of a buffer (``args``) filled with a pattern, again and again; no kernel. The rest as of a
-    :class:`CopyTask`. Made by :func:`manycl.graph.copies.fill_task`."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class CopyTask(MemoryTask):
+    """They are copied from another buffer (the second of ``args``), or from bytes of the same one that they do not
+    overlap."""
+
+    function: ClassVar[str] = "copy"
+    source_offset: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class FillTask(MemoryTask):
+    """They are filled with a pattern, again and again."""
 
     function: ClassVar[str] = "fill"
-    name: str
-    args: tuple[BufferArg, ...]
     pattern: bytes
-    nbytes: int
-    target_offset: int
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    overwrites: tuple[int, ...] = ()
-    device: str = ""
-    rank: float | None = None
-
-    @property
-    def moved(self) -> int:
-        """Bytes that are read or written."""
-        return self.nbytes
 
 
 DeviceTask = Launch | CopyTask | FillTask
 """What runs on a device, in one of its queues."""
+_NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in (Launch, CopyTask, FillTask)}
 Node = DeviceTask | HostTask
 
 
@@ -259,7 +253,7 @@ class Graph:
 def _contents(task: DeviceTask) -> tuple[object, ...]:
     """All that a launch consists of but its rank; facts by identity, as they are shared and large."""
     if isinstance(task, CopyTask | FillTask):
-        return type(task), *(getattr(task, name) for name in task.__slots__ if name not in ("name", "rank"))
+        return type(task), *(getattr(task, name) for name in _NAMES[type(task)] if name not in ("name", "rank"))
     versions: tuple[object, ...] = task.versions
     if versions:
         versions = tuple(
@@ -297,5 +291,5 @@ def _same(one: Node, other: Node) -> bool:
     return one is other or (
         not isinstance(one, HostTask)
         and type(one) is type(other)
-        and all(getattr(one, name) == getattr(other, name) for name in type(one).__slots__)
+        and all(getattr(one, name) == getattr(other, name) for name in _NAMES[type(one)])
     )

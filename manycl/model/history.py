@@ -75,7 +75,7 @@ def identity(device: Device) -> str:
 class Series:
     """Measurements in seconds of one launch on one device. ``unsaved`` of them are in no store yet."""
 
-    __slots__ = ("_typical", "first", "rest", "run", "unsaved")
+    __slots__ = ("_estimate", "_typical", "first", "rest", "run", "unsaved")
 
     def __init__(self, samples: Iterable[float] = (), run: int = 0) -> None:
         self.first = 0.0  # 0: there is none
@@ -83,6 +83,7 @@ class Series:
         self.unsaved: list[float] = []
         self.run = run  # of the kernel, when it was measured last
         self._typical: float | None = None
+        self._estimate: Estimate | None = None
         for seconds in samples:
             self.add(seconds)
 
@@ -91,7 +92,7 @@ class Series:
             self.rest.append(seconds)
         else:
             self.first = seconds
-        self._typical = None
+        self._typical = self._estimate = None
 
     @property
     def count(self) -> int:
@@ -115,6 +116,11 @@ class Series:
 
     def estimate(self) -> Estimate:
         """The typical time, with the mean relative deviation of the better nine tenths as its error."""
+        if self._estimate is None:
+            self._estimate = self._estimated()
+        return self._estimate
+
+    def _estimated(self) -> Estimate:
         m = self.typical
         if not self.rest:
             return around(m, math.inf, 1.0, "measured once", 1, _UNSURE)

@@ -33,7 +33,7 @@ def learn(
     seen: dict[object, tuple[KernelKey, Shape]] = {}
     same, later = graph.same, dict[tuple[int, int, int], list[float]]()  # what launches took that were seen before
     series: dict[tuple[KernelKey, Shape, int], list[float]] = {}
-    predictor = Predictor(machine, history, graph.buffers)
+    predictor: Predictor | None = None  # what was measured before is compared with nothing
     comparisons = 0
     history.next_run()
     for node, device, seconds in durations:
@@ -57,9 +57,11 @@ def learn(
             if launch.versions:
                 _note_unable(history, launch, chosen, place)
             if here is None or PRIOR not in here.comparisons:
+                predictor = predictor or Predictor(machine, history, graph.buffers)
                 _compare_guess(history, known[0], place, predictor.guess(launch, chosen, device), alone)
             elif comparisons < _COMPARED and known[1] not in here.series:
                 comparisons += 1
+                predictor = predictor or Predictor(machine, history, graph.buffers)
                 for found in predictor.models(launch, chosen, device):
                     model = found.source.partition(",")[0]
                     history.compare(known[0], names[device], model, found.seconds, alone)

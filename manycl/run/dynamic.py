@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import ChainMap, deque
 from collections.abc import Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
+from heapq import heappush
 
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import DynamicPolicy
@@ -28,6 +28,7 @@ class Dynamic(Playback):
         self._names = tuple(d.name for d in problem.machine.devices)
         super().__init__(self._emitter.script(Plan((), "", self._names, 0.0)), directory)
         self.decisions = self._assigner.decisions
+        self._commands = self._emitter.commands
         self._frees: dict[int, list[int]] = {}
         self._hears: dict[int, list[int]] = {}
         self._nodes: dict[tuple[int, int], deque[int]] = {}  # of queues, that are not complete
@@ -119,14 +120,9 @@ class Dynamic(Playback):
             heappush(self._ready, index)
 
     def _released(self) -> list[Command]:
-        out: list[Command] = []
-        while self._ready:
-            index = heappop(self._ready)
-            out.append(self._emitter.commands[index])
-            self._freed.append(index)
-            self._emitter.held.discard(index)
-            for i in self._frees.pop(index, ()):
-                self._free(i)
+        before = len(self._freed)
+        out = super()._released()
+        self._emitter.held.difference_update(self._freed[before:])
         return out
 
     def _was_given(self) -> set[int]:

@@ -262,19 +262,7 @@ class Emitter(Copies):
                 self._download(key, DOWNLOAD_QUEUE)
             if memory != HOST:  # what it waits for is due when it has come
                 self._upload(key, lane, is_due or HOST in self._made.get(key, {}))
-        token = self._made.get(key, {}).get(memory)
-        if token is None:
-            return  # it was there
-        if token < len(self._lane):  # a predecessor has made it, or writes it at the same time
-            arrived = self._arrived.get((key, memory)) if key in self._together else None
-            if arrived is None:
-                return
-            token = arrived
-        if self._lane_of(token)[0] != device:  # another device of this memory has asked for it
-            heard.add(token)
-        else:
-            after.append(token)
-        told.add(self._tells[token - len(self._lane)])
+        self._comes_after(key, memory, device, after, told, heard)
 
     def _is_due(self, node: int, lane: Lane) -> bool:
         """Whether a node can be enqueued at the start, as far as others are concerned."""

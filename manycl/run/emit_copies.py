@@ -138,6 +138,22 @@ class Copies:
         mine = [t for t in found if self._lane_of(t)[0] == device]
         return mine, {t for t in found if t not in mine}
 
+    def _comes_after(
+        self, key: int, at: int, device: int, after: list[int], told: set[int | None], heard: set[int]
+    ) -> None:
+        """A command of a device finds a buffer in a place: it comes after what brings it there. (Nodes that write it
+        there are the command's predecessors, or write it at the same time.)"""
+        token = self._made.get(key, {}).get(at)
+        if token is not None and token < len(self._lane):
+            token = self._arrived.get((key, at)) if key in self._together else None
+        if token is None:
+            return
+        if self._lane_of(token)[0] != device:  # another device of this memory has asked for it
+            heard.add(token)
+        else:
+            after.append(token)
+        told.add(self.told_by(token))
+
     # copies
 
     def _bring_up(

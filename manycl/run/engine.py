@@ -96,16 +96,21 @@ def again(
     observers: Sequence[Observer] = (),
 ) -> Result | None:
     """Play a script; None if buffers are not where it needs them. The rest: as ``execute``."""
-    lowered = script.lowered
-    lowered.open(directory)
-    try:
-        if not script.fits(directory):
-            return None
-        playback = Playback(script, directory)
-        setup.prepare(lowered, playback)
+
+    def play(playback: Playback) -> Result | None:
+        setup.prepare(script.lowered, playback)
         return _play(playback, backend, name, observers) if script.fits(directory) else None
+
+    return fitting(script, directory, play)
+
+
+def fitting(script: Script, directory: Directory, play: Callable[[Playback], Result | None]) -> Result | None:
+    """What ``play`` makes of a script; None if buffers are not where it needs them."""
+    script.lowered.open(directory)
+    try:
+        return play(Playback(script, directory)) if script.fits(directory) else None
     finally:
-        lowered.close(directory)
+        script.lowered.close(directory)
 
 
 def _player(

@@ -12,19 +12,19 @@ the nodes and the pieces the buffers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
 from manycl.errors import PolicyError, RunError
-from manycl.graph.graph import Beside, Graph, HostTask, Node
+from manycl.graph.graph import Beside, Graph, Node
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.region import Region
 from manycl.run.coherence import Directory
-from manycl.run.cut import Cut, Order
+from manycl.run.cut import Cut, Order, Touches
 from manycl.run.drafts import StepDraft, draft_steps
 from manycl.run.fit import fitted
 from manycl.run.overlap import in_turns, overlapped
@@ -116,17 +116,14 @@ class _Assembly:
         using: list[dict[int, int]] = []
         cut = Cut(self.sizes, self.directory, CHUNK if len(own) > 1 else 0)
         different = {id(drafts): drafts for drafts in self.drafts}
-        every = {
-            id(touched): touched for drafts in different.values() for d in drafts for touched in (d.reads, d.writes)
-        }
+        every = {id(d.access): d.access for drafts in different.values() for d in drafts}
         for touched in every.values():  # ranges of many launches have them in common
-            for key, given in touched.items():
-                cut.add(key, given)
+            cut.add(touched)
         temporary = {b.key for b in self.temporaries}
         cut.make({**self.graph.buffers, **{b.key: b for b in self.temporaries}}, temporary)
-        known: dict[int, tuple[int, ...]] = {}
         windows: dict[int, dict[int, int]] = {}
-        alike = {name: _on_pieces(cut, drafts, known, windows) for name, drafts in different.items()}
+        touches = {name: cut.of(touched) for name, touched in every.items()}
+        alike = {name: _on_pieces(drafts, touches, windows) for name, drafts in different.items()}
         nodes: list[Node] = []
         steps: list[Step] = []
         of_node: list[list[int]] = [[] for _ in self.drafts]
@@ -242,37 +239,21 @@ class _OnPieces(NamedTuple):
 
 
 def _on_pieces(
-    cut: Cut, drafts: Sequence[StepDraft], known: dict[int, tuple[int, ...]], windows: dict[int, dict[int, int]]
+    drafts: Sequence[StepDraft], touches: Mapping[int, Touches], windows: dict[int, dict[int, int]]
 ) -> list[_OnPieces]:
-    """``known``, ``windows``: the pieces of sets of bytes, and windows by buffer, that were seen before, by their
-    identity: what steps have in common is looked at once."""
-
-    def of(touched: dict[int, Region]) -> tuple[int, ...]:
-        if id(touched) not in known:
-            known[id(touched)] = cut.of(touched)
-        return known[id(touched)]
-
-    written = [of(d.writes) for d in drafts]
-    count: dict[tuple[int, int], int] = {}
-    for draft, writes in zip(drafts, written, strict=True):
-        for piece in writes if draft.step.role == RANGE else ():
-            count[piece, draft.round] = count.get((piece, draft.round), 0) + 1
+    """``touches``, by the identity of drafts' accesses; ``windows`` by buffer, by that of drafts' windows: what steps
+    have in common is looked at once."""
+    count = Counter((piece, d.round) for d in drafts if d.step.role == RANGE for piece in touches[id(d.access)].writes)
     out = []
-    for draft, writes in zip(drafts, written, strict=True):
-        gone = cut.of({k: b for k, b in draft.writes.items() if k in draft.overwrites}) if draft.overwrites else ()
-        shared = (p for p in writes if count.get((p, draft.round), 0) > 1) if draft.step.role == RANGE else ()
+    for draft in drafts:
+        mine = touches[id(draft.access)]
+        shared = (p for p in mine.writes if count[p, draft.round] > 1) if draft.step.role == RANGE else ()
         using = windows.setdefault(id(draft.windows), {key: window.key for key, window in draft.windows.items()})
-        task = _with(draft.task, of(draft.reads), writes, gone)
+        task = draft.task
+        if mine != (task.reads, task.writes, task.overwrites):
+            task = replace(task, **mine._asdict())
         out.append(_OnPieces(draft.round, draft.step, task, frozenset(shared), using))
     return out
-
-
-def _with(task: Node, reads: tuple[int, ...], writes: tuple[int, ...], overwrites: tuple[int, ...]) -> Node:
-    if not isinstance(task, HostTask):
-        if (reads, writes, overwrites) == (task.reads, task.writes, task.overwrites):
-            return task
-        return replace(task, reads=reads, writes=writes, overwrites=overwrites)
-    return replace(task, reads=reads, writes=writes, overwrites=overwrites)
 
 
 def _explicit(graph: Graph, node: int, of_node: Sequence[Sequence[int]]) -> set[int]:

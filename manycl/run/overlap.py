@@ -72,6 +72,7 @@ class _Cutter:
         self._cuts: dict[int, set[int]] = {}  # by assignment (index): groups before which it is cut
         self._turns: dict[int, list[int]] = {}  # the same, of those that run in turns: groups before which one begins
         self._waits: dict[int, float] = {}  # seconds that an assignment waits for its own part of what it reads
+        self._known: dict[tuple[int, int, int], float] = {}  # seconds of so many groups of a node on a device
         self._first_writer: dict[int, int] = {}
         for node, task in enumerate(problem.graph.nodes):
             for key in task.writes:
@@ -113,7 +114,10 @@ class _Cutter:
 
     def _seconds(self, index: int) -> float:
         a = self._plan.assignments[index]
-        return self._problem.range_seconds(a.node, a.device, 0 if a.dimension == WHOLE else a.groups)
+        asked = a.node, a.device, 0 if a.dimension == WHOLE else a.groups
+        if asked not in self._known:
+            self._known[asked] = self._problem.range_seconds(*asked)
+        return self._known[asked]
 
     def _transfer(self, nbytes: int, source: int, target: int) -> float:
         return self._problem.estimates.transfer(nbytes, source, target) if nbytes else 0.0
@@ -133,7 +137,11 @@ class _Cutter:
                 return
             count = 0 if a.dimension == WHOLE else a.groups
             whole = parts = 0
-            for key, low, high in problem.needs(a.node, a.first, count):
+            touched = problem.regions(a.node, a.first, count)
+            needed = {key for key, _, _ in problem.whole_needs[a.node]}
+            for key, low, high in touched:
+                if key not in needed:
+                    continue
                 known = here.get(key, (0, 0))
                 if self._first_writer.get(key, a.node) < a.node:
                     if low < known[0] or high > known[1]:
@@ -151,13 +159,14 @@ class _Cutter:
             start = max(free, link)
             if split is not None:
                 wait = self._waits[i] = start - max(free, arrived)
-                sizes = self._sizes(i, seconds, link - arrived)
-                gain = min(wait, seconds) * (1.0 - sizes[0])
-                if self._pays(gain):
-                    self._cuts.setdefault(i, set()).update(_ends(sizes, a.groups))
-                    start -= gain
+                if self._pays(min(wait, seconds)):  # else no part of it does
+                    sizes = self._sizes(i, seconds, link - arrived)
+                    gain = min(wait, seconds) * (1.0 - sizes[0])
+                    if self._pays(gain):
+                        self._cuts.setdefault(i, set()).update(_ends(sizes, a.groups))
+                        start -= gain
             free = start + seconds
-            for key, low, high in problem.regions(a.node, a.first, count):
+            for key, low, high in touched:
                 if key in problem.graph.nodes[a.node].writes:
                     here[key] = low, high
 

@@ -7,7 +7,7 @@ counts, and the contents of what else it has begun to write are unknown.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from enum import Enum
 from heapq import heappop, heappush
 
@@ -42,6 +42,8 @@ class Playback:
         self.failed: Failed | None = None
         self._is_over = False  # before its end
         self._directory = directory
+        self._commands: Sequence[Command] = script.commands
+        self._frees = script.frees
         self._waits = dict(script.waits)
         self._ready: list[int] = []  # a heap
         self._reports = len(script.hears)  # that are to come
@@ -117,7 +119,7 @@ class Playback:
 
     def _released(self) -> list[Command]:
         """The commands that wait for nothing any more."""
-        waits, ready, commands, frees = self._waits, self._ready, self.script.commands, self.script.frees
+        waits, ready, commands, frees = self._waits, self._ready, self._commands, self._frees
         out: list[Command] = []
         while ready:
             index = heappop(ready)

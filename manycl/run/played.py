@@ -5,7 +5,7 @@ from __future__ import annotations
 from manycl.run.backends.command_buffer import CommandBuffer, play
 from manycl.run.backends.executor import Executor
 from manycl.run.coherence import Directory
-from manycl.run.engine import failure
+from manycl.run.engine import failure, fitting
 from manycl.run.playback import Playback
 from manycl.run.result import Result
 from manycl.run.script import Script
@@ -20,28 +20,26 @@ def played(
 ) -> Result | None:
     """Play a script; None if buffers are not where it needs them. ``seconds``: what it took the last time. Raises what
     ``execute`` raises."""
-    lowered = script.lowered
-    lowered.open(directory)
-    try:
-        if not script.fits(directory):
-            return None
-        playback = Playback(script, directory)
+
+    def play_at_once(playback: Playback) -> Result:
         try:
             taken, record = play(executor, script, buffer, buffer.bounded and seconds <= AT_ONCE)
         except BaseException as error:
             _give(playback)
             playback.lose(f"the run was stopped by {type(error).__name__}")
             raise
-        graph, machine, name = script.problem.graph, executor.machine, script.plan.policy
-        result = Result(graph, machine, name, taken, record, plan=script.plan, lowered=lowered, playback=playback)
+        graph, machine, plan = script.problem.graph, executor.machine, script.plan
+        result = Result(
+            graph, machine, plan.policy, taken, record, plan=plan, lowered=script.lowered, playback=playback
+        )
         if record.failure is not None:
             _give(playback)
             playback.fail(record.failure)
             raise failure(playback, record.failure, result)
         playback.end()
         return result
-    finally:
-        lowered.close(directory)
+
+    return fitting(script, directory, play_at_once)
 
 
 def _give(playback: Playback) -> None:

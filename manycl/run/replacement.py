@@ -174,16 +174,7 @@ class TightEmitter(Emitter):
                     self._download(key, DOWNLOAD_QUEUE)
                 if at != HOST:
                     self._come(key, at, device)
-        token = self._made.get(key, {}).get(at)
-        if token is not None and token < len(self._lane):  # a predecessor has made it, or writes it at the same time
-            token = self._arrived.get((key, at)) if key in self._together else None
-        if token is None:
-            return
-        if self._lane_of(token)[0] != device:
-            heard.add(token)
-        else:
-            after.append(token)
-        told.add(self.told_by(token))
+        self._comes_after(key, at, device, after, told, heard)
 
     def _copy(self, key: int, source: int, target: int, lane: Lane) -> None:
         """From one store of a device to another, in a queue of its kernels."""

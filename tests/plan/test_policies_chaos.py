@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from chaos import ChaosBackend, left_by, touched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import Table, launch, machine, problems
@@ -16,7 +17,6 @@ from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
-from manycl.run.backends.chaos import ChaosBackend, left_by, touched
 from manycl.run.coherence import Directory
 from manycl.run.engine import execute
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from chaos import ChaosBackend, Faults, left_by, touched
 from test_state import Anyhow, Unit, expected, launch, machine
 
 from manycl.errors import ManyclError, ResultError
@@ -26,7 +27,6 @@ from manycl.graph.graph import Buffer, Graph, HostTask
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backends.chaos import ChaosBackend, Faults, left_by, touched
 from manycl.run.coherence import Directory
 from manycl.run.engine import again, execute
 

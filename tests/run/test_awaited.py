@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chaos import ChaosBackend
 from test_state import Unit, launch, machine
 
 import manycl as mc
@@ -15,7 +16,6 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.awaited import Awaited
 from manycl.run.backend import Done, Download, Evict, HostCall, Report, Run, Upload
-from manycl.run.backends.chaos import ChaosBackend
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.engine import execute

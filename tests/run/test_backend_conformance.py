@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chaos import ChaosBackend
 
 from manycl.analysis import parse_program
 from manycl.graph.dependences import GraphBuilder
@@ -16,7 +17,6 @@ from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Windo
 from manycl.machine import HOST, Device, Machine
 from manycl.model.estimate import ModelEstimates
 from manycl.run.backend import Backend, Command, Copy, Done, Download, Failed, HostCall, Report, Run, Upload
-from manycl.run.backends.chaos import ChaosBackend
 from manycl.run.backends.sim import SimBackend
 from manycl.run.session import Session
 from manycl.trace import HostEvent, KernelEvent, TransferEvent

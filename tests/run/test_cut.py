@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manycl.graph.access import Access
 from manycl.graph.graph import Buffer, Piece
-from manycl.region import Box, Region, partition, union
+from manycl.region import NOTHING, Box, Region, partition, union
 from manycl.run.coherence import Directory, ValidRegion
 from manycl.run.cut import Cut, Order, chunks
 
@@ -66,23 +67,25 @@ def test_what_is_used_as_a_whole_stays_whole_and_pieces_say_what_they_are_of(
 ) -> None:
     """However large it is; else nothing is much larger than asked for, and all of it is there once."""
     buffers = {1: Buffer(1, nbytes, "whole"), 2: Buffer(2, nbytes, name)}
-    part = Region.span(min(low, nbytes), nbytes)
+    everything, part = Region.span(0, nbytes), Region.span(min(low, nbytes), nbytes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("manycl.run.cut._ALIGNED", 1)
         cut = Cut(dict.fromkeys(buffers, nbytes), Directory(), most)
-        for key in buffers:
-            cut.add(key, Region.span(0, nbytes))
-        cut.add(2, part)
+        cut.add({key: Access(everything, NOTHING, False) for key in buffers})
+        cut.add({2: Access(everything, part, False)})
         cut.make(buffers, set())
-    assert cut.of({1: Region.span(0, nbytes)}) == (1,)
+    assert cut.of({1: Access(everything, everything, True)}) == ((1,), (1,), (1,))
     assert cut.buffers[1] is buffers[1]
-    found = cut.of({2: Region.span(0, nbytes)})
+    found, written, gone = cut.of({2: Access(everything, part, False)})
+    assert set(written) <= set(found)
+    assert gone == ()
+    assert cut.of({1: Access(NOTHING, NOTHING, True), 2: Access(NOTHING, part, True)}) == ((), written, written)
     if 0 < low < nbytes:
         made = [cut.buffers[key] for key in found]
         assert all(isinstance(b, Piece) and b.whole == 2 and b.name == (name or "buffer 2") for b in made)
         assert sorted(i for b in made for i in range(*bounds(b))) == list(range(nbytes))
         assert all(b.nbytes == bounds(b)[1] - bounds(b)[0] < (2 * most or nbytes) for b in made)
-        assert {i for k in cut.of({2: part}) for i in range(*bounds(cut.buffers[k]))} == set(range(low, nbytes))
+        assert {i for k in written for i in range(*bounds(cut.buffers[k]))} == set(range(low, nbytes))
         assert cut.cut == {2: {k: cut.buffers[k].region for k in found}}  # type: ignore[attr-defined]
     else:
         assert found == (2,)
@@ -125,7 +128,7 @@ def test_a_directory_comes_back_from_pieces_as_it_was(
     directory.validate(3)
     cut = Cut({0: N}, directory)
     for other in data.draw(st.lists(regions, max_size=3)):
-        cut.add(0, other)
+        cut.add({0: Access(other, NOTHING, False)})
     cut.make({0: Buffer(0, N)}, set())
     directory.open(cut.opens)
     if cut.cut:

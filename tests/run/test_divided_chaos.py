@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from chaos import ChaosBackend, left_by, seen_by
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_state import Unit, machines, unit
@@ -23,7 +24,6 @@ from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
-from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, Setup, execute
 from manycl.run.lower import lower

@@ -115,7 +115,7 @@ def test_preparations_come_first_and_what_puts_together_last(
 ) -> None:
     def draft(turn: int = 0) -> StepDraft:
         task: Any = None
-        return StepDraft(Step(0, dimension=dimension), task, 0, 0, {}, {}, round=turn)
+        return StepDraft(Step(0, dimension=dimension), task, 0, 0, {}, round=turn)
 
     first, ranges, last = [draft() for _ in range(before)], [draft(t) for t in turns], [draft() for _ in range(after)]
     assert _rounds(first, ranges, last) == [*first, *ranges, *last]

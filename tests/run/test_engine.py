@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from chaos import ChaosBackend, ChaosRecord
 from test_state import Anyhow, Unit, launch, machine
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backends.chaos import ChaosBackend, ChaosRecord
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.disturbance import Disturbance

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chaos import ChaosBackend, left_by, touched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_state import Unit, begin, graphs, launch, machine, machines, random_plan
@@ -25,7 +26,6 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import Done, Download, Failed, Run, Upload
 from manycl.run.backends import memory
-from manycl.run.backends.chaos import ChaosBackend, left_by, touched
 from manycl.run.backends.record import RunRecord
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from chaos import left_by, seen_by
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import NBYTES, graphs, launch, plans
@@ -18,7 +19,6 @@ from manycl.graph.graph import Graph, HostTask
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backends.chaos import left_by, seen_by
 from manycl.run.coherence import Directory
 from manycl.run.lifetimes import Lifetimes
 from manycl.run.lower import lower

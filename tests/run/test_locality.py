@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from between_runs import small_windows
+from chaos import ChaosBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import NBYTES, graphs, launch, plans
@@ -21,7 +22,6 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.backend import DOWNLOAD_QUEUE, EARLY_QUEUE, Download, Run
-from manycl.run.backends.chaos import ChaosBackend
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
 from manycl.run.emit_copies import Subject

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chaos import ChaosBackend, left_by, seen_by
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import NBYTES, Values, check_valid, graphs, plans, small_chunks
@@ -24,7 +25,6 @@ from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
 from manycl.run.backend import Done, Download, HostCall, Run
-from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, Setup, again, execute
 from manycl.run.limits import limited

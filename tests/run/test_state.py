@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
+from chaos import ChaosBackend, left_by, touched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transitions import validated
@@ -21,7 +22,6 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice, KernelByKernel
 from manycl.plan.problem import Problem
-from manycl.run.backends.chaos import ChaosBackend, left_by, touched
 from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, execute
 

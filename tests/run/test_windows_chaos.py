@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from between_runs import small_windows
+from chaos import ChaosBackend, left_by, seen_by
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import GROUP, ITEMS, NBYTES, PROGRAM, Values, check_valid, graphs, launch, plans
@@ -27,7 +28,6 @@ from manycl.plan.policy import Choice, find
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
-from manycl.run.backends.chaos import ChaosBackend, left_by, seen_by
 from manycl.run.coherence import HOST_BIT, Directory, ValidRegion
 from manycl.run.engine import RunFailure, Setup, execute
 from manycl.run.limits import limited, stores

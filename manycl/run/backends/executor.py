@@ -64,6 +64,7 @@ class Executor:
         self._runs = 0
         self._run: Underway | None = None  # the last
         self._is_over = True  # and nothing of it is left
+        self._moves: Moves | None = None
         self.host_calls = HostCalls(self.memory)
         # what was found of transfers, by graph: of several that run in turns
         self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[int | None, ...], Moved]]] = deque(maxlen=KEPT_GRAPHS)
@@ -149,12 +150,8 @@ class Executor:
                     if index + 1 < len(commands) and continues(run.graph, command, commands[index + 1]):
                         continue
                     together, joining = joining, []
-                    if type(command) is Upload:
-                        self._moves.upload(together)
-                    elif type(command) is Copy:
-                        self._moves.copy(together)
-                    else:
-                        self._moves.download(together)
+                    assert self._moves is not None, "the run has begun"
+                    self._moves.transfer(together)
                     if command.queue >= 0:
                         touched[command.device, command.queue] = command.token
                     elif type(command) is Upload:
@@ -191,7 +188,9 @@ class Executor:
     def finish(self) -> RunRecord:
         run = self.run
         with interruptible:
-            self._settle_threads()
+            # a thread that has told all that somebody waits for does nothing more
+            if run.awaited or run.stopping or any(lanes.throttled for lanes in self.lanes):
+                self._settle_threads()
             if not all(lanes.is_settled() for lanes in self.lanes):
                 self._settle_devices()
         return self.ended(run)
@@ -230,6 +229,7 @@ class Executor:
     def ended(self, run: Underway) -> RunRecord:
         """Nothing of a run is left."""
         responsive.leave(self)
+        self._moves = None  # it refers to the run
         self._is_over = True
         run.record.find_failure(run.now())
         return run.record

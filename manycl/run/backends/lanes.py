@@ -55,6 +55,7 @@ class Worker:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+            del job  # and with it the run that it was for
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from manycl.drivers.driver import Driver, End, Event, Queue
 from manycl.graph.graph import CopyTask, FillTask, Graph, Piece
@@ -12,6 +12,8 @@ from manycl.run.backend import Copy, Download, Upload
 from manycl.run.backends.lanes import Lanes
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.record import RunRecord
+
+Transfer = Upload | Download | Copy
 
 
 class Running(Protocol):
@@ -59,93 +61,59 @@ class Moves:
         self._events = events
         self._joined = joined
 
-    def upload(self, commands: Sequence[Upload]) -> None:
-        """Transfer what several uploads need that continue one another."""
-        lanes = self._lanes[commands[0].device]
-        if lanes.throttled and commands[0].queue >= 0:  # which that thread enqueues on
-            lanes.submit(0, lambda: self._slowly(self._upload_to, lanes, commands))
-        else:
-            self._upload_to(lanes, commands)
-
-    def _upload_to(self, lanes: Lanes, commands: Sequence[Upload]) -> None:
+    def transfer(self, commands: Sequence[Transfer]) -> None:
+        """Transfer what several commands need that continue one another."""
         first = commands[0]
-        key, store, low, rows = self._what(commands)
-        target, source = self._memory.on_device(store, first.device), self._memory.upload_source(key)
-        after = [self._events[t] for t in first.after]
-        events = lanes.driver.copy(lanes.of_uploads(first.queue), End(target, low), source, rows, after)
-        self._given(lanes, commands, True, events)
-        if first.notify:
-            self._run.watch(first.device, first.queue, [c.token for c in commands], events[-1])
-
-    def download(self, commands: Sequence[Download]) -> None:
-        """Transfer what several downloads bring that continue one another."""
-        lanes = self._lanes[commands[0].device]
-        if lanes.throttled and commands[0].after:  # what it waits for is enqueued by that thread, perhaps not yet
-            lanes.submit(0, lambda: self._slowly(self._download_from, lanes, commands))
+        lanes = self._lanes[first.device]
+        # what it waits for, or comes behind, is enqueued by a slowed device's own thread, perhaps not yet
+        follows = first.queue >= 0 if isinstance(first, Upload) else first.after or isinstance(first, Copy)
+        if lanes.throttled and follows:
+            lanes.submit(0, lambda: self._slowly(lanes, commands))
         else:
-            self._download_from(lanes, commands)
+            self._enqueue(lanes, commands)
 
-    def _slowly(self, act: Callable[[Lanes, Any], None], lanes: Lanes, commands: Sequence[Any]) -> None:
+    def _slowly(self, lanes: Lanes, commands: Sequence[Transfer]) -> None:
         """On a slowed device's own thread, behind the kernels."""
         if self._run.stopping:
             return
         try:
-            act(lanes, commands)
+            self._enqueue(lanes, commands)
         except Exception as error:
             self._run.fail(commands[0].token, error)
 
-    def _download_from(self, lanes: Lanes, commands: Sequence[Download]) -> None:
+    def _enqueue(self, lanes: Lanes, commands: Sequence[Transfer]) -> None:
         first = commands[0]
-        key, store, low, rows = self._what(commands)
-        target = self._memory.download_target(key, partly=rows != self._whole(key))
-        source = End(self._memory.on_device(store, first.device), low)
-        after = [self._events[t] for t in first.after]
-        queue = lanes.of_downloads(first.queue)
+        after = list({id(event): event for c in commands for t in c.after for event in [self._events[t]]}.values())
+        queue, target, source, rows = self._ways(lanes, commands)
         events = lanes.driver.copy(queue, target, source, rows, after)
-        if first.queue < 0 or lanes.throttled:  # else it is when all that comes with it is enqueued
+        # else it is flushed when all that comes with it is enqueued
+        if isinstance(first, Download) and (first.queue < 0 or lanes.throttled):
             lanes.flush(queue)
-        self._given(lanes, commands, False, events)
-        self._run.watch(first.device, first.queue, [c.token for c in commands], events[-1])
-
-    def copy(self, commands: Sequence[Copy]) -> None:
-        """Copy within a device what several copies between two stores need."""
-        lanes = self._lanes[commands[0].device]
-        if lanes.throttled:  # what it waits for is enqueued by that thread, perhaps not yet
-            lanes.submit(0, lambda: self._slowly(self._copy_within, lanes, commands))
-        else:
-            self._copy_within(lanes, commands)
-
-    def _copy_within(self, lanes: Lanes, commands: Sequence[Copy]) -> None:
-        """Between two stores of a device."""
-        first = commands[0]
-
-        def end(store: int) -> End:
-            window = self._windows.get(store)
-            return End(self._memory.on_device(store, first.device), 0 if window is None else window.low)
-
-        before = {id(event): event for command in commands for t in command.after for event in [self._events[t]]}
-        rows = self._rows(tuple([command.buffer for command in commands]))
-        queue, after = lanes.queues[first.queue], list(before.values())
-        events = lanes.driver.copy(queue, end(first.target), end(first.source), rows, after)
-        self._given(lanes, commands, None, events)
-        if first.notify:
-            self._run.watch(first.device, first.queue, [c.token for c in commands], events[-1])
-
-    def _given(
-        self,
-        lanes: Lanes,
-        commands: Sequence[Upload | Download | Copy],
-        is_upload: bool | None,
-        events: Sequence[Event],
-    ) -> None:
-        """Commands were enqueued as one transfer."""
-        first = commands[0]
         event = lanes.latest[first.queue] = events[-1]  # in order: all are complete when this is
-        self._record.transfers.append(
-            (tuple([c.buffer for c in commands]), first.device, is_upload, events, first.token)
-        )
+        is_upload = None if isinstance(first, Copy) else isinstance(first, Upload)
+        buffers = tuple([c.buffer for c in commands])
+        self._record.transfers.append((buffers, first.device, is_upload, events, first.token))
         for command in commands:
             self._events[command.token] = event
+        if first.notify:
+            self._run.watch(first.device, first.queue, [c.token for c in commands], event)
+
+    def _ways(self, lanes: Lanes, commands: Sequence[Transfer]) -> tuple[Queue, End, End, tuple[Box, ...]]:
+        """By which queue, to where and from where which rows go."""
+        first, memory = commands[0], self._memory
+        if isinstance(first, Copy):
+            rows = self._rows(tuple([command.buffer for command in commands]))
+            return lanes.queues[first.queue], self._store(first.target, first), self._store(first.source, first), rows
+        key, store, low, rows = self._what(first.store, tuple([command.buffer for command in commands]))
+        there = End(memory.on_device(store, first.device), low)
+        if isinstance(first, Upload):
+            return lanes.of_uploads(first.queue), there, memory.upload_source(key), rows
+        target = memory.download_target(key, partly=rows != self._whole(key))
+        return lanes.of_downloads(first.queue), target, there, rows
+
+    def _store(self, store: int, copy: Copy) -> End:
+        window = self._windows.get(store)
+        return End(self._memory.on_device(store, copy.device), 0 if window is None else window.low)
 
     def _rows(self, keys: tuple[int, ...]) -> tuple[Box, ...]:
         """The rows of some pieces of a buffer, or all of it."""
@@ -158,15 +126,14 @@ class Moves:
             self._joined[name] = Moved(key, key, 0, rows)
         return self._joined[name].rows
 
-    def _what(self, commands: Sequence[Upload | Download]) -> Moved:
-        """What several commands move of a buffer."""
-        name = commands[0].store, *(command.buffer for command in commands)
+    def _what(self, store: int | None, keys: tuple[int, ...]) -> Moved:
+        """What moves of a buffer, of some pieces of it."""
+        name = store, *keys
         known = self._joined.get(name)
         if known is not None:
             return known
-        key, _ = self._of(commands[0].buffer)
-        rows = self._rows(tuple([command.buffer for command in commands]))
-        window = self._windows.get(commands[0].store) if commands[0].store is not None else None
+        (key, _), rows = self._of(keys[0]), self._rows(keys)
+        window = self._windows.get(store) if store is not None else None
         found = Moved(key, key, 0, rows) if window is None else Moved(key, window.key, window.low, rows)
         self._joined[name] = found
         return found

@@ -87,37 +87,30 @@ class Programs:
         """How many there are."""
         return len(self._drivers)
 
-    def build(self, programs: Iterable[ProgramFacts], devices: Iterable[int]) -> None:
-        """Build what is not built yet, several at once (building releases the GIL)."""
-        wanted = {_source(p): p for p in programs}
-        todo = [(p, d) for d in devices for k, p in wanted.items() if self._built[d].get(k) is None]
-        if not todo:
-            return
-        if len(todo) == 1:
-            self._build(*todo[0])
-            return
-        with ThreadPoolExecutor(min(8, len(todo))) as pool:
-            list(pool.map(lambda job: self._build(*job), todo))
-
-    def placed(self, launches: Iterable[Launch], device: int) -> list[tuple[ProgramFacts, str]]:
-        """The programs and kernels with which a device runs some launches."""
-        where, found = self._machine.devices[device], {}
-        for n in launches:
-            program, _ = placed(n.program, n.kernel.name, n.args, where)
-            found[id(program), n.kernel.name] = program, n.kernel.name
-        return list(found.values())
+    def prepare(self, wanted: Iterable[tuple[Launch, int]]) -> None:
+        """The kernels of launches exist on devices: what is not built yet is, several at once (building releases the
+        GIL)."""
+        kernels: dict[tuple[int, str, int], ProgramFacts] = {}
+        for launch, d in wanted:
+            name = launch.kernel.name
+            program, _ = placed(launch.program, name, launch.args, self._machine.devices[d])
+            if self._kernels[d].get((id(program), name)) is None:
+                kernels[id(program), name, d] = program
+        sources = {(_source(program), d): (program, d) for (_, _, d), program in kernels.items()}
+        todo = [job for (source, d), job in sources.items() if self._built[d].get(source) is None]
+        if len(todo) > 1:
+            with ThreadPoolExecutor(min(8, len(todo))) as pool:
+                list(pool.map(lambda job: self.build(*job), todo))
+        for (_, name, d), program in kernels.items():
+            self.kernel(program, name, d)
 
     def kernel(self, program: ProgramFacts, name: str, device: int) -> KernelObject:
         """The kernel object (building its program first where that was not done)."""
         key = (id(program), name)
         found = self._kernels[device].get(key)
         if found is None:
-            self.build([program], [device])
-            built = self._built[device].get(_source(program))
-            if built is None:
-                built = self._build(program, device)
             try:
-                kernel = self._drivers[device].kernel(built, name)
+                kernel = self._drivers[device].kernel(self.build(program, device), name)
             except DriverError as error:
                 words = f"{program.path}: kernel {name} cannot be used on {self._machine.devices[device].name}"
                 raise SourceError(f"{words}: {error.message}", hint=error.hint) from None
@@ -173,8 +166,12 @@ class Programs:
             return ""
         return f"its work-groups {version.local_size} have more than {most} work-items"
 
-    def _build(self, program: ProgramFacts, device: int) -> Program:
+    def build(self, program: ProgramFacts, device: int) -> Program:
+        """The program, built for a device."""
         source = _source(program)
+        built = self._built[device].get(source)
+        if built is not None:
+            return built
         try:
             return self._built[device].keep(source, self._drivers[device].build(source))
         except BuildError as error:

@@ -6,7 +6,7 @@ touches, so one stale or early read changes the end of the run. A command that f
 before it ended was in a race. Ranges of one launch that write elements of the same piece at the same time
 (``Graph.beside`` names these) leave a value that depends on what was there before, and on which of them have written.
 Windows hold values of their own, which are gone when they are evicted. What fails, and what is left of it, is said by
-``Faults``. Used by the tests of the engine; the clock counts steps.
+``Faults``. The clock counts steps.
 """
 
 from __future__ import annotations
