@@ -8,12 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from manycl.analysis import parse_program, service
 from manycl.disk_cache import DiskCache, _stamp
+from manycl.graph.graph import BufferArg, Launch
+from manycl.plan import splitting
+from manycl.plan.split import Split
 
 CODE = ("manycl",)
 EDGES = """kernel void edges(global const float *a, global float *b, int n) {
@@ -207,3 +211,25 @@ def test_the_next_process_neither_parses_nor_looks_whether_launches_stay_inside(
         assert has_looked
         assert "would write outside of a buffer" in words or "would read outside of a buffer" in words
         assert not result
+
+
+def test_how_launches_may_be_split_is_found_out_once(
+    folder: Path, unasked: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the keys of its buffers are."""
+
+    def split(keys: tuple[int, int]) -> Split | str:
+        facts = parse_program(EDGES)
+        args = (*(BufferArg(key) for key in keys), (64).to_bytes(4, "little"))
+        task = Launch("edges", facts, facts.kernels["edges"], (64,), (8,), args, keys[:1], keys[1:])
+        return splitting.split_of(task, dict.fromkeys(keys, 256))
+
+    first = split((3, 5))
+    assert isinstance(first, Split)
+    assert set(first.slices) == {3, 5}
+    looked: list[object] = []
+    monkeypatch.setattr(splitting, "_best", lambda *args: looked.append(args))
+    assert split((9, 2)) == replace(first, slices={9: first.slices[3], 2: first.slices[5]})
+    monkeypatch.setattr(splitting, "_known", type(splitting._known)(8))
+    assert split((0, 1)) == replace(first, slices={0: first.slices[3], 1: first.slices[5]})
+    assert not looked

@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from manycl import flags
@@ -43,6 +44,7 @@ _OURS = ("manycl", "manycl/analysis", "manycl/graph", "manycl/model")
 CODE = (*_OURS, "clang", "clang/native", "pcpp", "pcpp/ply", "islpy")
 """What finds out all that is kept on disk about sources and launches."""
 _answers = DiskCache("sources", 64 << 20, CODE)
+_about_launches = DiskCache("launches", 64 << 20, CODE)
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.analysis import worker; worker.main()"
 
 
@@ -137,11 +139,19 @@ def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchF
         from manycl.analysis.launched import LaunchFacts, Unanswered
 
         def remote(what: str, arguments: tuple[object, ...]) -> object:
+            asked = sha256(program.tree).digest(), kernel, launch.key, what, arguments
+            question = repr(asked).encode()
+            kept = _about_launches.get(question)
+            if kept is not None:
+                return pickle.loads(kept)
             try:
                 answer = _answer(worker.LaunchQuestion(program.tree, facts, launch, what, arguments), LAUNCH_LIMIT)
             except _LostError as lost:
                 return Unanswered(f"{lost}", again=lost.outside)
-            return Unanswered(_failed(answer, "the analysis"), again=False) if answer.failure else answer.result
+            if answer.failure:
+                return Unanswered(_failed(answer, "the analysis"), again=False)
+            _about_launches.keep(question, pickle.dumps(answer.result, protocol=5))
+            return answer.result
 
         summary = _interpreted.get(key)
         found = _keep(_launches, key, LaunchFacts(_unit(program), facts, launch, remote, summary))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # they import islpy
 
 RANGES_KEPT = 4096  # of a launch
 _known: Kept[Hashable, Division] = Kept(256)
+_shared: Kept[Hashable, Division] = Kept(256)  # by launches whose buffers are named by their places
 
 
 class NotDivisibleError(PolicyError):
@@ -46,8 +47,31 @@ def divide(launch: Launch, dimension: int, sizes: Mapping[int, int]) -> Division
     key = dimension, identity(launch, sizes)
     found = _known.get(key)
     if found is None:  # another thread may be first
-        found = _known.keep(key, Division(launch, dimension, {a.key: sizes[a.key] for a in _buffers(launch)}))
+        # loops that make their arrays anew launch the same on other buffers
+        places = {k: place for place, k in enumerate(dict.fromkeys(a.key for a in _buffers(launch)))}
+        alike = _keyed(launch, places)
+        of = {places[k]: sizes[k] for k in places}
+        shared = dimension, identity(alike, of)
+        common_to_all = _shared.get(shared)
+        if common_to_all is None:
+            common_to_all = _shared.keep(shared, Division(alike, dimension, of))
+        found = _known.keep(key, common_to_all.on(launch, {place: k for k, place in places.items()}))
     return found
+
+
+def _keyed(launch: Launch, keys: Mapping[int, int]) -> Launch:
+    """A launch of the buffers ``keys[b]`` instead of b."""
+    return replace(
+        launch,
+        args=tuple([a.of(keys[a.key]) if isinstance(a, BufferArg) else a for a in launch.args]),
+        reads=_named(launch.reads, keys),
+        writes=_named(launch.writes, keys),
+        overwrites=_named(launch.overwrites, keys),
+    )
+
+
+def _named(found: tuple[int, ...], keys: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple([keys[key] for key in found if key in keys])
 
 
 def identity(launch: Launch, sizes: Mapping[int, int]) -> Hashable:
@@ -90,9 +114,22 @@ class Division:
             raise self._refused(self.sub_kernel.reason)
         self.groups = self.facts.launch.groups(dimension)
         self.operations = self._operations(verdict.merges)
+        self._common: tuple[Division, Mapping[int, int]] | None = None  # of which this is another, and its keys here
         self._access: Kept[tuple[int, int], dict[int, Access]] = Kept(RANGES_KEPT)
         self._alike: Kept[Hashable, tuple[Region, bool]] = Kept(RANGES_KEPT)
         self._hulls: Kept[tuple[int, int], tuple[dict[int, Access] | None]] = Kept(RANGES_KEPT)
+
+    def on(self, launch: Launch, keys: Mapping[int, int]) -> Division:
+        """The same of a launch that differs in its buffers only: ``keys[b]`` instead of b."""
+        made = object.__new__(Division)
+        made.own_groups, made.dimension, made.groups = self.own_groups, self.dimension, self.groups
+        made.facts, made.sub_kernel = self.facts, self.sub_kernel
+        made.launch = with_work_groups(launch)
+        made.sizes = {keys[key]: size for key, size in self.sizes.items()}
+        made.operations = {keys[key]: atomic for key, atomic in self.operations.items()}
+        made._access, made._hulls, made._alike = Kept(RANGES_KEPT), Kept(RANGES_KEPT), self._alike
+        made._common = self, keys
+        return made
 
     def _refused(self, why: str) -> NotDivisibleError:
         return NotDivisibleError(self.launch, self.dimension, why)
@@ -164,7 +201,12 @@ class Division:
         """What some groups do, by buffer."""
         known = self._access.get(groups[1:])
         if known is None:
-            known = self._access.keep(groups[1:], {key: self._of(key, groups) for key in self.arguments})
+            if self._common is not None:
+                common, keys = self._common
+                found = {keys[key]: access for key, access in common.access(groups).items()}
+            else:
+                found = {key: self._of(key, groups) for key in self.arguments}
+            known = self._access.keep(groups[1:], found)
         return known
 
     def _of(self, key: int, groups: GroupRange) -> Access:
@@ -191,8 +233,13 @@ class Division:
         """As :meth:`access`, with intervals around what is touched, where that is found out in no time; else None."""
         known = self._hulls.get(groups[1:])
         if known is None:
-            found = self._quick(groups)
-            hulls = None if found is None else {key: _hull(*kinds) for key, kinds in found.items()}
+            hulls: dict[int, Access] | None = None
+            if self._common is not None:
+                common, keys = self._common
+                if (of := common.hull(groups)) is not None:
+                    hulls = {keys[key]: access for key, access in of.items()}
+            elif (found := self._quick(groups)) is not None:
+                hulls = {key: _hull(*kinds) for key, kinds in found.items()}
             known = self._hulls.keep(groups[1:], (hulls,))
         return known[0]
 

@@ -6,11 +6,15 @@ such. What a run really moves follows the regions themselves (``run/lower.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import pickle
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from manycl.analysis import service
+from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError, SourceError
 from manycl.graph.division import Division, NotDivisibleError, divide
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
@@ -24,13 +28,15 @@ from manycl.region import union
 from manycl.unforeseen import told
 
 if TYPE_CHECKING:  # they import islpy
+    from manycl.analysis.interpret import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
 
 _NEARLY_ALL = 0.9  # of a buffer that one group touches: no slice is worth the name
 ONE_WORK_GROUP = "it has one work-group"
 _WEIGHTS = {"special": 8.0}  # what an operation of a kind costs beside an addition
 
-_known: Kept[object, Split | str] = Kept(4096)  # launches
+_known: Kept[object, Split | str] = Kept(4096)  # launches, with buffers named by their places
+_answers = DiskCache("splits", 16 << 20, (*service.CODE, "manycl/plan"))
 
 
 class Splits(Mapping[int, Split]):
@@ -117,20 +123,51 @@ def split_of(launch: Launch, sizes: Mapping[int, int]) -> Split | str:
         return why_none(launch)
     try:
         known = known_launch(launch, sizes)
-        shared = tuple((a.key, a.offset) if isinstance(a, BufferArg) else None for a in launch.args)
+        # loops that make their arrays anew launch the same on other buffers
+        keys = list(dict.fromkeys(a.key for a in launch.args if isinstance(a, BufferArg)))
+        places = {key: place for place, key in enumerate(keys)}
+        shared = tuple((places[a.key], a.offset) if isinstance(a, BufferArg) else None for a in launch.args)
         key = launch.program.tree, launch.kernel.name, known.key, shared
         found = _known.get(key)
         if found is None:
-            facts = service.launched(launch.program, launch.kernel.name, known)
-            before = facts.unanswered
-            found = _best(launch, facts, sizes)
-            if facts.unanswered == before:  # else there may be a better answer the next time
+            found = _looked_up(launch, known, sizes, places, shared)
+            if found is not None:
                 found = _known.keep(key, found)
-        return found
+            else:  # there may be a better answer the next time
+                return _best(launch, service.launched(launch.program, launch.kernel.name, known), sizes)
+        return found if isinstance(found, str) else _on(found, keys)
     except (LaunchError, SourceError) as error:
         return error.message
     except Exception as error:
         return told(error, f"finding out how {launch.name} may be split")
+
+
+def _looked_up(
+    launch: Launch, known: KnownLaunch, sizes: Mapping[int, int], places: Mapping[int, int], shared: Hashable
+) -> Split | str | None:
+    """How a launch may be split, with buffers named by their places, or why it cannot; found out by this process or
+    another one. None while some question has no answer."""
+    question = repr((sha256(launch.program.tree).digest(), launch.kernel.name, known.key, shared)).encode()
+    kept = _answers.get(question) if launch.program.tree else None
+    if kept is not None:
+        answer = pickle.loads(kept)
+        assert isinstance(answer, Split | str)
+        return answer
+    facts = service.launched(launch.program, launch.kernel.name, known)
+    before = facts.unanswered
+    found = _best(launch, facts, sizes)
+    if facts.unanswered != before:
+        return None
+    if isinstance(found, Split):
+        found = _on(found, places)
+    if launch.program.tree:
+        _answers.keep(question, pickle.dumps(found, protocol=5))
+    return found
+
+
+def _on(split: Split, keys: Sequence[int] | Mapping[int, int]) -> Split:
+    """The same of buffers ``keys[b]`` instead of b."""
+    return replace(split, slices={keys[key]: part for key, part in split.slices.items()})
 
 
 def work_along(launch: Launch, sizes: Mapping[int, int], split: Split, parts: int) -> Along | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from test_divided_chaos import launch as kernel
 
 from manycl.analysis import parse_program
 from manycl.errors import PolicyError
-from manycl.graph.division import divide
+from manycl.graph.division import Division, divide
 from manycl.graph.graph import BufferArg, Launch, Version
 from manycl.kept import Kept
 from manycl.region import Region
@@ -121,8 +122,32 @@ def test_launches_of_which_a_range_takes_long_to_find_out_are_in_no_pass(
     missing: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One group, its neighbour, all of them, half of them: whichever it is."""
-    division = divide(launch("apart", 32, 4, 4), 0, {0: 128})
+    division = Division(launch("apart", 32, 4, 4), 0, {0: 128})
     quick = division._quick
     monkeypatch.setattr(division, "_quick", lambda groups: None if groups[1:] == missing else quick(groups))
     monkeypatch.setattr(division, "_hulls", Kept[Any, Any](16))
     assert (shape_of(division) is None) == (missing is not None)
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 7), st.integers(1, 8))
+def test_divisions_of_one_launch_on_other_buffers_are_the_same(one: int, other: int, first: int, count: int) -> None:
+    """What was found out about the one holds for the other."""
+    count = min(count, 8 - first)
+    task = launch("apart", 32, 4, 4)
+    (argument, *rest) = task.args
+    assert isinstance(argument, BufferArg)
+    found = []
+    for key in (one, other):
+        moved = replace(task, args=(BufferArg(key), *rest), writes=(key,))
+        division = divide(moved, 0, {key: 128})
+        groups = division.range(first, count)
+        alone = Division(moved, 0, {key: 128})
+        assert division.access(groups) == alone.access(groups)
+        assert division.hull(groups) == alone.hull(groups)
+        assert division.density(groups) == alone.density(groups)
+        assert (division.groups, division.operations, division.sizes) == (alone.groups, alone.operations, {key: 128})
+        assert division.launch.args == moved.args
+        assert division.footprints(key, "write", groups) == alone.footprints(key, "write", groups)
+        found.append((division, division.access(groups)[key]))
+    assert found[0][1] == found[1][1]
+    assert found[0][0].facts is found[1][0].facts
