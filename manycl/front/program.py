@@ -197,21 +197,17 @@ class Kernel:
         reads: list[int] = []
         writes: list[int] = []
         arrays: list[Array] = []
-        views = 0
+        views = False
         for fact, value in zip(facts, args, strict=True):
-            if type(value) is Array:
+            kind = type(value)
+            if kind is Array or kind is ArrayView:
                 key = self._array(fact, value, queue)
                 bound.append(value.argument)
-                arrays.append(value)
-                if fact.reads and key not in reads:
-                    reads.append(key)
-                if fact.writes and key not in writes:
-                    writes.append(key)
-            elif type(value) is ArrayView:
-                views += 1
-                key = self._array(fact, value, queue)
-                bound.append(value.argument)
-                arrays.append(value.base)
+                if kind is Array:
+                    arrays.append(value)
+                else:
+                    arrays.append(value.base)
+                    views = True
                 if fact.reads and key not in reads:
                     reads.append(key)
                 if fact.writes and key not in writes:

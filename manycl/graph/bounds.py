@@ -162,10 +162,9 @@ def _words(task: Launch, own: Version, buffers: Mapping[int, Buffer], found: Seq
     argument = task.args[first.argument]
     size = max(facts.size, 1)
     elements = f"{first.nbytes // size} elements, {first.nbytes} bytes"
-    buffer = ""
-    if isinstance(argument, BufferArg):
-        part = "" if argument.nbytes is None else f"bytes {argument.offset} on of "
-        buffer = buffers[argument.key].name and part + buffers[argument.key].name
+    buffer = buffers[argument.key].name if isinstance(argument, BufferArg) else ""
+    if buffer and isinstance(argument, BufferArg) and argument.nbytes is not None:
+        buffer += f", from byte {argument.offset} on"
     held = f" (buffer {buffer})" if buffer not in ("", facts.name) else ""
     begin = "?" if low is None else str(low // size)
     end = "?" if high is None else str(-(-high // size) - 1)

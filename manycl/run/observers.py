@@ -53,7 +53,7 @@ class Debugging(Observer):
 
     def begun(self, playback: Playback, name: str, now: float) -> None:
         _say(now, f"run of {len(playback.graph)} steps by {name or 'a plan'}, queues {playback.queues}")
-        if self._level >= 4 and playback.script.lowered.room is None:
+        if self._level >= 4 and playback.script.commands and playback.script.lowered.room is None:  # else it is to come
             from manycl.run.verify_script import verify_script
 
             verify_script(playback.script)

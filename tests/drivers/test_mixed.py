@@ -254,3 +254,21 @@ def test_kinds_are_chosen_by_name(where: str) -> None:
     with mc.Queue("accelerator/1+3") as queue:
         assert [d.compute_units for d in queue.session.machine.devices] == [1, 3]
         assert [d.name for d in queue.session.machine.devices] == ["accelerator0.0", "accelerator0.1"]
+
+
+def test_parts_of_arrays(queue: mc.Queue) -> None:
+    """Each device is given parts as it can take them, wherever they begin."""
+    want = [np.arange(N, dtype=np.uint32) * np.uint32(k + 3) for k in range(3)]
+    a, b, c = (queue.array(value) for value in want)
+    for turn in range(2):
+        for device in (0, 1):
+            first = 128 * device + 3 * turn
+            x, y, z = slice(first, first + 64), slice(511, 575), slice(640 + first, 704 + first)
+            PROGRAM.inc(queue, (64,), (GROUP,), a[x], 7)
+            PROGRAM.mixup(queue, (64,), (GROUP,), a[x], b[y], c[z], 5)
+            want[0][x] = want[0][x] * np.uint32(1664525) + np.uint32(7)
+            want[2][z] = want[0][x] * np.uint32(5) + (want[1][y] >> np.uint32(3))
+        queue.policy = on(queue, 0, 0, 1, 1)
+        queue.finish()
+    for array, value in zip((a, b, c), want, strict=True):
+        assert (array.get() == value).all()

@@ -211,7 +211,7 @@ def does_not_fit(error: ManyclError, little: bool) -> None:
     event("does not fit")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), policy=st.sampled_from(["by hand", "by hand", *sorted(names())]))
 def test_as_numpy_does(session: Any, data: Any, policy: str) -> None:
     """Some of everything, one after another, three times."""
@@ -467,6 +467,26 @@ def test_several_versions_of_a_kernel_take_views(session: Any) -> None:
     assert (a.get() == want).all()
 
 
+@pytest.mark.parametrize("level", ["4", "5"])
+@pytest.mark.parametrize("policy", ["auto", "eager"])
+def test_views_while_all_is_looked_at(monkeypatch: pytest.MonkeyPatch, level: str, policy: str) -> None:
+    """Scripts are judged, and buffers have red zones: a view's part lies between those of its buffer."""
+    monkeypatch.setenv("MANYCL_DEBUG", level)
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setenv("MANYCL_BOUNDS", "off")
+    with mc.Queue("cpu/2", policy=policy) as queue:
+        a = queue.zeros(N, np.int32)
+        for part in (a[:32], a[32:64], a[N - 5 :]):
+            PROGRAM.make(queue, (part.size,), (1,), part, 1)
+        want = np.zeros(N, np.int32)
+        want[:64], want[-5:] = np.tile(np.arange(32) + 32, 2), np.arange(5) + 5
+        assert (a.get() == want).all()
+        if level == "5":
+            PROGRAM.make(queue, (6,), (1,), a[N - 5 :], 1)
+            with pytest.raises(ManyclError, match="it wrote outside of argument 0"):
+                queue.finish()
+
+
 # reads and writes
 
 
@@ -528,3 +548,17 @@ def test_what_is_overwritten_by_the_host_is_not_brought(session: Any) -> None:
     queue.finish()
     assert not [e for e in queue.trace.events if type(e).__name__ == "TransferEvent" and e.target == "host"]
     assert (a.get() == 4).all()
+
+
+def test_graphs_are_told_apart_by_the_parts_they_touch(session: Any) -> None:
+    """A graph that is enqueued again and again is recognised, on other arrays; not if it is on other parts."""
+    queue = mc.Queue(session=session, policy="in_order")
+    for turn in range(24):
+        first = turn % 3 * 32
+        a = queue.zeros(N, np.int32)
+        PROGRAM.make(queue, (32,), (4,), a[first : first + 32], turn)
+        PROGRAM.add(queue, (32,), (4,), a[96:128], a[first : first + 32])
+        want = np.zeros(N, np.int32)
+        want[first : first + 32] = np.arange(32) * turn + 8
+        want[96:128] = 3 * want[first : first + 32]
+        assert (a.get() == want).all()
