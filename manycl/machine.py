@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 HOST = 0
 """Index of the host's memory. A device that shares it has ``memory == HOST``; the others number from 1."""
 
+ALIGNMENT = 4096  # bytes; where parts of allocations may begin: at multiples, on any device that there is
+
 DEVICE_KINDS = ("cpu", "gpu", "accelerator")
 
 
@@ -33,7 +35,7 @@ class Device:
     global_memory: int = 1 << 30  # bytes
     max_allocation: int = 1 << 28  # bytes
     local_memory: int = 32768  # bytes per work-group
-    alignment: int = 4096  # bytes; where parts of allocations may begin: at multiples
+    alignment: int = ALIGNMENT  # bytes; where parts of allocations may begin: at multiples
     max_work_group: int = 1024  # work-items
     double: bool = True  # has double precision
     queues: int = 1  # in-order queues that pay (1 on CPUs, 16 on GPUs)

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from manycl.errors import MachineError
-from manycl.machine import HOST, Device, Link, Machine
+from manycl.machine import ALIGNMENT, HOST, Device, Link, Machine
 from manycl.units import format_bytes, format_quantity, parse_bytes, parse_quantity
 
 _WORDS = ("model", "platform", "driver")
 _QUANTITIES = {"clock": "Hz", "flops": "FLOP/s", "bandwidth": "B/s", "launch_overhead": "s"}
 _BYTES = ("global_memory", "max_allocation", "local_memory")
-_COUNTS = ("compute_units", "max_work_group", "queues")
+_COUNTS = ("compute_units", "max_work_group", "queues", "alignment")
 _FLAGS = ("double", "simulator")
 _REQUIRED = ("name", "kind", "memory", "compute_units", "clock", "flops", "bandwidth", "global_memory")
 _DEVICE_KEYS = ("name", "kind", *_WORDS, "memory", *_COUNTS, *_QUANTITIES, *_BYTES, *_FLAGS, "slowdown")
@@ -331,10 +331,12 @@ def _device_lines(device: Device, owners: dict[int, str]) -> list[str]:
     out = {"name": _string(device.name), "kind": _string(device.kind)}
     out |= {k: _string(getattr(device, k)) for k in _WORDS if getattr(device, k)}
     out["memory"] = _string(memory)
-    out |= {k: str(getattr(device, k)) for k in _COUNTS}
+    out |= {k: str(getattr(device, k)) for k in _COUNTS if k != "alignment"}
     out |= {k: _string(format_quantity(getattr(device, k), unit)) for k, unit in _QUANTITIES.items()}
     out |= {k: _string(format_bytes(getattr(device, k))) for k in _BYTES}
     out |= {k: str(getattr(device, k)).lower() for k in _FLAGS}
+    if device.alignment != ALIGNMENT:
+        out["alignment"] = str(device.alignment)
     if device.slowdown != 1.0:
         out["slowdown"] = repr(float(device.slowdown))
     return [f"{k} = {v}" for k, v in out.items()]
