@@ -7,7 +7,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -25,17 +25,18 @@ def parse(description: str | None) -> argparse.Namespace:
     return parser(description).parse_args()
 
 
-def report(args: argparse.Namespace, figures: dict[str, Any]) -> None:
-    """Print the figures: keys as the project's issues and documents name them."""
+def report(args: argparse.Namespace, figures: dict[str, Any], details: Mapping[str, Any] | None = None) -> None:
+    """Print the figures: keys as the project's issues and documents name them. ``details`` are only in the JSON."""
     rounded = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in figures.items()}
+    whole = {**rounded, **(details or {})}
     if args.json:
-        print(json.dumps(rounded))
+        print(json.dumps(whole))
     else:
         for name, value in rounded.items():
             print(f"{name:32} {value}")
     if args.output:
         with open(args.output, "w", encoding="utf-8") as file:
-            json.dump(rounded, file, indent=1)
+            json.dump(whole, file, indent=1)
 
 
 def seconds(work: Callable[[], Any]) -> float:

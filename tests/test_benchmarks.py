@@ -32,10 +32,24 @@ KEYS = {
         "result_behind_us",
     },
     "adaptive": {"within_oracle_percent", "iterations", "settled", "drift_imbalance_percent", "decide_us"},
+    "everyday": {
+        "first_worst",
+        "ten_worst",
+        "ten_geomean",
+        "steady_worst",
+        "steady_geomean",
+        "regret_worst",
+        "prepared_worst",
+        "wait_manycl_us",
+        "wait_plain_us",
+        "threads_manycl_s",
+        "threads_plain_s",
+    },
 }
 # than the others' command lines: small enough for a test
 MORE = {
     "regions": ["--rows", "48"],
+    "everyday": ["--only", "triad,k_means,launch_and_wait", "--cold"],
     "adaptive": ["--applications", "AESEncrypt", "--devices", "cpu/2", "--seconds", "0.1", "--drifting", "3"],
 }
 
@@ -48,6 +62,11 @@ def test_prints_one_json_object(name: str) -> None:
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures.keys() >= KEYS[name] or figures.keys() >= {"ordinary_share", "allocated_share"}
+    if name == "everyday":
+        assert figures["wrong"] == figures["failed"] == []
+        assert set(figures["programs"]) == {"triad", "k_means", "launch_and_wait"}
+        assert all(row["error"] == 0.0 for row in figures["programs"].values())
+        assert min(figures[key] for key in KEYS[name]) > 0.0
     if name == "adaptive":  # how far it has come, where standard error is no terminal either
         assert "cpu/2 AESEncrypt: " in done.stderr
 
