@@ -3,8 +3,8 @@
 Each program is written twice, as a stranger would: with PyOpenCL (one in-order queue, ordinary memory, blocking copies)
 and with manycl, enqueued anew each time, its arrays made where they are needed (unless its text says *kept*). OpenCL C
 is shared by both and built before time starts. In each of several tries a program runs twenty times with plain and
-twenty times with manycl, in two fresh processes that take turns; what is told is the median of the tries. Results are
-compared, bit for bit where all devices are of one kind.
+twenty times with manycl, in two fresh processes that take turns of a few runs; what is told is the median of the tries.
+Results are compared, bit for bit where all devices are of one kind.
 
 Figures are plain's time over manycl's, so above 1 manycl is faster. first: the first run of a process; ten: the first
 ten together; steady: the median of the eleventh to twentieth; of plain the best single device (of several of one model,
@@ -48,6 +48,8 @@ from manycl_bench import provenance
 
 FEW = ("triad", "stencil", "chain_2000", "conjugate_gradients", "lyapunov", "launch_and_wait")
 TRIES, RUNS = 2, 20
+BLOCKS = (2, 8, 5, 5)
+"""Runs of a turn: in a row, as in a loop, since a run finds nothing in the caches that the other process has used."""
 GIVE_UP = 3.0
 """Times as long as the best device's: another single device whose second run takes that long is not the best."""
 SECONDS = 900.0
@@ -107,21 +109,23 @@ class Worker:
         """Wait until all is built."""
         self._answer()
 
-    def ask(self, word: str) -> float:
+    def ask(self, word: str) -> list[float]:
+        """What it answers (:func:`everyday_programs.worker.serve`)."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # the answer tells
             self._process.stdin.write(f"{word}\n")
             self._process.stdin.flush()
-        return float(self._answer())
+        return self._answer()
 
-    def _answer(self) -> str:
+    def _answer(self) -> list[float]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             status = self._process.wait()
             self._errors.seek(0)
             raise Failed(f"exit status {status}: {self._errors.read().strip()[-1500:]}")
-        return line
+        told: list[float] = json.loads(line)
+        return told
 
     def end(self) -> None:
         """Let it end by itself, so that what it has learned is kept."""
@@ -189,23 +193,20 @@ def in_turns(ours: Worker, plain: Mapping[int, Worker], repeatable: bool) -> Tur
     """All runs of one try; the processes take turns, so that whatever else the machine does disturbs all alike."""
     out = Turns({single: [] for single in plain})
     asked = dict(plain)
-    for turn in range(RUNS):
-        if turn % 2 == 0:  # also the first: nothing has time to start before it that it needs
-            out.manycl.append(ours.ask("run"))
+    for block in BLOCKS:
+        out.manycl += ours.ask(f"run {block}")  # first: nothing that it needs has time to start before
         for single, worker in asked.items():
-            out.plain[single].append(worker.ask("run"))
-        if turn % 2:
-            out.manycl.append(ours.ask("run"))
-        if turn == 1:
+            out.plain[single] += worker.ask(f"run {block}")
+        if len(out.manycl) == BLOCKS[0]:
             least = min(seconds[1] for seconds in out.plain.values())
             asked = {s: w for s, w in asked.items() if out.plain[s][1] <= GIVE_UP * least}
     best = min(asked, key=lambda single: steady(out.plain[single]))
     if repeatable:
-        for _ in range(RUNS):
-            out.prepared.append(ours.ask("prepared"))
-            out.beside.append(plain[best].ask("run"))
+        for block in BLOCKS:
+            out.prepared += ours.ask(f"prepared {block}")
+            out.beside += plain[best].ask(f"run {block}")
     plain[best].ask("save")
-    out.error = ours.ask("compare")
+    (out.error,) = ours.ask("compare")
     for worker in (ours, *plain.values()):
         worker.end()
     return out

@@ -9,10 +9,8 @@ import numpy as np
 import manycl as mc
 from everyday_programs.program import Host, Plain, Program, Results, program, random
 
-GROUPS, GROUP = 64, 64
 
-
-@program("conjugate_gradients", n=(128, 1024, 4096), steps=(10, 25, 50))
+@program("conjugate_gradients", n=(128, 1024, 4096), steps=(10, 25, 50), groups=(64, 256, 1024))
 class ConjugateGradients(Program):
     """Poisson's equation on a grid; two numbers are read back in each iteration."""
 
@@ -40,9 +38,16 @@ class ConjugateGradients(Program):
         if (me == 0) sums[get_group_id(0)] = part[0];
     }
     kernel void whole(global const float *sums, global float *out, int n) {
+        local float part[64];
+        int me = get_local_id(0);
         float sum = 0.0f;
-        for (int i = 0; i < n; i++) sum += sums[i];
-        out[0] = sum;
+        for (int i = me; i < n; i += 64) sum += sums[i];
+        part[me] = sum;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (me == 0) {
+            for (int i = 1; i < 64; i++) sum += part[i];
+            out[0] = sum;
+        }
     }
     kernel void add_scaled(global float *x, global const float *y, float a) {
         x[get_global_id(0)] += a * y[get_global_id(0)];
@@ -51,19 +56,19 @@ class ConjugateGradients(Program):
         p[get_global_id(0)] = r[get_global_id(0)] + b * p[get_global_id(0)];
     }"""
 
-    def __init__(self, n: int, steps: int) -> None:
-        self.n, self.steps = n, steps
+    def __init__(self, n: int, steps: int, groups: int) -> None:
+        self.n, self.steps, self.groups = n, steps, groups
         self.b = random(n, n)
 
     def plain(self, at: Plain, turn: int) -> Results:
         n, k, q = self.n, at.k, at.queue
         square, flat, grid = n * n, (n * n,), (n, n)
         x, r, p = at.array(np.zeros_like(self.b)), at.array(self.b), at.array(self.b)
-        w, sums, out = at.empty(4 * square), at.empty(4 * GROUPS), at.empty(4)
+        w, sums, out = at.empty(4 * square), at.empty(4 * self.groups), at.empty(4)
 
         def dot(a: Any, b: Any) -> Any:
-            k.partial(q, (GROUPS * GROUP,), (GROUP,), a, b, sums, np.int32(square))
-            k.whole(q, (1,), (1,), sums, out, np.int32(GROUPS))
+            k.partial(q, (64 * self.groups,), (64,), a, b, sums, np.int32(square))
+            k.whole(q, (64,), (64,), sums, out, np.int32(self.groups))
             return at.get(out, (1,))[0]
 
         rest = dot(r, r)
@@ -80,11 +85,11 @@ class ConjugateGradients(Program):
         n = self.n
         square, flat, grid = n * n, (n * n,), (n, n)
         x, r, p = queue.zeros(grid), queue.array(self.b), queue.array(self.b)
-        w, sums, out = queue.empty(grid), queue.empty(GROUPS), queue.empty(1)
+        w, sums, out = queue.empty(grid), queue.empty(self.groups), queue.empty(1)
 
         def dot(a: mc.Array, b: mc.Array) -> Any:
-            program.partial(queue, (GROUPS * GROUP,), (GROUP,), a, b, sums, square)
-            program.whole(queue, (1,), (1,), sums, out, GROUPS)
+            program.partial(queue, (64 * self.groups,), (64,), a, b, sums, square)
+            program.whole(queue, (64,), (64,), sums, out, self.groups)
             return out.get()[0]
 
         rest = dot(r, r)

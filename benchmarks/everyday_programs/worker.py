@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import sys
@@ -110,30 +111,36 @@ class Many:
 
 
 def serve(task: Task) -> None:
-    """Do what is asked for, line by line: ``run``, ``prepared``, ``save`` and ``compare`` results. The answer is a line
-    as well: seconds, and how far results are off. The first line says that all is built."""
+    """Do what is asked for, line by line: ``run`` or ``prepared`` so many times, ``save`` and ``compare`` results. The
+    answer is a line as well: seconds, or how far results are off. The first line says that all is built."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever prints
     made = PROGRAMS[task.name].made(task.size)
     anew, again = Outcomes(), Outcomes()
     at = Many(task, made) if task.single is None else Plainly(task, made)
-    print("built", file=answers)
+    print("[]", file=answers)
     for line in sys.stdin:
-        word = line.strip()
-        begin = time.perf_counter()
-        told = 0.0
+        word, _, count = line.strip().partition(" ")
+        told: list[float] = []
         if word == "run":
-            results = at.run(len(anew.of_run))
-            told = time.perf_counter() - begin
-            anew.add(results)
+            told = timed(lambda: at.run(len(anew.of_run)), anew, int(count))
         elif word == "prepared" and isinstance(at, Many):
-            results = at.prepared()
-            told = time.perf_counter() - begin
-            again.add(results)
+            told = timed(at.prepared, again, int(count))
         elif word == "save":
             anew.save(Path(task.results))
         elif word == "compare":
-            told = max(outcomes.error(Path(task.results)) for outcomes in (anew, again) if outcomes.of_run)
+            told = [max(outcomes.error(Path(task.results)) for outcomes in (anew, again) if outcomes.of_run)]
         else:
             raise ValueError(f"nobody can {word!r}")
-        print(repr(told), file=answers)
+        print(json.dumps(told), file=answers)
+
+
+def timed(run: Callable[[], Results], outcomes: Outcomes, times: int) -> list[float]:
+    """Seconds of each run; the results are looked at outside of them."""
+    seconds = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        results = run()
+        seconds.append(time.perf_counter() - begin)
+        outcomes.add(results)
+    return seconds
