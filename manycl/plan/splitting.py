@@ -23,7 +23,7 @@ from manycl.graph.reduction import Reduction
 from manycl.graph.work_groups import why_none, with_work_groups
 from manycl.group_range import GroupRange
 from manycl.kept import Kept
-from manycl.plan.split import Along, Slice, Split
+from manycl.plan.split import Along, AnalysedSplits, Slice, Split
 from manycl.region import union
 from manycl.unforeseen import told
 
@@ -39,7 +39,7 @@ _known: Kept[object, Split | str] = Kept(4096)  # launches, with buffers named b
 _answers = DiskCache("splits", 16 << 20, (*service.CODE, "manycl/plan"))
 
 
-class Splits(Mapping[int, Split]):
+class Splits(AnalysedSplits):
     """How the nodes of a graph may be split, each found out when it is first asked for (``Problem.splits``).
 
     Launches with several versions of their kernel are not split: these have work-groups of their own. ``why(node)``
@@ -80,14 +80,12 @@ class Splits(Mapping[int, Split]):
         return [{**dict(zip(names, key, strict=True)), "launches": launches} for key, launches in found.items()]
 
     def work(self, node: int, parts: int) -> Along | None:
-        """The counted work in equal parts of the groups of a node that may be split; None where nothing is counted."""
         task, split = self._graph.nodes[node], self[node]
         assert isinstance(task, Launch)
         keys = {a.key for a in task.args if isinstance(a, BufferArg)}
         return work_along(task, {k: self._graph.buffers[k].nbytes for k in keys}, split, parts)
 
     def touched(self, node: int, key: int, first: int, count: int) -> float:
-        """Which part of a buffer some groups of a node that may be split read, wherever it lies."""
         task, split, size = self._graph.nodes[node], self[node], self._graph.buffers[key].nbytes
         assert isinstance(task, Launch)
         sizes = {a.key: self._graph.buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}

@@ -30,7 +30,7 @@ from manycl.plan.policies.mkmd_coarse import Table, as_plan, look_up, place, pri
 from manycl.plan.policy import Timed, register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
-from manycl.plan.split import Along
+from manycl.plan.split import AnalysedSplits
 from manycl.plan.timeline import Timeline
 
 _METHOD, _FIRST = one_of("method", *METHODS), one_of("first", "estimates", "uniform")
@@ -320,11 +320,11 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options, fl
 def _density(problem: Problem, table: Table, family: Family, devices: Sequence[int]) -> tuple[tuple[float, ...], float]:
     """How the counted work of a family lies along the groups of its leader, and how far off that may be."""
     cells = min(TUNING.cells, family.leader.groups)
-    count = getattr(problem.splits, "work", None)
+    splits = problem.splits
     out, doubt = [0.0] * cells, TUNING.counted
     for m in family.members:
         seconds = statistics.fmean(table.rows[m.node][d] for d in devices)
-        along: Along | None = None if count is None else count(m.node, cells)
+        along = splits.work(m.node, cells) if isinstance(splits, AnalysedSplits) else None
         if along is None:
             return (), TUNING.uncounted
         mean = statistics.fmean(along.work)
