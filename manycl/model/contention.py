@@ -88,7 +88,7 @@ class _Activity:
     slower: float = 1.0  # by what it uses beside its device
 
 
-class Progress:
+class Activities:
     """What is under way, by its token, and when it ends. What begins or ends changes that of others."""
 
     def __init__(self, contention: Contention) -> None:

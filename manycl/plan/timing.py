@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from manycl.graph.graph import Launch
 from manycl.machine import HOST
-from manycl.model.contention import NOTHING, Progress, Use
+from manycl.model.contention import NOTHING, Activities, Use
 from manycl.model.occupancy import share
 from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.problem import Problem
@@ -90,7 +90,7 @@ class _Clockwork:
         self._ended = 0
         self._base = base
         contention = problem.contention
-        self._progress = Progress(contention)
+        self._progress = Activities(contention)
         self._use = [NOTHING] * count
         if contention.anything:
             alone = self._seconds

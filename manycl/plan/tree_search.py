@@ -22,7 +22,7 @@ BEAM = 0.25
 Path = tuple[tuple[int, int, int], ...]
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The shortest plan found: partitions as (node, choice, part) in the order of the plan, and when it ends in the
     model, in seconds. ``complete``: no plan is shorter; else none is shorter than ``bound``. ``visited``: nodes of the
     tree."""
@@ -34,7 +34,7 @@ class Found(NamedTuple):
     visited: int
 
 
-def search(costs: PartitionCosts, effort: int) -> Found:
+def search(costs: PartitionCosts, effort: int) -> SearchResult:
     """The shortest of all plans from the choices in ``costs``; ``effort``: nodes of the tree to enter at most, beside
     those of a plan by list scheduling."""
     bounds = Bounds(costs)
@@ -61,7 +61,7 @@ def search(costs: PartitionCosts, effort: int) -> Found:
             continue
         if tree.steps - begin >= effort:
             bound = min(c.bound for left, _ in stack for c in left)
-            return Found(best, seconds, False, max(root, min(bound, seconds)), visited)
+            return SearchResult(best, seconds, False, max(root, min(bound, seconds)), visited)
         child = children.pop()
         undo = tree.down(child.node, child.choice, child.part)
         visited += 1
@@ -74,7 +74,7 @@ def search(costs: PartitionCosts, effort: int) -> Found:
             undo()
         else:
             stack.append((_ordered(tree, limit), undo))
-    return Found(best, seconds, True, seconds, visited)
+    return SearchResult(best, seconds, True, seconds, visited)
 
 
 def _below(seconds: float) -> float:

@@ -40,7 +40,7 @@ class Fitted(NamedTuple):
 def fitted(problem: Problem, plan: Plan, limits: Mapping[int, int], together: bool = True) -> Fitted:
     """The plan, in whose place launches run in ranges on the devices that do not hold all that they need there.
     ``together``: in passes where that is predicted to pay. Raises RunError for a launch that does not fit even so."""
-    cutter = _Cutter(problem, plan, limits)
+    cutter = _Fitter(problem, plan, limits)
     wanted = {i: cutter.look(a) for i, a in enumerate(plan.assignments) if a.device in limits and a.dimension != MERGE}
     cut = {i: w for i, w in wanted.items() if w[1] >= 1 and w[0] != WHOLE}
     passes: tuple[Pass, ...] = ()
@@ -103,7 +103,7 @@ def _at_once(problem: Problem, plan: Plan, device: int, limit: int) -> int:
     return min(range(AT_ONCE, most + 1), key=slower) if seconds > 0 else most
 
 
-class _Cutter:
+class _Fitter:
     def __init__(self, problem: Problem, plan: Plan, limits: Mapping[int, int]) -> None:
         self._problem = problem
         self._limits = limits

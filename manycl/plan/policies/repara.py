@@ -18,7 +18,7 @@ from manycl.plan.policies.mkmd_coarse import as_plan, look_up
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.timeline import Timeline
-from manycl.plan.tree_search import Found, search
+from manycl.plan.tree_search import SearchResult, search
 
 _EFFORT = whole("effort", 80_000, 1)
 _RATES = whole("rates", RATES, 1, 1000)
@@ -69,7 +69,7 @@ def _enter(costs: PartitionCosts, rates: int) -> int:
     return rates
 
 
-def lay_out(timeline: Timeline, costs: PartitionCosts, found: Found) -> None:
+def lay_out(timeline: Timeline, costs: PartitionCosts, found: SearchResult) -> None:
     """Place the partitions in the order found."""
     ops: dict[int, list[int]] = {}
     for node, c, part in found.path:

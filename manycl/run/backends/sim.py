@@ -22,7 +22,7 @@ from manycl.clock import VirtualClock
 from manycl.errors import RunError
 from manycl.graph.graph import Graph, HostTask, Launch, ndrange
 from manycl.machine import HOST, Machine
-from manycl.model.contention import NOTHING, Contention, Progress, Use
+from manycl.model.contention import NOTHING, Activities, Contention, Use
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import share
 from manycl.plan.plan import ON_HOST
@@ -49,7 +49,7 @@ NO_TIME: Mapping[str, float] = {}
 
 
 @dataclass(slots=True)
-class _Active:
+class _Started:
     """A command under way."""
 
     command: Queued
@@ -111,12 +111,12 @@ class SimBackend:
         self._clock = VirtualClock(self._start)
         self._lines: dict[_Place, deque[Queued]] = {}
         self._places: dict[int, list[_Place]] = {}  # the queues of each device
-        self._active: dict[_Place, _Active] = {}
-        self._by_token: dict[int, _Active] = {}
+        self._active: dict[_Place, _Started] = {}
+        self._by_token: dict[int, _Started] = {}
         # when what is under way ends, its number and token; out of date where it ends at another time by now
         self._ends: list[tuple[float, int, int]] = []
         self._moving: set[tuple[int, type]] = set()  # links that make a transfer: device, and Upload or Download
-        self._progress = Progress(self._contention)
+        self._progress = Activities(self._contention)
         self._done: set[int] = set()
         self._doomed: set[int] = set()  # commands of a device that will be lost before they end
         self._reports: deque[Report] = deque()  # in order of their times
@@ -185,10 +185,10 @@ class SimBackend:
 
     # time
 
-    def _end(self, active: _Active) -> float:
+    def _end(self, active: _Started) -> float:
         return self._progress.end(active.command.token)
 
-    def _next(self) -> _Active | None:
+    def _next(self) -> _Started | None:
         """What ends next; the first started of those that end together."""
         while self._ends:
             end, _, token = self._ends[0]
@@ -223,7 +223,7 @@ class SimBackend:
         seconds, part = self._cost(command)
         if self._disturbance is not UNDISTURBED:
             seconds = self._disturbed(self._disturbance, command, seconds, now)
-        self._active[place] = self._by_token[command.token] = _Active(command, place, self._started, now)
+        self._active[place] = self._by_token[command.token] = _Started(command, place, self._started, now)
         if way is not None:
             self._moving.add(way)
         use = self._use(command, seconds) if self._contention.anything else NOTHING
@@ -283,7 +283,7 @@ class SimBackend:
             return "the device was lost" if isinstance(command, Run) or command.notify else None
         return self._disturbance.failing.get(command.token) if isinstance(command, Run | HostCall) else None
 
-    def _complete(self, active: _Active) -> None:
+    def _complete(self, active: _Started) -> None:
         end = max(self._clock.now(), self._end(active))
         self._clock.advance_to(end)
         command, place = active.command, active.place
