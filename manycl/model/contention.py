@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from manycl.machine import Machine
+from manycl.machine import HOST, Machine
 from manycl.model.estimates import Ends, Estimates
 
 
@@ -57,9 +57,12 @@ class Contention:
         self.anything = self._links or self.limited
 
     def use(self, ends: Ends | None, nbytes: float, seconds: float) -> Use:
-        """Of what moves so many bytes to or from the host's memory in so long when alone."""
-        draws = min(self.host_bandwidth, nbytes / seconds) if self.limited and seconds > 0.0 else 0.0
-        return Use(ends if self._links else None, draws)
+        """Of what moves so many bytes in so long when alone, to or from the host's memory, or between ``ends``."""
+        return Use(ends if self._links else None, self.draws(nbytes, seconds) if not ends or HOST in ends else 0.0)
+
+    def draws(self, nbytes: float, seconds: float) -> float:
+        """Bytes per second that it draws of the host's memory."""
+        return min(self.host_bandwidth, nbytes / seconds) if self.limited and seconds > 0.0 else 0.0
 
     def slowdowns(self, uses: Sequence[Use]) -> list[float]:
         """How many times longer than alone each takes while all of them go on."""

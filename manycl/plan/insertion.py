@@ -132,7 +132,7 @@ class Setting:
     @property
     def ranges(self) -> bool:
         """Whether something is fixed in ranges of work-groups."""
-        return any(a.dimension != WHOLE for a in self.problem.fixed)
+        return any(a.dimension is not WHOLE for a in self.problem.fixed)
 
     def plan(self, policy: str, found: Schedule, **details: object) -> Plan:
         return found.plan(self.problem, policy, contention=self.contention, **details)
@@ -142,7 +142,7 @@ def setting(problem: Problem, policy: str, contention: str = "yes") -> Setting:
     """The problem as the policies with insertion see it. ``contention``: the value of their option.
 
     Raises PolicyError for a partial schedule that does not hold together."""
-    if contention == "no" and any(a.dimension != WHOLE for a in problem.fixed):
+    if contention == "no" and any(a.dimension is not WHOLE for a in problem.fixed):
         raise PolicyError(
             f"policy {policy} with contention=no knows no ranges, but one of the partial schedule is split"
         )

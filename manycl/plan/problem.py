@@ -15,7 +15,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.plan.looks import Looks
-from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.split import Split
 from manycl.region import NOTHING
 
@@ -264,14 +264,14 @@ class Problem:
     def draws(self, a: Assignment, seconds: float) -> float:
         """Bytes per second that a kernel, a range of one or a merge, which takes so long alone, reads from and writes
         to the host's memory: none, where the device computes in another."""
-        if a.device < 0 or not self.contention.limited or self.machine.devices[a.device].memory != HOST:
+        if a.device == ON_HOST or not self.contention.limited or self.machine.devices[a.device].memory != HOST:
             return 0.0
-        if a.dimension == MERGE:  # bound by memory
+        if a.dimension is MERGE:  # bound by memory
             return min(self.machine.devices[a.device].bandwidth, self.machine.host_bandwidth)
         nbytes = self.estimates.traffic(a.node, a.device)
-        if a.dimension != WHOLE:
+        if a.dimension is not WHOLE:
             nbytes *= a.groups / self.splits[a.node].groups
-        return self.contention.use(None, nbytes, seconds).draws
+        return self.contention.draws(nbytes, seconds)
 
     def check_fixed(self) -> None:
         """Raise PolicyError where a node is fixed, but not all that it depends on."""

@@ -2,24 +2,23 @@
 
 What static policies build their plans on, of whole kernels and of ranges alike. One kernel at a time on a device, one
 transfer at a time on each device's upload and download queue, everything in the first gap that is long enough. Data
-travel by the host; what another device (or the host) has to end first is known ``handover`` seconds later. Several
-ranges can be tried and taken back.
+travel by the machine's routes; what another device (or the host) has to end first is known ``handover`` seconds later.
+Several ranges can be tried and taken back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
-from manycl.machine import HOST
+from manycl.machine import HOST, nearest
 from manycl.plan.operations import Operations
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.reach import Reach
 from manycl.plan.segments import INITIAL, Move, Segment, Segments
-
-ALONE = -1
-"""In place of the number of a queue: nothing else runs on the device meanwhile."""
+from manycl.plan.slots import Slots
 
 
 class Schedule(NamedTuple):
@@ -33,9 +32,9 @@ class Schedule(NamedTuple):
         return Plan(tuple(self.assignments), policy, devices, self.makespan, details=dict(details))
 
 
-Hop = tuple[int, int, int, int, int, int, int, float, float, int, int]
+Hop = tuple[int, int, int, int, int, int, int, float, float, int, int | None]
 """A transfer that would have to be made: the fields of a Move up to its end, the operation it waits for, and the hop
-before it that brings what it sends (-1: none does). Most are for devices that are then not chosen, so they are plain.
+before it that brings what it sends (None: none does). Most are for devices that are then not chosen, so they are plain.
 """
 
 
@@ -63,6 +62,8 @@ class Timeline(Operations):
         self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
         self.segments = Segments(problem)
         self._several = machine.memories > 1
+        self._route = cache(machine.route)
+        self._peers = machine.peers
         self._affine: dict[tuple[int, int], tuple[float, float]] = {}
         self._fix()
 
@@ -121,7 +122,7 @@ class Timeline(Operations):
                     continue
                 op = places.get(memory)
                 if op is None:
-                    source = HOST if HOST in places else min(places)
+                    source = HOST if HOST in places else nearest(places, memory, self._peers)
                     op = places[source]
                     known = self.floor if op == INITIAL else ends[op]
                     missing.append((known, key, a if a > low else low, b if b < high else high, writer, source, op))
@@ -138,28 +139,25 @@ class Timeline(Operations):
 
     def _bring(self, missing: Sequence[_Missing], device: int, hops: list[Hop]) -> float:
         """Transfers, each queue one after the other in the order in which the data are there."""
-        memory, floor = self.memory[device], self.floor
-        arrive = up = floor
-        downs: dict[int, float] = {}
+        memory = self.memory[device]
+        arrive = self.floor
+        busy: dict[Slots, float] = {}
         for _, key, low, high, writer, source, op in missing:
-            nbytes, by = high - low, -1
-            if source != HOST:
-                owner = self._owner[source]
-                start = self.known(op, owner)
-                if owner in downs and downs[owner] > start:
-                    start = downs[owner]
-                start, end = self.sent(self._down[owner], start, nbytes, self._transfer(nbytes, source, HOST))
-                downs[owner] = end
-                hops.append((key, low, high, writer, source, HOST, owner, start, end, op, -1))
-                here = end + self._handover if owner != device else end
-                by, op = len(hops) - 1, INITIAL
-            else:
-                here = self.known(op, device)
-            if memory != HOST:
-                seconds = self._transfer(nbytes, HOST, memory)
-                start, here = self.sent(self._up[device], here if here > up else up, nbytes, seconds)
-                up = here
-                hops.append((key, low, high, writer, HOST, memory, device, start, here, op, by))
+            nbytes, here, lane = high - low, 0.0, ON_HOST
+            by: int | None = None
+            for ends in self._route(source, memory):
+                a, b = ends
+                before, lane = lane, self._owner[a] if b == HOST else device
+                slots = self._down[lane] if b == HOST else self._up[lane]
+                ready = self.known(op, lane) if by is None else here if lane == before else here + self._handover
+                if slots in busy and busy[slots] > ready:
+                    ready = busy[slots]
+                start, here = self.sent(slots, ready, nbytes, ends)
+                busy[slots] = here
+                hops.append((key, low, high, writer, a, b, lane, start, here, op, by))
+                by = len(hops) - 1
+            if lane != device:
+                here += self._handover
             if here > arrive:
                 arrive = here
         return arrive
@@ -224,14 +222,12 @@ class Timeline(Operations):
                 total += high - low
                 op = places.get(memory)
                 if op is None:
-                    source = HOST if HOST in places else min(places)
+                    source = nearest(places, memory, self._peers)
                     op = places[source]
                     missing += high - low
-                    if source != HOST:
-                        seconds += self._transfer(high - low, source, HOST)
-                        lane = lane or self._down[self._owner[source]]
-                    if memory != HOST:
-                        seconds += self._transfer(high - low, HOST, memory)
+                    for a, b in self._route(source, memory):
+                        seconds += self._transfer(high - low, a, b)
+                        lane = lane or self._down[self._owner[a]]
                     known = self.floor if op == INITIAL else self.heard[op]
                     base = max(base, known)
                 elif op != INITIAL:
@@ -255,9 +251,9 @@ class Timeline(Operations):
         self._take_back(count)
         self.segments.back(changes)
 
-    def take(self, fit: Fit, queue: int = ALONE) -> int:
+    def take(self, fit: Fit, queue: int | None = None) -> int:
         """Place a range and its transfers; its operation. ``complete`` follows when the whole node is placed.
-        ``queue``: of several, where whoever places it knows what runs beside it."""
+        ``queue``: of several, where whoever places it knows what runs beside it; None: nothing does."""
         node, device, first, groups, start, end, hops, after = fit
         if hops:
             after = [*after]
@@ -265,19 +261,19 @@ class Timeline(Operations):
             for key, low, high, writer, source, target, lane, sent, here, origin, by in hops:
                 move = Move(key, low, high, writer, source, target, lane, sent, here)
                 queues = self._down if target == HOST else self._up
-                op = self._add(move, self.makers(origin if by < 0 else made[by]), queues[lane])
+                op = self._add(move, self.makers(origin if by is None else made[by]), queues[lane])
                 made.append(op)
                 self.segments.arrived(move, op)
                 if self.memory[device] == target:
                     after.append(op)
         dimension = self.problem.splits[node].dimension if groups else WHOLE
         version = self.problem.estimates.version(node, device) if device != ON_HOST else 0
-        slots = self.kernels[device] if queue == ALONE else None
+        slots = self.kernels[device] if queue is None else None
         return self._add(
-            Assignment(node, device, max(queue, 0), start, end, dimension, first, groups, version), after, slots
+            Assignment(node, device, queue or 0, start, end, dimension, first, groups, version), after, slots
         )
 
-    def place(self, fit: Fit, queue: int = ALONE) -> None:
+    def place(self, fit: Fit, queue: int | None = None) -> None:
         """Place a whole node."""
         self._complete_whole(fit.node, self.take(fit, queue), self.memory[fit.device])
 
@@ -299,7 +295,7 @@ class Timeline(Operations):
     def complete(self, node: int, ops: Sequence[int]) -> float:
         """All of a node is placed, by these operations: what it writes is where it ran. When it ends, in seconds."""
         what = self.what[ops[0]]
-        if len(ops) == 1 and isinstance(what, Assignment) and what.dimension == WHOLE:  # most are
+        if len(ops) == 1 and isinstance(what, Assignment) and what.dimension is WHOLE:  # most are
             return self._complete_whole(node, ops[0], self.memory[what.device])
         split = self.problem.splits.get(node)
         ranges = [a for op in ops if isinstance(a := self.what[op], Assignment)]
@@ -312,7 +308,7 @@ class Timeline(Operations):
         for key in self.problem.graph.nodes[node].writes:
             size = buffers[key].nbytes
             part = split.slices.get(key) if split is not None else None
-            if part is None or ranges[0].dimension == WHOLE:
+            if part is None or ranges[0].dimension is WHOLE:
                 # ranges of a node that is merged, all in one memory: the last one leaves the contents complete
                 last = max(ops, key=self.end.__getitem__)
                 if len(ops) > 1:
@@ -370,13 +366,11 @@ class Timeline(Operations):
         nbytes = self.problem.graph.buffers[key].nbytes
         waits = list(members)
         op = INITIAL
-        hops = [(source, HOST, self._owner[source])] if source != HOST else []
-        hops += [(HOST, target, home)] if target != HOST else []
-        for a, b, lane in hops:
+        for a, b in self._route(source, target):
+            lane = self._owner[a] if b == HOST else home
             ready = max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits)
-            seconds = self._transfer(nbytes, a, b)
             slots = (self._down if b == HOST else self._up)[lane]
-            start, end = self.sent(slots, ready, nbytes, seconds)
+            start, end = self.sent(slots, ready, nbytes, (a, b))
             op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, end, device), waits, slots)
             waits = [op]
         return op
@@ -390,7 +384,7 @@ class Timeline(Operations):
         self.problem.check_fixed()
         for node in sorted(of):
             ops = of[node]
-            merges = [op for op in ops if self.what[op].dimension == MERGE]  # type: ignore[union-attr]
+            merges = [op for op in ops if self.what[op].dimension is MERGE]  # type: ignore[union-attr]
             if not merges:
                 self.complete(node, ops)
                 continue

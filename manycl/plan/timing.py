@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from enum import Enum
+from typing import Final
 
 from manycl.graph.graph import Launch
 from manycl.machine import HOST
@@ -19,8 +21,16 @@ from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.segments import Move
 
-UPLOADS, DOWNLOADS = -1, -2
-"""In place of the number of a queue."""
+
+class _Transfers(Enum):
+    """A device's queues of transfers, in place of the number of one for kernels."""
+
+    UP = "up"
+    DOWN = "down"
+
+
+_STARTS: Final = -1
+"""In place of a stamp: a command starts."""
 
 
 def timed(
@@ -77,10 +87,10 @@ class _Clockwork:
             for w in dict.fromkeys([*waited, *beside]):
                 self._after[w].append(token)
                 self._pending[token] += 1
-        self._following: list[int] = [-1] * count
-        last: dict[tuple[int, int], int] = {}
-        lanes = [(a.device, a.queue) for a in assignments]
-        lanes += [(m.device, DOWNLOADS if m.target == HOST else UPLOADS) for m in moves]
+        self._following: list[int | None] = [None] * count
+        last: dict[tuple[int, int | _Transfers], int] = {}
+        lanes: list[tuple[int, int | _Transfers]] = [(a.device, a.queue) for a in assignments]
+        lanes += [(m.device, _Transfers.DOWN if m.target == HOST else _Transfers.UP) for m in moves]
         for token, lane in enumerate(lanes):
             if lane in last:
                 self._following[last[lane]] = token
@@ -97,16 +107,16 @@ class _Clockwork:
             self._use = [Use(None, problem.draws(a, alone[i])) for i, a in enumerate(assignments)]
             self._use += [contention.use((m.source, m.target), m.nbytes, alone[base + j]) for j, m in enumerate(moves)]
         self._stamp = [0] * count
-        self._events: list[tuple[float, int, int]] = []  # time, token, stamp (-1: it starts)
+        self._events: list[tuple[float, int, int]] = []  # time, token, stamp
 
     def run(self) -> list[tuple[float, float]]:
         """Start and end of every command."""
         for token, pending in enumerate(self._pending):
             if not pending:
-                heapq.heappush(self._events, (self._floor, token, -1))
+                heapq.heappush(self._events, (self._floor, token, _STARTS))
         while self._events:
             now, token, stamp = heapq.heappop(self._events)
-            if stamp == -1:
+            if stamp == _STARTS:
                 self._begin(token, now)
             elif stamp == self._stamp[token]:
                 self._finish(token, now)
@@ -141,14 +151,15 @@ class _Clockwork:
         heard = now if past else now + self._handover
         for other in self._after[token]:
             self._release(other, now if self._device[other] == device != ON_HOST else heard)
-        if self._following[token] >= 0:
-            self._release(self._following[token], now)
+        following = self._following[token]
+        if following is not None:
+            self._release(following, now)
 
     def _release(self, token: int, at: float) -> None:
         self._ready[token] = max(self._ready[token], at)
         self._pending[token] -= 1
         if not self._pending[token]:
-            heapq.heappush(self._events, (self._ready[token], token, -1))
+            heapq.heappush(self._events, (self._ready[token], token, _STARTS))
 
 
 def _shares(problem: Problem, assignments: Sequence[Assignment], fixed: dict[int, float]) -> list[float]:

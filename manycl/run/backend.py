@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from manycl.graph.graph import Graph, Piece
-from manycl.machine import Machine
+from manycl.machine import HOST, Machine
 from manycl.trace import Event
 
 UPLOAD_QUEUE = -1
@@ -41,8 +41,8 @@ class Run(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """Copy a buffer from the host's memory to the device's. ``store``: to this window of it (None: to the whole).
-    ``queue``: UPLOAD_QUEUE, AHEAD_QUEUE or a kernel queue."""
+    """Copy a buffer from the host's memory to the device's, or (``source``) from one to which the machine has a link.
+    ``store``: to this window of it (None: to the whole). ``queue``: UPLOAD_QUEUE, AHEAD_QUEUE or a kernel queue."""
 
     token: int
     buffer: int
@@ -51,6 +51,7 @@ class Upload(NamedTuple):
     notify: bool
     store: int | None = None
     queue: int = UPLOAD_QUEUE
+    source: int = HOST
 
 
 class Download(NamedTuple):

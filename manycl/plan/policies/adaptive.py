@@ -220,9 +220,10 @@ def _after(course: Course, taken: dict[tuple[int, int], float]) -> tuple[Course,
         total[i] += once + each * (b - a) if b > a else 0.0
     before = course.granularity.workload
     g = adapted(course.granularity, total, at)
-    compared = course.compared | {course.whole} if course.whole >= 0 else course.compared
-    given_up = course.whole >= 0 and g.divided > 0
-    alone = given_up and g.alone(course.whole) != course.granularity.alone(course.whole)  # by now, that is news
+    whole = course.whole
+    compared = course.compared if whole is None else course.compared | {whole}
+    # by now, that is news
+    alone = whole is not None and g.divided > 0 and g.alone(whole) != course.granularity.alone(whole)
     return replace(course, granularity=g, compared=compared), g.workload is not before or course.trial or alone
 
 
@@ -258,7 +259,7 @@ def _gathered(linked: Sequence[int], courses: list[Course], flows: Flows, parts:
         return
     now = sum(
         courses[i].slowest(_waits(i, courses[i], flows, parts))
-        + (courses[i].overhead + _within(i, courses[i], flows, parts[i]) if courses[i].whole < 0 else 0.0)
+        + (courses[i].overhead + _within(i, courses[i], flows, parts[i]) if courses[i].whole is None else 0.0)
         for i in linked
     )
     best: list[Course] = []

@@ -263,7 +263,7 @@ def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
     for a in divided.assignments:
         if a.device != ON_HOST:
             seconds[a.node] = seconds.get(a.node, 0.0) + a.end - a.start
-            if a.dimension != WHOLE:
+            if a.dimension is not WHOLE:
                 parts.setdefault(a.node, []).append(a.device)
     total = sum(seconds.values())
     off = sum(problem.doubt(node, sorted(set(devices))) * seconds[node] for node, devices in parts.items())

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from manycl.drivers.driver import Driver, End, Event, Queue
 from manycl.graph.graph import CopyTask, FillTask, Graph, Piece
+from manycl.machine import HOST
 from manycl.region import Box, union
 from manycl.run.backend import Copy, Download, Upload
 from manycl.run.backends.lanes import Lanes
@@ -64,6 +65,7 @@ class Moves:
     def transfer(self, commands: Sequence[Transfer]) -> None:
         """Transfer what several commands need that continue one another."""
         first = commands[0]
+        assert not isinstance(first, Upload) or first.source == HOST, "no driver copies from another device's memory"
         lanes = self._lanes[first.device]
         # what it waits for, or comes behind, is enqueued by a slowed device's own thread, perhaps not yet
         follows = first.queue >= 0 if isinstance(first, Upload) else first.after or isinstance(first, Copy)

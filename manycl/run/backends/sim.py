@@ -240,9 +240,10 @@ class SimBackend:
         nbytes = self._graph.buffers[command.buffer].nbytes
         if isinstance(command, Copy):
             return self._contention.use(None, 2.0 * nbytes if memory == HOST else 0.0, seconds)
-        ends = (HOST, memory) if isinstance(command, Upload) else (memory, HOST)
+        ends = (command.source, memory) if isinstance(command, Upload) else (memory, HOST)
         # what is in a kernel queue is small, and has links of its own
-        return self._contention.use(ends if command.queue < 0 else None, nbytes, seconds)
+        found = self._contention.use(ends, nbytes, seconds)
+        return found if command.queue < 0 else found._replace(ends=None)
 
     def _cost(self, command: Queued) -> tuple[float, float]:
         """Seconds when alone, and the share of the device."""
@@ -260,7 +261,7 @@ class SimBackend:
         nbytes = self._graph.buffers[command.buffer].nbytes
         if isinstance(command, Copy):  # read and written
             return 2 * nbytes / device.bandwidth, 0.0
-        ends = (HOST, device.memory) if isinstance(command, Upload) else (device.memory, HOST)
+        ends = (command.source, device.memory) if isinstance(command, Upload) else (device.memory, HOST)
         return self._estimates.transfer(nbytes, *ends), 0.0
 
     def _disturbed(self, by: Disturbance, command: Queued, seconds: float, now: float) -> float:
@@ -330,7 +331,7 @@ class SimBackend:
                     end,
                     global_size,
                     local_size,
-                    self._component.get(command.token, -1),
+                    self._component.get(command.token),
                     function,
                 )
             )
@@ -340,7 +341,7 @@ class SimBackend:
         else:
             buffer = self._graph.buffers[command.buffer]
             own = devices[command.device].name
-            source = "host" if isinstance(command, Upload) else own
+            source = self.machine.memory_name(command.source) if isinstance(command, Upload) else own
             target = "host" if isinstance(command, Download) else own
             name = buffer.name or f"buffer {buffer.key}"
             events.append(TransferEvent(buffer.key, name, source, target, buffer.nbytes, start, end))
