@@ -63,7 +63,7 @@ def nearest(memories: Collection[int], target: int, peers: Collection[tuple[int,
     all; else one that has a link to it (``peers``: see :attr:`Machine.peers`); else any, by the host."""
     if HOST in memories:
         return HOST
-    return min((m for m in memories if (m, target) in peers), default=min(memories))
+    return min([m for m in memories if (m, target) in peers] or memories) if peers else min(memories)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,10 +106,10 @@ class Activities:
         return a.since + a.left * a.pace
 
     def begin(
-        self, token: int, now: float, seconds: float, device: int = -1, share: float = 0.0, use: Use = NOTHING
-    ) -> list[int]:
+        self, token: int, now: float, seconds: float, device: int = 0, share: float = 0.0, use: Use = NOTHING
+    ) -> list[tuple[int, float]]:
         """It takes so many seconds alone. ``share``: of its device (0: others do not disturb it). What ends at another
-        time from now on, itself among it."""
+        time from now on, itself among it, and when."""
         self._all[token] = _Activity(seconds, now, device, share, use)
         if share:
             self._on.setdefault(device, {})[token] = None
@@ -117,16 +117,16 @@ class Activities:
             self._using[token] = None
         return self._again(now, token, self._all[token])
 
-    def finish(self, token: int, now: float) -> list[int]:
-        """It has ended, or is given up. What ends at another time from now on."""
+    def finish(self, token: int, now: float) -> list[tuple[int, float]]:
+        """It has ended, or is given up. What ends at another time from now on, and when."""
         activity = self._all.pop(token)
         if activity.share:
             del self._on[activity.device][token]
         self._using.pop(token, None)
-        return self._again(now, -1, activity)
+        return self._again(now, None, activity)
 
-    def _again(self, now: float, new: int, activity: _Activity) -> list[int]:
-        touched = {new: None} if new >= 0 else {}
+    def _again(self, now: float, new: int | None, activity: _Activity) -> list[tuple[int, float]]:
+        touched: dict[int, None] = {new: None} if new is not None else {}
         if activity.share:
             here = self._on[activity.device]
             self._load[activity.device] = max(1.0, math.fsum(self._all[t].share for t in here))
@@ -148,5 +148,5 @@ class Activities:
             if token != new:
                 a.left = max(0.0, a.left - (now - a.since) / a.pace)
             a.since, a.pace = now, pace
-            changed.append(token)
+            changed.append((token, now + a.left * pace))
         return changed

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -108,18 +107,9 @@ class Setting:
     contention: bool
     fixed: frozenset[int]
 
-    @cached_property
-    def _timeline(self) -> tuple[Timeline, tuple[int, int]]:
-        found = Timeline(self.problem, self.table.seconds)
-        return found, found.mark()
-
     def board(self) -> AnyBoard:
-        """An empty one; what was placed on the one before is taken back."""
-        if not self.contention:
-            return Board(self.problem, self.view)
-        found, mark = self._timeline
-        found.back(mark)
-        return found
+        """One that has what is fixed."""
+        return Timeline(self.problem, self.table.seconds) if self.contention else Board(self.problem, self.view)
 
     def bound(self) -> float:
         """Seconds that no schedule ends before."""

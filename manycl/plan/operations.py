@@ -54,8 +54,11 @@ class Operations:
     def known(self, op: int, device: int) -> float:
         """When a device knows that what ``op`` has made is there."""
         at = self.floor
-        if op != INITIAL and op not in self._together:
-            return max(at, self.end[op] if self.device[op] == device != ON_HOST else self.heard[op])
+        if op == INITIAL:
+            return at
+        if op not in self._together:
+            known = self.end[op] if self.device[op] == device != ON_HOST else self.heard[op]
+            return known if known > at else at
         for w in self.makers(op):
             at = max(at, self.end[w] if self.device[w] == device != ON_HOST else self.heard[w])
         return at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
@@ -192,9 +192,25 @@ class Problem:
         return found if self.splits[node].merge != "none" else [region for region in found if region[0] in keys]
 
     @cached_property
+    def route(self) -> Callable[[int, int], tuple[tuple[int, int], ...]]:
+        """:meth:`Machine.route`, found once for each two memories."""
+        return cache(self.machine.route)
+
+    @cached_property
+    def peers(self) -> frozenset[tuple[int, int]]:
+        """:attr:`Machine.peers`."""
+        return self.machine.peers
+
+    @cached_property
     def whole_needs(self) -> list[list[tuple[int, int, int]]]:
         """What every node needs as a whole, by :meth:`needs`."""
         return [self.needs(node) for node in range(len(self.graph))]
+
+    @cached_property
+    def whole_writes(self) -> list[list[tuple[int, int, int]]]:
+        """What every node writes as a whole, likewise."""
+        nodes = enumerate(self.graph.nodes)
+        return [[(key, *span) for key in task.writes for span in self.written(n, key)] for n, task in nodes]
 
     def range_seconds(self, node: int, device: int, count: int) -> float:
         """Seconds of ``count`` of a node's work-groups on a device (0: of the whole launch).

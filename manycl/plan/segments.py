@@ -134,14 +134,15 @@ class Segments:
 
     def arrived(self, move: Move, op: int) -> None:
         """A move, operation ``op``, brings bytes to one more memory."""
-        of = self.of[move.buffer]
+        key, target = move.buffer, move.target
+        of = self.of[key]
         if len(of) == 1:
             low, high, _, places = of[0]
-            if low == move.low and high == move.high and move.target not in places:
+            if low == move.low and high == move.high and target not in places:
                 # segments only share their places with those that they are cut from, of which there are several then
                 if self._marked:
-                    self._old.append((move.buffer, _ONE_MORE, move.target, None))
-                places[move.target] = op
+                    self._old.append((key, _ONE_MORE, target, None))
+                places[target] = op
                 return
         first, last = _between(of, move.low, move.high)
         changed: list[Segment] = []

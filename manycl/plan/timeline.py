@@ -9,7 +9,6 @@ Several ranges can be tried and taken back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import NamedTuple
 
 from manycl.machine import HOST, nearest
@@ -32,10 +31,12 @@ class Schedule(NamedTuple):
         return Plan(tuple(self.assignments), policy, devices, self.makespan, details=dict(details))
 
 
-Hop = tuple[int, int, int, int, int, int, int, float, float, int, int | None]
-"""A transfer that would have to be made: the fields of a Move up to its end, the operation it waits for, and the hop
-before it that brings what it sends (None: none does). Most are for devices that are then not chosen, so they are plain.
-"""
+Hop = tuple[Move, int, int | None]
+"""A transfer that would have to be made, the operation it waits for, and the hop before it that brings what it sends
+(None: none does)."""
+
+_new = tuple.__new__
+"""Of a named tuple, whose own constructor takes three times as long."""
 
 
 class Fit(NamedTuple):
@@ -57,13 +58,13 @@ class Timeline(Operations):
     def __init__(self, problem: Problem, rows: Sequence[Sequence[float]]) -> None:
         super().__init__(problem, rows)
         machine, graph = problem.machine, problem.graph
-        self._predecessors = graph.predecessors
+        self._predecessors, self._version = graph.predecessors, problem.estimates.version
+        self._whole_needs, self._whole_writes = problem.whole_needs, problem.whole_writes
         self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: of the host, device -1
         self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
         self.segments = Segments(problem)
         self._several = machine.memories > 1
-        self._route = cache(machine.route)
-        self._peers = machine.peers
+        self._route, self._peers = problem.route, problem.peers
         self._affine: dict[tuple[int, int], tuple[float, float]] = {}
         self._fix()
 
@@ -111,7 +112,7 @@ class Timeline(Operations):
         arrive = self.floor
         if not self._several:
             return arrive
-        memory, of, ends, devices = self.memory[device], self.segments.of, self.end, self.device
+        memory, of, ends, devices, peers = self.memory[device], self.segments.of, self.end, self.device, self._peers
         missing: list[_Missing] = []
         for key, low, high in regions:
             segments = of.get(key)
@@ -122,7 +123,7 @@ class Timeline(Operations):
                     continue
                 op = places.get(memory)
                 if op is None:
-                    source = HOST if HOST in places else nearest(places, memory, self._peers)
+                    source = nearest(places, memory, peers)
                     op = places[source]
                     known = self.floor if op == INITIAL else ends[op]
                     missing.append((known, key, a if a > low else low, b if b < high else high, writer, source, op))
@@ -154,7 +155,7 @@ class Timeline(Operations):
                     ready = busy[slots]
                 start, here = self.sent(slots, ready, nbytes, ends)
                 busy[slots] = here
-                hops.append((key, low, high, writer, a, b, lane, start, here, op, by))
+                hops.append((_new(Move, (key, low, high, writer, a, b, lane, start, here, None)), op, by))
                 by = len(hops) - 1
             if lane != device:
                 here += self._handover
@@ -171,7 +172,7 @@ class Timeline(Operations):
             regions = self._part(node, first, groups)
             seconds = self.problem.range_seconds(node, device, groups)
         else:
-            regions = self.problem.whole_needs[node]
+            regions = self._whole_needs[node]
             seconds = self.rows[node][device] if device != ON_HOST else 0.0
         arrive = self.arrival(regions, device, hops, after)
         if arrive > ready:
@@ -211,7 +212,7 @@ class Timeline(Operations):
         whole = [r for r in self.problem.whole_needs[node] if r[0] not in split.slices]
         ready = max(self.ready(node, device), self.arrival(whole, device, hops, after))
         memory = self.memory[device]
-        base = max([end for *_, target, _, _, end, _, _ in hops if target == memory], default=self.floor)
+        base = max([m.end for m, _, _ in hops if m.target == memory], default=self.floor)
         missing = total = 0
         seconds = 0.0
         lane = self._up[device] if memory != HOST else None
@@ -258,20 +259,19 @@ class Timeline(Operations):
         if hops:
             after = [*after]
             made: list[int] = []
-            for key, low, high, writer, source, target, lane, sent, here, origin, by in hops:
-                move = Move(key, low, high, writer, source, target, lane, sent, here)
-                queues = self._down if target == HOST else self._up
-                op = self._add(move, self.makers(origin if by is None else made[by]), queues[lane])
+            memory = self.memory[device]
+            for move, origin, by in hops:
+                queues = self._down if move.target == HOST else self._up
+                op = self._add(move, self.makers(origin if by is None else made[by]), queues[move.device])
                 made.append(op)
                 self.segments.arrived(move, op)
-                if self.memory[device] == target:
+                if move.target == memory:
                     after.append(op)
         dimension = self.problem.splits[node].dimension if groups else WHOLE
-        version = self.problem.estimates.version(node, device) if device != ON_HOST else 0
+        version = self._version(node, device) if device != ON_HOST else 0
         slots = self.kernels[device] if queue is None else None
-        return self._add(
-            Assignment(node, device, queue or 0, start, end, dimension, first, groups, version), after, slots
-        )
+        what = _new(Assignment, (node, device, queue or 0, start, end, dimension, first, groups, version))
+        return self._add(what, after, slots)
 
     def place(self, fit: Fit, queue: int | None = None) -> None:
         """Place a whole node."""
@@ -279,12 +279,10 @@ class Timeline(Operations):
 
     def by_node(self) -> tuple[list[int], list[float], list[float]]:
         """Of every node: where (the first part of) it runs, when it starts and when it ends."""
-        where, start, end = [], [], []
-        for ops in self.of:
-            first = self.what[ops[0]]
-            where.append(first.device)
-            start.append(first.start if len(ops) == 1 else min(self.what[op].start for op in ops))
-            end.append(first.end if len(ops) == 1 else max(self.end[op] for op in ops))
+        what, ends = self.what, self.end
+        where = [self.device[ops[0]] for ops in self.of]
+        start = [what[ops[0]].start if len(ops) == 1 else min(what[op].start for op in ops) for ops in self.of]
+        end = [ends[ops[0]] if len(ops) == 1 else max(ends[op] for op in ops) for ops in self.of]
         return where, start, end
 
     def schedule(self) -> Schedule:
@@ -324,14 +322,13 @@ class Timeline(Operations):
     def _complete_whole(self, node: int, op: int, memory: int) -> float:
         self.of[node] = (op,)
         if self._several:
-            buffers = self.problem.graph.buffers
             parts = self.problem.graph.parts
-            for key in self.problem.graph.nodes[node].writes:
+            for key, low, high in self._whole_writes[node]:
+                new = _new(Segment, (low, high, node, {memory: op}))
                 if key in parts:
-                    for low, high in self.problem.written(node, key):
-                        self.segments.write(key, Segment(low, high, node, {memory: op}))
+                    self.segments.write(key, new)
                 else:
-                    self.segments.set(key, [Segment(0, buffers[key].nbytes, node, {memory: op})])
+                    self.segments.set(key, [new])
         return self.end[op]
 
     def _merge(self, node: int, ops: Sequence[int], ranges: list[Assignment]) -> float:

@@ -135,11 +135,11 @@ class _Clockwork:
         else:
             heapq.heappush(self._events, (now + self._seconds[token], token, 0))
 
-    def _at(self, changed: Sequence[int]) -> None:
+    def _at(self, changed: Sequence[tuple[int, float]]) -> None:
         """These end at other times than they did."""
-        for token in changed:
+        for token, end in changed:
             self._stamp[token] += 1
-            heapq.heappush(self._events, (self._progress.end(token), token, self._stamp[token]))
+            heapq.heappush(self._events, (end, token, self._stamp[token]))
 
     def _finish(self, token: int, now: float) -> None:
         self._times[token] = (self._times[token][0], now)
@@ -165,9 +165,16 @@ class _Clockwork:
 def _shares(problem: Problem, assignments: Sequence[Assignment], fixed: dict[int, float]) -> list[float]:
     """The part of its device that each kernel takes (0: it runs beside nothing, or is no kernel)."""
     several = {a.device for a in assignments if a.queue}
-    out: list[float] = []
+    out = [0.0] * len(assignments)
+    if not several:
+        return out
+    known: dict[tuple[object, ...], float] = {}
     for i, a in enumerate(assignments):
         task = problem.graph.nodes[a.node]
-        alone = i in fixed or a.device not in several or not isinstance(task, Launch)
-        out.append(0.0 if alone or not isinstance(task, Launch) else share(task, problem.machine.devices[a.device]))
+        if i in fixed or a.device not in several or not isinstance(task, Launch):
+            continue
+        key = a.device, task.global_size, task.local_size
+        if key not in known:
+            known[key] = share(task, problem.machine.devices[a.device])
+        out[i] = known[key]
     return out

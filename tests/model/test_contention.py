@@ -59,13 +59,13 @@ def test_two_transfers_and_a_kernel_by_hand() -> None:
     """MKMD's Figure 6: the processor is congested. 12 bytes a second; the kernel would draw all of them."""
     meets = contention(12.0)
     progress = Activities(meets)
-    assert progress.begin(0, 0.0, 1.0, device=0, use=meets.use(None, 12.0, 1.0)) == [0]
+    assert progress.begin(0, 0.0, 1.0, device=0, use=meets.use(None, 12.0, 1.0)) == [(0, 1.0)]
     assert progress.end(0) == 1.0
     changed = progress.begin(1, 0.5, 1.0, use=meets.use((HOST, 1), 8.0, 1.0))
-    assert sorted(changed) == [0, 1]
+    assert sorted(token for token, _ in changed) == [0, 1]
     # 6 bytes of the kernel are left, 8 of the transfer: 6 a second each
     assert (progress.end(0), progress.end(1)) == pytest.approx((1.5, 0.5 + 8 / 6))
-    assert progress.finish(0, 1.5) == [1]
+    assert [token for token, _ in progress.finish(0, 1.5)] == [1]
     assert progress.end(1) == pytest.approx(1.75)  # 2 bytes are left, and all it wants of the memory
 
 

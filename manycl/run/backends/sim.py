@@ -198,11 +198,10 @@ class SimBackend:
             heappop(self._ends)
         return None
 
-    def _ending(self, changed: Sequence[int]) -> None:
+    def _ending(self, changed: Sequence[tuple[int, float]]) -> None:
         """These end at another time than they did."""
-        for token in changed:
-            active = self._by_token[token]
-            heappush(self._ends, (self._end(active), active.number, token))
+        for token, end in changed:
+            heappush(self._ends, (end, self._by_token[token].number, token))
 
     # commands
 
