@@ -14,11 +14,7 @@ from manycl.graph.graph import HostTask
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.plan.split import Split
-
-RATES = 16
-"""Rates are sixteenths of the data (Section 3.2)."""
-THRESHOLD = 0.1
-"""Less than this part of the data is not worth moving to a device other than a CPU (Section 2.1)."""
+from manycl.plan.tuning import PLANNING
 
 
 class ExecutionUnit(NamedTuple):
@@ -88,7 +84,7 @@ def execution_units(problem: Problem) -> Units:
     return Units(tuple(units), incompatible, depends, tuple(feasible))
 
 
-def ways(problem: Problem, unit: ExecutionUnit, devices: Sequence[int], rates: int = RATES) -> list[Way]:
+def ways(problem: Problem, unit: ExecutionUnit, devices: Sequence[int], rates: int = PLANNING.rates) -> list[Way]:
     """Algorithm 1: every way to cover a unit's data by partitions on feasible devices, in ``rates`` equal parts.
 
     A device that holds only some parts at a time takes its share in ranges, as many full ones as it needs and the rest
@@ -124,7 +120,7 @@ def _shares(
     Results that need merging are none of REPARA's partitions: they stay on one device.
     """
     where = problem.machine.devices
-    least = [1 if where[d].kind == "cpu" else -int(-THRESHOLD * count // 1) for d in devices]
+    least = [1 if where[d].kind == "cpu" else -int(-PLANNING.threshold * count // 1) for d in devices]
 
     def of(i: int, left: int) -> Iterator[tuple[int, ...]]:
         if i == len(devices):

@@ -24,6 +24,7 @@ from manycl.graph.work_groups import why_none, with_work_groups
 from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.plan.split import Along, AnalysedSplits, Slice, Split
+from manycl.plan.tuning import PLANNING
 from manycl.region import union
 from manycl.unforeseen import told
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.interpret import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
 
-_NEARLY_ALL = 0.9  # of a buffer that one group touches: no slice is worth the name
 ONE_WORK_GROUP = "it has one work-group"
 _WEIGHTS = {"special": 8.0}  # what an operation of a kind costs beside an addition
 
@@ -257,7 +257,9 @@ def _slice(division: Division, key: int, kinds: Sequence[str]) -> Slice | None:
         return None
     offset = min(low - stride * f for f, (low, _) in ends.items())
     width = max(high - stride * f for f, (_, high) in ends.items()) - offset
-    return Slice(stride, width, offset) if width < _NEARLY_ALL * division.sizes[key] or width <= stride else None
+    return (
+        Slice(stride, width, offset) if width < PLANNING.nearly_all * division.sizes[key] or width <= stride else None
+    )
 
 
 def _are_apart(division: Division, key: int) -> bool:

@@ -9,15 +9,10 @@ from typing import NamedTuple
 from manycl.plan.partition_costs import PartitionCosts
 from manycl.plan.search_bounds import Bounds
 from manycl.plan.search_tree import WAITING, Child, Tree
+from manycl.plan.tuning import PLANNING
 
-REMEMBERED = 300_000
-"""Partial plans that are remembered, at most."""
 SIGNIFICANT = 1e-12
 """A plan is shorter when it is so by more than this part."""
-WIDTHS = (1, 8, 32)
-"""Nodes of a level that are kept, in one round after another."""
-BEAM = 0.25
-"""Of the effort: for those rounds, at most."""
 
 Path = tuple[tuple[int, int, int], ...]
 
@@ -41,8 +36,8 @@ def search(costs: PartitionCosts, effort: int) -> SearchResult:
     tree = Tree(costs, bounds)
     best, seconds = _first(tree, costs, bounds)
     begin = tree.steps
-    for width in WIDTHS:
-        better = _level_by_level(tree, _below(seconds), width, begin + int(BEAM * effort))
+    for width in PLANNING.widths:
+        better = _level_by_level(tree, _below(seconds), width, begin + int(PLANNING.beam * effort))
         if better is not None:
             best, seconds = better
     limit = _below(seconds)
@@ -91,7 +86,7 @@ def _known(tree: Tree, memory: dict[tuple[object, ...], list[tuple[float, ...]]]
     key, times = tree.key(), tree.times()
     known = memory.get(key)
     if known is None:
-        if len(memory) < REMEMBERED:
+        if len(memory) < PLANNING.remembered:
             memory[key] = [times]
         return False
     if any(all(a <= b for a, b in zip(old, times, strict=True)) for old in known):
