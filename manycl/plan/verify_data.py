@@ -111,9 +111,7 @@ class Data:
         return (0, size) if part is None else part.bounds(b.first, b.groups, size)
 
 
-def _last_writers(
-    writers: list[tuple[int, int, int]], low: int, high: int
-) -> Iterator[tuple[int, int, int | None]]:
+def _last_writers(writers: list[tuple[int, int, int]], low: int, high: int) -> Iterator[tuple[int, int, int | None]]:
     """Bytes of a buffer by who wrote them last: from which up to which, and the node (None: nobody)."""
     left = [(low, high)]
     for begin, end, node in reversed(writers):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from manycl.machine import HOST
 from manycl.plan.problem import Problem
-from manycl.run.backend import Command, Download, Upload
+from manycl.run.backend import Command, Download, TransferQueue, Upload
 from manycl.run.steps import Lowered
 
 Lane = tuple[int, int]
@@ -192,7 +192,7 @@ class Copies:
         self, index: int, lane: Lane, after: Sequence[int], heard: set[int], behind: Collection[int] = ()
     ) -> None:
         """Queues of transfers keep no order that anybody may count on."""
-        if lane[1] >= 0:
+        if not isinstance(lane[1], TransferQueue):
             self._in_queue(index, lane, after, heard, behind)
             return
         held = {at for at in (*behind, *(self._at[t] for t in after)) if at in self.held}

@@ -37,6 +37,7 @@ from manycl.run.backend import (
     Queued,
     Report,
     Run,
+    TransferQueue,
     Upload,
     continues,
 )
@@ -212,7 +213,8 @@ class SimBackend:
             return
         command = line[0]
         # what is in a kernel queue is small, and has links of its own
-        way = (place[0], type(command)) if isinstance(command, Upload | Download) and command.queue < 0 else None
+        in_own = isinstance(place[1], TransferQueue)
+        way = (place[0], type(command)) if isinstance(command, Upload | Download) and in_own else None
         if way in self._moving:
             return
         if not isinstance(command, HostCall) and not self._done.issuperset(command.after):
@@ -242,7 +244,7 @@ class SimBackend:
         ends = (command.source, memory) if isinstance(command, Upload) else (memory, HOST)
         # what is in a kernel queue is small, and has links of its own
         found = self._contention.use(ends, nbytes, seconds)
-        return found if command.queue < 0 else found._replace(ends=None)
+        return found if isinstance(command.queue, TransferQueue) else found._replace(ends=None)
 
     def _cost(self, command: Queued) -> tuple[float, float]:
         """Seconds when alone, and the share of the device."""
@@ -288,7 +290,7 @@ class SimBackend:
         self._clock.advance_to(end)
         command, place = active.command, active.place
         del self._active[place], self._by_token[command.token]
-        if place[1] < 0:
+        if isinstance(place[1], TransferQueue):
             self._moving.discard((place[0], type(command)))
         self._ending(self._progress.finish(command.token, end))
         heard = isinstance(command, HostCall) or command.notify
