@@ -58,6 +58,14 @@ class Link:
     latency: float  # seconds
 
 
+def nearest(memories: Collection[int], target: int, peers: Collection[tuple[int, int]]) -> int:
+    """From which of the memories that have bytes these come to another one: the host's, from which there is a way to
+    all; else one that has a link to it (``peers``: see :attr:`Machine.peers`); else any, by the host."""
+    if HOST in memories:
+        return HOST
+    return min([m for m in memories if (m, target) in peers] or memories) if peers else min(memories)
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Devices and links. Memories are numbered 0 (host) to ``memories - 1``; :meth:`route`: which way data go between
@@ -91,6 +99,11 @@ class Machine:
         if HOST in (source, target) or self.link(source, target) is not None:
             return ((source, target),)
         return (source, HOST), (HOST, target)
+
+    @property
+    def peers(self) -> frozenset[tuple[int, int]]:
+        """The pairs of memories, none of them the host's, of which one has a link to the other."""
+        return frozenset((x.source, x.target) for x in self.links if HOST not in (x.source, x.target))
 
     def only(self, names: Collection[str]) -> Machine:
         """The machine that is left of some devices; its memories are numbered without gaps."""

@@ -73,10 +73,10 @@ def parse_machine(text: str, path: str = "machine") -> Machine:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError, so is a number of 5,000 digits
         raise MachineError(f"{path}: not TOML: {error or 'nested too deeply'}", hint="see docs/machines.md") from None
-    return _Reader(path).machine(table)
+    return _MachineReader(path).machine(table)
 
 
-class _Reader:
+class _MachineReader:
     """Reads one file: knows its name for the messages, and gathers the sources as it goes."""
 
     def __init__(self, path: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from manycl.errors import ManyclError
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class KernelEvent:
     end: float
     global_size: tuple[int, ...]
     local_size: tuple[int, ...] | None
-    component: int = -1
+    component: int | None = None
     kernel: str = ""
     role: str = ""
-    dimension: int = -1
+    dimension: int | None = None
     first: int = 0
     groups: int = 0
     method: str = ""
@@ -121,7 +121,8 @@ def _are_ints(value: object) -> bool:
 
 
 _FIELDS: dict[str, Callable[[object], bool]] = {
-    **dict.fromkeys(("node", "queue", "component", "buffer", "nbytes", "dimension", "first", "groups"), _is_int),
+    **dict.fromkeys(("node", "queue", "buffer", "nbytes", "first", "groups"), _is_int),
+    **dict.fromkeys(("component", "dimension"), lambda value: value is None or _is_int(value)),
     **dict.fromkeys(("name", "kernel", "device", "source", "target", "message", "role", "method"), _is_text),
     **dict.fromkeys(("start", "end", "time"), _is_time),
     **dict.fromkeys(("global_size", "nodes"), _are_ints),

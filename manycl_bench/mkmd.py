@@ -108,7 +108,7 @@ def drawn(plan: Plan, given: Problem) -> float:
     total = float(moved(plan))
     for a in plan.assignments:
         if a.device != ON_HOST and devices[a.device].memory == HOST:
-            part = a.groups / splits[a.node].groups if a.dimension != WHOLE else 1.0
+            part = a.groups / splits[a.node].groups if a.dimension is not WHOLE else 1.0
             total += given.estimates.traffic(a.node, a.device) * part
     return total
 

@@ -26,7 +26,7 @@ from manycl.drivers.choice import open_devices
 from manycl.errors import DeviceError
 from manycl.front.application import Application
 from manycl.front.load import load_application
-from manycl.front.planning import Place, described_machine, problem_of
+from manycl.front.planning import PlanningTarget, described_machine, problem_of
 from manycl.front.runner import Runner
 from manycl.graph.graph import Launch
 from manycl.machine import Device, Machine
@@ -151,7 +151,7 @@ class Real:
 class Simulated:
     """On a machine that is described."""
 
-    def __init__(self, place: Place, heads: int, beta: int) -> None:
+    def __init__(self, place: PlanningTarget, heads: int, beta: int) -> None:
         self.application = _application(heads, beta)
         self.place = place
         self.heads = heads

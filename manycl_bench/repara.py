@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 from manycl.errors import PolicyError
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
-from manycl.plan.execution_units import RATES, Partition, Way
+from manycl.plan.execution_units import Partition, Way
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policies.mkmd_coarse import as_plan, look_up
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.timeline import Timeline
+from manycl.plan.tuning import PLANNING
 from manycl.plan.verify import verify
 from manycl.run.simulate import simulate
 from manycl_bench.repara_graphs import BENCHMARKS, Benchmark
@@ -100,7 +101,7 @@ def valid_ways(problem: Problem, node: int) -> list[Way]:
     split = problem.splits.get(node)
     if split is None:
         return found
-    count = min(RATES, split.groups)
+    count = min(PLANNING.rates, split.groups)
     cuts = [split.groups * i // count for i in range(count + 1)]
     for shares in product(range(count), repeat=len(devices)):
         if sum(shares) == count:
@@ -195,7 +196,7 @@ def _shares(plan: Plan, problem: Problem) -> list[list[int]]:
         of = [0.0] * len(problem.machine.devices)
         for a in mine:
             of[a.device] += (a.groups or 1) / groups
-        shares.append([round(RATES * s) for s in of])
+        shares.append([round(PLANNING.rates * s) for s in of])
     return shares
 
 
@@ -203,10 +204,10 @@ def words(shares: Sequence[int]) -> str:
     """A kernel's sixteenths as in Table 3: ``CPU``, or ``CPU 3/4`` and the rest elsewhere."""
     most = max(range(len(shares)), key=lambda d: shares[d])
     name = ("CPU", "GPU", "ACC")[most]
-    if shares[most] == RATES:
+    if shares[most] == PLANNING.rates:
         return name
-    divisor = math.gcd(shares[most], RATES)
-    return f"{name} {shares[most] // divisor}/{RATES // divisor}"
+    divisor = math.gcd(shares[most], PLANNING.rates)
+    return f"{name} {shares[most] // divisor}/{PLANNING.rates // divisor}"
 
 
 def _paper(name: str, size: int) -> object:

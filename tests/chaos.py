@@ -377,7 +377,7 @@ class ChaosBackend:
         if isinstance(command, (Run, HostCall)):
             return seen_by(self._graph, command.token, self._memory_of(command))
         if isinstance(command, Upload):
-            return {command.buffer: self.values[HOST].get(command.buffer)}
+            return {command.buffer: self.values[command.source].get(command.buffer)}
         source = command.source if isinstance(command, Copy) else command.store
         return {command.buffer: self._at(command.device, source).get(command.buffer)}
 
@@ -393,7 +393,7 @@ class ChaosBackend:
             self._at(command.device, command.target)[command.buffer] = seen[command.buffer]
             return
         own = self.machine.devices[command.device].memory
-        source, target = (HOST, own) if isinstance(command, Upload) else (own, HOST)
+        source, target = (command.source, own) if isinstance(command, Upload) else (own, HOST)
         held = self._at(command.device, command.store) if isinstance(command, Upload) else self.values[HOST]
         held[command.buffer] = seen[command.buffer]
         self.record.moved.append((command.buffer, source, target))

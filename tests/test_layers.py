@@ -60,6 +60,16 @@ def test_only_flags_and_the_drivers_read_the_environment():
     assert readers <= allowed
 
 
+def test_no_two_classes_have_one_name() -> None:
+    """Whoever looks for a class by its name finds the one that is meant; private ones, and those in functions, too."""
+    homes: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, set()).add(f"{path.relative_to(ROOT).as_posix()}:{node.lineno}")
+    assert {name: sorted(places) for name, places in homes.items() if len(places) > 1} == {}
+
+
 def test_what_decides_reads_no_clock() -> None:
     """Verdicts and plans must not depend on how busy the machine is: limits are counted in work."""
     told = {

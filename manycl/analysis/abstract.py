@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
-from manycl.analysis.paths import ROOT, Env, Path, State
+from manycl.analysis.paths import ROOT, ControlState, Env, Path
 from manycl.analysis.summary import CountedPlace, Loop, MemoryAccess, Origin
 from manycl.analysis.tree import CType, Unit
 from manycl.analysis.values import (
@@ -34,7 +34,7 @@ class Frame:
 
     function: int
     cells: dict[int, int] = field(default_factory=dict)
-    returns: list[tuple[State, Cell]] = field(default_factory=list)
+    returns: list[tuple[ControlState, Cell]] = field(default_factory=list)
     loop_depth: int = 0
 
 
@@ -42,8 +42,8 @@ class Frame:
 class Exits:
     """Where ``break`` and ``continue`` go; a switch has no ``continue`` of its own."""
 
-    breaks: list[State] = field(default_factory=list)
-    continues: list[State] | None = None
+    breaks: list[ControlState] = field(default_factory=list)
+    continues: list[ControlState] | None = None
 
 
 # by the path's identity, the loops, and whether in a branch without else inside of a loop

@@ -146,7 +146,7 @@ def annotation(
         raise AnnotationError(f"{what} is no index array: its elements are {facts.element}", (field,))
     if within is not None and not facts.size:
         raise AnnotationError(f"{what}: elements of {facts.element} have no size to count in", ("within",))
-    reader = _Reader(kernel, symbols or {})
+    reader = _BoundsReader(kernel, symbols or {})
     found: dict[str, ElementBounds] = {}
     if values is not None:
         found["values"] = reader.bounds(values, ("values",), with_ids=False)
@@ -232,7 +232,7 @@ def _wrapped(term: Term, precedence: int) -> str:
     return f"({term})" if loose or negative else str(term)
 
 
-class _Reader:
+class _BoundsReader:
     """Reads bounds: text to :data:`Term`, over the names of one kernel."""
 
     def __init__(self, kernel: KernelFacts, symbols: Mapping[str, Number]) -> None:

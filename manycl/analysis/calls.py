@@ -11,10 +11,10 @@ from manycl.analysis import expr as x
 from manycl.analysis.abstract import DEEPEST_CALLS, Frame, Unanalysable
 from manycl.analysis.expr import Expr
 from manycl.analysis.expressions import Expressions
-from manycl.analysis.paths import Path, State, ancestor, join, meet
+from manycl.analysis.paths import ControlState, Path, ancestor, join, meet
 from manycl.analysis.summary import Loop
 from manycl.analysis.tree import CType, Function, Node
-from manycl.analysis.values import LOST, OPAQUE, Cell, Memory, Pointer, Value, Vector, integer, lane_type
+from manycl.analysis.values import LOST, OPAQUE, Aggregate, Cell, Pointer, Value, Vector, integer, lane_type
 
 _VLOAD = re.compile(r"v(load|store)(a)?(_half)?(2|3|4|8|16)?(?:_rt[ezpn])?")
 _CONVERT = re.compile(r"convert_(u?char|u?short|u?int|u?long|float|double|half)(2|3|4|8|16)?(_sat)?(_rt[ezpn])?")
@@ -69,7 +69,7 @@ class Calls(Expressions):
             self.declare(parameter.ref, parameter.type, self.initial(parameter.type, value))
         self.execute(function.body)
         if self.path is not None:
-            frame.returns.append((State(self.path, self.env), OPAQUE))
+            frame.returns.append((ControlState(self.path, self.env), OPAQUE))
         self.frames.pop()
         self.exits = exits
         return self.returned(frame, function.result)
@@ -91,7 +91,7 @@ class Calls(Expressions):
         self.path, self.env = state.path, state.env
         if type_.kind in ("record", "union", "array", "void"):
             return result
-        if isinstance(result, Memory):
+        if isinstance(result, Aggregate):
             return self.unknown_of(type_)
         return result if type_.kind == "pointer" and isinstance(result, Pointer) else self.convert(result, type_)
 
@@ -175,7 +175,7 @@ class Calls(Expressions):
         whole = CType("vector", f"{element.name}{lanes}", element.base, lanes, lanes * element.size)
         type_ = element if lanes == 1 else whole
         if stores:
-            self.store(start, type_, OPAQUE if isinstance(data, Memory) or data is None else data)
+            self.store(start, type_, OPAQUE if isinstance(data, Aggregate) or data is None else data)
             if apart != lanes:  # the language leaves the fourth place alone, PoCL writes it as well
                 for target in start.moved(x.const(type_.size)).targets:
                     perhaps = self.fresh(
@@ -294,7 +294,7 @@ class Calls(Expressions):
 
     def conversion(self, match: re.Match[str], argument: Node, value: Cell, type_: CType) -> Cell:
         self.count("convert", type_.lanes)
-        if isinstance(value, Memory | Pointer):
+        if isinstance(value, Aggregate | Pointer):
             return self.unknown_of(type_)
         if not match.group(3) or integer(type_) is None:
             return self.convert(value, type_)
@@ -310,7 +310,13 @@ class Calls(Expressions):
 
     def reinterpreted(self, source: CType, value: Cell, type_: CType) -> Cell:
         ours, theirs = integer(source), integer(type_)
-        if ours and theirs and ours[0] == theirs[0] and source.lanes == type_.lanes and not isinstance(value, Memory):
+        if (
+            ours
+            and theirs
+            and ours[0] == theirs[0]
+            and source.lanes == type_.lanes
+            and not isinstance(value, Aggregate)
+        ):
             return self.convert(value, type_)
         return self.unknown_of(type_)
 
@@ -338,9 +344,9 @@ class Calls(Expressions):
         if name in ("any", "all") and values and isinstance(values[0], Vector):
             return self.of_lanes(name, values[0])
         handler = _INTEGER.get(name) if self.concrete else _SYMBOLIC.get(name, _INTEGER.get(name))
-        if handler is None or any(isinstance(v, Memory) for v in values):
+        if handler is None or any(isinstance(v, Aggregate) for v in values):
             return self.unknown_of(type_)
-        plain = [v for v in values if not isinstance(v, Memory)]
+        plain = [v for v in values if not isinstance(v, Aggregate)]
         if type_.kind != "vector":
             return self.integral(handler, plain, type_)
         columns = [v.lanes if isinstance(v, Vector) else (v,) * type_.lanes for v in plain]

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
-from manycl.analysis.paths import Env, Path, State
+from manycl.analysis.paths import ControlState, Env, Path
 from manycl.analysis.statements import Statements
 from manycl.analysis.tree import CType
-from manycl.analysis.values import OPAQUE, Cell, Memory, Pointer, Vector, integer
+from manycl.analysis.values import OPAQUE, Aggregate, Cell, Pointer, Vector, integer
 
 
 @dataclass(slots=True)
@@ -18,8 +18,8 @@ class Iteration:
 
     start: Env
     condition: Expr
-    end: State | None
-    breaks: list[State]
+    end: ControlState | None
+    breaks: list[ControlState]
     returned: bool
     base: Path
     first_unknown: int
@@ -92,7 +92,7 @@ class ClosedForms(Statements):
             return
         end = found.end.env.get(cell, OPAQUE)
         type_ = self.types[cell]
-        if isinstance(start, Memory):  # in the set of what changes because it did
+        if isinstance(start, Aggregate):  # in the set of what changes because it did
             form.lost[cell] = None
             form.improvable = form.improvable or _holds_integers(type_)
             return
@@ -179,11 +179,13 @@ class ClosedForms(Statements):
             form.exact = False
             form.reason = form.reason or f"the loop in line {line} has no bound that is found"
 
-    def on_data(self, state: State, found: Iteration) -> bool:
+    def on_data(self, state: ControlState, found: Iteration) -> bool:
         conditions = state.path.conditions(found.base)
         return any(v.unknown and int(n[1:]) > found.first_unknown for c in conditions for n, v in c.variables().items())
 
-    def break_limit(self, state: State, found: Iteration, names: set[str], form: Form, counter: Expr) -> Expr | None:
+    def break_limit(
+        self, state: ControlState, found: Iteration, names: set[str], form: Form, counter: Expr
+    ) -> Expr | None:
         """The first iteration in which the loop is left here; None if that is not known."""
         if len(found.breaks) > 1:
             return None

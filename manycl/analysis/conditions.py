@@ -5,7 +5,7 @@ from __future__ import annotations
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
 from manycl.analysis.initialisers import Initialisers
-from manycl.analysis.paths import State, join, meet
+from manycl.analysis.paths import ControlState, join, meet
 from manycl.analysis.tree import Node
 from manycl.analysis.values import Cell, Pointer, arithmetic_kind
 
@@ -74,7 +74,7 @@ class Conditions(Initialisers):
         inner = before.where(wanted)
         if inner is None:  # the second is not evaluated
             return x.ZERO if node.op == "&&" else x.ONE
-        skipped = State(before, self.copied(self.env)) if inner is not before else None
+        skipped = ControlState(before, self.copied(self.env)) if inner is not before else None
         self.path = inner
         right = self.condition(second)
         if skipped is not None and self.path is inner and self.env == skipped.env:
@@ -83,16 +83,16 @@ class Conditions(Initialisers):
             self.rejoin(x.negate(wanted), skipped)
         return x.both(left, right) if node.op == "&&" else x.either(left, right)
 
-    def rejoin(self, otherwise: Expr, skipped: State | None) -> None:
+    def rejoin(self, otherwise: Expr, skipped: ControlState | None) -> None:
         """Control meets again after a part that ran only on some condition."""
         if skipped is None:
             return
         rest = skipped.path.where(otherwise)
         states = []
         if self.path is not None:
-            states.append(State(self.path, self.env))
+            states.append(ControlState(self.path, self.env))
         if rest is not None:
-            states.append(State(rest, skipped.env))
+            states.append(ControlState(rest, skipped.env))
         joined = join(states)
         if joined is None:
             self.path = None
@@ -109,7 +109,7 @@ class Conditions(Initialisers):
         if self.path is None:
             return self.unknown_of(node.type)
         before, env = self.path, self.env
-        outcomes: list[tuple[State, Cell]] = []
+        outcomes: list[tuple[ControlState, Cell]] = []
         for choice, branch in ((chosen, first), (x.negate(chosen), second)):
             path = before.where(choice)
             if path is None:
@@ -117,7 +117,7 @@ class Conditions(Initialisers):
             self.path, self.env = path, self.copied(env)
             value = self.place(branch).pointer if branch.type.kind == "array" else self.value(branch)
             if self.path is not None:
-                outcomes.append((State(self.path, self.env), value))
+                outcomes.append((ControlState(self.path, self.env), value))
         if len(outcomes) == 1:
             self.path, self.env = outcomes[0][0].path, outcomes[0][0].env
             return outcomes[0][1]

@@ -7,7 +7,7 @@ import re
 from manycl.analysis import expr as x
 from manycl.analysis.conditions import Conditions
 from manycl.analysis.tree import CType, Node
-from manycl.analysis.values import LOST, OPAQUE, Cell, Memory, Pointer, Value, arithmetic_kind, integer
+from manycl.analysis.values import LOST, OPAQUE, Aggregate, Cell, Pointer, Value, arithmetic_kind, integer
 
 _REINTERPRETS = re.compile(rb"as_u?(char|short|int|long|float|double|half)\s*\(")
 
@@ -55,7 +55,7 @@ class Conversions(Conditions):
             found: Cell = self.place(operand).pointer if operand.kind != "STRING_LITERAL" else LOST
         else:
             found = self.value(operand)
-        if isinstance(found, Memory) or type_.kind in ("record", "union", "array", "function"):
+        if isinstance(found, Aggregate) or type_.kind in ("record", "union", "array", "function"):
             return found
         if type_.kind in ("void", "opaque", "sampler", "image", "pipe", "other", "block"):
             return found

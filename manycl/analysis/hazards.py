@@ -208,7 +208,7 @@ def _distinct(regions: Regions, dimension: int, writes: Sequence[Relation], read
 
 
 @dataclass(frozen=True, slots=True)
-class _Through:
+class _Indirect:
     """``size`` bytes at ``factor * u + start``, where ``u`` is what the access ``index`` reads."""
 
     index: MemoryAccess
@@ -217,7 +217,7 @@ class _Through:
     size: int
 
 
-def _through(regions: Regions, relation: Relation) -> _Through | None:
+def _through(regions: Regions, relation: Relation) -> _Indirect | None:
     """How an access goes through an element of an array whose elements differ; None if it does not."""
     access = relation.access
     if access is None or access.operation == "unknown" or regions.widened(relation.argument, relation.kind):
@@ -231,7 +231,7 @@ def _through(regions: Regions, relation: Relation) -> _Through | None:
     if not whole or regions.may_be_written(origin.argument):
         return None
     index = replace(access, argument=origin.argument, kind="read", offset=origin.offset, size=origin.size)
-    return _Through(index, offset.terms[0], offset.value, access.size)
+    return _Indirect(index, offset.terms[0], offset.value, access.size)
 
 
 def _own(written: Any, read: Any) -> bool:

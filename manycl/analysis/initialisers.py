@@ -6,7 +6,7 @@ from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
 from manycl.analysis.places import Places
 from manycl.analysis.tree import CType, Node
-from manycl.analysis.values import Cell, Memory, Pointer, Value, Vector, blank, integer, lane_type
+from manycl.analysis.values import Aggregate, Cell, Pointer, Value, Vector, blank, integer, lane_type
 
 
 class Initialisers(Places):
@@ -51,7 +51,7 @@ class Initialisers(Places):
         elif node.kind != "MEMBER_REF":
             self.value(node)
 
-    def array_of(self, node: Node, type_: CType) -> Memory:
+    def array_of(self, node: Node, type_: CType) -> Aggregate:
         element = type_.target
         assert element is not None
         entries: dict[tuple[int, int], Value] = {}
@@ -63,16 +63,16 @@ class Initialisers(Places):
                 continue
             value = self.initialised(child, element)
             start = position * element.size
-            if isinstance(value, Memory):
+            if isinstance(value, Aggregate):
                 entries |= {(start + k[0], k[1]): v for k, v in value.entries.items()}
             else:
                 entries[start, element.size] = self.convert(value, element) if not isinstance(value, Pointer) else value
         if designated:
             return blank()
         self.fill(entries, type_, 0, len(node.children) * element.size)
-        return Memory(entries)
+        return Aggregate(entries)
 
-    def record_of(self, node: Node, type_: CType) -> Memory:
+    def record_of(self, node: Node, type_: CType) -> Aggregate:
         entries: dict[tuple[int, int], Value] = {}
         for (start, member), child in zip(type_.members, node.children, strict=False):
             if child.kind == "UNEXPOSED_EXPR" and child.type.kind == "void":  # designated
@@ -80,11 +80,11 @@ class Initialisers(Places):
                     self.visit_initialiser(each)
                 return blank()
             value = self.initialised(child, member)
-            if isinstance(value, Memory):
+            if isinstance(value, Aggregate):
                 entries |= {(start + k[0], k[1]): v for k, v in value.entries.items()}
             elif member.kind not in ("record", "union", "array"):
                 entries[start, member.size] = value if isinstance(value, Pointer) else self.convert(value, member)
-        return Memory(entries)
+        return Aggregate(entries)
 
     def fill(self, entries: dict[tuple[int, int], Value], type_: CType, start: int, filled: int) -> None:
         """What an initialiser does not name is zero."""
@@ -108,7 +108,7 @@ class Initialisers(Places):
             table = self.initialised(last, node.type) if self.initialises(node, last) else blank()
             self.silent -= 1
             self.tables[ref] = table
-        if isinstance(table, Memory):
+        if isinstance(table, Aggregate):
             return self.load_memory(table, offset, type_, size)
         return self.convert(table, type_) if offset == x.ZERO and node.type.size == type_.size else self.fresh_of(type_)
 

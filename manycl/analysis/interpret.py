@@ -14,7 +14,7 @@ from manycl.analysis.facts import KernelFacts
 from manycl.analysis.loops import Loops
 from manycl.analysis.summary import KernelSummary, Loop, MemoryAccess, Origin
 from manycl.analysis.tree import CType, Function, Unit
-from manycl.analysis.values import OPAQUE, Cell, Memory, Vector, at, integer, lane_type
+from manycl.analysis.values import OPAQUE, Aggregate, Cell, Vector, at, integer, lane_type
 from manycl.group_range import GroupRange
 from manycl.unforeseen import told
 
@@ -84,7 +84,7 @@ class Computed(Origin):
     value: Expr = x.ZERO
 
 
-class _Run(Loops):
+class _AbstractRun(Loops):
     def __init__(self, unit: Unit, facts: KernelFacts, launch: KnownLaunch | None) -> None:
         super().__init__(unit, concrete=launch is not None)
         self.facts = facts
@@ -229,7 +229,7 @@ class _Run(Loops):
             return at(("local", -index - 1)) if space == "local" else self.fresh_of(type_)
         data = self.launch.scalars.get(index) if self.launch is not None else None
         if type_.kind in ("record", "union"):
-            return Memory({}, data) if data is not None else Memory({}, None, name)
+            return Aggregate({}, data) if data is not None else Aggregate({}, None, name)
         width = integer(type_)
         if type_.kind in ("image", "sampler", "pipe", "opaque", "other", "float") or width is None:
             return OPAQUE if type_.kind == "float" else self.fresh_of(type_)
@@ -274,7 +274,7 @@ def interpret(unit: Unit, facts: KernelFacts, launch: KnownLaunch | None = None)
 
 def _followed(unit: Unit, facts: KernelFacts, launch: KnownLaunch | None) -> KernelSummary:
     function = next(f for f in unit.functions.values() if f.is_kernel and f.name == facts.name)
-    run = _Run(unit, facts, launch)
+    run = _AbstractRun(unit, facts, launch)
     run.run(function)
     accesses = run.accesses if launch is None else [_annotated(access, facts, launch) for access in run.accesses]
     return KernelSummary(

@@ -13,10 +13,10 @@ from manycl.analysis.abstract import Exits, Unanalysable
 from manycl.analysis.closed_form import Form, Iteration
 from manycl.analysis.expr import Expr
 from manycl.analysis.loop_parts import LoopParts, Parts
-from manycl.analysis.paths import Env, State, meet
+from manycl.analysis.paths import ControlState, Env, meet
 from manycl.analysis.summary import Loop
 from manycl.analysis.tree import Node
-from manycl.analysis.values import LOST, OPAQUE, Cell, Memory, Pointer, Target, blank, integer
+from manycl.analysis.values import LOST, OPAQUE, Aggregate, Cell, Pointer, Target, blank, integer
 
 MOST_UNROLLED = 64  # iterations
 MOST_TRIAL_STEPS = 40_000
@@ -95,7 +95,7 @@ class Loops(LoopParts):
             condition = self.condition(parts.condition)
         if parts.step is not None and self.path is not None:
             self.value(parts.step)
-        end = State(self.path, self.env) if self.path is not None else None
+        end = ControlState(self.path, self.env) if self.path is not None else None
         breaks = self.exits.pop().breaks
         returned = len(self.frames[-1].returns) > returns
         del self.frames[-1].returns[returns:]
@@ -111,13 +111,13 @@ class Loops(LoopParts):
         states = list(self.exits[-1].continues or [])
         self.exits[-1].continues = []
         if self.path is not None:
-            states.append(State(self.path, self.env))
+            states.append(ControlState(self.path, self.env))
         self.continue_from(states)
 
     def symbol(self, cell: int, value: Cell) -> Cell:
         """What stands for a variable at the start of any iteration."""
         type_ = self.types[cell]
-        if isinstance(value, Memory):
+        if isinstance(value, Aggregate):
             return blank()
         if isinstance(value, Pointer):
             offset = x.var(self.name(f"@{cell}"), -(1 << 62), 1 << 62)
@@ -135,7 +135,7 @@ class Loops(LoopParts):
         path, env, loops = self.path, self.env, self.loops
         returns = len(self.frames[-1].returns)
         highest = x.INFINITE if form.trips is None else form.trips.high
-        breaks: list[State] = []
+        breaks: list[ControlState] = []
         head: Env = dict(env)
         if highest > 0:
             plain = all(s == x.ONE and env[c] == x.ZERO for c, s in form.steps.items() if s != x.ZERO)
@@ -165,7 +165,7 @@ class Loops(LoopParts):
             return x.ONE
         return x.less(form.whole, x.add(form.out, x.ONE))
 
-    def iterate(self, parts: Parts, form: Form, counter: Expr, head: Env) -> list[State]:
+    def iterate(self, parts: Parts, form: Form, counter: Expr, head: Env) -> list[ControlState]:
         self.env = dict(head)
         if form.trips is not None and self.path is not None:
             self.path = self.path.where(x.less(counter, form.trips))
@@ -206,7 +206,7 @@ class Loops(LoopParts):
         return head
 
     def lost(self, cell: int, before: Cell, bounds: tuple[int, int] | None) -> Cell:
-        if isinstance(before, Memory):
+        if isinstance(before, Aggregate):
             return blank()
         if isinstance(before, Pointer):
             bases = {t.base for t in before.targets}
@@ -227,7 +227,7 @@ class Loops(LoopParts):
     def keeps_base(self, cell: int) -> bool:
         return False
 
-    def behind(self, form: Form, env: Env, head: Env, breaks: list[State]) -> Env:
+    def behind(self, form: Form, env: Env, head: Env, breaks: list[ControlState]) -> Env:
         """What variables hold behind the loop."""
         result = dict(env)
         known = form.exact and form.trips is not None
@@ -271,7 +271,7 @@ class Loops(LoopParts):
         type_ = self.unit.functions[self.frames[-1].function].result
         if type_.kind != "void" and states:
             value = self.unknown_of(type_)
-        self.frames[-1].returns.append((State(path, env), value))
+        self.frames[-1].returns.append((ControlState(path, env), value))
         self.path = self.path.where(x.negate(gone))
 
     # -- iteration by iteration
@@ -295,7 +295,7 @@ class Loops(LoopParts):
         return True
 
     def run_all(self, parts: Parts, most_steps: int) -> None:
-        ends: list[State] = []
+        ends: list[ControlState] = []
         for _ in range(MOST_UNROLLED + 1):
             if not parts.after and parts.condition is not None:
                 self.test(parts.condition, ends)
@@ -319,13 +319,13 @@ class Loops(LoopParts):
             raise _TooLongError
         self.continue_from(ends)
 
-    def test(self, condition: Node, ends: list[State]) -> None:
+    def test(self, condition: Node, ends: list[ControlState]) -> None:
         holds = self.condition(condition)
         if self.path is None:
             return
         over = self.path.where(x.negate(holds))
         if over is not None:
-            ends.append(State(over, self.copied(self.env)))
+            ends.append(ControlState(over, self.copied(self.env)))
         self.path = self.path.where(holds)
 
 

@@ -10,8 +10,8 @@ from manycl.analysis.summary import Loop, MemoryAccess, Origin
 from manycl.analysis.tree import CType
 from manycl.analysis.values import (
     OPAQUE,
+    Aggregate,
     Cell,
-    Memory,
     Pointer,
     Target,
     Value,
@@ -86,7 +86,7 @@ class LoadsAndStores(Abstract):
         size = _size(type_)
         if kind == "var":
             cell = self.env.get(index)
-            if isinstance(cell, Memory) and cell.name and not cell.entries:
+            if isinstance(cell, Aggregate) and cell.name and not cell.entries:
                 return self.member_symbol(index, target.offset, type_)
             return self.load_cell(cell, self.types.get(index), target.offset, type_, size)
         if kind in ("arg", "unknown"):
@@ -139,7 +139,7 @@ class LoadsAndStores(Abstract):
     def load_cell(self, cell: Cell | None, held: CType | None, offset: Expr, type_: CType, size: int) -> Value:
         if cell is None or held is None:
             return self.fresh_of(type_)
-        if isinstance(cell, Memory):
+        if isinstance(cell, Aggregate):
             return self.load_memory(cell, offset, type_, size)
         if offset.op != "const":
             return self.fresh_of(type_)
@@ -156,12 +156,12 @@ class LoadsAndStores(Abstract):
                     return self.convert(cell.lanes[at], type_)
         return self.fresh_of(type_)
 
-    def load_memory(self, memory: Memory, offset: Expr, type_: CType, size: int) -> Value:
+    def load_memory(self, memory: Aggregate, offset: Expr, type_: CType, size: int) -> Value:
         if offset.op != "const":
             return self.choose(memory, offset, type_, size)
         return self.entry(memory, offset.value, type_, size)
 
-    def entry(self, memory: Memory, offset: int, type_: CType, size: int) -> Value:
+    def entry(self, memory: Aggregate, offset: int, type_: CType, size: int) -> Value:
         found = memory.entries.get((offset, size))
         if found is not None:
             if found is OPAQUE and type_.kind != "float":
@@ -178,7 +178,7 @@ class LoadsAndStores(Abstract):
             )
         return x.const(int.from_bytes(memory.raw[offset : offset + size], "little", signed=width[1]))
 
-    def choose(self, memory: Memory, offset: Expr, type_: CType, size: int) -> Value:
+    def choose(self, memory: Aggregate, offset: Expr, type_: CType, size: int) -> Value:
         """An element of a small table by a subscript that is not known: a choice among all that it may be."""
         stride = x.divisor(offset)
         places = sorted(k[0] for k, v in memory.entries.items() if k[1] == size and isinstance(v, Expr))
@@ -207,7 +207,7 @@ class LoadsAndStores(Abstract):
         return result
 
     @staticmethod
-    def extent(memory: Memory) -> int:
+    def extent(memory: Aggregate) -> int:
         return max((k[0] + k[1] for k in memory.entries), default=0)
 
     def store(self, pointer: Pointer, type_: CType, value: Cell, counted: bool = True) -> None:
@@ -232,14 +232,14 @@ class LoadsAndStores(Abstract):
         (that of parameters and locals of which it was taken; to be sure, all)."""
         for cell in list(self.env):
             type_ = self.types[cell]
-            self.env[cell] = blank() if isinstance(self.env[cell], Memory) else self.fresh_of(type_)
+            self.env[cell] = blank() if isinstance(self.env[cell], Aggregate) else self.fresh_of(type_)
 
     def store_cell(self, cell: int, target: Target, type_: CType, size: int, value: Cell, certain: bool) -> None:
         before, held = self.env.get(cell), self.types.get(cell)
         if before is None or held is None:
             return
         after = self.changed(before, held, target.offset, type_, size, value)
-        if not certain and not isinstance(after, Memory) and not isinstance(before, Memory):
+        if not certain and not isinstance(after, Aggregate) and not isinstance(before, Aggregate):
             after = meet_values(target.condition, after, before)
         elif not certain:
             after = blank()
@@ -247,13 +247,13 @@ class LoadsAndStores(Abstract):
 
     def changed(self, before: Cell, held: CType, offset: Expr, type_: CType, size: int, value: Cell) -> Cell:
         """A variable's contents after a part of it was written."""
-        if isinstance(before, Memory):
+        if isinstance(before, Aggregate):
             if offset.op != "const":
                 return blank()
-            if isinstance(value, Memory):
+            if isinstance(value, Aggregate):
                 return value if offset.value == 0 and size == held.size else before.forgets(offset.value, size)
             return before.stored(offset.value, size, value)
-        if isinstance(value, Memory):
+        if isinstance(value, Aggregate):
             return self.fresh_of(held)
         if offset == x.ZERO and held.size == type_.size and held.kind == type_.kind and held.lanes == type_.lanes:
             return value if isinstance(value, Pointer) else self.convert(value, held)
@@ -268,8 +268,8 @@ class LoadsAndStores(Abstract):
     def initial(self, type_: CType, value: Cell | None) -> Cell:
         """What a variable that is declared holds."""
         if type_.kind in ("array", "record", "union"):
-            return value if isinstance(value, Memory) else blank()
-        if value is None or isinstance(value, Memory):
+            return value if isinstance(value, Aggregate) else blank()
+        if value is None or isinstance(value, Aggregate):
             return self.fresh_of(type_)
         return value if isinstance(value, Pointer) and type_.kind == "pointer" else self.convert(value, type_)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from manycl.analysis.merge_points import BARRIER, Inclusions, Place, RefusedError, Set
-from manycl.analysis.merge_text import Copies, balanced, splice
+from manycl.analysis.merge_text import CopyingFunctions, balanced, splice
 from manycl.analysis.tree import Function, Node
 
 _QUIET = ("_REF", "_DECL", "_ATTR")
@@ -22,7 +22,7 @@ class Needs:
         self.local = False  # local memory is needed
         self.entered: set[int] = set()  # functions that are called
         self.written = sorted({int(p[1]) for p in points.stores[points.kernel.ref] if p[0] == "arg"})
-        self.copies = Copies(prefix)
+        self.copies = CopyingFunctions(prefix)
 
     # -- what is needed
 

@@ -29,7 +29,7 @@ def splice(text: bytes, extent: tuple[int, int], edits: Sequence[tuple[int, int,
     return apply_edits(text[start:end], moved).decode("utf-8", "replace")
 
 
-class Copies:
+class CopyingFunctions:
     """The copying functions that a merge kernel calls. Each knows the arguments whose buffers its address may lie in,
     and is given for each argument where its buffer begins and where the copy of it begins that is copied from."""
 

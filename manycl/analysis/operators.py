@@ -13,8 +13,8 @@ from manycl.analysis.values import (
     FLOATING,
     LOST,
     OPAQUE,
+    Aggregate,
     Cell,
-    Memory,
     Pointer,
     Value,
     Vector,
@@ -117,7 +117,7 @@ class Operators(Conversions):
         type_ = operand.type
         if isinstance(before, Pointer):
             after: Cell = self.moved(before, x.const(sign), (type_.target or type_).size)
-        elif isinstance(before, Memory):
+        elif isinstance(before, Aggregate):
             after = blank()
         elif type_.base in FLOATING:
             self.count(f"{type_.base}.add", type_.lanes)
@@ -157,7 +157,7 @@ class Operators(Conversions):
         if isinstance(before, Pointer):
             number = amount if isinstance(amount, Expr) else self.fresh(-x.INFINITE, x.INFINITE)
             after: Cell = self.moved(before, number if op == "+" else x.scale(number, -1), (type_.target or type_).size)
-        elif isinstance(before, Memory):
+        elif isinstance(before, Aggregate):
             after = blank()
         else:
             computed = self.computed_in(op, type_, operand.type)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
-from manycl.analysis.values import LOST, OPAQUE, Cell, Memory, Pointer, Target, Value, Vector
+from manycl.analysis.values import LOST, OPAQUE, Aggregate, Cell, Pointer, Target, Value, Vector
 
 MOST_TARGETS = 12  # places that one pointer may mean
 
@@ -58,7 +58,7 @@ Env = dict[int, Cell]
 
 
 @dataclass(slots=True)
-class State:
+class ControlState:
     """Where control is: the path to it and what variables hold there."""
 
     path: Path
@@ -76,15 +76,15 @@ def ancestor(one: Path, other: Path) -> Path:
     return one
 
 
-def join(states: list[State]) -> State | None:
+def join(states: list[ControlState]) -> ControlState | None:
     """One state for several, of which at most one is the case; the later ones branched off later."""
-    result: State | None = None
+    result: ControlState | None = None
     for state in reversed(states):
         result = state if result is None else _meet(state, result)
     return result
 
 
-def _meet(one: State, other: State) -> State:
+def _meet(one: ControlState, other: ControlState) -> ControlState:
     if one.path is other.path and one.env is other.env:
         return one
     base = ancestor(one.path, other.path)
@@ -96,7 +96,7 @@ def _meet(one: State, other: State) -> State:
         for key, value in one.env.items()
         if key in other.env
     }
-    return State(path, env)
+    return ControlState(path, env)
 
 
 def _either(base: Path, mine: list[Expr], theirs: list[Expr]) -> Path:
@@ -123,7 +123,7 @@ def meet(chosen: Expr, yes: Cell, no: Cell) -> Cell:
     """The value where ``chosen`` decides between two."""
     if yes is no or yes == no:
         return yes
-    if isinstance(yes, Memory) or isinstance(no, Memory):
+    if isinstance(yes, Aggregate) or isinstance(no, Aggregate):
         return _meet_memories(chosen, yes, no)
     return meet_values(chosen, yes, no)
 
@@ -152,7 +152,7 @@ def _guarded(chosen: Expr, pointer: Pointer, other: Pointer) -> Iterator[Target]
 
 
 def _meet_memories(chosen: Expr, yes: Cell, no: Cell) -> Cell:
-    if not isinstance(yes, Memory) or not isinstance(no, Memory):
+    if not isinstance(yes, Aggregate) or not isinstance(no, Aggregate):
         return OPAQUE
     both = {}
     for key, value in yes.entries.items():
@@ -160,4 +160,4 @@ def _meet_memories(chosen: Expr, yes: Cell, no: Cell) -> Cell:
         if there is not None:
             both[key] = value if value is there else meet_values(chosen, value, there)
     same = yes.raw == no.raw and len(both) == len(yes.entries) == len(no.entries)
-    return Memory(both, yes.raw if same else None)
+    return Aggregate(both, yes.raw if same else None)

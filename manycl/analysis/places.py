@@ -12,8 +12,8 @@ from manycl.analysis.tree import CType, Node
 from manycl.analysis.values import (
     LOST,
     OPAQUE,
+    Aggregate,
     Cell,
-    Memory,
     Pointer,
     Value,
     Vector,
@@ -46,7 +46,7 @@ class Places(LoadsAndStores):
     def scalar(self, node: Node) -> Value:
         """The value of an expression that is no whole array or record."""
         found = self.value(node)
-        return OPAQUE if isinstance(found, Memory) else found
+        return OPAQUE if isinstance(found, Aggregate) else found
 
     def number(self, node: Node) -> Expr:
         """The value of an expression of integer type."""
@@ -215,7 +215,7 @@ class Places(LoadsAndStores):
         if target is not None and target.base[0] == "var":
             held = self.env.get(target.base[1])
             if (
-                isinstance(held, Memory)
+                isinstance(held, Aggregate)
                 and target.offset == x.ZERO
                 and self.types[target.base[1]].size == place.type.size
             ):
@@ -236,7 +236,7 @@ class Places(LoadsAndStores):
         if isinstance(value, Vector):
             parts = value.lanes
         else:
-            parts = ((OPAQUE if isinstance(value, Memory) else value),) * len(place.lanes)
+            parts = ((OPAQUE if isinstance(value, Aggregate) else value),) * len(place.lanes)
         for i, part in zip(place.lanes, parts, strict=False):
             self.store(place.pointer.moved(x.const(i * lane.size)), lane, part, counted=not whole)
 

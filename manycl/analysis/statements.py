@@ -8,9 +8,9 @@ from manycl.analysis import expr as x
 from manycl.analysis.abstract import Exits, Unanalysable
 from manycl.analysis.calls import Calls
 from manycl.analysis.expr import Expr
-from manycl.analysis.paths import Path, State, join
+from manycl.analysis.paths import ControlState, Path, join
 from manycl.analysis.tree import Node
-from manycl.analysis.values import OPAQUE, Cell, Memory, blank
+from manycl.analysis.values import OPAQUE, Aggregate, Cell, blank
 
 
 class Statements(Calls):
@@ -79,7 +79,7 @@ class Statements(Calls):
         if self.path is None:
             return
         before, env = self.path, self.env
-        ends: list[State] = []
+        ends: list[ControlState] = []
         lone = len(node.children) < 3 and self.looping > 0
         for choice, branch in zip((condition, x.negate(condition)), node.children[1:], strict=False):
             path = before.where(choice)
@@ -90,14 +90,14 @@ class Statements(Calls):
             self.execute(branch)
             self.lone -= lone
             if self.path is not None:
-                ends.append(State(self.path, self.env))
+                ends.append(ControlState(self.path, self.env))
         if len(node.children) < 3:
             path = before.where(x.negate(condition))
             if path is not None:
-                ends.append(State(path, env))
+                ends.append(ControlState(path, env))
         self.continue_from(ends)
 
-    def continue_from(self, states: list[State]) -> None:
+    def continue_from(self, states: list[ControlState]) -> None:
         joined = join(states)
         if joined is None:
             self.path, self.env = None, dict(self.env)
@@ -107,7 +107,7 @@ class Statements(Calls):
     def leave(self, kind: str) -> None:
         if self.path is None:
             return
-        state = State(self.path, self.copied(self.env))
+        state = ControlState(self.path, self.copied(self.env))
         for exits in reversed(self.exits):
             if kind == "break":
                 exits.breaks.append(state)
@@ -122,10 +122,10 @@ class Statements(Calls):
         if node.children:
             value = self.value(node.children[0])
             type_ = self.unit.functions[self.frames[-1].function].result
-            if not isinstance(value, Memory) and type_.kind in ("int", "float", "bool", "vector"):
+            if not isinstance(value, Aggregate) and type_.kind in ("int", "float", "bool", "vector"):
                 value = self.convert(value, type_)
         if self.path is not None:
-            self.frames[-1].returns.append((State(self.path, self.copied(self.env)), value))
+            self.frames[-1].returns.append((ControlState(self.path, self.copied(self.env)), value))
         self.path = None
 
     # -- switch
@@ -162,19 +162,19 @@ class Statements(Calls):
         if not any(kind == "default" for kind, _ in flat):
             path = entry.where(none)
             if path is not None:
-                ends.append(State(path, entered))
+                ends.append(ControlState(path, entered))
         self.continue_from(ends)
 
-    def note(self, states: list[State]) -> None:
+    def note(self, states: list[ControlState]) -> None:
         """Where control is now is one of the states."""
         if self.path is not None:
-            states.append(State(self.path, self.env))
+            states.append(ControlState(self.path, self.env))
 
     def enter(self, entry: Path, entered: dict[int, Cell], matches: Expr) -> None:
-        states = [] if self.path is None else [State(self.path, self.env)]
+        states = [] if self.path is None else [ControlState(self.path, self.env)]
         path = entry.where(matches)
         if path is not None:
-            states.append(State(path, dict(entered)))
+            states.append(ControlState(path, dict(entered)))
         self.continue_from(states)
 
     def label(self, node: Node) -> None:

@@ -45,7 +45,7 @@ Value = Expr | Pointer | Vector | Opaque
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Memory:
+class Aggregate:
     """The contents of an array or a record: values by (byte offset, bytes), everything else by ``raw`` where given
     (the bytes of an argument), unknown otherwise."""
 
@@ -53,21 +53,21 @@ class Memory:
     raw: bytes | None = None
     name: str = ""  # of an argument whose bytes are not known: its members are symbols
 
-    def stored(self, offset: int, size: int, value: Value) -> Memory:
+    def stored(self, offset: int, size: int, value: Value) -> Aggregate:
         kept = {k: v for k, v in self.entries.items() if k[0] + k[1] <= offset or offset + size <= k[0]}
         kept[offset, size] = value
-        return Memory(kept, self.raw, self.name)
+        return Aggregate(kept, self.raw, self.name)
 
-    def forgets(self, offset: int, size: int) -> Memory:
+    def forgets(self, offset: int, size: int) -> Aggregate:
         return self.stored(offset, size, OPAQUE)
 
 
-Cell = Value | Memory
+Cell = Value | Aggregate
 
 
-def blank() -> Memory:
+def blank() -> Aggregate:
     """Contents of which nothing is known, different from all others."""
-    return Memory({})
+    return Aggregate({})
 
 
 OPAQUE = Opaque()

@@ -139,14 +139,14 @@ def as_json(program: ProgramFacts, kernels: list[KernelFacts], view: LaunchView 
     """The stable form for machines, which docs/analysis.md describes: ``{"file", "kernels", "warnings"}``."""
     from manycl.analysis import service
     from manycl.report import analysis_cost, analysis_json, analysis_launch
-    from manycl.report.analysis_expr import Reader
+    from manycl.report.analysis_expr import AccessWriter
 
     rows = []
     for kernel in kernels:
         summary = service.symbolic(program, kernel.name)
         row = analysis_json.facts_dict(kernel) | {"symbolic": analysis_json.summary_dict(kernel, summary)}
         if not summary.failure:
-            row["symbolic"]["cost"] = analysis_cost.symbolic_dict(Reader(kernel, summary), summary)
+            row["symbolic"]["cost"] = analysis_cost.symbolic_dict(AccessWriter(kernel, summary), summary)
         if view is not None:
             row["launch"] = analysis_launch.as_dict(view) | {"cost": analysis_cost.as_dict(view)}
         rows.append(row)
@@ -158,7 +158,7 @@ def _show(program: ProgramFacts, kernels: list[KernelFacts], view: LaunchView | 
 
     from manycl.analysis import service
     from manycl.report import analysis_cost, analysis_launch
-    from manycl.report.analysis_expr import Reader
+    from manycl.report.analysis_expr import AccessWriter
     from manycl.report.analysis_text import symbolic
 
     console = Console(highlight=False, soft_wrap=False)
@@ -171,7 +171,7 @@ def _show(program: ProgramFacts, kernels: list[KernelFacts], view: LaunchView | 
         summary = service.symbolic(program, kernel.name)
         lines = symbolic(kernel, summary, program.path, everything=everything)
         if not summary.failure:
-            lines += analysis_cost.in_symbols(Reader(kernel, summary), summary, everything=everything)
+            lines += analysis_cost.in_symbols(AccessWriter(kernel, summary), summary, everything=everything)
         if view is not None:
             lines += ["", *analysis_launch.lines(view, everything=everything)]
             lines += analysis_cost.lines(view, everything=everything)

@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from manycl.report.compare import Comparison, compare
+    from manycl.report.compare import TraceComparison, compare
     from manycl.report.gantt import write_gantt
     from manycl.report.perfetto import write_perfetto
     from manycl.report.summary import Summary, summarise
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     options.writable({"--perfetto": args.perfetto})
     trace = Trace.load(args.trace)
     other = Trace.load(args.compare) if args.compare else None
-    shown: Summary | Comparison = summarise(trace) if other is None else compare(trace, other)
+    shown: Summary | TraceComparison = summarise(trace) if other is None else compare(trace, other)
     for path in args.gantt:
         write_gantt(trace, path)
     if args.perfetto:

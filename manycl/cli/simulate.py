@@ -16,7 +16,7 @@ from manycl.errors import ManyclError
 if TYPE_CHECKING:
     from manycl.graph.graph import Graph
     from manycl.machine import Machine
-    from manycl.report.sources import Source
+    from manycl.report.sources import EstimateSource
     from manycl.run.disturbance import Disturbance
 
 HELP = "run the engine on a simulated machine: exact models, or noise, drift, interference and faults"
@@ -122,7 +122,7 @@ def _report(
     machine: Machine,
     trace: Any,
     planned: float | None,
-    rests_on: Sequence[Source],
+    rests_on: Sequence[EstimateSource],
     failure: str,
 ) -> None:
     from manycl.report.sources import in_words

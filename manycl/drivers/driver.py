@@ -76,7 +76,7 @@ class End(NamedTuple):
     is_pinned: bool = False
 
 
-class Kernel(Protocol):
+class DeviceKernel(Protocol):
     """A kernel of a built program. It keeps what its arguments are set to; a launch takes them as they are then, and
     may not be changed by what they are set to later."""
 
@@ -120,7 +120,7 @@ class Driver(Protocol):
     def build(self, source: Source) -> Program:
         """Raises BuildError. May be called by several threads at once."""
 
-    def kernel(self, program: Program, name: str) -> Kernel:
+    def kernel(self, program: Program, name: str) -> DeviceKernel:
         """A new object for a kernel, with no argument set. Raises DriverError if there is none, or it cannot be
         used."""
 
@@ -132,7 +132,7 @@ class Driver(Protocol):
     def launch(
         self,
         queue: Queue,
-        kernel: Kernel,
+        kernel: DeviceKernel,
         global_size: tuple[int, ...],
         local_size: tuple[int, ...] | None,
         offset: tuple[int, ...] | None,

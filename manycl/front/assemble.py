@@ -16,7 +16,7 @@ from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import GraphError, LaunchError
 from manycl.front.application import Contents, Output
-from manycl.front.json_lines import Place
+from manycl.front.json_lines import Location
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, LocalArg, Version
 from manycl.graph.launch import LaunchOptions, make_launch
@@ -33,7 +33,7 @@ DraftArgument = BufferArg | LocalArg | bytes | None
 class DraftBuffer:
     name: str
     contents: Contents
-    place: Place
+    place: Location
     given: bool = False  # the file says what it holds at the start
 
 
@@ -41,7 +41,7 @@ class DraftBuffer:
 class DraftKernel:
     id: str
     name: str  # for people: the id if the user gave one, otherwise the function's name
-    place: Place
+    place: Location
     program: ProgramFacts
     kernel: KernelFacts
     global_size: tuple[int, ...]
@@ -62,7 +62,7 @@ class DraftEdge:
 
     source: tuple[int, int]
     target: tuple[int, int]
-    place: Place
+    place: Location
     replace: bool = False  # the consumer's own buffer gives way to the producer's
 
 
@@ -70,17 +70,17 @@ class DraftEdge:
 class Draft:
     """A file's content before it is a graph; indices are positions in these lists."""
 
-    place: Place
+    place: Location
     name: str
     buffers: list[DraftBuffer] = field(default_factory=list)
     kernels: list[DraftKernel] = field(default_factory=list)
     edges: list[DraftEdge] = field(default_factory=list)
-    orders: list[tuple[int, int, Place]] = field(default_factory=list)  # kernel before kernel, for no data
+    orders: list[tuple[int, int, Location]] = field(default_factory=list)  # kernel before kernel, for no data
     replaced: set[int] = field(default_factory=set)  # buffers that gave way to a producer's
     warnings: list[str] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)  # warnings of every kind, also those not shown
 
-    def warn(self, kind: str, place: Place, message: str) -> None:
+    def warn(self, kind: str, place: Location, message: str) -> None:
         """A few warnings of a kind are shown, the others only counted."""
         self.kinds[kind] += 1
         if self.kinds[kind] <= SHOWN_WARNINGS:
@@ -151,7 +151,7 @@ def _order(draft: Draft) -> list[int]:
     return _kahn(draft, after, edges)
 
 
-def _kahn(draft: Draft, after: Sequence[set[int]], places: dict[tuple[int, int], Place]) -> list[int]:
+def _kahn(draft: Draft, after: Sequence[set[int]], places: dict[tuple[int, int], Location]) -> list[int]:
     waiting = [0] * len(after)
     for targets in after:
         for target in targets:
@@ -187,7 +187,7 @@ def _cycle(after: Sequence[set[int]], stuck: set[int]) -> list[int]:
     return cycle[start:] + cycle[:start]
 
 
-def _shared(draft: Draft, after: Sequence[set[int]]) -> Iterable[tuple[int, int, Place]]:
+def _shared(draft: Draft, after: Sequence[set[int]]) -> Iterable[tuple[int, int, Location]]:
     """Who must come before whom because a consumer of an edge overwrites what other consumers read."""
     consumers: dict[tuple[int, int], list[DraftEdge]] = {}
     for edge in draft.edges:

@@ -11,7 +11,7 @@ from manycl.analysis.facts import ArgumentFacts
 from manycl.errors import LaunchError
 from manycl.expressions import Number, suggest
 from manycl.front.application import Contents
-from manycl.front.json_lines import Place
+from manycl.front.json_lines import Location
 from manycl.graph.launch import TYPES, scalar_bytes, split_type, stored_lanes
 
 MAX_BYTES = 2**62
@@ -21,7 +21,7 @@ _REQUIRED = {"constant": ("value",), "file": ("path",)}
 _OPENCL = {t.dtype: name for name, t in reversed(list(TYPES.items()))}
 
 
-def check_fields(init: dict[str, Any], place: Place) -> None:
+def check_fields(init: dict[str, Any], place: Location) -> None:
     """That a kind of contents has its fields and no others."""
     kind = init["kind"]
     for key in init:
@@ -32,7 +32,7 @@ def check_fields(init: dict[str, Any], place: Place) -> None:
             raise place.error(f"contents of kind {kind} need the field {key!r}")
 
 
-def array_type(type_name: str, shape: tuple[int, ...], place: Place) -> tuple[str, tuple[int, ...]]:
+def array_type(type_name: str, shape: tuple[int, ...], place: Location) -> tuple[str, tuple[int, ...]]:
     """NumPy's type and shape for elements of an OpenCL C type; a vector adds a dimension."""
     try:
         base, lanes = split_type(type_name)
@@ -47,7 +47,7 @@ def array_type(type_name: str, shape: tuple[int, ...], place: Place) -> tuple[st
     return TYPES[base].dtype, full
 
 
-def random(dtype: str, shape: tuple[int, ...], seed: int, bounds: dict[str, Number], place: Place) -> Contents:
+def random(dtype: str, shape: tuple[int, ...], seed: int, bounds: dict[str, Number], place: Location) -> Contents:
     """Uniform numbers: floats from [0, 1) and integers from 0 to 99 unless ``bounds`` say otherwise."""
     integer = np.dtype(dtype).kind != "f"
     low, high = bounds.get("low", 0), bounds.get("high", 100 if integer else 1)
@@ -58,14 +58,14 @@ def random(dtype: str, shape: tuple[int, ...], seed: int, bounds: dict[str, Numb
     return Contents("random", dtype, shape, seed=seed, low=float(low), high=float(high))
 
 
-def constant(dtype: str, shape: tuple[int, ...], value: Number, place: Place) -> Contents:
+def constant(dtype: str, shape: tuple[int, ...], value: Number, place: Location) -> Contents:
     _check_fits(dtype, value, place)
     if float(value) != value:
         raise place.error(f"{value} has too many digits for initial contents")
     return Contents("constant", dtype, shape, value=float(value))
 
 
-def from_file(path: Path, type_name: str, shape: tuple[int, ...] | None, place: Place) -> Contents:
+def from_file(path: Path, type_name: str, shape: tuple[int, ...] | None, place: Location) -> Contents:
     """A .npy file, whose header must agree with the declared type and shape, if any. Raises
     SpecificationError.
     """
@@ -91,7 +91,7 @@ def from_file(path: Path, type_name: str, shape: tuple[int, ...] | None, place: 
     return Contents("file", expected_dtype, tuple(array.shape), path=str(path))
 
 
-def struct_bytes(argument: ArgumentFacts, types: list[str], values: list[Number], place: Place) -> bytes:
+def struct_bytes(argument: ArgumentFacts, types: list[str], values: list[Number], place: Location) -> bytes:
     """A struct with members of scalar types, laid out as C aligns them, as the bytes the kernel receives."""
     codes = []
     for index, (name, value) in enumerate(zip(types, values, strict=True)):
@@ -102,7 +102,7 @@ def struct_bytes(argument: ArgumentFacts, types: list[str], values: list[Number]
     return scalar_bytes(argument, np.array([tuple(values)], np.dtype(codes, align=True))[0])
 
 
-def _check_fits(dtype: str, value: Number, place: Place) -> None:
+def _check_fits(dtype: str, value: Number, place: Location) -> None:
     base = _OPENCL[dtype]
     argument = ArgumentFacts(0, "", "scalar", base, base, 1, TYPES[base].size, "private")
     try:

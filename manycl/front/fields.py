@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from manycl.front.json_lines import Place
+from manycl.front.json_lines import Location
 from manycl.front.symbols import Scope, number, repetitions, text
 
 _OWN = ("id", "name", "args", "versions", "annotations")
@@ -20,15 +20,15 @@ class Fields:
     """
 
     scope: Scope
-    place: Place
-    values: dict[str, tuple[Any, Place]] = field(default_factory=dict)
+    place: Location
+    values: dict[str, tuple[Any, Location]] = field(default_factory=dict)
     options: tuple[str, ...] = ()
 
-    def get(self, key: str) -> tuple[Any, Place]:
+    def get(self, key: str) -> tuple[Any, Location]:
         return self.values.get(key, (None, self.place))
 
 
-def kernels(node: dict[str, Any], place: Place, outer: Fields) -> Iterator[Fields]:
+def kernels(node: dict[str, Any], place: Location, outer: Fields) -> Iterator[Fields]:
     """Every kernel of the list in ``node``, whose own fields are in ``outer`` already."""
     for index, entry in enumerate(node["kernels"]):
         here = place.at("kernels", index)
@@ -46,7 +46,9 @@ def kernels(node: dict[str, Any], place: Place, outer: Fields) -> Iterator[Field
                 yield inherit(entry, here, inside)
 
 
-def inherit(node: dict[str, Any], place: Place, outer: Fields, keys: Sequence[str] = (*_HANDED_DOWN, *_OWN)) -> Fields:
+def inherit(
+    node: dict[str, Any], place: Location, outer: Fields, keys: Sequence[str] = (*_HANDED_DOWN, *_OWN)
+) -> Fields:
     """The fields of ``node`` among ``keys``, and those of ``outer`` that it does not have; build options add up."""
     values = dict(outer.values)
     values.update((key, (node[key], place.at(key))) for key in keys if key in node)

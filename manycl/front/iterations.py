@@ -12,7 +12,7 @@ from manycl.errors import ResultError
 from manycl.expressions import suggest
 from manycl.front.application import Application, Contents, Iterate, Output
 from manycl.front.arrays import AnyArray
-from manycl.front.json_lines import Place
+from manycl.front.json_lines import Location
 from manycl.front.symbols import Scope, integer, text
 from manycl.front.trust import confined
 from manycl.graph.graph import Graph
@@ -27,7 +27,7 @@ from manycl.run.session import Session
 
 def read_iterate(
     document: Mapping[str, Any],
-    place: Place,
+    place: Location,
     scope: Scope,
     keys: Mapping[str, int | None],
     contents: Mapping[int, Contents],
@@ -41,7 +41,7 @@ def read_iterate(
         return None
     here = place.at("iterate")
 
-    def key(name: str, where: Place) -> int:
+    def key(name: str, where: Location) -> int:
         buffer = text(name, scope, where)
         found = keys.get(buffer)
         if found is None:

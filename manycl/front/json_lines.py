@@ -22,7 +22,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*\Z")
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A place in a file, for error messages: ``fixed_line`` for files that are not JSON, otherwise found by
     ``where``.
     """
@@ -32,7 +32,7 @@ class Place:
     where: Where = ()
     fixed_line: int = 0
 
-    def at(self, *keys: str | int) -> Place:
+    def at(self, *keys: str | int) -> Location:
         return replace(self, where=(*self.where, *keys))
 
     @property
@@ -89,7 +89,7 @@ def parse(text: str, path: str) -> Any:
         raise SpecificationError(problem, path=path, line=error.lineno) from None
     except _RepeatedKeyError as error:
         where = _find_repeated(text, _skip(text, 0), ())
-        place = Place(path, text, where or ())
+        place = Location(path, text, where or ())
         raise place.error(f"the key {error.args[0]!r} appears twice in one object") from None
     except UnicodeEncodeError:
         raise SpecificationError("a string holds half of a surrogate pair", path=path) from None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
-from manycl.front.json_lines import Place, read_text
+from manycl.front.json_lines import Location, read_text
 from manycl.graph.launch import find_kernel
 
 
@@ -20,7 +20,7 @@ class KernelFiles:
         self._programs: dict[tuple[Path, tuple[str, ...]], ProgramFacts] = {}
 
     def kernel(
-        self, source: str, name: str, options: tuple[str, ...], source_place: Place, name_place: Place
+        self, source: str, name: str, options: tuple[str, ...], source_place: Location, name_place: Location
     ) -> tuple[ProgramFacts, KernelFacts]:
         """The program of a source file and one kernel of it; SpecificationError names the field, SourceError
         the line.
@@ -31,7 +31,7 @@ class KernelFiles:
         except LaunchError as error:
             raise name_place.error(error.message) from None
 
-    def program(self, source: str, options: tuple[str, ...], place: Place) -> ProgramFacts:
+    def program(self, source: str, options: tuple[str, ...], place: Location) -> ProgramFacts:
         path = self._paths.get(source)
         if path is None:
             path = self._paths[source] = self._find(source, place)
@@ -43,7 +43,7 @@ class KernelFiles:
             self._programs[path, options] = program
         return program
 
-    def _find(self, source: str, place: Place) -> Path:
+    def _find(self, source: str, place: Location) -> Path:
         for folder in self.folders:
             try:
                 if (folder / source).is_file():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from manycl.errors import SpecificationError
 from manycl.front.application import Application
-from manycl.front.json_lines import Place, parse, read_text
+from manycl.front.json_lines import Location, parse, read_text
 
 NO_PARAMETERS: Mapping[str, str] = {}
 
@@ -46,7 +46,7 @@ def load_application(
 
         return read_tasks(text, file, parameters, folders, infos)
     document = parse(text, str(file))
-    place = Place(str(file), text)
+    place = Location(str(file), text)
     if isinstance(document, list) or (isinstance(document, dict) and "manycl" not in document and "src" in document):
         from manycl.front.pyschedcl import read_list
 

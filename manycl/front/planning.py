@@ -19,7 +19,7 @@ from manycl.plan.splitting import Splits
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlanningTarget:
     """A machine, what was measured of kernels on devices like its own, and how its transfers share. ``here``: it is
     this machine, where estimates may be wrong; on others they are what happens."""
 
@@ -29,28 +29,28 @@ class Place:
     here: bool = False
 
 
-def this_machine(devices: str | None) -> Place:
+def this_machine(devices: str | None) -> PlanningTarget:
     """The chosen devices of this machine (None: MANYCL_DEVICES, else all), as measured as they are."""
     from manycl.drivers.choice import open_devices
 
     machine, _ = open_devices(devices if devices is not None else flags.devices())
     if not flags.learning():
-        return Place(machine, History(), here=True)
+        return PlanningTarget(machine, History(), here=True)
     store = Store()
     measurements = store.measurements()
-    return Place(on_machine(machine, measurements), store.history(), sharing(machine, measurements), here=True)
+    return PlanningTarget(on_machine(machine, measurements), store.history(), sharing(machine, measurements), here=True)
 
 
-def described_machine(name: str) -> Place:
+def described_machine(name: str) -> PlanningTarget:
     """A machine that a file describes (or one that comes with manycl). Measurements of kernels count where a device is
     of the model, driver and size of one that was measured here."""
     from manycl.machine_file import load_machine
 
-    return Place(load_machine(name), Store().history() if flags.learning() else History())
+    return PlanningTarget(load_machine(name), Store().history() if flags.learning() else History())
 
 
 def problem_of(
-    application: Application, place: Place, queues: Mapping[str, int], options: Mapping[str, str]
+    application: Application, place: PlanningTarget, queues: Mapping[str, int], options: Mapping[str, str]
 ) -> tuple[Problem, ModelEstimates]:
     """What a policy is asked, with the application's initial contents on the host; and the problem's estimates.
     ``queues`` by device name or kind, before the application's own. Raises LaunchError for a launch that certainly

@@ -37,7 +37,7 @@ Load = Callable[[Parameters], Application]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProfileStep:
     """One application, with some values of its symbols, on one device. ``outcome``: ``measured``, ``known`` (measured
     before), ``left out`` (no time) or what went wrong. ``runs`` and ``seconds`` it took. ``version``: of its kernels
     that have several, in the order in which the device prefers them. ``first``: seconds of the first of the runs."""
@@ -105,7 +105,7 @@ def profile(
     devices: str | None,
     budget: float,
     progress: Callable[[int], None] = lambda _: None,
-) -> Iterator[Step]:
+) -> Iterator[ProfileStep]:
     """Measure what is missing, largest first wanted, within ``budget`` seconds: yields what was done.
 
     The sizes that were asked for come first. A run that would take longer than what is left, as far as the models know,
@@ -115,7 +115,7 @@ def profile(
     done, first = 0, 0.0
     for parameters, application in found:
         if time.monotonic() - begin >= budget:
-            yield Step(parameters, "all devices", "left out")
+            yield ProfileStep(parameters, "all devices", "left out")
             continue
         with Runner(application, devices) as runner:
             for device in range(len(runner.session.machine.devices)):
@@ -148,14 +148,14 @@ def _editions(graph: Graph, device: Device) -> list[Graph]:
 
 def _on_device(
     runner: Runner, graph: Graph, parameters: Parameters, device: int, edition: int, end: float, building: float
-) -> Step:
+) -> ProfileStep:
     session = runner.session
     name = session.machine.devices[device].name
     begin, runs, first = time.monotonic(), 0, 0.0
     problem = session.problem(graph)
     missing = RUNS - _known(session, problem, device)
     if missing <= 0:
-        return Step(parameters, name, "known", version=edition)
+        return ProfileStep(parameters, name, "known", version=edition)
     try:
         plan = _all_on(problem, device)
         for _ in range(missing):
@@ -170,9 +170,9 @@ def _on_device(
     except ManyclError as error:
         # where one version cannot run, others may
         outcome = f"{'failed' if not edition else 'cannot run'}: {error.message}"
-        return Step(parameters, name, outcome, runs, time.monotonic() - begin, edition, first)
+        return ProfileStep(parameters, name, outcome, runs, time.monotonic() - begin, edition, first)
     outcome = "measured" if runs == missing else "left out" if not runs else f"measured {runs} of {missing} times"
-    return Step(parameters, name, outcome, runs, time.monotonic() - begin, edition, first)
+    return ProfileStep(parameters, name, outcome, runs, time.monotonic() - begin, edition, first)
 
 
 def _known(session: Session, problem: Problem, device: int) -> int:

@@ -15,8 +15,8 @@ from typing import Any
 
 from manycl.expressions import Number
 from manycl.front.application import Application
-from manycl.front.json_lines import Place, parse, read_text
-from manycl.front.pyschedcl_kernels import Edge, Kernel, Reader, as_object
+from manycl.front.json_lines import Location, parse, read_text
+from manycl.front.pyschedcl_kernels import Edge, KernelInfo, Reader, as_object
 from manycl.front.schema import show
 
 _NODE = re.compile(r"(\S+)\s+(\S+)\s*(\{.*\})?\s*\Z", re.DOTALL)
@@ -25,12 +25,12 @@ _TASK = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s*\Z")
 _SOURCES = ("kernels", "src", "kernel_src", "database/kernels")
 _INFOS = ("info", "database/info")
 
-Infos = dict[Path, tuple[dict[str, Any], Place]]
+Infos = dict[Path, tuple[dict[str, Any], Location]]
 """Information files that have been read."""
 
 
 def read_list(
-    document: Any, place: Place, parameters: Mapping[str, str], kernel_folders: Sequence[Path]
+    document: Any, place: Location, parameters: Mapping[str, str], kernel_folders: Sequence[Path]
 ) -> Application:
     """The array form: a list of kernel objects (or one alone)."""
     folder = Path(place.path).parent
@@ -41,7 +41,7 @@ def read_list(
         as_object(info, here)
         identifier = info.get("id", index)
         scope = reader.declared_symbols(info.get("symbolicVariables"), here.at("symbolicVariables"))
-        reader.kernels.append(Kernel(str(identifier), info, here, scope))
+        reader.kernels.append(KernelInfo(str(identifier), info, here, scope))
     return reader.read()
 
 
@@ -60,7 +60,7 @@ def read_graph(
     edges: list[Edge] = []
     section = 0
     for number, line in enumerate(text.splitlines(), 1):
-        here = Place(str(path), fixed_line=number)
+        here = Location(str(path), fixed_line=number)
         stripped = line.strip()
         if stripped.startswith("---"):
             section += 1
@@ -87,7 +87,7 @@ def read_tasks(
     folders = [*info_folders, *_around(path.parent, *_INFOS)]
     infos: Infos = {}
     for number, line in enumerate(text.splitlines(), 1):
-        here = Place(str(path), fixed_line=number)
+        here = Location(str(path), fixed_line=number)
         if not line.strip():
             continue
         match = _TASK.match(line.strip())
@@ -96,25 +96,25 @@ def read_tasks(
         info, info_place = _info(match[1], folders, here, infos)
         info = {k: v for k, v in info.items() if k not in ("depends", "task", "dataset")}
         info["partition"] = int(match[2])
-        reader.kernels.append(Kernel(str(number), info, info_place, {"dataset": int(match[3])}, here))
+        reader.kernels.append(KernelInfo(str(number), info, info_place, {"dataset": int(match[3])}, here))
     return reader.read()
 
 
 def _reader(path: Path, name: str, parameters: Mapping[str, str], kernel_folders: Sequence[Path]) -> Reader:
     folders = [*kernel_folders, *_around(path.parent, *_SOURCES, *_INFOS)]
-    return Reader(Place(str(path)), name, parameters, folders)
+    return Reader(Location(str(path)), name, parameters, folders)
 
 
-def _info(name: str, folders: Sequence[Path], place: Place, infos: Infos) -> tuple[dict[str, Any], Place]:
+def _info(name: str, folders: Sequence[Path], place: Location, infos: Infos) -> tuple[dict[str, Any], Location]:
     file = _find(name, folders, place)
     if file not in infos:
         text = read_text(file)
-        info_place = Place(str(file), text)
+        info_place = Location(str(file), text)
         infos[file] = (as_object(parse(text, str(file)), info_place), info_place)
     return infos[file]
 
 
-def _graph_kernel(line: str, place: Place, folders: Sequence[Path], infos: Infos) -> Kernel:
+def _graph_kernel(line: str, place: Location, folders: Sequence[Path], infos: Infos) -> KernelInfo:
     match = _NODE.match(line)
     if match is None:
         raise place.error(f"{line!r:.80} is not a kernel", hint="a kernel looks like '4 NAME.json {\"n\": 64}'")
@@ -137,7 +137,7 @@ def _graph_kernel(line: str, place: Place, folders: Sequence[Path], infos: Infos
             raise place.error(f"the symbol {symbol!r} must be a number, not {show(value)}")
     if "partition" in scope:
         info["partition"] = scope["partition"]
-    return Kernel(identifier, info, info_place, scope, place)
+    return KernelInfo(identifier, info, info_place, scope, place)
 
 
 def _around(folder: Path, *names_: str) -> list[Path]:
@@ -146,7 +146,7 @@ def _around(folder: Path, *names_: str) -> list[Path]:
     return [folder, *(base / name for base in above for name in names_), folder / ".."]
 
 
-def _find(name: str, folders: Sequence[Path], place: Place) -> Path:
+def _find(name: str, folders: Sequence[Path], place: Location) -> Path:
     for folder in folders:
         try:
             if (folder / name).is_file():

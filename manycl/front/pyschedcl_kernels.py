@@ -36,7 +36,7 @@ from manycl.front.assemble import (
     partitioned,
 )
 from manycl.front.contents import array_type
-from manycl.front.json_lines import Place
+from manycl.front.json_lines import Location
 from manycl.front.kernel_files import KernelFiles
 from manycl.front.schema import show
 from manycl.graph.graph import BufferArg, LocalArg
@@ -49,14 +49,14 @@ _DECLARED = {"inputBuffers": "read", "outputBuffers": "written", "ioBuffers": "b
 
 
 @dataclass
-class Kernel:
+class KernelInfo:
     """One kernel's information with the symbols that hold for it."""
 
     id: str
     info: dict[str, Any]
-    place: Place
+    place: Location
     scope: dict[str, Number] = field(default_factory=dict)
-    symbols_place: Place | None = None
+    symbols_place: Location | None = None
 
 
 class Edge(NamedTuple):
@@ -64,18 +64,18 @@ class Edge(NamedTuple):
 
     source: tuple[str, int]
     target: tuple[str, int]
-    place: Place
+    place: Location
 
 
 class Reader:
-    def __init__(self, place: Place, name: str, parameters: Mapping[str, str], folders: Sequence[Path]) -> None:
+    def __init__(self, place: Location, name: str, parameters: Mapping[str, str], folders: Sequence[Path]) -> None:
         self.place = place
         self.files = KernelFiles(folders)
         self.draft = Draft(place, name)
-        self.kernels: list[Kernel] = []
+        self.kernels: list[KernelInfo] = []
         self.ids: dict[str, int] = {}
         self.used: set[str] = set()
-        self.origins: list[tuple[int, int, Any, Place]] = []  # kernel, position, its "from"
+        self.origins: list[tuple[int, int, Any, Location]] = []  # kernel, position, its "from"
         self.warned: set[tuple[str, str]] = set()
         self.given: dict[str, Number] = {}
         for symbol, text in parameters.items():
@@ -111,7 +111,7 @@ class Reader:
 
     # Values
 
-    def declared_symbols(self, value: Any, place: Place) -> dict[str, Number]:
+    def declared_symbols(self, value: Any, place: Location) -> dict[str, Number]:
         """``symbolicVariables``: names, whose values are given elsewhere, or names with values."""
         if isinstance(value, dict):
             return {
@@ -121,10 +121,10 @@ class Reader:
             }
         return {}
 
-    def scope(self, kernel: Kernel) -> dict[str, Number]:
+    def scope(self, kernel: KernelInfo) -> dict[str, Number]:
         return {**kernel.scope, **self.given, **_WHOLE}
 
-    def number(self, value: Any, scope: Mapping[str, Number], place: Place) -> Number:
+    def number(self, value: Any, scope: Mapping[str, Number], place: Location) -> Number:
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise place.error(f"must be a number or an expression, not {show(value)}")
         try:
@@ -134,14 +134,14 @@ class Reader:
         except ExpressionError as error:
             raise place.error(str(error)) from None
 
-    def integer(self, value: Any, scope: Mapping[str, Number], place: Place) -> int:
+    def integer(self, value: Any, scope: Mapping[str, Number], place: Location) -> int:
         result = self.number(value, scope, place)
         try:
             return evaluate_integer(result, {})
         except ExpressionError:
             raise place.error(f"must be a whole number, not {result}") from None
 
-    def sizes(self, value: Any, scope: Mapping[str, Number], place: Place) -> tuple[int, ...]:
+    def sizes(self, value: Any, scope: Mapping[str, Number], place: Location) -> tuple[int, ...]:
         """One to three sizes: a number, a list, or an expression of either."""
         try:
             items = split_list(value) if isinstance(value, str) else value if isinstance(value, list) else [value]
@@ -154,7 +154,7 @@ class Reader:
 
     # Kernels
 
-    def read_kernel(self, kernel: Kernel) -> None:
+    def read_kernel(self, kernel: KernelInfo) -> None:
         info, place = kernel.info, kernel.place
         scope = self.scope(kernel)
         name = _string(info, "name", place)
@@ -194,12 +194,12 @@ class Reader:
             )
         )
 
-    def with_symbols(self, kernel: Kernel) -> str:
+    def with_symbols(self, kernel: KernelInfo) -> str:
         """Which line of the graph form set the sizes, for messages about the information file."""
         return f" (kernel {kernel.id} at {kernel.symbols_place.show()})" if kernel.symbols_place else ""
 
     def local_size(
-        self, value: Any, scope: Mapping[str, Number], place: Place, dimensions: int
+        self, value: Any, scope: Mapping[str, Number], place: Location, dimensions: int
     ) -> tuple[int, ...] | None:
         if value in (None, [], ""):
             return None
@@ -207,7 +207,7 @@ class Reader:
             return (self.integer(value["every"], scope, place),) * dimensions
         return self.sizes(value, scope, place)
 
-    def macros(self, value: Any, scope: Mapping[str, Number], place: Place) -> list[str]:
+    def macros(self, value: Any, scope: Mapping[str, Number], place: Location) -> list[str]:
         options = []
         for key, text in as_object({} if value is None else value, place).items():
             here = place.at(key)
@@ -219,7 +219,7 @@ class Reader:
                 options.append(f"-D{key}={self.number(text, scope, here)}")
         return options
 
-    def args(self, kernel: Kernel, facts: KernelFacts, scope: Mapping[str, Number]) -> list[DraftArgument]:
+    def args(self, kernel: KernelInfo, facts: KernelFacts, scope: Mapping[str, Number]) -> list[DraftArgument]:
         found: dict[int, DraftArgument] = {}
         for group in (*_DECLARED, "varArguments", "localArguments"):
             here = kernel.place.at(group)
@@ -242,7 +242,7 @@ class Reader:
             )
         return [found[a.index] for a in facts.arguments]
 
-    def position(self, entry: dict[str, Any], facts: KernelFacts, place: Place) -> int:
+    def position(self, entry: dict[str, Any], facts: KernelFacts, place: Location) -> int:
         position = entry.get("pos")
         if isinstance(position, bool) or not isinstance(position, int):
             raise place.error(f"'pos' must be the position of an argument, not {show(position)}")
@@ -252,7 +252,9 @@ class Reader:
             )
         return position
 
-    def scalar(self, facts: ArgumentFacts, entry: dict[str, Any], scope: Mapping[str, Number], place: Place) -> bytes:
+    def scalar(
+        self, facts: ArgumentFacts, entry: dict[str, Any], scope: Mapping[str, Number], place: Location
+    ) -> bytes:
         value = entry.get("value")
         here = place.at("value")
         try:
@@ -262,7 +264,9 @@ class Reader:
         except (ExpressionError, LaunchError) as error:
             raise here.error(str(error)) from None
 
-    def local(self, facts: ArgumentFacts, entry: dict[str, Any], scope: Mapping[str, Number], place: Place) -> LocalArg:
+    def local(
+        self, facts: ArgumentFacts, entry: dict[str, Any], scope: Mapping[str, Number], place: Location
+    ) -> LocalArg:
         if facts.kind != "local":
             raise place.error(f"argument {facts.index} ({facts.name}) is no local memory but a {facts.kind}")
         items = self.integer(entry.get("size"), scope, place.at("size"))
@@ -271,7 +275,7 @@ class Reader:
         dtype, shape = array_type(self.type_name(facts, entry, place), (items,), place)
         return LocalArg(Contents("undefined", dtype, shape).nbytes)
 
-    def type_name(self, facts: ArgumentFacts, entry: dict[str, Any], place: Place) -> str:
+    def type_name(self, facts: ArgumentFacts, entry: dict[str, Any], place: Location) -> str:
         """The declared type, unless the kernel has another base type: then the kernel's."""
         declared = entry.get("type") or facts.element
         if not isinstance(declared, str):
@@ -287,12 +291,12 @@ class Reader:
 
     def buffer(
         self,
-        kernel: Kernel,
+        kernel: KernelInfo,
         facts: ArgumentFacts,
         group: str,
         entry: dict[str, Any],
         scope: Mapping[str, Number],
-        place: Place,
+        place: Location,
     ) -> BufferArg:
         if facts.kind != "buffer":
             raise place.error(f"argument {facts.index} ({facts.name}) is no buffer but a {facts.kind}")
@@ -312,7 +316,7 @@ class Reader:
             self.origins.append((len(self.draft.kernels), facts.index, origin, place.at("from")))
         return BufferArg(len(self.draft.buffers) - 1)
 
-    def warn(self, place: Place, message: str) -> None:
+    def warn(self, place: Location, message: str) -> None:
         """Once for every place, however many kernels share the information file."""
         if (place.path, str(place.where)) not in self.warned:
             self.warned.add((place.path, str(place.where)))
@@ -336,14 +340,14 @@ class Reader:
             for identifier in depends if isinstance(depends, list) else [] if depends is None else [depends]:
                 self.draft.orders.append((self.kernel_index(str(identifier), here), index, here))
 
-    def endpoint(self, identifier: str, position: int, place: Place) -> tuple[int, int]:
+    def endpoint(self, identifier: str, position: int, place: Location) -> tuple[int, int]:
         kernel = self.kernel_index(identifier, place)
         facts = self.draft.kernels[kernel].kernel
         if not 0 <= position < len(facts.arguments):
             raise place.error(f"kernel {identifier} ({facts.name}) has no argument {position}")
         return kernel, position
 
-    def kernel_index(self, identifier: str, place: Place) -> int:
+    def kernel_index(self, identifier: str, place: Location) -> int:
         if identifier not in self.ids:
             raise place.error(f"there is no kernel with the id {identifier!r:.60}{suggest(identifier, self.ids)}")
         return self.ids[identifier]
@@ -378,13 +382,13 @@ def _is_type(text: str) -> bool:
     return True
 
 
-def as_object(value: Any, place: Place) -> dict[str, Any]:
+def as_object(value: Any, place: Location) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise place.error(f"must be an object, not {show(value)}")
     return value
 
 
-def as_list(value: Any, place: Place) -> list[Any]:
+def as_list(value: Any, place: Location) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
@@ -392,7 +396,7 @@ def as_list(value: Any, place: Place) -> list[Any]:
     return value
 
 
-def _string(info: dict[str, Any], key: str, place: Place) -> str:
+def _string(info: dict[str, Any], key: str, place: Location) -> str:
     if key not in info:
         raise place.error(f"the field {key!r} is missing")
     value = info[key]

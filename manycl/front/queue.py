@@ -23,6 +23,7 @@ from manycl.graph.rename import renamed
 from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
+from manycl.run.engine import RunFailure
 from manycl.run.learners import Learners, told
 from manycl.trace import Trace
 
@@ -439,10 +440,8 @@ class Queue:
             self._result = self._trace = None
             try:
                 self._result = run()
-            except ManyclError as error:
-                failed = getattr(error, "trace", None)
-                if failed is not None:
-                    self._trace = _showable(failed)
+            except RunFailure as failure:
+                self._trace = _showable(failure.trace)
                 raise
             return self._result
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from manycl.expressions import suggest
-from manycl.front.json_lines import Place, Where
+from manycl.front.json_lines import Location, Where
 
 SCHEMA_PATH = Path(__file__).with_name("specification.schema.json")
 
@@ -41,7 +41,7 @@ class ViolationError(Exception):
         self.problem = problem
 
 
-def check(document: Any, place: Place) -> None:
+def check(document: Any, place: Location) -> None:
     """Raises SpecificationError at the first place where the document violates the schema."""
     try:
         validator()(document, ())

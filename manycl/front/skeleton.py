@@ -29,7 +29,7 @@ def skeleton(program: ProgramFacts, source: str, name: str, options: Sequence[st
     if not kernels:
         what = "only kernels with images, samplers or pipes" if program.kernels else "no kernels"
         raise SpecificationError(f"there are {what} in this file", path=program.path)
-    writer = _Writer(kernels)
+    writer = _SpecificationWriter(kernels)
     nodes = [writer.kernel(kernel) for kernel in kernels]
     document: dict[str, Any] = {"manycl": 1, "name": name, "source": source}
     if options:
@@ -65,7 +65,7 @@ def _kernel_lines(node: dict[str, Any]) -> str:
     return f'{json.dumps(head)[:-1]},\n      "args": {json.dumps(node["args"])}}}'
 
 
-class _Writer:
+class _SpecificationWriter:
     """Collects parameters and buffers; names carry the kernel's where two kernels would share them."""
 
     def __init__(self, kernels: Sequence[KernelFacts]) -> None:

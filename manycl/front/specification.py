@@ -28,7 +28,7 @@ from manycl.front.assemble import (
 from manycl.front.contents import struct_bytes
 from manycl.front.fields import Fields, inherit, kernels
 from manycl.front.iterations import read_iterate
-from manycl.front.json_lines import Place
+from manycl.front.json_lines import Location
 from manycl.front.kernel_files import KernelFiles
 from manycl.front.schema import check
 from manycl.front.symbols import Scope, integer, integers, limit, number, read_parameters, repetitions, text
@@ -40,15 +40,17 @@ from manycl.graph.versions import check_same_arguments
 _EDGE = re.compile(r"\s*(\S+)\.(\w+)\s*->\s*(\S+)\.(\w+)\s*\Z")
 
 
-def read_specification(document: Any, place: Place, parameters: Mapping[str, str], trust: bool = False) -> Application:
+def read_specification(
+    document: Any, place: Location, parameters: Mapping[str, str], trust: bool = False
+) -> Application:
     """The application that a parsed JSON document describes; ``parameters`` are those of the command line. ``trust``:
     it may run Python files and write results anywhere."""
     check(document, place)
-    return _Reader(document, place, parameters, trust).read()
+    return _SpecificationReader(document, place, parameters, trust).read()
 
 
-class _Reader:
-    def __init__(self, document: dict[str, Any], place: Place, parameters: Mapping[str, str], trust: bool) -> None:
+class _SpecificationReader:
+    def __init__(self, document: dict[str, Any], place: Location, parameters: Mapping[str, str], trust: bool) -> None:
         self.document = document
         self.trust = trust
         self.place = place
@@ -87,7 +89,7 @@ class _Reader:
 
     # Buffers
 
-    def read_buffers(self, key: str, node: dict[str, Any], place: Place) -> None:
+    def read_buffers(self, key: str, node: dict[str, Any], place: Location) -> None:
         for scope in repetitions(node, self.scope, place):
             for part in key.split(","):
                 name = text(part.strip(), scope, place)
@@ -98,12 +100,14 @@ class _Reader:
                 self.buffers[name] = self.add_buffer(name, node, scope, place, "")
                 limit(len(self.draft.buffers), place)
 
-    def add_buffer(self, name: str, node: dict[str, Any], scope: Scope, place: Place, default_type: str) -> int:
+    def add_buffer(self, name: str, node: dict[str, Any], scope: Scope, place: Location, default_type: str) -> int:
         made = self.read_contents(name, node, scope, place, default_type)
         self.draft.buffers.append(DraftBuffer(name, made, place, "init" in node))
         return len(self.draft.buffers) - 1
 
-    def read_contents(self, name: str, node: dict[str, Any], scope: Scope, place: Place, default_type: str) -> Contents:
+    def read_contents(
+        self, name: str, node: dict[str, Any], scope: Scope, place: Location, default_type: str
+    ) -> Contents:
         init = node.get("init", "zeros")
         init = {"kind": init} if isinstance(init, str) else init
         kind, here = init["kind"], place.at("init")
@@ -190,7 +194,9 @@ class _Reader:
             promised = self.read_annotations(version, own.scope, node.get("annotations"), here.at("annotations"))
             yield Version(version_program, version, size, local, kinds, promised)
 
-    def read_annotations(self, kernel: KernelFacts, scope: Scope, nodes: Any, place: Place) -> tuple[Annotation, ...]:
+    def read_annotations(
+        self, kernel: KernelFacts, scope: Scope, nodes: Any, place: Location
+    ) -> tuple[Annotation, ...]:
         found: list[Annotation] = []
         for name, node in (nodes or {}).items():
             try:
@@ -209,7 +215,7 @@ class _Reader:
         except LaunchError as error:
             raise (size_place if local is None else local_place).error(error.message, error.hint) from None
 
-    def read_offset(self, value: Any, scope: Scope, place: Place, dimensions: int) -> tuple[int, ...]:
+    def read_offset(self, value: Any, scope: Scope, place: Location, dimensions: int) -> tuple[int, ...]:
         if len(value) != dimensions:
             raise place.error(f"has {len(value)} dimensions, the global size {dimensions}")
         return integers(value, scope, place, least=0)
@@ -248,7 +254,7 @@ class _Reader:
         arguments = zip(kernel.arguments, items, strict=True)
         return [self.read_argument(facts, key, v, fields.scope, here) for facts, (v, here) in arguments]
 
-    def read_argument(self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Place) -> DraftArgument:
+    def read_argument(self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Location) -> DraftArgument:
         label = f"argument {facts.index} ({facts.name})"
         try:
             if facts.kind == "scalar":
@@ -263,7 +269,7 @@ class _Reader:
             raise place.error(error.message, error.hint) from None
         raise place.error(f"{label} is of a kind ({facts.kind}) that manycl does not run yet")
 
-    def read_scalar(self, facts: ArgumentFacts, value: Any, scope: Scope, place: Place) -> bytes:
+    def read_scalar(self, facts: ArgumentFacts, value: Any, scope: Scope, place: Location) -> bytes:
         label = f"argument {facts.index} ({facts.name})"
         if isinstance(value, list):
             return scalar_bytes(facts, [number(v, scope, place.at(i)) for i, v in enumerate(value)])
@@ -275,7 +281,7 @@ class _Reader:
             raise place.error(f"{label} takes a value of type {facts.element}, not the buffer {value!r}")
         return scalar_bytes(facts, number(value, scope, place))
 
-    def read_struct(self, facts: ArgumentFacts, value: dict[str, Any], scope: Scope, place: Place) -> bytes:
+    def read_struct(self, facts: ArgumentFacts, value: dict[str, Any], scope: Scope, place: Location) -> bytes:
         types = value.get("types", [])
         if set(value) != {"types", "values"} or len(types) != len(value["values"]):
             raise place.error("a struct needs 'types' and 'values' of one length, and nothing else")
@@ -283,7 +289,7 @@ class _Reader:
         return struct_bytes(facts, types, values, place)
 
     def read_buffer_argument(
-        self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Place
+        self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Location
     ) -> BufferArg | None:
         label = f"argument {facts.index} ({facts.name})"
         if value is None:
@@ -315,7 +321,7 @@ class _Reader:
                 for i, edge in enumerate(entry["edges"]):
                     self.read_edge(edge, scope, place.at("edges", i))
 
-    def read_edge(self, value: str, scope: Scope, place: Place) -> None:
+    def read_edge(self, value: str, scope: Scope, place: Location) -> None:
         match = _EDGE.match(text(value, scope, place))
         if match is None:
             raise place.error(f"{value!r:.80} is not an edge", hint="an edge looks like '0.2 -> 2.0' or 'q.C -> a.A'")
@@ -331,7 +337,7 @@ class _Reader:
             ends.append((kernel, position))
         self.draft.edges.append(DraftEdge(ends[0], ends[1], place))
 
-    def kernel_index(self, identifier: str, place: Place) -> int:
+    def kernel_index(self, identifier: str, place: Location) -> int:
         if identifier not in self.ids:
             raise place.error(f"there is no kernel with the id {identifier!r:.60}{suggest(identifier, self.ids)}")
         return self.ids[identifier]
@@ -372,7 +378,7 @@ class _Reader:
                 outputs[name] = output(assembled.graph, assembled.contents, key, name, path)
         return tuple(outputs.values())
 
-    def target(self, path: str, place: Place) -> str:
+    def target(self, path: str, place: Location) -> str:
         """The file that an output is saved to (none: empty); beneath the working folder or this file's."""
         if not path:
             return ""

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from manycl.expressions import ExpressionError, Number, evaluate, evaluate_integer, expand, suggest
-from manycl.front.json_lines import Place
+from manycl.front.json_lines import Location
 
 MAX_REPEAT = 100_000
 """Repetitions of one construct; kernels and buffers of one file."""
@@ -17,7 +17,7 @@ MAX_REPEAT = 100_000
 Scope = dict[str, Number]
 
 
-def read_parameters(nodes: Mapping[str, Any], place: Place, given: Mapping[str, str]) -> Scope:
+def read_parameters(nodes: Mapping[str, Any], place: Location, given: Mapping[str, str]) -> Scope:
     """The symbols: defaults, overridden by ``given``; defaults may be expressions of earlier symbols."""
     for name in given:
         if name not in nodes:
@@ -38,7 +38,7 @@ def read_parameters(nodes: Mapping[str, Any], place: Place, given: Mapping[str, 
     return scope
 
 
-def integer(value: str | Number, scope: Scope, place: Place, least: int) -> int:
+def integer(value: str | Number, scope: Scope, place: Location, least: int) -> int:
     try:
         result = evaluate_integer(value, scope)
     except ExpressionError as error:
@@ -49,27 +49,27 @@ def integer(value: str | Number, scope: Scope, place: Place, least: int) -> int:
     return result
 
 
-def number(value: str | Number, scope: Scope, place: Place) -> Number:
+def number(value: str | Number, scope: Scope, place: Location) -> Number:
     try:
         return evaluate(value, scope)
     except ExpressionError as error:
         raise place.error(str(error)) from None
 
 
-def text(value: str, scope: Scope, place: Place) -> str:
+def text(value: str, scope: Scope, place: Location) -> str:
     try:
         return expand(value, scope)
     except ExpressionError as error:
         raise place.error(str(error)) from None
 
 
-def integers(value: Any, scope: Scope, place: Place, least: int = 1) -> tuple[int, ...]:
+def integers(value: Any, scope: Scope, place: Location, least: int = 1) -> tuple[int, ...]:
     if isinstance(value, list):
         return tuple([integer(v, scope, place.at(i), least) for i, v in enumerate(value)])
     return (integer(value, scope, place, least),)
 
 
-def repetitions(node: dict[str, Any], scope: Scope, place: Place) -> Iterator[Scope]:
+def repetitions(node: dict[str, Any], scope: Scope, place: Location) -> Iterator[Scope]:
     """The scopes of a ``repeat``; the scope itself where there is none."""
     repeat = node.get("repeat")
     if repeat is None:
@@ -94,6 +94,6 @@ def repetitions(node: dict[str, Any], scope: Scope, place: Place) -> Iterator[Sc
         yield {**scope, **dict(zip(repeat, combination, strict=True))}
 
 
-def limit(count: int, place: Place) -> None:
+def limit(count: int, place: Location) -> None:
     if count > MAX_REPEAT:
         raise place.error(f"too many: {count} (at most {MAX_REPEAT})")

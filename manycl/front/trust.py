@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from manycl.front.json_lines import Place
+from manycl.front.json_lines import Location
 
 _HINT = "--trust allows it, as for a program that you would run"
 
 
-def confined(path: Path, folders: Sequence[Path], what: str, place: Place, trust: bool) -> Path:
+def confined(path: Path, folders: Sequence[Path], what: str, place: Location, trust: bool) -> Path:
     """The path, if it lies beneath one of the folders, links followed, or the file is trusted; else
     SpecificationError."""
     if trust:

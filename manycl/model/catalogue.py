@@ -12,7 +12,7 @@ from typing import Any
 from manycl.model.history import KernelKey, OnDevice, Shape
 from manycl.model.interpolation import Interpolation
 from manycl.model.regression import Regression
-from manycl.model.store import Row, Store
+from manycl.model.store import KernelSeries, Store
 from manycl.model.work import product
 
 
@@ -91,7 +91,7 @@ def entries(store: Store, kernel: str = "", device: str = "") -> list[Entry]:
     return [_entry(key, where, group) for (key, where), group in groupby(rows, lambda r: (r.key, r.stored.device))]
 
 
-def _entry(key: KernelKey, device: str, rows: Iterable[Row]) -> Entry:
+def _entry(key: KernelKey, device: str, rows: Iterable[KernelSeries]) -> Entry:
     known = OnDevice()
     for row in rows:
         known.restore(row.stored)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from manycl.machine import Machine
+from manycl.machine import HOST, Machine
 from manycl.model.estimates import Ends, Estimates
 
 
@@ -57,9 +57,12 @@ class Contention:
         self.anything = self._links or self.limited
 
     def use(self, ends: Ends | None, nbytes: float, seconds: float) -> Use:
-        """Of what moves so many bytes to or from the host's memory in so long when alone."""
-        draws = min(self.host_bandwidth, nbytes / seconds) if self.limited and seconds > 0.0 else 0.0
-        return Use(ends if self._links else None, draws)
+        """Of what moves so many bytes in so long when alone, to or from the host's memory, or between ``ends``."""
+        return Use(ends if self._links else None, self.draws(nbytes, seconds) if not ends or HOST in ends else 0.0)
+
+    def draws(self, nbytes: float, seconds: float) -> float:
+        """Bytes per second that it draws of the host's memory."""
+        return min(self.host_bandwidth, nbytes / seconds) if self.limited and seconds > 0.0 else 0.0
 
     def slowdowns(self, uses: Sequence[Use]) -> list[float]:
         """How many times longer than alone each takes while all of them go on."""
@@ -88,7 +91,7 @@ class _Activity:
     slower: float = 1.0  # by what it uses beside its device
 
 
-class Progress:
+class Activities:
     """What is under way, by its token, and when it ends. What begins or ends changes that of others."""
 
     def __init__(self, contention: Contention) -> None:
@@ -103,10 +106,10 @@ class Progress:
         return a.since + a.left * a.pace
 
     def begin(
-        self, token: int, now: float, seconds: float, device: int = -1, share: float = 0.0, use: Use = NOTHING
-    ) -> list[int]:
+        self, token: int, now: float, seconds: float, device: int = 0, share: float = 0.0, use: Use = NOTHING
+    ) -> list[tuple[int, float]]:
         """It takes so many seconds alone. ``share``: of its device (0: others do not disturb it). What ends at another
-        time from now on, itself among it."""
+        time from now on, itself among it, and when."""
         self._all[token] = _Activity(seconds, now, device, share, use)
         if share:
             self._on.setdefault(device, {})[token] = None
@@ -114,16 +117,16 @@ class Progress:
             self._using[token] = None
         return self._again(now, token, self._all[token])
 
-    def finish(self, token: int, now: float) -> list[int]:
-        """It has ended, or is given up. What ends at another time from now on."""
+    def finish(self, token: int, now: float) -> list[tuple[int, float]]:
+        """It has ended, or is given up. What ends at another time from now on, and when."""
         activity = self._all.pop(token)
         if activity.share:
             del self._on[activity.device][token]
         self._using.pop(token, None)
-        return self._again(now, -1, activity)
+        return self._again(now, None, activity)
 
-    def _again(self, now: float, new: int, activity: _Activity) -> list[int]:
-        touched = {new: None} if new >= 0 else {}
+    def _again(self, now: float, new: int | None, activity: _Activity) -> list[tuple[int, float]]:
+        touched: dict[int, None] = {new: None} if new is not None else {}
         if activity.share:
             here = self._on[activity.device]
             self._load[activity.device] = max(1.0, math.fsum(self._all[t].share for t in here))
@@ -145,5 +148,5 @@ class Progress:
             if token != new:
                 a.left = max(0.0, a.left - (now - a.since) / a.pace)
             a.since, a.pace = now, pace
-            changed.append(token)
+            changed.append((token, now + a.left * pace))
         return changed

@@ -13,7 +13,7 @@ from manycl.model.counts import buffer_bytes
 from manycl.model.estimates import Ends, Estimates
 from manycl.model.history import History, identity
 from manycl.model.occupancy import share_of
-from manycl.model.predictor import Predictor, Row
+from manycl.model.predictor import LaunchRow, Predictor
 from manycl.model.prior import prior
 from manycl.model.transfer import Sharing, TransferModel
 from manycl.model.trips import trip_count
@@ -149,19 +149,19 @@ class ModelEstimates(Estimates):
             told(error, "reading what was measured")
             return Predictor(self._machine, History(), self._graph.buffers)
 
-    def _row(self, task: Launch) -> Row:
+    def _row(self, task: Launch) -> LaunchRow:
         """What is predicted of a launch; where that fails, the first guess."""
         try:
             return self._predictor.row(task)
         except Exception as error:
             told(error, f"predicting {task.name}")
         rows = [_guessed(task, device) for device in self._machine.devices]
-        return Row(tuple(estimate for estimate, _ in rows), tuple(version for _, version in rows))
+        return LaunchRow(tuple(estimate for estimate, _ in rows), tuple(version for _, version in rows))
 
-    def _moving(self, task: CopyTask | FillTask) -> Row:
+    def _moving(self, task: CopyTask | FillTask) -> LaunchRow:
         """What a copy or fill takes on each device: its bytes in the device's memory."""
         took = [(d.launch_overhead + task.moved / d.bandwidth) * d.slowdown for d in self._machine.devices]
-        return Row(tuple(Estimate(t, t / _MOVING, t * _MOVING, "bandwidth") for t in took), (0,) * len(took))
+        return LaunchRow(tuple(Estimate(t, t / _MOVING, t * _MOVING, "bandwidth") for t in took), (0,) * len(took))
 
     @cached_property
     def _seconds(self) -> list[tuple[float, ...]]:
@@ -175,24 +175,24 @@ class ModelEstimates(Estimates):
         return out
 
     @property
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[LaunchRow]:
         """Per node, what is predicted for each device."""
         return self._table[0]
 
     @property
-    def _kinds(self) -> dict[object, Row]:
+    def _kinds(self) -> dict[object, LaunchRow]:
         """The same per kind of launch, whatever its buffers."""
         return self._table[1]
 
     @cached_property
-    def _table(self) -> tuple[list[Row], dict[object, Row]]:
+    def _table(self) -> tuple[list[LaunchRow], dict[object, LaunchRow]]:
         """Both; found out once per kind of launch and bytes."""
         buffers = self._graph.buffers
-        found: dict[object, Row] = {}
-        kinds: dict[object, Row] = {}
+        found: dict[object, LaunchRow] = {}
+        kinds: dict[object, LaunchRow] = {}
         devices = len(self._machine.devices)
-        nothing = Row((NOTHING,) * devices, (0,) * devices)
-        rows: list[Row] = []
+        nothing = LaunchRow((NOTHING,) * devices, (0,) * devices)
+        rows: list[LaunchRow] = []
         for index, first in enumerate(self._graph.same):
             if first < index:
                 rows.append(rows[first])

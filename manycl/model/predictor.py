@@ -32,7 +32,7 @@ _OTHERS = 8  # launches that it is scaled by, the latest ones
 _INDEPENDENT = 4  # launches of a kernel from which on its models can contradict a single measurement
 
 
-class Row(NamedTuple):
+class LaunchRow(NamedTuple):
     """A launch on every device: the estimates, and which of its versions (index) they are for."""
 
     estimates: tuple[Estimate, ...]
@@ -68,7 +68,7 @@ class Predictor:
             seen = correction(history.ratios(name).values())
             self._places.append(_Place(device, name, measured, plain, seen))
 
-    def row(self, launch: Launch) -> Row:
+    def row(self, launch: Launch) -> LaunchRow:
         """The estimates of a launch for every device: of the version that is predicted to be the fastest there.
 
         Without versions, the launch itself. Of several that a device can run, the one that it prefers
@@ -77,7 +77,7 @@ class Predictor:
         """
         if not launch.versions:
             found = self._of(launch, launch, range(len(self._places)))
-            return Row(tuple(found.values()), (0,) * len(found))
+            return LaunchRow(tuple(found.values()), (0,) * len(found))
         orders = [self._able(launch, p) for p in self._places]
         told = [
             self._of(launch, version, [d for d, order in enumerate(orders) if v in order])
@@ -92,7 +92,7 @@ class Predictor:
                     best = v
             estimates.append(told[best].get(d, IMPOSSIBLE))
             versions.append(best)
-        return Row(tuple(estimates), tuple(versions))
+        return LaunchRow(tuple(estimates), tuple(versions))
 
     def _able(self, launch: Launch, place: _Place) -> list[int]:
         """The versions that a device may run, without those that it was seen to be unable to."""

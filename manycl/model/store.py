@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from manycl import flags
 from manycl.model import store_rows
 from manycl.model.history import KEEP, PRIOR, SHAPES, Comparison, History, KernelKey, OnDevice, Shape, Stored
-from manycl.model.store_rows import Row as Row
+from manycl.model.store_rows import KernelSeries as KernelSeries
 
 if TYPE_CHECKING:
     import sqlite3
@@ -113,7 +113,7 @@ class Store:
 
     # what `manycl models` uses
 
-    def rows(self, kernel: str = "", device: str = "") -> list[Row]:
+    def rows(self, kernel: str = "", device: str = "") -> list[KernelSeries]:
         """All series, or those of the kernels of a name and of the devices whose identity contains a text."""
         where = "WHERE (? = '' OR kernel.name = ?) AND instr(lower(series.device), lower(?)) > 0"
         return self._rows(where, (kernel, kernel, device))
@@ -138,13 +138,13 @@ class Store:
 
     # the file
 
-    def _rows(self, where: str, values: tuple[str, ...]) -> list[Row]:
+    def _rows(self, where: str, values: tuple[str, ...]) -> list[KernelSeries]:
         query = f"""SELECT text, kernel.name, local, series.device, global, f, idle, series.id, kernel.id
                     FROM series JOIN kernel ON kernel.id = series.kernel {where}
                     ORDER BY kernel.name, text, local, series.device, series.id"""
 
-        def rows(db: sqlite3.Connection) -> list[Row]:
-            out: list[Row] = []
+        def rows(db: sqlite3.Connection) -> list[KernelSeries]:
+            out: list[KernelSeries] = []
             begun: set[tuple[int, str]] = set()
             compared = "SELECT model, predicted, measured FROM comparison WHERE kernel = ? AND device = ? ORDER BY id"
             for *key, device, size, f, idle, series, kernel in db.execute(query, values).fetchall():

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from manycl.model.history import Comparison, KernelKey, Shape, Stored
 
 
-class Row(NamedTuple):
+class KernelSeries(NamedTuple):
     """One series of the store, with its kernel."""
 
     key: KernelKey
@@ -38,9 +38,9 @@ def seconds(row: tuple[Any, ...]) -> float:
     return number(row[0])
 
 
-def series(row: tuple[Any, ...]) -> Row:
+def series(row: tuple[Any, ...]) -> KernelSeries:
     kernel, device, size, f, idle, taken, told = row
-    return Row(key(kernel), Stored(str(device), Shape(extents(size), number(f)), taken, int(idle), told))
+    return KernelSeries(key(kernel), Stored(str(device), Shape(extents(size), number(f)), taken, int(idle), told))
 
 
 def extents(text: object) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ class _Reading:
 
     def _holds(self, contents: ModelContents, memory: int) -> bool:
         """Whether contents are in a memory without a copy."""
-        if contents.made >= 0:
+        if contents.made is not None:
             d = self._where[contents.made]
             return memory == (HOST if d == ON_HOST else self._model.memory[d])
         return memory in contents.known
@@ -79,12 +79,15 @@ class _Reading:
             return [self._down(contents)]
         key = (contents.buffer, contents.low, contents.writer, memory)
         if key not in self._made:
-            before = self._makers(contents, HOST) if self._holds(contents, HOST) else [self._down(contents)]
-            self._made[key] = self._move(contents, HOST, memory, before)
+            direct = (m for m in contents.at if m != HOST and (*key[:3], m, memory) in self._copies)
+            source = next((m for m in direct if self._holds(contents, m)), HOST)
+            is_there = self._holds(contents, source)
+            before = self._makers(contents, source) if is_there else [self._down(contents)]
+            self._made[key] = self._move(contents, source, memory, before)
         return [self._made[key]]
 
     def _makers(self, contents: ModelContents, memory: int) -> list[int]:
-        if contents.made >= 0:
+        if contents.made is not None:
             return self._node[contents.made]
         return list(self._model.timeline.makers(contents.known[memory]))
 

@@ -24,14 +24,14 @@ TICKS = 10**8
 
 
 class ModelContents(NamedTuple):
-    """Bytes of a buffer as ``writer`` left them. ``made``: the node that is still to write them (-1: they are there);
+    """Bytes of a buffer as ``writer`` left them. ``made``: the node that is still to write them (None: they are there);
     ``at[m]``: whether that is in memory m; ``known[m]``: else the operation of the timeline that brought them."""
 
     buffer: int
     low: int
     high: int
     writer: int
-    made: int
+    made: int | None
     at: dict[int, Any]
     known: dict[int, int]
 
@@ -71,6 +71,7 @@ class Model:
         self._floor = given.problem.not_before
         self.tick = (warm.makespan - self._floor) / TICKS
         self.memory = [d.memory for d in given.problem.machine.devices]
+        self._peers = given.problem.machine.peers
         self.timeline = Timeline(given.problem, given.table.seconds)  # what is fixed, and where that leaves all data
         count = len(given.view.before)
         self.start = [self._time(f"s{n}") for n in range(count)]
@@ -183,13 +184,13 @@ class Model:
     # data, the machine's way
 
     def _move_data(self) -> None:
-        readers: dict[tuple[int, int], list[int]] = {}
+        readers: dict[tuple[int, int | None], list[int]] = {}
         writer: dict[int, int] = {}
         for node, task in enumerate(self.problem.graph.nodes):
             if not self.on[node]:
                 continue
             for key in contents_needed(task):
-                readers.setdefault((key, writer.get(key, -1)), []).append(node)
+                readers.setdefault((key, writer.get(key)), []).append(node)
             for key in task.writes:
                 writer[key] = node
         for (key, made), nodes in readers.items():
@@ -200,16 +201,16 @@ class Model:
         for intervals in self._lanes.values():
             self._model.add_no_overlap(intervals)
 
-    def _contents(self, key: int, made: int) -> Iterator[ModelContents]:
-        """What a node makes of a buffer, or (-1) what is in it at the start."""
+    def _contents(self, key: int, made: int | None) -> Iterator[ModelContents]:
+        """What a node makes of a buffer, or (None) what is in it at the start."""
         memories = range(self.problem.machine.memories)
-        if made >= 0:
+        if made is not None:
             at = {m: self._in(made, m) for m in memories}
             yield ModelContents(key, 0, self.problem.graph.buffers[key].nbytes, made, made, at, {})
             return
         for low, high, writer, places in self.timeline.segments.of.get(key, ()):
             if places:
-                yield ModelContents(key, low, high, writer, -1, {m: m in places for m in memories}, places)
+                yield ModelContents(key, low, high, writer, None, {m: m in places for m in memories}, places)
 
     def _in(self, node: int, memory: int) -> Any:
         """Whether a node runs in a memory: True, False or a literal."""
@@ -228,7 +229,7 @@ class Model:
     def _after_makers(self, copy: PossibleCopy) -> None:
         """A copy begins when its lane's device knows that the contents are where it takes them from."""
         contents, model = copy.contents, self._model
-        if contents.made < 0:
+        if contents.made is None:
             early = self.at(self.timeline.known(contents.known.get(copy.source, INITIAL), copy.lane))
             model.add(copy.begin >= early).only_enforce_if(copy.present)
             return
@@ -239,37 +240,45 @@ class Model:
                 self._given_that(model.add(copy.begin >= known), there, copy.present)
 
     def _bring(self, contents: ModelContents, readers: Sequence[int]) -> None:
-        """Copies of some contents: down from the memory where they are, and up to where they are needed."""
+        """Copies of some contents: down from the memory where they are, and up to where they are needed; or there from
+        a memory with a link to it."""
         model, at = self._model, contents.at
         handover = self._ticks(self.problem.handover)
         needs = {m: [(n, here) for n in readers if (here := self._in(n, m)) is not False] for m in at}
         downs: list[PossibleCopy] = []
-        for m, there in at.items():
-            if m == HOST or there is False or at[HOST] is True or not any(needs[o] for o in at if o != m):
-                continue
-            for copy in self._copy_once(contents, m, HOST):
-                if there is not True:
-                    model.add_implication(copy.present, there)
-                downs.append(copy)
+        for m in at if at[HOST] is not True else ():
+            if m != HOST and any(needs[o] for o in at if o != m):
+                downs += self._copy_from(contents, m, HOST)
         for m, nodes in needs.items():
             if at[m] is True or not nodes:
                 continue
             already = [x for x in (at[HOST], at[m]) if x is not False and x is not True]
             ups = self._copy_once(contents, HOST, m) if m != HOST else []
+            direct = [c for a in at if (a, m) in self._peers for c in self._copy_from(contents, a, m)]
             for up in ups:
                 for c in downs:
                     self._given_that(model.add(up.begin >= c.end + handover), c.present, up.present)
             for n, here in nodes:
                 absent = [] if here is True else [here.Not()]
                 if at[HOST] is not True:
-                    model.add_bool_or([*(c.present for c in downs if c.source != m), *already, *absent])
+                    sent = [c.present for c in (*downs, *direct) if c.source != m]
+                    model.add_bool_or([*sent, *already, *absent])
                 if m != HOST:
-                    model.add_bool_or([*(c.present for c in ups), *([at[m]] if at[m] is not False else []), *absent])
-                for c in ups or downs:
+                    there = [at[m]] if at[m] is not False else []
+                    model.add_bool_or([*(c.present for c in (*ups, *direct)), *there, *absent])
+                for c in (*(ups or downs), *direct):
                     for d, on in self.on[n].items():
                         if (HOST if d == ON_HOST else self.memory[d]) == m:
                             known = c.end if d == c.lane else c.end + handover
                             self._given_that(model.add(self.start[n] >= known), on, c.present)
+
+    def _copy_from(self, contents: ModelContents, source: int, target: int) -> list[PossibleCopy]:
+        """A copy from a memory, if contents are there."""
+        there = contents.at[source]
+        copies = self._copy_once(contents, source, target) if there is not False else []
+        for copy in copies if there is not True else ():
+            self._model.add_implication(copy.present, there)
+        return copies
 
     def duration(self, contents: ModelContents, source: int, target: int) -> int:
         """Ticks of a copy."""

@@ -14,14 +14,10 @@ from manycl.graph.graph import HostTask
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.plan.split import Split
-
-RATES = 16
-"""Rates are sixteenths of the data (Section 3.2)."""
-THRESHOLD = 0.1
-"""Less than this part of the data is not worth moving to a device other than a CPU (Section 2.1)."""
+from manycl.plan.tuning import PLANNING
 
 
-class Unit(NamedTuple):
+class ExecutionUnit(NamedTuple):
     """A way to run node ``node``: as a whole in version ``version``, or ``divided``, each partition in the version that
     is estimated for its device."""
 
@@ -35,7 +31,7 @@ class Units:
     """All units of a problem. Rows of the three matrices, each as the columns that are 1: ``incompatible`` (I, Eq. 3)
     and ``depends`` (P, Eq. 4) name units, ``feasible`` (F, Eq. 5) devices (``ON_HOST`` for a host task)."""
 
-    units: tuple[Unit, ...]
+    units: tuple[ExecutionUnit, ...]
     incompatible: tuple[frozenset[int], ...]
     depends: tuple[frozenset[int], ...]
     feasible: tuple[tuple[int, ...], ...]
@@ -59,11 +55,11 @@ def execution_units(problem: Problem) -> Units:
     A version is feasible on the devices that it is estimated for and whose memory holds all of it; a divided unit also
     where only some of it fits at a time. Raises PolicyError for a node that can run nowhere, and for a wrong split.
     """
-    units: list[Unit] = []
+    units: list[ExecutionUnit] = []
     feasible: list[tuple[int, ...]] = []
     for node, task in enumerate(problem.graph.nodes):
         if isinstance(task, HostTask):
-            units.append(Unit(node, 0, False))
+            units.append(ExecutionUnit(node, 0, False))
             feasible.append((ON_HOST,))
             continue
         places = problem.places(node)
@@ -72,12 +68,12 @@ def execution_units(problem: Problem) -> Units:
             if most == 0:
                 by_version.setdefault(problem.version(node, device), []).append(device)
         for version, devices in sorted(by_version.items()):
-            units.append(Unit(node, version, False))
+            units.append(ExecutionUnit(node, version, False))
             feasible.append(tuple(devices))
         split = problem.splits.get(node)
         if split is not None:
             split.check(task.reads, task.writes)
-            units.append(Unit(node, 0, True))
+            units.append(ExecutionUnit(node, 0, True))
             feasible.append(tuple(d for d, _ in places))
     of: dict[int, list[int]] = {}
     for i, unit in enumerate(units):
@@ -88,7 +84,7 @@ def execution_units(problem: Problem) -> Units:
     return Units(tuple(units), incompatible, depends, tuple(feasible))
 
 
-def ways(problem: Problem, unit: Unit, devices: Sequence[int], rates: int = RATES) -> list[Way]:
+def ways(problem: Problem, unit: ExecutionUnit, devices: Sequence[int], rates: int = PLANNING.rates) -> list[Way]:
     """Algorithm 1: every way to cover a unit's data by partitions on feasible devices, in ``rates`` equal parts.
 
     A device that holds only some parts at a time takes its share in ranges, as many full ones as it needs and the rest
@@ -124,7 +120,7 @@ def _shares(
     Results that need merging are none of REPARA's partitions: they stay on one device.
     """
     where = problem.machine.devices
-    least = [1 if where[d].kind == "cpu" else -int(-THRESHOLD * count // 1) for d in devices]
+    least = [1 if where[d].kind == "cpu" else -int(-PLANNING.threshold * count // 1) for d in devices]
 
     def of(i: int, left: int) -> Iterator[tuple[int, ...]]:
         if i == len(devices):

@@ -12,15 +12,7 @@ from itertools import islice
 
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-
-AT_ONCE = 8
-"""Plans that are foreseen in one planning, at most."""
-RUNS, MOST = 20, 1.0
-"""Foreseeing may take as long as so many runs, and so many seconds."""
-EACH = 5e-4
-"""Seconds that it takes for a node and a device (measured: 0.1 to 1 ms)."""
-NEARLY = 1.15
-"""Plans that are estimated to take so many times longer than another one are not tried."""
+from manycl.plan.tuning import PLANNING
 
 
 def how_many(problem: Problem, makespan: float) -> int:
@@ -28,7 +20,10 @@ def how_many(problem: Problem, makespan: float) -> int:
     if problem.foresee is None or not problem.splits:
         return 0
     cells = len(problem.graph) * len(problem.machine.devices)
-    return min(AT_ONCE, int(min(MOST, RUNS * makespan) / (EACH * max(1, cells))))
+    return min(
+        PLANNING.foreseen,
+        int(min(PLANNING.foreseen_most, PLANNING.foreseen_runs * makespan) / (PLANNING.foreseen_cell * max(1, cells))),
+    )
 
 
 def foreseen(problem: Problem, plan: Plan) -> Plan:
@@ -45,7 +40,7 @@ def best_of(problem: Problem, plans: Sequence[Plan]) -> Plan:
     if number > 1:
         different: dict[tuple[Assignment, ...], Plan] = {}
         for plan in plans:
-            if plan.makespan <= NEARLY * plans[0].makespan:
+            if plan.makespan <= PLANNING.nearly * plans[0].makespan:
                 different.setdefault(plan.assignments, plan)
         plans = [foreseen(problem, plan) for plan in islice(different.values(), number)]
     return min(plans, key=lambda plan: plan.makespan)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -108,18 +107,9 @@ class Setting:
     contention: bool
     fixed: frozenset[int]
 
-    @cached_property
-    def _timeline(self) -> tuple[Timeline, tuple[int, int]]:
-        found = Timeline(self.problem, self.table.seconds)
-        return found, found.mark()
-
     def board(self) -> AnyBoard:
-        """An empty one; what was placed on the one before is taken back."""
-        if not self.contention:
-            return Board(self.problem, self.view)
-        found, mark = self._timeline
-        found.back(mark)
-        return found
+        """One that has what is fixed."""
+        return Timeline(self.problem, self.table.seconds) if self.contention else Board(self.problem, self.view)
 
     def bound(self) -> float:
         """Seconds that no schedule ends before."""
@@ -132,7 +122,7 @@ class Setting:
     @property
     def ranges(self) -> bool:
         """Whether something is fixed in ranges of work-groups."""
-        return any(a.dimension != WHOLE for a in self.problem.fixed)
+        return any(a.dimension is not WHOLE for a in self.problem.fixed)
 
     def plan(self, policy: str, found: Schedule, **details: object) -> Plan:
         return found.plan(self.problem, policy, contention=self.contention, **details)
@@ -142,7 +132,7 @@ def setting(problem: Problem, policy: str, contention: str = "yes") -> Setting:
     """The problem as the policies with insertion see it. ``contention``: the value of their option.
 
     Raises PolicyError for a partial schedule that does not hold together."""
-    if contention == "no" and any(a.dimension != WHOLE for a in problem.fixed):
+    if contention == "no" and any(a.dimension is not WHOLE for a in problem.fixed):
         raise PolicyError(
             f"policy {policy} with contention=no knows no ranges, but one of the partial schedule is split"
         )

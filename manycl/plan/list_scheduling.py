@@ -198,14 +198,15 @@ class _Lanes:
         self, node: int, before: Sequence[int], end: Sequence[float], ready: float, took: float
     ) -> tuple[int, float]:
         """The queue for a node that is ready at ``ready``, and when it can start there."""
-        queue, latest = -1, -1.0
+        queue: int | None = None
+        latest = -1.0
         for p in before:
             q = self._queue_of.get(p)
             if q is not None and end[p] > latest:
                 latest = end[p]
-                queue = q if self._tail[q] == p else -1
+                queue = q if self._tail[q] == p else None
         free = self.free
-        if queue < 0:
+        if queue is None:
             queue = free.index(min(free))
         start = max(ready, free[queue])
         return queue, max(start, max(self._work, start) + took * self._share(node) - took)

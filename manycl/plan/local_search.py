@@ -7,6 +7,7 @@ placed, and the devices of those that stay where they are. The same seed always 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -14,12 +15,10 @@ from manycl.plan.delays import after
 from manycl.plan.insertion import AnyBoard, Board, Setting, earliest_finish, put
 from manycl.plan.plan import Assignment
 from manycl.plan.timeline import Schedule
+from manycl.plan.tuning import PLANNING
 
 FREE = -2
 """In a list of devices: the node may go where it ends first."""
-
-_STEPS_WITHOUT_GAIN = 1000
-_TEMPERATURE = 0.005  # a schedule that is longer by this part of the makespan is accepted one time in e
 
 
 class SearchState:
@@ -104,10 +103,10 @@ class Search:
         """The shortest found; never longer than what was given. Ends at ``bound``, below which nothing can be."""
         best = current = given
         idle = 0
-        while self.placed < self._effort and idle < _STEPS_WITHOUT_GAIN and best.makespan > bound * (1 + 1e-12):
+        while self.placed < self._effort and idle < PLANNING.without_gain and best.makespan > bound * (1 + 1e-12):
             found = self.decode(*self._changed(current))
             excess = (found.makespan - current.makespan) / max(current.makespan, 1e-300)
-            if excess <= 0 or self._random.random() < 2.718281828 ** (-excess / _TEMPERATURE):
+            if excess <= 0 or self._random.random() < math.exp(-excess / PLANNING.temperature):
                 current = found
             idle += 1
             if found.makespan < best.makespan * (1 - 1e-12):
@@ -119,12 +118,12 @@ class Search:
         rng = self._random
         order = sorted(range(len(current.start)), key=lambda n: (current.start[n], current.end[n], n))
         where = list(current.where)
-        pool = self._critical(current) if rng.random() < 0.7 else order
+        pool = self._critical(current) if rng.random() < PLANNING.critical else order
         for _ in range(rng.randint(1, 3)):
             node = rng.choice(pool)
-            where[node] = FREE if rng.random() < 0.6 else rng.choice(self._given.view.places[node])
+            where[node] = FREE if rng.random() < PLANNING.free else rng.choice(self._given.view.places[node])
             self._move(order, rng.choice(pool))
-        if rng.random() < 0.2:
+        if rng.random() < PLANNING.stretch:
             # a whole stretch of time goes where it ends first
             width = rng.randint(2, max(2, len(order) // 4))
             first = rng.randrange(len(order))

@@ -7,11 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from manycl.graph.graph import Launch, Node
-
-FIRST, KERNEL, LAUNCH, AGAIN = 0.5, 0.1, 15e-3, 50e-6
-"""Seconds to find out how launches may be split: the first time, of a new kernel, of a kind of launch, and to look it
-up for a node."""
-KEPT = 4096  # kinds of launches
+from manycl.plan.tuning import PLANNING
 
 
 class Looks:
@@ -30,14 +26,19 @@ class Looks:
         with self._lock:
             kinds = {_kind(node) for node in nodes} - self.kinds
             kernels = {kind[:-2] for kind in kinds} - self.kernels
-            cost = AGAIN * len(nodes) + LAUNCH * len(kinds) + KERNEL * len(kernels) + (0.0 if self.kinds else FIRST)
+            cost = (
+                PLANNING.again_look * len(nodes)
+                + PLANNING.launch_look * len(kinds)
+                + PLANNING.kernel_look * len(kernels)
+                + (0.0 if self.kinds else PLANNING.first_look)
+            )
             if limit is None:
                 self.saved += saving
             if cost > (max(self.saved, least) if limit is None else limit):
                 return False
             if kinds:
                 self.saved = 0.0
-            if len(self.kinds) + len(kinds) > KEPT:
+            if len(self.kinds) + len(kinds) > PLANNING.looks:
                 self.kinds.clear()
                 self.kernels.clear()
             self.kinds |= kinds

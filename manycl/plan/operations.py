@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from manycl.machine import HOST
+from manycl.model.estimates import Ends
 from manycl.plan.available import Available
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
@@ -53,8 +54,11 @@ class Operations:
     def known(self, op: int, device: int) -> float:
         """When a device knows that what ``op`` has made is there."""
         at = self.floor
-        if op != INITIAL and op not in self._together:
-            return max(at, self.end[op] if self.device[op] == device != ON_HOST else self.heard[op])
+        if op == INITIAL:
+            return at
+        if op not in self._together:
+            known = self.end[op] if self.device[op] == device != ON_HOST else self.heard[op]
+            return known if known > at else at
         for w in self.makers(op):
             at = max(at, self.end[w] if self.device[w] == device != ON_HOST else self.heard[w])
         return at
@@ -84,16 +88,17 @@ class Operations:
             return start + seconds
         return self._host.end(start, seconds, self._draws(Assignment(node, device, 0, 0.0, 0.0), seconds))
 
-    def sent(self, slots: Slots, ready: float, nbytes: int, seconds: float) -> tuple[float, float]:
-        """The same of a transfer."""
-        if self._host is None:
+    def sent(self, slots: Slots, ready: float, nbytes: int, ends: Ends) -> tuple[float, float]:
+        """The same of a transfer between two memories."""
+        seconds = self._transfer(nbytes, *ends)
+        if self._host is None or HOST not in ends:
             start = slots.first(ready, seconds)
             return start, start + seconds
-        return self._host.first(slots, ready, seconds, self.problem.contention.use(None, nbytes, seconds).draws)
+        return self._host.first(slots, ready, seconds, self.problem.contention.draws(nbytes, seconds))
 
     def _draws(self, what: Assignment | Move, seconds: float) -> float:
         if isinstance(what, Move):
-            return self.problem.contention.use(None, what.nbytes, seconds).draws
+            return self.problem.contention.use((what.source, what.target), what.nbytes, seconds).draws
         return self.problem.draws(what, seconds)
 
     @property
@@ -220,9 +225,9 @@ class Operations:
             return self._transfer(what.nbytes, what.source, what.target)
         if what.device == ON_HOST:
             return 0.0
-        if what.dimension == MERGE:
+        if what.dimension is MERGE:
             return self.problem.merge_seconds(what.node, what.device, self._merged[what.node])
-        if what.dimension == WHOLE:
+        if what.dimension is WHOLE:
             return self.rows[what.node][what.device]
         return self.problem.range_seconds(what.node, what.device, what.groups)
 

@@ -69,7 +69,7 @@ class Options:
 
 def check_options(policy: object, given: Mapping[str, str]) -> None:
     """Refuse wrong options of a policy; one that does not declare its options is left to look at them itself."""
-    declared = getattr(policy, "options", None)
+    declared = getattr(policy, "options", None)  # of any class, or function, that a user made a policy
     if isinstance(declared, Options):
         declared.read(given)
 

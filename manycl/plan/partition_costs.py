@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
 from manycl.machine import HOST
-from manycl.plan.execution_units import RATES, Partition, Way, execution_units, ways
+from manycl.plan.execution_units import Partition, Way, execution_units, ways
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem, contents_needed
 from manycl.plan.segments import Segments
+from manycl.plan.tuning import PLANNING
 
 AT_HOST = 1
 """Memories are bits: the host's is the first."""
@@ -108,7 +109,7 @@ class PartitionCosts:
         """Whether no other node finds the same contents in a parameter, and so could have them moved."""
         return self.readers[self.writer[node, parameter], parameter] == 1
 
-    def add(self, node: int, divided: bool, rates: int = RATES) -> None:
+    def add(self, node: int, divided: bool, rates: int = PLANNING.rates) -> None:
         """Enter the ways of a node's units, the divided one (``rates``: equal parts of its data) or the others."""
         units = self.units
         for unit, feasible in zip(units.units, units.feasible, strict=True):

@@ -5,19 +5,31 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.group_range import GroupRange
 from manycl.trace import Event, Trace
 
-FORMAT = 1
+FORMAT = 2
 ON_HOST = -1
 """The device index of a host task's assignment."""
-WHOLE = -1
-MERGE = -2
-"""What ``Assignment.dimension`` is for a whole launch, and where partial results of a launch are merged."""
+
+
+class Undivided(Enum):
+    """What an assignment is that is no range of its node: all of it, or what merges the partial results of ranges."""
+
+    WHOLE = "whole"
+    MERGE = "merge"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+WHOLE: Final = Undivided.WHOLE
+MERGE: Final = Undivided.MERGE
 
 
 class Assignment(NamedTuple):
@@ -33,14 +45,19 @@ class Assignment(NamedTuple):
     queue: int
     start: float
     end: float
-    dimension: int = WHOLE
+    dimension: int | Undivided = WHOLE
     first: int = 0
     groups: int = 0
     version: int = 0
 
     @property
+    def is_range(self) -> bool:
+        return not isinstance(self.dimension, Undivided)
+
+    @property
     def range(self) -> GroupRange:
         """The work-groups, of a range of a launch."""
+        assert not isinstance(self.dimension, Undivided)
         return GroupRange(self.dimension, self.first, self.groups)
 
     def at(self, start: float, end: float) -> Assignment:
@@ -71,7 +88,7 @@ class Plan:
     @property
     def is_split(self) -> bool:
         """Whether some launch is divided into ranges."""
-        return any(a.dimension != WHOLE for a in self.assignments)
+        return any(a.dimension is not WHOLE for a in self.assignments)
 
     @property
     def slack(self) -> float:
@@ -99,7 +116,7 @@ class Plan:
             if data["format"] != FORMAT:
                 raise ValueError(f"format {data['format']}, not {FORMAT}")
             return cls(
-                assignments=tuple(Assignment(**a) for a in data["assignments"]),
+                assignments=tuple(_assignment(**a) for a in data["assignments"]),
                 policy=data["policy"],
                 devices=tuple(data["devices"]),
                 makespan=data["makespan"],
@@ -128,7 +145,12 @@ class Plan:
 
 def _fields(value: Assignment) -> dict[str, Any]:
     """The fields by name, those left out that are as in most plans."""
-    return {k: v for k, v in value._asdict().items() if value._field_defaults.get(k) != v}
+    fields = {k: v for k, v in value._asdict().items() if value._field_defaults.get(k) != v}
+    return fields | {k: v.value for k, v in fields.items() if isinstance(v, Undivided)}
+
+
+def _assignment(*, dimension: int | str = "whole", **fields: Any) -> Assignment:
+    return Assignment(dimension=Undivided(dimension) if isinstance(dimension, str) else dimension, **fields)
 
 
 def same_plan(one: Plan | None, other: Plan | None) -> bool:

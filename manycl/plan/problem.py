@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
@@ -15,7 +15,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.plan.looks import Looks
-from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.split import Split
 from manycl.region import NOTHING
 
@@ -192,9 +192,25 @@ class Problem:
         return found if self.splits[node].merge != "none" else [region for region in found if region[0] in keys]
 
     @cached_property
+    def route(self) -> Callable[[int, int], tuple[tuple[int, int], ...]]:
+        """:meth:`Machine.route`, found once for each two memories."""
+        return cache(self.machine.route)
+
+    @cached_property
+    def peers(self) -> frozenset[tuple[int, int]]:
+        """:attr:`Machine.peers`."""
+        return self.machine.peers
+
+    @cached_property
     def whole_needs(self) -> list[list[tuple[int, int, int]]]:
         """What every node needs as a whole, by :meth:`needs`."""
         return [self.needs(node) for node in range(len(self.graph))]
+
+    @cached_property
+    def whole_writes(self) -> list[list[tuple[int, int, int]]]:
+        """What every node writes as a whole, likewise."""
+        nodes = enumerate(self.graph.nodes)
+        return [[(key, *span) for key in task.writes for span in self.written(n, key)] for n, task in nodes]
 
     def range_seconds(self, node: int, device: int, count: int) -> float:
         """Seconds of ``count`` of a node's work-groups on a device (0: of the whole launch).
@@ -264,14 +280,14 @@ class Problem:
     def draws(self, a: Assignment, seconds: float) -> float:
         """Bytes per second that a kernel, a range of one or a merge, which takes so long alone, reads from and writes
         to the host's memory: none, where the device computes in another."""
-        if a.device < 0 or not self.contention.limited or self.machine.devices[a.device].memory != HOST:
+        if a.device == ON_HOST or not self.contention.limited or self.machine.devices[a.device].memory != HOST:
             return 0.0
-        if a.dimension == MERGE:  # bound by memory
+        if a.dimension is MERGE:  # bound by memory
             return min(self.machine.devices[a.device].bandwidth, self.machine.host_bandwidth)
         nbytes = self.estimates.traffic(a.node, a.device)
-        if a.dimension != WHOLE:
+        if a.dimension is not WHOLE:
             nbytes *= a.groups / self.splits[a.node].groups
-        return self.contention.use(None, nbytes, seconds).draws
+        return self.contention.draws(nbytes, seconds)
 
     def check_fixed(self) -> None:
         """Raise PolicyError where a node is fixed, but not all that it depends on."""

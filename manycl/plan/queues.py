@@ -74,37 +74,37 @@ def inter_edges(graph: Graph, component: Component) -> tuple[BufferEdge, ...]:
     return tuple(e for e in buffer_edges(graph, component) if (e.before in inside) != (e.after in inside))
 
 
-class Copy(NamedTuple):
+class KernelBuffer(NamedTuple):
     """A kernel-buffer dependency that may need a copy: (b, k) in E_I or (k, b) in E_O of the paper."""
 
     node: int
     buffer: int
 
 
-def isolated_writes(graph: Graph, component: Component) -> tuple[Copy, ...]:
+def isolated_writes(graph: Graph, component: Component) -> tuple[KernelBuffer, ...]:
     """Inputs that no kernel of the graph produces: they come from the host."""
     produced = {(e.after, e.buffer) for e in buffer_edges(graph, component)}
-    return tuple(Copy(n, b) for n in sorted(component) for b in graph.nodes[n].reads if (n, b) not in produced)
+    return tuple(KernelBuffer(n, b) for n in sorted(component) for b in graph.nodes[n].reads if (n, b) not in produced)
 
 
-def dependent_writes(graph: Graph, component: Component) -> tuple[Copy, ...]:
+def dependent_writes(graph: Graph, component: Component) -> tuple[KernelBuffer, ...]:
     """Inputs that some kernel of the graph produces."""
     inside = frozenset(component)
     produced = {(e.after, e.buffer) for e in buffer_edges(graph, component) if e.after in inside}
-    return tuple(sorted(Copy(n, b) for n, b in produced))
+    return tuple(sorted(KernelBuffer(n, b) for n, b in produced))
 
 
-def isolated_reads(graph: Graph, component: Component) -> tuple[Copy, ...]:
+def isolated_reads(graph: Graph, component: Component) -> tuple[KernelBuffer, ...]:
     """Outputs that no kernel of the graph needs: results for the host."""
     consumed = {(e.before, e.buffer) for e in buffer_edges(graph, component)}
-    return tuple(Copy(n, b) for n in sorted(component) for b in graph.nodes[n].writes if (n, b) not in consumed)
+    return tuple(KernelBuffer(n, b) for n in sorted(component) for b in graph.nodes[n].writes if (n, b) not in consumed)
 
 
-def dependent_reads(graph: Graph, component: Component) -> tuple[Copy, ...]:
+def dependent_reads(graph: Graph, component: Component) -> tuple[KernelBuffer, ...]:
     """Outputs that some kernel of the graph needs."""
     inside = frozenset(component)
     consumed = {(e.before, e.buffer) for e in buffer_edges(graph, component) if e.before in inside}
-    return tuple(sorted(Copy(n, b) for n, b in consumed))
+    return tuple(sorted(KernelBuffer(n, b) for n, b in consumed))
 
 
 class QueueCommand(NamedTuple):
@@ -116,7 +116,7 @@ class QueueCommand(NamedTuple):
     buffer: int = -1
 
 
-class Place(NamedTuple):
+class QueuePosition(NamedTuple):
     """The command at ``position`` of queue number ``queue``."""
 
     queue: int
@@ -176,23 +176,23 @@ class CommandQueues:
         return written
 
     @cached_property
-    def _read(self) -> frozenset[Copy]:
+    def _read(self) -> frozenset[KernelBuffer]:
         """Outputs that must be read back: needed outside of T, or by nobody (results)."""
-        outside = {Copy(e.before, e.buffer) for e in inter_edges(self._graph, self._members)}
+        outside = {KernelBuffer(e.before, e.buffer) for e in inter_edges(self._graph, self._members)}
         members = frozenset(self._members)
         leaving = {c for c in outside if c.node in members}
         return frozenset(leaving | {*isolated_reads(self._graph, self._members)})
 
     @cached_property
-    def constraints(self) -> tuple[tuple[Place, Place], ...]:
+    def constraints(self) -> tuple[tuple[QueuePosition, QueuePosition], ...]:
         """E_Q, Definition 4: pairs of commands in different queues of which the first must end before the
         second."""
         where = {
-            command: Place(q + self.first, i)
+            command: QueuePosition(q + self.first, i)
             for q, commands in enumerate(self.queues)
             for i, command in enumerate(commands)
         }
-        pairs: set[tuple[Place, Place]] = set()
+        pairs: set[tuple[QueuePosition, QueuePosition]] = set()
         for node in self._members:
             run = where.get(QueueCommand("ndrange", node))
             if run is None:

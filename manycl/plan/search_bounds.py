@@ -18,10 +18,7 @@ from typing import NamedTuple
 from manycl.graph.graph import HostTask
 from manycl.machine import HOST
 from manycl.plan.partition_costs import AT_HOST, PartitionCosts, PricedWay
-
-ROUNDS = 200
-WORK = 200_000
-"""Of finding the weights: at most this many times a choice is weighed."""
+from manycl.plan.tuning import PLANNING
 
 
 class BoundedWay(NamedTuple):
@@ -146,7 +143,7 @@ class Bounds:
                 vectors.append(sorted(of))
         weights = [1.0 / costs.host] * costs.host + [0.0, 1.0]
         best, value = weights, -math.inf
-        rounds = min(ROUNDS, 1 + WORK // max(1, sum(map(len, vectors))))
+        rounds = min(PLANNING.weighing_rounds, 1 + PLANNING.weighings // max(1, sum(map(len, vectors))))
         for turn in range(rounds):
             load = [*costs.free, 0.0]
             for of_node in vectors:

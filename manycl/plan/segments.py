@@ -9,23 +9,37 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from enum import Enum
+from typing import Final, NamedTuple
 
 from manycl.plan.problem import Problem
 
-INITIAL = -1
-_ALL, _ONE_MORE = -1, -2  # in place of the number of a segment, where changes are noted
+INITIAL: Final = -1
+"""In place of an operation, or of the node that wrote contents: they were there at the start."""
+
+
+class _Change(Enum):
+    """Where changes are noted, in place of the number of a segment: of all segments of a buffer; or all of it, in one
+    segment, came to one more memory."""
+
+    ALL = "all"
+    ONE_MORE = "one more"
+
+
+_ALL: Final = _Change.ALL
+_ONE_MORE: Final = _Change.ONE_MORE
 
 Places = dict[int, int]
 """Memory -> the operation that put the bytes there (INITIAL: none, they were there)."""
 
 
 class Move(NamedTuple):
-    """Bytes ``low`` … ``high - 1`` of a buffer are taken to be copied between two memories on the upload (into its
-    memory) or download (from it) queue of device ``device`` (index); one of the memories is the host's.
+    """Bytes ``low`` … ``high - 1`` of a buffer are taken to be copied between two memories: to the host's on the
+    download queue of device ``device`` (index), to a device's on its upload queue.
 
-    They are as node ``writer`` left them (-1: as they were at the start). ``partial``: not contents of the buffer but a
-    partial result of the split node ``writer`` from the device of that index, on its way to be merged (-1: it is not).
+    They are as node ``writer`` left them (INITIAL: as they were at the start). ``partial``: not contents of the buffer
+    but a partial result of the split node ``writer`` from the device of that index, on its way to be merged (None: it
+    is not).
     """
 
     buffer: int
@@ -37,7 +51,7 @@ class Move(NamedTuple):
     device: int
     start: float
     end: float
-    partial: int = -1
+    partial: int | None = None
 
     @property
     def nbytes(self) -> int:
@@ -69,7 +83,7 @@ class Segments:
                 self.of[key] = [Segment(p.low, p.high, INITIAL, dict.fromkeys(p.memories, INITIAL)) for p in found]
         # what is taken back: of a buffer all its segments (_ALL), or from one on so many, and what was there; or the
         # memory (count) that all of the buffer, in one segment, came to (_ONE_MORE)
-        self._old: list[tuple[int, int, int, list[Segment] | None]] = []
+        self._old: list[tuple[int, int | _Change, int, list[Segment] | None]] = []
         self._marked = False  # nobody takes anything back before there is a mark
 
     def touched(self, key: int, low: int, high: int) -> Sequence[Segment]:
@@ -88,11 +102,11 @@ class Segments:
         """Take back all changes since ``mark``."""
         while len(self._old) > mark:
             key, first, count, segments = self._old.pop()
-            if first == _ONE_MORE:
+            if first is _ONE_MORE:
                 del self.of[key][0].places[count]
             elif segments is None:
                 del self.of[key]
-            elif first == _ALL:
+            elif first is _ALL:
                 self.of[key] = segments
             else:
                 self.of[key][first : first + count] = segments
@@ -120,14 +134,15 @@ class Segments:
 
     def arrived(self, move: Move, op: int) -> None:
         """A move, operation ``op``, brings bytes to one more memory."""
-        of = self.of[move.buffer]
+        key, target = move.buffer, move.target
+        of = self.of[key]
         if len(of) == 1:
             low, high, _, places = of[0]
-            if low == move.low and high == move.high and move.target not in places:
+            if low == move.low and high == move.high and target not in places:
                 # segments only share their places with those that they are cut from, of which there are several then
                 if self._marked:
-                    self._old.append((move.buffer, _ONE_MORE, move.target, None))
-                places[move.target] = op
+                    self._old.append((key, _ONE_MORE, target, None))
+                places[target] = op
                 return
         first, last = _between(of, move.low, move.high)
         changed: list[Segment] = []

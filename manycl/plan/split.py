@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -56,6 +57,18 @@ class Along(NamedTuple):
     work: tuple[float, ...]
     exact: bool
     loops: bool
+
+
+class AnalysedSplits(Mapping[int, "Split"]):
+    """How the nodes of a graph may be split, from somebody who also knows what ranges of them do."""
+
+    @abstractmethod
+    def work(self, node: int, parts: int) -> Along | None:
+        """The counted work in equal parts of the groups of a node that may be split; None where nothing is counted."""
+
+    @abstractmethod
+    def touched(self, node: int, key: int, first: int, count: int) -> float:
+        """Which part of a buffer some groups of a node that may be split read, wherever it lies."""
 
 
 @dataclass(frozen=True, slots=True)

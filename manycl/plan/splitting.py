@@ -23,7 +23,8 @@ from manycl.graph.reduction import Reduction
 from manycl.graph.work_groups import why_none, with_work_groups
 from manycl.group_range import GroupRange
 from manycl.kept import Kept
-from manycl.plan.split import Along, Slice, Split
+from manycl.plan.split import Along, AnalysedSplits, Slice, Split
+from manycl.plan.tuning import PLANNING
 from manycl.region import union
 from manycl.unforeseen import told
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.interpret import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
 
-_NEARLY_ALL = 0.9  # of a buffer that one group touches: no slice is worth the name
 ONE_WORK_GROUP = "it has one work-group"
 _WEIGHTS = {"special": 8.0}  # what an operation of a kind costs beside an addition
 
@@ -39,7 +39,7 @@ _known: Kept[object, Split | str] = Kept(4096)  # launches, with buffers named b
 _answers = DiskCache("splits", 16 << 20, (*service.CODE, "manycl/plan"))
 
 
-class Splits(Mapping[int, Split]):
+class Splits(AnalysedSplits):
     """How the nodes of a graph may be split, each found out when it is first asked for (``Problem.splits``).
 
     Launches with several versions of their kernel are not split: these have work-groups of their own. ``why(node)``
@@ -80,14 +80,12 @@ class Splits(Mapping[int, Split]):
         return [{**dict(zip(names, key, strict=True)), "launches": launches} for key, launches in found.items()]
 
     def work(self, node: int, parts: int) -> Along | None:
-        """The counted work in equal parts of the groups of a node that may be split; None where nothing is counted."""
         task, split = self._graph.nodes[node], self[node]
         assert isinstance(task, Launch)
         keys = {a.key for a in task.args if isinstance(a, BufferArg)}
         return work_along(task, {k: self._graph.buffers[k].nbytes for k in keys}, split, parts)
 
     def touched(self, node: int, key: int, first: int, count: int) -> float:
-        """Which part of a buffer some groups of a node that may be split read, wherever it lies."""
         task, split, size = self._graph.nodes[node], self[node], self._graph.buffers[key].nbytes
         assert isinstance(task, Launch)
         sizes = {a.key: self._graph.buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
@@ -259,7 +257,9 @@ def _slice(division: Division, key: int, kinds: Sequence[str]) -> Slice | None:
         return None
     offset = min(low - stride * f for f, (low, _) in ends.items())
     width = max(high - stride * f for f, (_, high) in ends.items()) - offset
-    return Slice(stride, width, offset) if width < _NEARLY_ALL * division.sizes[key] or width <= stride else None
+    return (
+        Slice(stride, width, offset) if width < PLANNING.nearly_all * division.sizes[key] or width <= stride else None
+    )
 
 
 def _are_apart(division: Division, key: int) -> bool:

@@ -2,8 +2,8 @@
 
 What static policies build their plans on, of whole kernels and of ranges alike. One kernel at a time on a device, one
 transfer at a time on each device's upload and download queue, everything in the first gap that is long enough. Data
-travel by the host; what another device (or the host) has to end first is known ``handover`` seconds later. Several
-ranges can be tried and taken back.
+travel by the machine's routes; what another device (or the host) has to end first is known ``handover`` seconds later.
+Several ranges can be tried and taken back.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from manycl.machine import HOST
+from manycl.machine import HOST, nearest
 from manycl.plan.operations import Operations
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.reach import Reach
 from manycl.plan.segments import INITIAL, Move, Segment, Segments
-
-ALONE = -1
-"""In place of the number of a queue: nothing else runs on the device meanwhile."""
+from manycl.plan.slots import Slots
 
 
 class Schedule(NamedTuple):
@@ -33,10 +31,12 @@ class Schedule(NamedTuple):
         return Plan(tuple(self.assignments), policy, devices, self.makespan, details=dict(details))
 
 
-Hop = tuple[int, int, int, int, int, int, int, float, float, int, int]
-"""A transfer that would have to be made: the fields of a Move up to its end, the operation it waits for, and the hop
-before it that brings what it sends (-1: none does). Most are for devices that are then not chosen, so they are plain.
-"""
+Hop = tuple[Move, int, int | None]
+"""A transfer that would have to be made, the operation it waits for, and the hop before it that brings what it sends
+(None: none does)."""
+
+_new = tuple.__new__
+"""Of a named tuple, whose own constructor takes three times as long."""
 
 
 class Fit(NamedTuple):
@@ -58,11 +58,13 @@ class Timeline(Operations):
     def __init__(self, problem: Problem, rows: Sequence[Sequence[float]]) -> None:
         super().__init__(problem, rows)
         machine, graph = problem.machine, problem.graph
-        self._predecessors = graph.predecessors
+        self._predecessors, self._version = graph.predecessors, problem.estimates.version
+        self._whole_needs, self._whole_writes = problem.whole_needs, problem.whole_writes
         self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: of the host, device -1
         self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
         self.segments = Segments(problem)
         self._several = machine.memories > 1
+        self._route, self._peers = problem.route, problem.peers
         self._affine: dict[tuple[int, int], tuple[float, float]] = {}
         self._fix()
 
@@ -110,7 +112,7 @@ class Timeline(Operations):
         arrive = self.floor
         if not self._several:
             return arrive
-        memory, of, ends, devices = self.memory[device], self.segments.of, self.end, self.device
+        memory, of, ends, devices, peers = self.memory[device], self.segments.of, self.end, self.device, self._peers
         missing: list[_Missing] = []
         for key, low, high in regions:
             segments = of.get(key)
@@ -121,7 +123,7 @@ class Timeline(Operations):
                     continue
                 op = places.get(memory)
                 if op is None:
-                    source = HOST if HOST in places else min(places)
+                    source = nearest(places, memory, peers)
                     op = places[source]
                     known = self.floor if op == INITIAL else ends[op]
                     missing.append((known, key, a if a > low else low, b if b < high else high, writer, source, op))
@@ -138,28 +140,25 @@ class Timeline(Operations):
 
     def _bring(self, missing: Sequence[_Missing], device: int, hops: list[Hop]) -> float:
         """Transfers, each queue one after the other in the order in which the data are there."""
-        memory, floor = self.memory[device], self.floor
-        arrive = up = floor
-        downs: dict[int, float] = {}
+        memory = self.memory[device]
+        arrive = self.floor
+        busy: dict[Slots, float] = {}
         for _, key, low, high, writer, source, op in missing:
-            nbytes, by = high - low, -1
-            if source != HOST:
-                owner = self._owner[source]
-                start = self.known(op, owner)
-                if owner in downs and downs[owner] > start:
-                    start = downs[owner]
-                start, end = self.sent(self._down[owner], start, nbytes, self._transfer(nbytes, source, HOST))
-                downs[owner] = end
-                hops.append((key, low, high, writer, source, HOST, owner, start, end, op, -1))
-                here = end + self._handover if owner != device else end
-                by, op = len(hops) - 1, INITIAL
-            else:
-                here = self.known(op, device)
-            if memory != HOST:
-                seconds = self._transfer(nbytes, HOST, memory)
-                start, here = self.sent(self._up[device], here if here > up else up, nbytes, seconds)
-                up = here
-                hops.append((key, low, high, writer, HOST, memory, device, start, here, op, by))
+            nbytes, here, lane = high - low, 0.0, ON_HOST
+            by: int | None = None
+            for ends in self._route(source, memory):
+                a, b = ends
+                before, lane = lane, self._owner[a] if b == HOST else device
+                slots = self._down[lane] if b == HOST else self._up[lane]
+                ready = self.known(op, lane) if by is None else here if lane == before else here + self._handover
+                if slots in busy and busy[slots] > ready:
+                    ready = busy[slots]
+                start, here = self.sent(slots, ready, nbytes, ends)
+                busy[slots] = here
+                hops.append((_new(Move, (key, low, high, writer, a, b, lane, start, here, None)), op, by))
+                by = len(hops) - 1
+            if lane != device:
+                here += self._handover
             if here > arrive:
                 arrive = here
         return arrive
@@ -173,7 +172,7 @@ class Timeline(Operations):
             regions = self._part(node, first, groups)
             seconds = self.problem.range_seconds(node, device, groups)
         else:
-            regions = self.problem.whole_needs[node]
+            regions = self._whole_needs[node]
             seconds = self.rows[node][device] if device != ON_HOST else 0.0
         arrive = self.arrival(regions, device, hops, after)
         if arrive > ready:
@@ -213,7 +212,7 @@ class Timeline(Operations):
         whole = [r for r in self.problem.whole_needs[node] if r[0] not in split.slices]
         ready = max(self.ready(node, device), self.arrival(whole, device, hops, after))
         memory = self.memory[device]
-        base = max([end for *_, target, _, _, end, _, _ in hops if target == memory], default=self.floor)
+        base = max([m.end for m, _, _ in hops if m.target == memory], default=self.floor)
         missing = total = 0
         seconds = 0.0
         lane = self._up[device] if memory != HOST else None
@@ -224,14 +223,12 @@ class Timeline(Operations):
                 total += high - low
                 op = places.get(memory)
                 if op is None:
-                    source = HOST if HOST in places else min(places)
+                    source = nearest(places, memory, self._peers)
                     op = places[source]
                     missing += high - low
-                    if source != HOST:
-                        seconds += self._transfer(high - low, source, HOST)
-                        lane = lane or self._down[self._owner[source]]
-                    if memory != HOST:
-                        seconds += self._transfer(high - low, HOST, memory)
+                    for a, b in self._route(source, memory):
+                        seconds += self._transfer(high - low, a, b)
+                        lane = lane or self._down[self._owner[a]]
                     known = self.floor if op == INITIAL else self.heard[op]
                     base = max(base, known)
                 elif op != INITIAL:
@@ -255,40 +252,37 @@ class Timeline(Operations):
         self._take_back(count)
         self.segments.back(changes)
 
-    def take(self, fit: Fit, queue: int = ALONE) -> int:
+    def take(self, fit: Fit, queue: int | None = None) -> int:
         """Place a range and its transfers; its operation. ``complete`` follows when the whole node is placed.
-        ``queue``: of several, where whoever places it knows what runs beside it."""
+        ``queue``: of several, where whoever places it knows what runs beside it; None: nothing does."""
         node, device, first, groups, start, end, hops, after = fit
         if hops:
             after = [*after]
             made: list[int] = []
-            for key, low, high, writer, source, target, lane, sent, here, origin, by in hops:
-                move = Move(key, low, high, writer, source, target, lane, sent, here)
-                queues = self._down if target == HOST else self._up
-                op = self._add(move, self.makers(origin if by < 0 else made[by]), queues[lane])
+            memory = self.memory[device]
+            for move, origin, by in hops:
+                queues = self._down if move.target == HOST else self._up
+                op = self._add(move, self.makers(origin if by is None else made[by]), queues[move.device])
                 made.append(op)
                 self.segments.arrived(move, op)
-                if self.memory[device] == target:
+                if move.target == memory:
                     after.append(op)
         dimension = self.problem.splits[node].dimension if groups else WHOLE
-        version = self.problem.estimates.version(node, device) if device != ON_HOST else 0
-        slots = self.kernels[device] if queue == ALONE else None
-        return self._add(
-            Assignment(node, device, max(queue, 0), start, end, dimension, first, groups, version), after, slots
-        )
+        version = self._version(node, device) if device != ON_HOST else 0
+        slots = self.kernels[device] if queue is None else None
+        what = _new(Assignment, (node, device, queue or 0, start, end, dimension, first, groups, version))
+        return self._add(what, after, slots)
 
-    def place(self, fit: Fit, queue: int = ALONE) -> None:
+    def place(self, fit: Fit, queue: int | None = None) -> None:
         """Place a whole node."""
         self._complete_whole(fit.node, self.take(fit, queue), self.memory[fit.device])
 
     def by_node(self) -> tuple[list[int], list[float], list[float]]:
         """Of every node: where (the first part of) it runs, when it starts and when it ends."""
-        where, start, end = [], [], []
-        for ops in self.of:
-            first = self.what[ops[0]]
-            where.append(first.device)
-            start.append(first.start if len(ops) == 1 else min(self.what[op].start for op in ops))
-            end.append(first.end if len(ops) == 1 else max(self.end[op] for op in ops))
+        what, ends = self.what, self.end
+        where = [self.device[ops[0]] for ops in self.of]
+        start = [what[ops[0]].start if len(ops) == 1 else min(what[op].start for op in ops) for ops in self.of]
+        end = [ends[ops[0]] if len(ops) == 1 else max(ends[op] for op in ops) for ops in self.of]
         return where, start, end
 
     def schedule(self) -> Schedule:
@@ -299,7 +293,7 @@ class Timeline(Operations):
     def complete(self, node: int, ops: Sequence[int]) -> float:
         """All of a node is placed, by these operations: what it writes is where it ran. When it ends, in seconds."""
         what = self.what[ops[0]]
-        if len(ops) == 1 and isinstance(what, Assignment) and what.dimension == WHOLE:  # most are
+        if len(ops) == 1 and isinstance(what, Assignment) and what.dimension is WHOLE:  # most are
             return self._complete_whole(node, ops[0], self.memory[what.device])
         split = self.problem.splits.get(node)
         ranges = [a for op in ops if isinstance(a := self.what[op], Assignment)]
@@ -312,7 +306,7 @@ class Timeline(Operations):
         for key in self.problem.graph.nodes[node].writes:
             size = buffers[key].nbytes
             part = split.slices.get(key) if split is not None else None
-            if part is None or ranges[0].dimension == WHOLE:
+            if part is None or ranges[0].dimension is WHOLE:
                 # ranges of a node that is merged, all in one memory: the last one leaves the contents complete
                 last = max(ops, key=self.end.__getitem__)
                 if len(ops) > 1:
@@ -328,14 +322,13 @@ class Timeline(Operations):
     def _complete_whole(self, node: int, op: int, memory: int) -> float:
         self.of[node] = (op,)
         if self._several:
-            buffers = self.problem.graph.buffers
             parts = self.problem.graph.parts
-            for key in self.problem.graph.nodes[node].writes:
+            for key, low, high in self._whole_writes[node]:
+                new = _new(Segment, (low, high, node, {memory: op}))
                 if key in parts:
-                    for low, high in self.problem.written(node, key):
-                        self.segments.write(key, Segment(low, high, node, {memory: op}))
+                    self.segments.write(key, new)
                 else:
-                    self.segments.set(key, [Segment(0, buffers[key].nbytes, node, {memory: op})])
+                    self.segments.set(key, [new])
         return self.end[op]
 
     def _merge(self, node: int, ops: Sequence[int], ranges: list[Assignment]) -> float:
@@ -370,13 +363,11 @@ class Timeline(Operations):
         nbytes = self.problem.graph.buffers[key].nbytes
         waits = list(members)
         op = INITIAL
-        hops = [(source, HOST, self._owner[source])] if source != HOST else []
-        hops += [(HOST, target, home)] if target != HOST else []
-        for a, b, lane in hops:
+        for a, b in self._route(source, target):
+            lane = self._owner[a] if b == HOST else home
             ready = max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits)
-            seconds = self._transfer(nbytes, a, b)
             slots = (self._down if b == HOST else self._up)[lane]
-            start, end = self.sent(slots, ready, nbytes, seconds)
+            start, end = self.sent(slots, ready, nbytes, (a, b))
             op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, end, device), waits, slots)
             waits = [op]
         return op
@@ -390,7 +381,7 @@ class Timeline(Operations):
         self.problem.check_fixed()
         for node in sorted(of):
             ops = of[node]
-            merges = [op for op in ops if self.what[op].dimension == MERGE]  # type: ignore[union-attr]
+            merges = [op for op in ops if self.what[op].dimension is MERGE]  # type: ignore[union-attr]
             if not merges:
                 self.complete(node, ops)
                 continue

@@ -10,17 +10,27 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from enum import Enum
+from typing import Final
 
 from manycl.graph.graph import Launch
 from manycl.machine import HOST
-from manycl.model.contention import NOTHING, Progress, Use
+from manycl.model.contention import NOTHING, Activities, Use
 from manycl.model.occupancy import share
 from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.segments import Move
 
-UPLOADS, DOWNLOADS = -1, -2
-"""In place of the number of a queue."""
+
+class _Transfers(Enum):
+    """A device's queues of transfers, in place of the number of one for kernels."""
+
+    UP = "up"
+    DOWN = "down"
+
+
+_STARTS: Final = -1
+"""In place of a stamp: a command starts."""
 
 
 def timed(
@@ -77,10 +87,10 @@ class _Clockwork:
             for w in dict.fromkeys([*waited, *beside]):
                 self._after[w].append(token)
                 self._pending[token] += 1
-        self._following: list[int] = [-1] * count
-        last: dict[tuple[int, int], int] = {}
-        lanes = [(a.device, a.queue) for a in assignments]
-        lanes += [(m.device, DOWNLOADS if m.target == HOST else UPLOADS) for m in moves]
+        self._following: list[int | None] = [None] * count
+        last: dict[tuple[int, int | _Transfers], int] = {}
+        lanes: list[tuple[int, int | _Transfers]] = [(a.device, a.queue) for a in assignments]
+        lanes += [(m.device, _Transfers.DOWN if m.target == HOST else _Transfers.UP) for m in moves]
         for token, lane in enumerate(lanes):
             if lane in last:
                 self._following[last[lane]] = token
@@ -90,23 +100,23 @@ class _Clockwork:
         self._ended = 0
         self._base = base
         contention = problem.contention
-        self._progress = Progress(contention)
+        self._progress = Activities(contention)
         self._use = [NOTHING] * count
         if contention.anything:
             alone = self._seconds
             self._use = [Use(None, problem.draws(a, alone[i])) for i, a in enumerate(assignments)]
             self._use += [contention.use((m.source, m.target), m.nbytes, alone[base + j]) for j, m in enumerate(moves)]
         self._stamp = [0] * count
-        self._events: list[tuple[float, int, int]] = []  # time, token, stamp (-1: it starts)
+        self._events: list[tuple[float, int, int]] = []  # time, token, stamp
 
     def run(self) -> list[tuple[float, float]]:
         """Start and end of every command."""
         for token, pending in enumerate(self._pending):
             if not pending:
-                heapq.heappush(self._events, (self._floor, token, -1))
+                heapq.heappush(self._events, (self._floor, token, _STARTS))
         while self._events:
             now, token, stamp = heapq.heappop(self._events)
-            if stamp == -1:
+            if stamp == _STARTS:
                 self._begin(token, now)
             elif stamp == self._stamp[token]:
                 self._finish(token, now)
@@ -125,11 +135,11 @@ class _Clockwork:
         else:
             heapq.heappush(self._events, (now + self._seconds[token], token, 0))
 
-    def _at(self, changed: Sequence[int]) -> None:
+    def _at(self, changed: Sequence[tuple[int, float]]) -> None:
         """These end at other times than they did."""
-        for token in changed:
+        for token, end in changed:
             self._stamp[token] += 1
-            heapq.heappush(self._events, (self._progress.end(token), token, self._stamp[token]))
+            heapq.heappush(self._events, (end, token, self._stamp[token]))
 
     def _finish(self, token: int, now: float) -> None:
         self._times[token] = (self._times[token][0], now)
@@ -141,22 +151,30 @@ class _Clockwork:
         heard = now if past else now + self._handover
         for other in self._after[token]:
             self._release(other, now if self._device[other] == device != ON_HOST else heard)
-        if self._following[token] >= 0:
-            self._release(self._following[token], now)
+        following = self._following[token]
+        if following is not None:
+            self._release(following, now)
 
     def _release(self, token: int, at: float) -> None:
         self._ready[token] = max(self._ready[token], at)
         self._pending[token] -= 1
         if not self._pending[token]:
-            heapq.heappush(self._events, (self._ready[token], token, -1))
+            heapq.heappush(self._events, (self._ready[token], token, _STARTS))
 
 
 def _shares(problem: Problem, assignments: Sequence[Assignment], fixed: dict[int, float]) -> list[float]:
     """The part of its device that each kernel takes (0: it runs beside nothing, or is no kernel)."""
     several = {a.device for a in assignments if a.queue}
-    out: list[float] = []
+    out = [0.0] * len(assignments)
+    if not several:
+        return out
+    known: dict[tuple[object, ...], float] = {}
     for i, a in enumerate(assignments):
         task = problem.graph.nodes[a.node]
-        alone = i in fixed or a.device not in several or not isinstance(task, Launch)
-        out.append(0.0 if alone or not isinstance(task, Launch) else share(task, problem.machine.devices[a.device]))
+        if i in fixed or a.device not in several or not isinstance(task, Launch):
+            continue
+        key = a.device, task.global_size, task.local_size
+        if key not in known:
+            known[key] = share(task, problem.machine.devices[a.device])
+        out[i] = known[key]
     return out

@@ -9,20 +9,15 @@ from typing import NamedTuple
 from manycl.plan.partition_costs import PartitionCosts
 from manycl.plan.search_bounds import Bounds
 from manycl.plan.search_tree import WAITING, Child, Tree
+from manycl.plan.tuning import PLANNING
 
-REMEMBERED = 300_000
-"""Partial plans that are remembered, at most."""
 SIGNIFICANT = 1e-12
 """A plan is shorter when it is so by more than this part."""
-WIDTHS = (1, 8, 32)
-"""Nodes of a level that are kept, in one round after another."""
-BEAM = 0.25
-"""Of the effort: for those rounds, at most."""
 
 Path = tuple[tuple[int, int, int], ...]
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The shortest plan found: partitions as (node, choice, part) in the order of the plan, and when it ends in the
     model, in seconds. ``complete``: no plan is shorter; else none is shorter than ``bound``. ``visited``: nodes of the
     tree."""
@@ -34,15 +29,15 @@ class Found(NamedTuple):
     visited: int
 
 
-def search(costs: PartitionCosts, effort: int) -> Found:
+def search(costs: PartitionCosts, effort: int) -> SearchResult:
     """The shortest of all plans from the choices in ``costs``; ``effort``: nodes of the tree to enter at most, beside
     those of a plan by list scheduling."""
     bounds = Bounds(costs)
     tree = Tree(costs, bounds)
     best, seconds = _first(tree, costs, bounds)
     begin = tree.steps
-    for width in WIDTHS:
-        better = _level_by_level(tree, _below(seconds), width, begin + int(BEAM * effort))
+    for width in PLANNING.widths:
+        better = _level_by_level(tree, _below(seconds), width, begin + int(PLANNING.beam * effort))
         if better is not None:
             best, seconds = better
     limit = _below(seconds)
@@ -61,7 +56,7 @@ def search(costs: PartitionCosts, effort: int) -> Found:
             continue
         if tree.steps - begin >= effort:
             bound = min(c.bound for left, _ in stack for c in left)
-            return Found(best, seconds, False, max(root, min(bound, seconds)), visited)
+            return SearchResult(best, seconds, False, max(root, min(bound, seconds)), visited)
         child = children.pop()
         undo = tree.down(child.node, child.choice, child.part)
         visited += 1
@@ -74,7 +69,7 @@ def search(costs: PartitionCosts, effort: int) -> Found:
             undo()
         else:
             stack.append((_ordered(tree, limit), undo))
-    return Found(best, seconds, True, seconds, visited)
+    return SearchResult(best, seconds, True, seconds, visited)
 
 
 def _below(seconds: float) -> float:
@@ -91,7 +86,7 @@ def _known(tree: Tree, memory: dict[tuple[object, ...], list[tuple[float, ...]]]
     key, times = tree.key(), tree.times()
     known = memory.get(key)
     if known is None:
-        if len(memory) < REMEMBERED:
+        if len(memory) < PLANNING.remembered:
             memory[key] = [times]
         return False
     if any(all(a <= b for a, b in zip(old, times, strict=True)) for old in known):

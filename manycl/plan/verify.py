@@ -83,7 +83,7 @@ def check_nodes(plan: Plan, graph: Graph, problem: Problem | None = None) -> Ite
             yield f"node {a.node} does not exist"
     for node, members in enumerate(of):
         name = f"node {node} ({graph.nodes[node].name})"
-        if any(a.dimension != WHOLE for a in members):
+        if any(a.dimension is not WHOLE for a in members):
             yield from (f"{name} {fault}" for fault in _ranges(members, graph.nodes[node], node, problem))
         elif len(members) != 1:
             yield f"{name} is assigned {len(members)} times"
@@ -91,16 +91,16 @@ def check_nodes(plan: Plan, graph: Graph, problem: Problem | None = None) -> Ite
 
 def _ranges(members: list[Assignment], task: Node, node: int, problem: Problem | None) -> Iterator[str]:
     """Faults of a node that is divided into ranges of work-groups."""
-    parts = [a for a in members if a.dimension != MERGE]
+    parts = [a for a in members if a.dimension is not MERGE]
     split = problem.splits.get(node) if problem is not None else None
     if not isinstance(task, Launch) or (problem is not None and split is None):
         yield "may not be split"
         return
     dimensions = {a.dimension for a in parts}
     if len(dimensions) != 1 or not dimensions <= set(range(len(task.global_size))):
-        yield f"is split along the dimensions {sorted(dimensions)}"
+        yield f"is split along the dimensions {', '.join(sorted(map(str, dimensions)))}"
         return
-    dimension = dimensions.pop()
+    dimension = parts[0].range.dimension
     known = set() if split is None else {split.groups}
     if task.local_size is not None:
         known.add(-(-task.global_size[dimension] // task.local_size[dimension]))
@@ -141,7 +141,7 @@ def check_order(plan: Plan, graph: Graph) -> Iterator[str]:
     last: dict[int, int] = {}
     for i, a in enumerate(plan.assignments):
         first.setdefault(a.node, i)
-        if a.node in last and plan.assignments[last[a.node]].dimension == MERGE:
+        if a.node in last and plan.assignments[last[a.node]].dimension is MERGE:
             yield f"node {a.node} is merged before all of it is dispatched"
         last[a.node] = i
     for before, after in graph.edges:
@@ -209,9 +209,9 @@ def check_durations(plan: Plan, problem: Problem) -> Iterator[str]:
     """No kernel takes less time than estimated (it may take more, beside others), in the version estimated."""
     slack, fixed = plan.slack, set(problem.fixed)
     for a in plan.assignments:
-        if a.device == ON_HOST or a.dimension == MERGE or a in fixed:
+        if a.device == ON_HOST or a.dimension is MERGE or a in fixed:
             continue
-        least = problem.range_seconds(a.node, a.device, a.groups if a.dimension != WHOLE else 0)
+        least = problem.range_seconds(a.node, a.device, a.groups if a.dimension is not WHOLE else 0)
         if a.end - a.start < least - slack:
             yield f"node {a.node} takes {a.end - a.start} s, but is estimated at {least} s"
         if a.version and a.version != problem.version(a.node, a.device):
@@ -226,7 +226,7 @@ def check_feasible(plan: Plan, problem: Problem) -> Iterator[str]:
         if a.device == ON_HOST or a in fixed:
             continue
         where = plan.devices[a.device]
-        if a.dimension == MERGE:
+        if a.dimension is MERGE:
             device, task = problem.machine.devices[a.device], problem.graph.nodes[a.node]
             # the old contents and two results of each, one after another
             least = 3 * max((problem.graph.buffers[key].nbytes for key in task.writes), default=0)
@@ -237,9 +237,9 @@ def check_feasible(plan: Plan, problem: Problem) -> Iterator[str]:
                 yield f"what merging the results of node {a.node} needs does not fit into the memory of {where}"
         elif not isfinite(problem.estimates.launch(a.node, a.device)):
             yield f"node {a.node} cannot run on {where}, to which it is assigned"
-        elif a.dimension == WHOLE and problem.in_ranges(a.node, a.device):
+        elif a.dimension is WHOLE and problem.in_ranges(a.node, a.device):
             continue
-        elif not problem.fits(a.node, a.device, a.first, a.groups if a.dimension != WHOLE else 0):
+        elif not problem.fits(a.node, a.device, a.first, a.groups if a.dimension is not WHOLE else 0):
             yield f"what node {a.node} touches does not fit into the memory of {where}"
 
 

@@ -45,8 +45,8 @@ class Data:
     def merges(self) -> Iterator[str]:
         """Partial results are merged once, where some of them are, after all of them."""
         for node, members in self._of.items():
-            merges = [a for a in members if a.dimension == MERGE]
-            parts = [a for a in members if a.dimension not in (MERGE, WHOLE)]
+            merges = [a for a in members if a.dimension is MERGE]
+            parts = [a for a in members if a.is_range]
             if not parts and not merges:
                 continue
             split, task = self._problem.splits[node], self._problem.graph.nodes[node]
@@ -72,30 +72,30 @@ class Data:
         writers: dict[int, list[tuple[int, int, int]]] = {}  # (from, to, node) of what was written, the last at the end
         for node, task in enumerate(nodes):
             for a in self._of[node] if node not in fixed else ():
-                if a.dimension == MERGE:
+                if a.dimension is MERGE:
                     continue
-                for key, low, high in problem.needs(node, a.first, 0 if a.dimension == WHOLE else a.groups):
+                for key, low, high in problem.needs(node, a.first, 0 if a.dimension is WHOLE else a.groups):
                     if key not in task.reads:
                         continue
                     for begin, end, writer in _last_writers(writers.get(key, []), low, high):
                         if a.start < self._earliest(a, key, begin, end, writer) - self._slack:
-                            of = f" of node {writer}" if writer >= 0 else ""
+                            of = f" of node {writer}" if writer is not None else ""
                             yield f"node {node} starts before buffer {key}{of} can have arrived"
             for key in task.writes:
                 writers.setdefault(key, []).extend((*span, node) for span in problem.written(node, key))
 
-    def _earliest(self, a: Assignment, key: int, low: int, high: int, writer: int) -> float:
-        """When bytes of a buffer, as their writer (none: -1) left them, can be there for an assignment."""
+    def _earliest(self, a: Assignment, key: int, low: int, high: int, writer: int | None) -> float:
+        """When bytes of a buffer, as their writer (None: nobody) left them, can be there for an assignment."""
         problem, here = self._problem, self._memory(a)
         floor = problem.not_before
-        if writer < 0:
+        if writer is None:
             parts = [p for p in problem.initial(key) if p.low < high and low < p.high]
             sizes = [min(high, p.high) - max(low, p.low) for p in parts]
             arrive = (min(self._least(n, m, here) for m in p.memories) for p, n in zip(parts, sizes, strict=True))
             return floor + max(arrive, default=0.0)
         members = self._of[writer]
         at = floor
-        for b in [b for b in members if b.dimension == MERGE] or members:
+        for b in [b for b in members if b.dimension is MERGE] or members:
             first, last = self._written(b, key)
             nbytes = min(high, last) - max(low, first)
             if nbytes > 0:
@@ -105,14 +105,14 @@ class Data:
     def _written(self, b: Assignment, key: int) -> tuple[int, int]:
         """The bytes of a buffer that an assignment writes."""
         problem, size = self._problem, self._problem.graph.buffers[key].nbytes
-        if b.dimension in (WHOLE, MERGE) or isinstance(problem.graph.nodes[b.node], HostTask):
+        if not b.is_range or isinstance(problem.graph.nodes[b.node], HostTask):
             return 0, size
         part = problem.splits[b.node].slices.get(key)
         return (0, size) if part is None else part.bounds(b.first, b.groups, size)
 
 
-def _last_writers(writers: list[tuple[int, int, int]], low: int, high: int) -> Iterator[tuple[int, int, int]]:
-    """Bytes of a buffer by who wrote them last: from which up to which, and the node (-1: nobody)."""
+def _last_writers(writers: list[tuple[int, int, int]], low: int, high: int) -> Iterator[tuple[int, int, int | None]]:
+    """Bytes of a buffer by who wrote them last: from which up to which, and the node (None: nobody)."""
     left = [(low, high)]
     for begin, end, node in reversed(writers):
         if not left:
@@ -120,4 +120,4 @@ def _last_writers(writers: list[tuple[int, int, int]], low: int, high: int) -> I
         found = [(max(a, begin), min(b, end)) for a, b in left if a < end and begin < b]
         yield from ((a, b, node) for a, b in found)
         left = [(x, y) for a, b in left for x, y in ((a, min(b, begin)), (max(a, end), b)) if x < y]
-    yield from ((a, b, -1) for a, b in left)
+    yield from ((a, b, None) for a, b in left)

@@ -57,16 +57,17 @@ def _drawn(plan: Plan, problem: Problem) -> Iterator[Drawn]:
     for e in plan.events:
         if not isinstance(e, TransferEvent) or e.source == e.target:
             continue
-        alone = problem.estimates.transfer(e.nbytes, memories[e.source], memories[e.target])
+        ends = memories[e.source], memories[e.target]
+        alone = problem.estimates.transfer(e.nbytes, *ends) if HOST in ends else 0.0
         if e.end > e.start and alone > 0.0:
             rate = min(limit, e.nbytes / alone)
             yield Drawn(e.start, e.end, rate * alone, rate)
     for a in plan.assignments:
-        if a.device == ON_HOST or a in fixed or devices[a.device].memory != HOST or a.dimension == MERGE:
+        if a.device == ON_HOST or a in fixed or devices[a.device].memory != HOST or a.dimension is MERGE:
             continue
-        part = a.groups / problem.splits[a.node].groups if a.dimension != WHOLE else 1.0
+        part = a.groups / problem.splits[a.node].groups if a.dimension is not WHOLE else 1.0
         nbytes = problem.estimates.traffic(a.node, a.device) * part
-        alone = problem.range_seconds(a.node, a.device, a.groups if a.dimension != WHOLE else 0)
+        alone = problem.range_seconds(a.node, a.device, a.groups if a.dimension is not WHOLE else 0)
         if nbytes > 0.0 and a.end > a.start and alone > 0.0:
             rate = min(limit, nbytes / alone)
             yield Drawn(a.start, a.end, rate * alone, rate)

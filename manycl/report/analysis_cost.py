@@ -12,7 +12,7 @@ from manycl.analysis.cost_function import Term, cost_function
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.features import COMPARISONS, COMPUTE, MEMORY, launch_features, static_features
 from manycl.analysis.summary import KernelSummary
-from manycl.report.analysis_expr import Reader, named
+from manycl.report.analysis_expr import AccessWriter, named
 from manycl.report.analysis_launch import LaunchView
 from manycl.report.analysis_text import cut
 from manycl.report.words import nbytes
@@ -20,7 +20,7 @@ from manycl.report.words import nbytes
 _KEYS = {COMPARISONS: "comparisons", COMPUTE: "compute", MEMORY: "memory_accesses"}
 
 
-def in_symbols(reader: Reader, summary: KernelSummary, *, everything: bool = False) -> list[str]:
+def in_symbols(reader: AccessWriter, summary: KernelSummary, *, everything: bool = False) -> list[str]:
     """A kernel's cost function and what a work-item executes at most, in words; indented by two."""
     found = cost_function(summary)
     f = reader.expression(found.f)
@@ -34,7 +34,7 @@ def in_symbols(reader: Reader, summary: KernelSummary, *, everything: bool = Fal
     return lines + [f"  {named(reason, reader.facts)}" for reason in found.unknown]
 
 
-def _terms(reader: Reader, terms: Sequence[Term]) -> str:
+def _terms(reader: AccessWriter, terms: Sequence[Term]) -> str:
     words = []
     for term in terms:
         number = reader.expression(x.scale(term.trips, term.times))
@@ -42,7 +42,7 @@ def _terms(reader: Reader, terms: Sequence[Term]) -> str:
     return " + ".join(words) if all(" if " not in w for w in words) else "; ".join(words)
 
 
-def symbolic_dict(reader: Reader, summary: KernelSummary) -> dict[str, Any]:
+def symbolic_dict(reader: AccessWriter, summary: KernelSummary) -> dict[str, Any]:
     """The cost function (``f`` of MKMD's T f), where it holds, operations of a work-item, Device-Hopping's features."""
     found = cost_function(summary)
     return {

@@ -139,7 +139,7 @@ _SHOWN = {
 
 
 @dataclass
-class Reader:
+class AccessWriter:
     """Writes the accesses of one kernel. ``unknowns``: those values that it had to leave as they are (``?1``), with
     where they come from; it grows with what is written."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.summary import KernelSummary, Loop, MemoryAccess
-from manycl.report.analysis_expr import Reader, named
+from manycl.report.analysis_expr import AccessWriter, named
 
 
 def facts_dict(facts: KernelFacts) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def facts_dict(facts: KernelFacts) -> dict[str, Any]:
 
 def summary_dict(facts: KernelFacts, summary: KernelSummary) -> dict[str, Any]:
     """The symbolic form. ``offset`` is in bytes; ``elements``, ``condition`` and loops are in C's notation."""
-    reader = Reader(facts, summary)
+    reader = AccessWriter(facts, summary)
     accesses = [_access(reader, access) for access in summary.accesses]
     return {
         "failure": summary.failure,
@@ -32,7 +32,7 @@ def summary_dict(facts: KernelFacts, summary: KernelSummary) -> dict[str, Any]:
     }
 
 
-def _access(reader: Reader, access: MemoryAccess) -> dict[str, Any]:
+def _access(reader: AccessWriter, access: MemoryAccess) -> dict[str, Any]:
     known = access.argument >= 0
     any_part = access.operation == "unknown"
     return {
@@ -51,7 +51,7 @@ def _access(reader: Reader, access: MemoryAccess) -> dict[str, Any]:
     }
 
 
-def _loop(reader: Reader, loop: Loop) -> dict[str, Any]:
+def _loop(reader: AccessWriter, loop: Loop) -> dict[str, Any]:
     return {
         "name": loop.name,
         "below": reader.bound(loop),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.summary import KernelSummary, Loop, MemoryAccess
-from manycl.report.analysis_expr import Reader, named
+from manycl.report.analysis_expr import AccessWriter, named
 
 MOST = 8
 """Entries of a list that are shown unless all are asked for."""
@@ -15,7 +15,7 @@ _VERBS = {"read": "reads", "write": "writes", "atomic": "atomic", "any": "touche
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AccessGroup:
     """Accesses that read alike, of the source lines ``places``. ``text`` is what they touch and when."""
 
     argument: int
@@ -24,7 +24,7 @@ class Entry:
     places: tuple[str, ...]
 
 
-def entries(reader: Reader, path: str) -> list[Entry]:
+def entries(reader: AccessWriter, path: str) -> list[AccessGroup]:
     """The accesses of a kernel, by argument; those that read alike are one. ``path`` is the user's file: lines of
     others are told with their file."""
     found: dict[tuple[int, str, str], dict[str, None]] = {}
@@ -33,14 +33,14 @@ def entries(reader: Reader, path: str) -> list[Entry]:
         where = str(access.line) if access.path in ("", path) else f"{access.path}:{access.line}"
         kind = "any" if access.operation == "unknown" else access.kind
         found.setdefault((access.argument, kind, line_of(reader, access)), {})[where] = None
-    return [Entry(*key, tuple(places)) for key, places in found.items()]
+    return [AccessGroup(*key, tuple(places)) for key, places in found.items()]
 
 
 def _place(access: MemoryAccess) -> int:
     return tuple(_VERBS).index(access.kind)
 
 
-def line_of(reader: Reader, access: MemoryAccess) -> str:
+def line_of(reader: AccessWriter, access: MemoryAccess) -> str:
     """``a[gid1*n + k]  for k in 0..n  if gid1 < n``."""
     if access.operation == "unknown":
         return f"any part of {reader.name(access.argument)}"
@@ -76,7 +76,7 @@ def symbolic(facts: KernelFacts, summary: KernelSummary, path: str, *, everythin
     ``everything`` is wanted."""
     if summary.failure:
         return [f"  what it touches is not known: {summary.failure}"]
-    reader = Reader(facts, summary)
+    reader = AccessWriter(facts, summary)
     found = entries(reader, path)
     lines: list[str] = []
     for index in sorted({e.argument for e in found}, key=lambda i: (i < 0, i)):

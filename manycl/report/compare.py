@@ -13,7 +13,7 @@ from manycl.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TraceComparison:
     """``speedup``: the first makespan over the second (None where the second is 0)."""
 
     first: Summary
@@ -29,13 +29,13 @@ class Comparison:
         return "\n".join(_lines(self))
 
 
-def compare(first: Trace, second: Trace) -> Comparison:
+def compare(first: Trace, second: Trace) -> TraceComparison:
     """Compare a trace with another one, of the same application or not."""
     one, other = summarise(first), summarise(second)
-    return Comparison(one, other, quotient(one.makespan, other.makespan))
+    return TraceComparison(one, other, quotient(one.makespan, other.makespan))
 
 
-def _lines(comparison: Comparison) -> Iterator[str]:
+def _lines(comparison: TraceComparison) -> Iterator[str]:
     pair = (comparison.first, comparison.second)
     rows = [
         ("application", *(printable(s.application) or "-" for s in pair)),

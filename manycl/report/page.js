@@ -300,7 +300,7 @@
     if (lane.kind === "kernel") {
       if (look.name !== text[lane.name[i]]) lines.push(`kernel ${look.name}`);
       lines.push(text[lane.sizes[i]]);
-      lines.push(`node ${lane.node[i]}` + (lane.component[i] >= 0 ? `, task component ${lane.component[i]}` : ""));
+      lines.push(`node ${lane.node[i]}` + (lane.component[i] !== null ? `, task component ${lane.component[i]}` : ""));
     } else if (lane.kind === "transfer") {
       const speed = lane.length[i] > 0 ? `, ${size(lane.bytes[i] / (lane.length[i] * 1e-9))}/s` : "";
       lines.push(`${size(lane.bytes[i])}${speed}`);

@@ -69,7 +69,7 @@ def _slice(lane: Lane, bar: Bar, process: int, thread: int) -> dict[str, Any]:
     if isinstance(bar, KernelEvent):
         args = {"node": bar.node, "global_size": bar.global_size, "local_size": bar.local_size}
         args |= {"kernel": bar.kernel} if bar.kernel else {}
-        args |= {"component": bar.component} if bar.component >= 0 else {}
+        args |= {"component": bar.component} if bar.component is not None else {}
     elif isinstance(bar, HostEvent):
         args = {"node": bar.node}
     else:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 from manycl.graph.graph import Graph, HostTask, Launch
 from manycl.machine import Machine
+from manycl.model.estimate import ModelEstimates
 from manycl.model.work import Estimate
 from manycl.report.words import count, printable, seconds
 from manycl.trace import Trace
@@ -16,14 +17,8 @@ from manycl.trace import Trace
 _MOST = 16  # rows that a table shows
 
 
-class Estimates(Protocol):
-    def estimate(self, node: int, device: int) -> Estimate: ...
-
-    def version(self, node: int, device: int) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
-class Source:
+class EstimateSource:
     """The launches of one kernel on one device whose estimates come from the same place: how many (also ranges of one),
     and the mean seconds of a whole one and the mean ends of the bar. ``error_percent``: how far off the model has been
     for them (None: it has never been compared). ``samples``: how many measurements each rests on at least."""
@@ -42,7 +37,7 @@ class Source:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def sources(trace: Trace, graph: Graph, machine: Machine, estimates: Estimates) -> list[Source]:
+def sources(trace: Trace, graph: Graph, machine: Machine, estimates: ModelEstimates) -> list[EstimateSource]:
     """Of all whole launches and ranges in a plan's or a simulation's trace, the costliest first."""
     devices = {d.name: i for i, d in enumerate(machine.devices)}
     groups: dict[tuple[str, str, str], list[Estimate]] = {}
@@ -63,11 +58,11 @@ def sources(trace: Trace, graph: Graph, machine: Machine, estimates: Estimates) 
         errors = [e.error_percent for e in of if e.error_percent is not None]
         ends = fmean(e.seconds for e in of), fmean(e.low for e in of), fmean(e.high for e in of)
         error = fmean(errors) if errors else None
-        out.append(Source(*key, len(of), *ends, error, min(e.samples for e in of)))
+        out.append(EstimateSource(*key, len(of), *ends, error, min(e.samples for e in of)))
     return sorted(out, key=lambda s: (-s.seconds * s.launches, s.kernel, s.device, s.source))
 
 
-def table(found: Sequence[Source]) -> str:
+def table(found: Sequence[EstimateSource]) -> str:
     """For people: a row for each, the costliest first."""
     rows = [("KERNEL", "DEVICE", "LAUNCHES", "EACH", "BETWEEN", "HAS BEEN OFF", "ESTIMATE FROM")]
     for s in found[:_MOST]:
@@ -82,7 +77,7 @@ def table(found: Sequence[Source]) -> str:
     return "\n".join(lines)
 
 
-def in_words(found: Sequence[Source]) -> str:
+def in_words(found: Sequence[EstimateSource]) -> str:
     """One line: how many launches are estimated by what."""
     by_source: dict[str, int] = {}
     for s in found:

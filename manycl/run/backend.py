@@ -9,19 +9,24 @@ reported back; host calls always are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from manycl.graph.graph import Graph, Piece
-from manycl.machine import Machine
+from manycl.machine import HOST, Machine
 from manycl.trace import Event
 
-UPLOAD_QUEUE = -1
-DOWNLOAD_QUEUE = -2
-AHEAD_QUEUE = -3
-EARLY_QUEUE = -4
-"""The queues of a device that its transfers use, beside its kernel queues (0, 1, …). What is brought before its turn is
-uploaded in one of its own, and what leaves as soon as it is made is downloaded in one of its own, so that nothing that
-is due waits behind them. Small transfers may also be in a kernel queue."""
+
+class TransferQueue(IntEnum):
+    """The queues of a device that its transfers use, beside its kernel queues (0, 1, …). What is brought before its
+    turn is uploaded in one of its own, and what leaves as soon as it is made is downloaded in one of its own, so that
+    nothing that is due waits behind them. Small transfers may also be in a kernel queue."""
+
+    UPLOAD = -1
+    DOWNLOAD = -2
+    AHEAD = -3
+    EARLY = -4
+
 
 APART = 1 << 20
 """Bytes of a piece that leaves a device in a transfer of its own: others that are brought behind it need not wait."""
@@ -41,8 +46,8 @@ class Run(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """Copy a buffer from the host's memory to the device's. ``store``: to this window of it (None: to the whole).
-    ``queue``: UPLOAD_QUEUE, AHEAD_QUEUE or a kernel queue."""
+    """Copy a buffer from the host's memory to the device's, or (``source``) from one to which the machine has a link.
+    ``store``: to this window of it (None: to the whole). ``queue``: UPLOAD, AHEAD or a kernel queue."""
 
     token: int
     buffer: int
@@ -50,12 +55,13 @@ class Upload(NamedTuple):
     after: Sequence[int]
     notify: bool
     store: int | None = None
-    queue: int = UPLOAD_QUEUE
+    queue: int = TransferQueue.UPLOAD
+    source: int = HOST
 
 
 class Download(NamedTuple):
     """Copy a buffer from the device's memory to the host's. ``store``: from this window of it (None: from the whole).
-    ``queue``: DOWNLOAD_QUEUE, EARLY_QUEUE or a kernel queue."""
+    ``queue``: DOWNLOAD, EARLY or a kernel queue."""
 
     token: int
     buffer: int
@@ -63,7 +69,7 @@ class Download(NamedTuple):
     after: Sequence[int]
     notify: bool
     store: int | None = None
-    queue: int = DOWNLOAD_QUEUE
+    queue: int = TransferQueue.DOWNLOAD
 
 
 class Copy(NamedTuple):

@@ -105,8 +105,8 @@ def _chains(problem: Problem, plan: Plan, device: int, dimensions: Mapping[int, 
     count: dict[int, int] = {}
     for a in plan.assignments:
         count[a.node] = count.get(a.node, 0) + 1
-    line = [(i, a) for i, a in enumerate(plan.assignments) if a.device == device and a.dimension != MERGE]
-    may = {a.node for i, a in line if dimensions.get(i, WHOLE) != WHOLE and count[a.node] == 1}
+    line = [(i, a) for i, a in enumerate(plan.assignments) if a.device == device and a.dimension is not MERGE]
+    may = {a.node for i, a in line if i in dimensions and count[a.node] == 1}
     links, chain = _Links(problem.graph, may), _Chain(sizes)
     for i, a in line:
         found = _member(problem, a, dimensions[i], sizes) if a.node in may else None
@@ -132,7 +132,7 @@ def _member(
         division = divide(task, dimension, sizes)
     except PolicyError:
         return None
-    if a.dimension != WHOLE and a.range != division.whole:
+    if a.dimension is not WHOLE and a.range != division.whole:
         return None
     shape = shape_of(division)
     return None if shape is None else (PassMember(a.node, division, problem.estimates.launch(a.node, a.device)), shape)

@@ -133,11 +133,11 @@ class _Drafting:
     def _intervals(self) -> Iterator[tuple[int, int, int, int]]:
         """(device, buffer, low, high) of what may be windows."""
         for node, task in enumerate(self.graph.nodes):
-            ranges = [a for a in self.of[node] if a.device in self.limits and a.dimension >= 0]
+            ranges = [a for a in self.of[node] if a.device in self.limits and a.is_range]
             if node in self.columns:
                 yield from ((ranges[0].device, *interval) for interval in self.columns.intervals(node))
             elif ranges and isinstance(task, Launch):
-                division = self._divide(node, task, ranges[0].dimension)
+                division = self._divide(node, task, ranges[0].range.dimension)
                 for a in ranges:
                     for key, found in self._may_be_windows(division, a.range).items():
                         yield a.device, key, *found
@@ -155,7 +155,7 @@ class _Drafting:
             assignments = self.of[node]
             if node in self.columns:
                 drafts = self._in_columns(node, task, assignments)
-            elif any(a.dimension != WHOLE for a in assignments):
+            elif any(a.dimension is not WHOLE for a in assignments):
                 drafts = self._divided(node, task, assignments)
             else:
                 a = assignments[0] if assignments else Assignment(node, ON_HOST, 0, 0.0, 0.0)
@@ -198,10 +198,10 @@ class _Drafting:
         return drafts
 
     def _drafted(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
-        ranges = [a for a in assignments if a.dimension != MERGE]
+        ranges = [a for a in assignments if a.dimension is not MERGE]
         division = self._check(node, task, ranges)
         # where partial results are put together
-        home = next((a for a in assignments if a.dimension == MERGE), ranges[0])
+        home = next((a for a in assignments if a.dimension is MERGE), ranges[0])
         memories = [self._memory(a) for a in ranges]
         found = [division.access(a.range) for a in ranges]
         forget_unread(found, division.operations)
@@ -220,12 +220,13 @@ class _Drafting:
             what = "a host function" if isinstance(task, HostTask) else f"a {task.function}"
             raise PolicyError(f"the plan divides node {node} ({task.name}), {what}")
         dimensions = {a.dimension for a in ranges}
-        devices = len(self.problem.machine.devices)
-        if len(dimensions) != 1 or WHOLE in dimensions or not all(0 <= a.device < devices for a in ranges):
-            raise PolicyError(f"the plan divides node {node} ({task.name}) along dimensions {sorted(dimensions)}")
+        devices = range(len(self.problem.machine.devices))
+        if len(dimensions) != 1 or WHOLE in dimensions or not all(a.device in devices for a in ranges):
+            words = ", ".join(sorted(map(str, dimensions)))
+            raise PolicyError(f"the plan divides node {node} ({task.name}) along dimensions {words}")
         if task.program.source and any(a.version for a in ranges):
             raise PolicyError(f"the plan divides node {node} ({task.name}) with another version of its kernel")
-        division = self._divide(node, task, dimensions.pop())
+        division = self._divide(node, task, ranges[0].range.dimension)
         following = 0
         for a in sorted(ranges, key=lambda a: a.first):
             if a.groups < 1 or a.first != following:

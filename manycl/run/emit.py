@@ -12,19 +12,16 @@ from itertools import islice
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import DeviceTask, HostTask
-from manycl.machine import HOST
+from manycl.machine import HOST, nearest
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backend import (
-    AHEAD_QUEUE,
-    DOWNLOAD_QUEUE,
-    EARLY_QUEUE,
-    UPLOAD_QUEUE,
     Download,
     HostCall,
     Run,
+    TransferQueue,
     Upload,
 )
-from manycl.run.coherence import HOST_BIT
+from manycl.run.coherence import HOST_BIT, places
 from manycl.run.emit_copies import Copies, Lane, Subject
 from manycl.run.pace import Marks
 from manycl.run.script import Script, linked
@@ -67,7 +64,7 @@ class Emitter(Copies):
     def begin(self) -> None:
         """The large transfers, and those that are due before one of them, so that all links are at work while the rest
         is enqueued."""
-        lines = [(lane, line, self._until_large(line)) for lane, line in self._lines.items() if lane[0] >= 0]
+        lines = [(lane, line, self._until_large(line)) for lane, line in self._lines.items() if lane[0] != ON_HOST]
         for turn in range(LOOK_AHEAD):  # all links begin
             for lane, line, until in lines:
                 if turn < until:
@@ -220,7 +217,7 @@ class Emitter(Copies):
             if key in task.reads or key not in task.overwrites:
                 mask = self._mask(key)
                 if mask and not mask & HOST_BIT:
-                    self._download(key, EARLY_QUEUE)
+                    self._download(key, TransferQueue.EARLY)
             token = self._made.get(key, {}).get(HOST, -1)
             if token >= len(self._lane):  # what a node has made there comes before those whom the graph names
                 heard.add(token)
@@ -258,10 +255,11 @@ class Emitter(Copies):
         memory = self._memory[device]
         mask = self._mask(key)
         if not mask >> memory & 1:
-            if not mask & HOST_BIT:
-                self._download(key, DOWNLOAD_QUEUE)
+            source = self._comes_from(key, memory)
+            if source == HOST and not mask & HOST_BIT:
+                self._download(key, TransferQueue.DOWNLOAD)
             if memory != HOST:  # what it waits for is due when it has come
-                self._upload(key, lane, is_due or HOST in self._made.get(key, {}))
+                self._upload(key, lane, is_due or source in self._made.get(key, {}), source=source)
         self._comes_after(key, memory, device, after, told, heard)
 
     def _is_due(self, node: int, lane: Lane) -> bool:
@@ -274,15 +272,23 @@ class Emitter(Copies):
         last = self._last.get(lane)
         return last is not None and last in self.held
 
-    def _upload(self, key: int, lane: Lane, is_due: bool, queue: int | None = None) -> None:
-        """What the host has, or will have, comes to a device for the next node of a queue, or for a later one."""
+    def _comes_from(self, key: int, target: int) -> int:
+        """The memory before another one on the way that a buffer takes to it."""
+        if not self._peers or self._mask(key) & HOST_BIT:
+            return HOST
+        source = nearest(places(self._mask(key)), target, self._peers)
+        return source if (source, target) in self._peers else HOST
+
+    def _upload(self, key: int, lane: Lane, is_due: bool, queue: int | None = None, source: int = HOST) -> None:
+        """What the host (or ``source``) has, or will have, comes to a device for the next node of a queue, or for a
+        later one."""
         device, _ = lane
         queue = self._comes_by(key, lane, is_due) if queue is None else queue
         behind: set[int] = set()
         turn = self._turn.get(lane, 0) - LOOK_AHEAD
-        if queue < 0 and turn >= 0 and not is_due:
+        if isinstance(queue, TransferQueue) and turn >= 0 and not is_due:
             behind.add(self._at[self._lines[lane][turn]])
-        self._bring_up(key, self._memory[device], device, queue, behind)
+        self._bring_up(key, self._memory[device], device, queue, behind, source=source)
 
     def _download(self, key: int, queue: int) -> None:
         """What a device has, or will have, comes to the host."""
@@ -304,7 +310,7 @@ class Emitter(Copies):
         is_small = self._graph.buffers[key].nbytes < SMALL
         if is_small and (self._queues[device] == 1 or (is_due and key in self._writers)):
             return queue
-        return UPLOAD_QUEUE if is_due or is_small else AHEAD_QUEUE
+        return TransferQueue.UPLOAD if is_due or is_small else TransferQueue.AHEAD
 
     def _hand_over(self, node: int, device: int, written: Sequence[int]) -> None:
         """What nodes of other memories read leaves as soon as this one has made it, and goes on to them, whatever else
@@ -321,14 +327,15 @@ class Emitter(Copies):
             for key in written:
                 if key not in reads or key in self._together or not self._is_final(s, key):
                     continue
-                if not self.masks[key] & HOST_BIT:
-                    self._download(key, EARLY_QUEUE)
+                source = self._comes_from(key, target)
+                if source == HOST and not self.masks[key] & HOST_BIT:
+                    self._download(key, TransferQueue.EARLY)
                 if target != HOST and not self.masks[key] >> target & 1:
                     lane = other, queue
                     is_due = self._lines[lane][self._turn.get(lane, 0)] == s
                     by = self._comes_by(key, lane, is_due)
-                    if by < 0:  # else it takes its turn
-                        self._upload(key, lane, is_due, by)
+                    if isinstance(by, TransferQueue):  # else it takes its turn
+                        self._upload(key, lane, is_due, by, source)
 
     # the whole
 

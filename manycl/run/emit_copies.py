@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from manycl.machine import HOST
 from manycl.plan.problem import Problem
-from manycl.run.backend import Command, Download, Upload
+from manycl.run.backend import Command, Download, TransferQueue, Upload
 from manycl.run.steps import Lowered
 
 Lane = tuple[int, int]
@@ -43,6 +43,7 @@ class Copies:
         self._problem, self._lowered, self._graph = subject.problem, subject.lowered, graph
         self._valid = subject.valid
         self.far = machine.memories > 1
+        self._peers = machine.peers
         self._memory = [d.memory for d in machine.devices]
         # memories of several devices: one of them may wait for what another has brought
         self._shared = {m for m in self._memory if m != HOST and self._memory.count(m) > 1}
@@ -157,18 +158,26 @@ class Copies:
     # copies
 
     def _bring_up(
-        self, key: int, at: int, device: int, queue: int, behind: Collection[int] = (), store: int | None = None
+        self,
+        key: int,
+        at: int,
+        device: int,
+        queue: int,
+        behind: Collection[int] = (),
+        store: int | None = None,
+        source: int = HOST,
     ) -> None:
-        """From the host's memory, when it is there, to a place of a device; ``behind``: commands that must have been
-        enqueued before."""
-        index, source = len(self.commands), self._made.get(key, {}).get(HOST)
-        heard = {source} if source is not None else set()
-        tells = self.told_by(source) if source is not None else None
-        if source is not None and source < len(self._lane) and key in self._together:
+        """From the host's memory (or ``source``), when it is there, to a place of a device; ``behind``: commands that
+        must have been enqueued before."""
+        index, maker = len(self.commands), self._made.get(key, {}).get(source)
+        heard = {maker} if maker is not None else set()
+        tells = self.told_by(maker) if maker is not None else None
+        if maker is not None and maker < len(self._lane) and key in self._together:
             heard, tells = set(self._writers[key]), None
         token = self._transfer(key, at, device, queue, tells)
         self._copies_wait(index, (device, queue), (), heard, behind)
-        self.commands.append(Upload(token, key, device, (), self._memory[device] in self._shared, store, queue))
+        is_told = self._memory[device] in self._shared or bool(self._peers)  # others may wait for it
+        self.commands.append(Upload(token, key, device, (), is_told, store, queue, source))
 
     def _bring_down(self, key: int, at: int, device: int, queue: int, store: int | None = None) -> int:
         """From a place of a device, when it is there, to the host's memory; the token."""
@@ -183,7 +192,7 @@ class Copies:
         self, index: int, lane: Lane, after: Sequence[int], heard: set[int], behind: Collection[int] = ()
     ) -> None:
         """Queues of transfers keep no order that anybody may count on."""
-        if lane[1] >= 0:
+        if not isinstance(lane[1], TransferQueue):
             self._in_queue(index, lane, after, heard, behind)
             return
         held = {at for at in (*behind, *(self._at[t] for t in after)) if at in self.held}

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import Launch
 from manycl.interrupts import interruptible
-from manycl.plan.plan import Plan
+from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.awaited import Awaited
@@ -186,7 +186,7 @@ def failure(playback: Playback, failed: Failed, result: Result) -> ManyclError:
     assert result.lowered is not None
     number = result.lowered.step(failed.token).node if failed.token < len(graph) else -1
     device, node, what = playback.where(failed.token, number)
-    on = machine.devices[device].name if device >= 0 else "host"
+    on = machine.devices[device].name if device != ON_HOST else "host"
     sizes = ""
     if node is not None and isinstance(task := graph.nodes[node], Launch):
         sizes = f" with NDRange {task.global_size}, work-groups {task.local_size or 'chosen by the driver'}"

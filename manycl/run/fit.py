@@ -40,13 +40,16 @@ class Fitted(NamedTuple):
 def fitted(problem: Problem, plan: Plan, limits: Mapping[int, int], together: bool = True) -> Fitted:
     """The plan, in whose place launches run in ranges on the devices that do not hold all that they need there.
     ``together``: in passes where that is predicted to pay. Raises RunError for a launch that does not fit even so."""
-    cutter = _Cutter(problem, plan, limits)
-    wanted = {i: cutter.look(a) for i, a in enumerate(plan.assignments) if a.device in limits and a.dimension != MERGE}
-    cut = {i: w for i, w in wanted.items() if w[1] >= 1 and w[0] != WHOLE}
+    cutter = _Fitter(problem, plan, limits)
+    wanted = {
+        i: cutter.look(a) for i, a in enumerate(plan.assignments) if a.device in limits and a.dimension is not MERGE
+    }
+    cut = {i: (dimension, number) for i, (dimension, number) in wanted.items() if dimension is not None and number}
     passes: tuple[Pass, ...] = ()
     if together and cut:
         # a launch that fits may be between others that do not
-        dimensions = {i: cut[i][0] if i in cut else cutter.along(plan.assignments[i]) for i in wanted}
+        along = {i: cut[i][0] if i in cut else cutter.along(plan.assignments[i]) for i in wanted}
+        dimensions = {i: dimension for i, dimension in along.items() if dimension is not None}
         passes = find_passes(problem, plan, limits, dimensions, cut)
     of = {node: found for found in passes for node in found.nodes}
     # one number for all others of a device: launches that hand data to one another are then cut at the same places
@@ -103,20 +106,20 @@ def _at_once(problem: Problem, plan: Plan, device: int, limit: int) -> int:
     return min(range(AT_ONCE, most + 1), key=slower) if seconds > 0 else most
 
 
-class _Cutter:
+class _Fitter:
     def __init__(self, problem: Problem, plan: Plan, limits: Mapping[int, int]) -> None:
         self._problem = problem
         self._limits = limits
         self._sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
-        self._known: dict[Hashable, tuple[int, int]] = {}
+        self._known: dict[Hashable, tuple[int | None, int]] = {}
         self._identities: dict[int, Hashable] = {}  # by the launch's own
         self._at_once = {d: _at_once(problem, plan, d, limit) for d, limit in limits.items()}
 
-    def look(self, a: Assignment) -> tuple[int, int]:
-        """Along which dimension an assignment is to be cut, and into how many ranges; (WHOLE, 0): it stays whole."""
+    def look(self, a: Assignment) -> tuple[int | None, int]:
+        """Along which dimension an assignment is to be cut, and into how many ranges; (None, 0): it stays as it is."""
         task = self._problem.graph.nodes[a.node]
         if a.device == ON_HOST or not isinstance(task, Launch):
-            return a.dimension, 0
+            return None, 0
         if id(task) not in self._identities:
             self._identities[id(task)] = identity(task, self._sizes)
         key = self._identities[id(task)], a.device, a.dimension, a.first, a.groups
@@ -124,22 +127,22 @@ class _Cutter:
             self._known[key] = self._look(a, task)
         return self._known[key]
 
-    def _look(self, a: Assignment, task: Launch) -> tuple[int, int]:
+    def _look(self, a: Assignment, task: Launch) -> tuple[int | None, int]:
         device, limit = self._problem.machine.devices[a.device], self._limits[a.device]
         sizes = [self._sizes[key] for key in stores(task)]
         whole, at_once = sum(sizes), self._at_once[a.device]
         fits = whole <= limit and max(sizes, default=0) <= device.max_allocation
-        if fits and whole <= limit // at_once and a.dimension == WHOLE:
-            return WHOLE, 0
+        if fits and whole <= limit // at_once and a.dimension is WHOLE:
+            return None, 0
         found: list[tuple[_Ranges, int]] = []
         reason = ""
-        for dimension in range(len(task.global_size)) if a.dimension == WHOLE else (a.dimension,):
+        for dimension in range(len(task.global_size)) if a.dimension is WHOLE else (a.range.dimension,):
             try:
                 division = divide(task, dimension, self._sizes)
             except PolicyError as error:
                 reason = reason or error.message
                 continue
-            groups = division.whole if a.dimension == WHOLE else a.range
+            groups = division.whole if a.dimension is WHOLE else a.range
             ranges = _ranges(division, groups, limit, at_once, device)
             if ranges.at_once:
                 found.append((ranges, dimension))
@@ -148,28 +151,28 @@ class _Cutter:
                     f"{task.name} in ranges along dimension {dimension} needs {_said(division, groups, ranges, device)}"
                 )
         best = min(found, key=lambda f: (-f[0].at_once, f[0].number), default=None)
-        if fits and a.dimension == WHOLE and (best is None or best[0].nbytes > 0.5 * whole):
-            return WHOLE, 0
+        if fits and a.dimension is WHOLE and (best is None or best[0].nbytes > 0.5 * whole):
+            return None, 0
         if best is None:
             raise too_large(task, a.node, whole, device, reason)
         return best[1], best[0].number
 
-    def along(self, a: Assignment) -> int:
-        """Along which dimension the ranges of an assignment that stays whole would touch least; WHOLE: of none."""
+    def along(self, a: Assignment) -> int | None:
+        """Along which dimension the ranges of an assignment that stays whole would touch least; None: of none."""
         task = self._problem.graph.nodes[a.node]
-        if a.device == ON_HOST or a.dimension != WHOLE or not isinstance(task, Launch):
-            return WHOLE
+        if a.device == ON_HOST or a.dimension is not WHOLE or not isinstance(task, Launch):
+            return None
         device, found = self._problem.machine.devices[a.device], {}
         for dimension in range(len(task.global_size)):
             with suppress(PolicyError):
                 division = divide(task, dimension, self._sizes)
                 found[dimension] = sum(_needed(division, division.range(0, -(-division.groups // 4)), device))
-        return min(found, key=lambda d: found[d], default=WHOLE)
+        return min(found, key=lambda d: found[d], default=None)
 
     def cut(self, a: Assignment, dimension: int, number: int) -> list[Assignment]:
         task = self._problem.graph.nodes[a.node]
         assert isinstance(task, Launch)
-        _, first, count = divide(task, dimension, self._sizes).whole if a.dimension == WHOLE else a.range
+        _, first, count = divide(task, dimension, self._sizes).whole if a.dimension is WHOLE else a.range
         number = min(number, count)
         ends = [first + count * i // number for i in range(number + 1)]
         span = (a.end - a.start) / count

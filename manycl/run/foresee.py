@@ -171,10 +171,10 @@ def with_times(problem: Problem, plan: Plan, trace: Trace) -> Plan:
                 ranges.setdefault(e.node, []).append(e)
 
     def times(a: Assignment) -> tuple[float, float]:
-        if a.dimension == MERGE:
+        if a.dimension is MERGE:
             end = max(e.end for e in ranges[a.node])
             return merged.get(a.node, (end, end))
-        if a.dimension == WHOLE:
+        if a.dimension is WHOLE:
             return whole[a.node]
         mine = [e for e in ranges[a.node] if a.first <= e.first < a.first + a.groups]
         return min(e.start for e in mine), max(e.end for e in mine)

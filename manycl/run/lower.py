@@ -77,7 +77,7 @@ def _is_split(problem: Problem, plan: Plan) -> bool:
     """Whether a plan divides launches; raises where it wants a version of one that the device would not take."""
     split = False
     for a in plan.assignments:
-        if a.dimension != WHOLE:
+        if a.dimension is not WHOLE:
             split = True
         elif a.version and a.version != problem.version(a.node, a.device):
             name = problem.graph.nodes[a.node].name
@@ -196,7 +196,7 @@ class _Assembly:
         for drafts in self.drafts:
             if id(drafts) not in ranges:
                 ranges[id(drafts)] = {d.step.first: i for i, d in enumerate(drafts) if d.step.role == RANGE}
-        left = [sum(1 for a in of if a.dimension != MERGE) for of in self.of]  # ranges to come
+        left = [sum(1 for a in of if a.dimension is not MERGE) for of in self.of]  # ranges to come
         begun: set[int] = set()
         for a in self.plan.assignments:
             drafts, tokens = self.drafts[a.node], of_node[a.node]
@@ -207,7 +207,7 @@ class _Assembly:
             if a.node not in begun:
                 begun.add(a.node)
                 wanted += (i for i, d in enumerate(drafts) if d.step.role in (COPY, CLEAR))
-            if a.dimension != MERGE:
+            if a.dimension is not MERGE:
                 wanted.append(ranges[id(drafts)][a.first])
                 left[a.node] -= 1
                 if not left[a.node]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST
 from manycl.model.occupancy import share_of, work_groups
-from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.rank import least_first
 from manycl.plan.split import Slice, Split
@@ -107,14 +107,14 @@ class _Cutter:
     def _split(self, index: int) -> Split | None:
         """How an assignment's node is split, if it is a range that can be cut, and nothing of its node is merged."""
         a = self._plan.assignments[index]
-        if a.dimension in (WHOLE, MERGE) or a.device == ON_HOST:
+        if not a.is_range or a.device == ON_HOST:
             return None
         split = self._problem.splits.get(a.node)
         return split if split is not None and split.merge == "none" and split.dimension == a.dimension else None
 
     def _seconds(self, index: int) -> float:
         a = self._plan.assignments[index]
-        asked = a.node, a.device, 0 if a.dimension == WHOLE else a.groups
+        asked = a.node, a.device, 0 if a.dimension is WHOLE else a.groups
         if asked not in self._known:
             self._known[asked] = self._problem.range_seconds(*asked)
         return self._known[asked]
@@ -133,9 +133,9 @@ class _Cutter:
         for i in line:
             a = self._plan.assignments[i]
             split = self._split(i)
-            if split is None and a.dimension != WHOLE:
+            if split is None and a.dimension is not WHOLE:
                 return
-            count = 0 if a.dimension == WHOLE else a.groups
+            count = 0 if a.dimension is WHOLE else a.groups
             whole = parts = 0
             touched = problem.regions(a.node, a.first, count)
             needed = {key for key, _, _ in problem.whole_needs[a.node]}

@@ -24,11 +24,9 @@ from manycl.graph.graph import DeviceTask, HostTask
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.backend import (
-    DOWNLOAD_QUEUE,
-    EARLY_QUEUE,
-    UPLOAD_QUEUE,
     Copy,
     Evict,
+    TransferQueue,
 )
 from manycl.run.coherence import HOST_BIT
 from manycl.run.emit import Emitter
@@ -144,14 +142,14 @@ class TightEmitter(Emitter):
             if self._left[key] or key in self._mine:
                 continue
             if mask >> place & 1 and not mask & self._everywhere:
-                self._send(key, place, EARLY_QUEUE)
+                self._send(key, place, TransferQueue.EARLY)
 
     def finish(self) -> None:
         """Everything has run: what is valid in windows alone goes to the host."""
         for key in self._graph.buffers:
             mask = self._mask(key)
             if mask and not mask & self._everywhere and key not in self._mine:
-                self._download(key, DOWNLOAD_QUEUE)
+                self._download(key, TransferQueue.DOWNLOAD)
 
     def leaves(self) -> Mapping[int, int]:
         return {key: self._mask(key) & self._everywhere for key in self._graph.buffers}
@@ -171,7 +169,7 @@ class TightEmitter(Emitter):
                 self._copy(key, source, at, lane)
             else:
                 if not mask & HOST_BIT:
-                    self._download(key, DOWNLOAD_QUEUE)
+                    self._download(key, TransferQueue.DOWNLOAD)
                 if at != HOST:
                     self._come(key, at, device)
         self._comes_after(key, at, device, after, told, heard)
@@ -190,7 +188,7 @@ class TightEmitter(Emitter):
         """From the host's memory to a store of a device."""
         store = self._places.store(at, key)
         made_way = self._use(store, None, 0)
-        self._bring_up(key, at, device, UPLOAD_QUEUE, () if made_way is None else (made_way,), store[1])
+        self._bring_up(key, at, device, TransferQueue.UPLOAD, () if made_way is None else (made_way,), store[1])
 
     def _download(self, key: int, queue: int) -> None:
         """To the host's memory, from where it was written if it is still there."""
@@ -279,7 +277,7 @@ class TightEmitter(Emitter):
                 continue
             others = (self._places.store(other, key) for other in self._places.of(mask))
             if all(where == device and other in going for where, other in others):
-                self._send(key, at, DOWNLOAD_QUEUE)
+                self._send(key, at, TransferQueue.DOWNLOAD)
 
     def _evict(self, device: int, store: int) -> None:
         """The room of a store is free when all that uses it has ended."""

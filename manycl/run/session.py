@@ -376,13 +376,13 @@ class Session:
                 told(error, "learning from a run")
 
     def _learn_from(self, result: Result) -> None:
-        versions = getattr(result.record, "versions", {})
+        record = result.record
         graph, durations = result.samples()
-        learn(self.history, graph, self.machine, durations, versions)
-        if isinstance(result.record, RunRecord) and self.machine.memories > 1:
-            for device, to_device, nbytes, seconds in result.record.moved():
+        learn(self.history, graph, self.machine, durations, record.versions if isinstance(record, RunRecord) else {})
+        if isinstance(record, RunRecord) and self.machine.memories > 1:
+            for device, to_device, nbytes, seconds in record.moved():
                 self._links.observe(self.machine.devices[device], to_device, nbytes, seconds)
-            self._links.handed_over(result.record.handovers())
+            self._links.handed_over(record.handovers())
             self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
 
     def check_open(self) -> None:

@@ -10,7 +10,7 @@ from manycl.errors import PolicyError
 from manycl.graph.graph import HostTask
 from manycl.plan.events import plan_of
 from manycl.plan.plan import Plan
-from manycl.plan.policy import DynamicPolicy, StaticPolicy, find
+from manycl.plan.policy import DynamicPolicy, StaticPolicy, find, is_static
 from manycl.plan.problem import Problem
 from manycl.plan.verify import verify
 from manycl.run.backends.sim import NO_HOST_TIMES
@@ -47,7 +47,7 @@ def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> P
     """
     chosen = find(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else type(policy).__name__
-    if hasattr(chosen, "plan"):
+    if is_static(chosen):
         plan = cast("Plan", planned(problem, chosen))
         # ranges can only be followed with the problem at hand
         verify(plan, problem.graph, problem.machine, problem if plan.is_split else None)
@@ -68,7 +68,7 @@ def with_ranges(
 ) -> StaticPolicy | DynamicPolicy | Plan:
     """The policy; but where it decides while it runs, and a launch fits on no device as a whole, what it decides on the
     simulated machine: only of plans are launches run in ranges. Raises PolicyError where a launch runs nowhere."""
-    if hasattr(policy, "plan") or problem.roomy:
+    if is_static(policy) or problem.roomy:
         return policy
     launches = (n for n, task in enumerate(problem.graph.nodes) if not isinstance(task, HostTask))
     if all(any(problem.fits(n, d) for d in problem.allowed(n)) for n in launches):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from manycl.graph.graph import Buffer, Graph, Window
-from manycl.plan.plan import WHOLE, Plan
+from manycl.plan.plan import Plan
 from manycl.region import Region
 from manycl.run.coherence import HOST_BIT, Directory, ValidRegion
 
@@ -22,7 +22,7 @@ class Step(NamedTuple):
 
     node: int
     role: str = ""
-    dimension: int = WHOLE
+    dimension: int | None = None
     first: int = 0
     groups: int = 0
     method: str = ""

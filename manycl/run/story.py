@@ -143,9 +143,9 @@ class Stories:
         command = self._script.commands[self._script.index[token]]
         if not isinstance(command, Upload | Download):
             return None
-        memory = self._devices[command.device].memory
-        ends = ("host" if memory == HOST else self._devices[command.device].name, "host")
-        source, target = ends if isinstance(command, Download) else ends[::-1]
+        machine, device = self._script.problem.machine, self._devices[command.device]
+        own = "host" if device.memory == HOST else device.name
+        source, target = (own, "host") if isinstance(command, Download) else (machine.memory_name(command.source), own)
         found = self._moved.get((command.buffer, source, target), [])
         return found[0] if len(found) == 1 else None  # of several nobody can tell which
 

@@ -116,7 +116,7 @@ class _Judge:
         """(memory, buffer, whether it is written) of a command."""
         command = self._commands[index]
         if isinstance(command, Upload):
-            yield HOST, command.buffer, False
+            yield command.source, command.buffer, False
             yield self._memory[command.device], command.buffer, True
         elif isinstance(command, Download):
             yield self._memory[command.device], command.buffer, False

@@ -115,7 +115,7 @@ class Pair(Case):
         ranges: dict[int, list[tuple[int, int, int]]] = {}
         for a in plan.assignments:
             if a.device != ON_HOST:
-                whole = a.dimension == WHOLE
+                whole = a.dimension is WHOLE
                 groups = self.splits[a.node].groups if whole else a.groups
                 ranges.setdefault(a.node, []).append((a.device, 0 if whole else a.first, groups))
         return sum(self.family_seconds(f, ranges) for f in self.families)

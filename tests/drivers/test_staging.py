@@ -9,7 +9,7 @@ import pytest
 
 from manycl.drivers.choice import open_devices
 from manycl.drivers.driver import DriverError, End
-from manycl.drivers.opencl.staging import CHUNK, STAGE_FROM, Part, Staged, Stager
+from manycl.drivers.opencl.staging import CHUNK, STAGE_FROM, Staged, StagedPart, Stager
 from manycl.region import Box
 
 cl = pytest.importorskip("pyopencl")
@@ -40,9 +40,9 @@ def test_what_is_due_does_not_wait_for_what_is_not_made_yet(context: cl.Context,
     early, due = np.zeros(count, np.uint8), np.zeros(count, np.uint8)
     buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, count)
     made = cl.UserEvent(context)
-    result = stager.start(0, Part(buffer, early, 0, False), made, Staged(context))
-    stager.start(1, Part(buffer, given, 0, True), None, Staged(context)).wait()
-    stager.start(2, Part(buffer, due, 0, False), None, Staged(context)).wait()
+    result = stager.start(0, StagedPart(buffer, early, 0, False), made, Staged(context))
+    stager.start(1, StagedPart(buffer, given, 0, True), None, Staged(context)).wait()
+    stager.start(2, StagedPart(buffer, due, 0, False), None, Staged(context)).wait()
     assert (due == given).all()
     assert not ended(result)
     made.set_status(cl.command_execution_status.COMPLETE)
@@ -55,14 +55,14 @@ def test_transfers_of_a_queue_keep_their_order(context: cl.Context, stager: Stag
     count = CHUNK + 5
     buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, count)
     made = cl.UserEvent(context)
-    first = stager.start(0, Part(buffer, np.full(count, 1, np.uint8), 0, True), made, Staged(context))
-    second = stager.start(0, Part(buffer, np.full(count, 2, np.uint8), 0, True), None, Staged(context))
+    first = stager.start(0, StagedPart(buffer, np.full(count, 1, np.uint8), 0, True), made, Staged(context))
+    second = stager.start(0, StagedPart(buffer, np.full(count, 2, np.uint8), 0, True), None, Staged(context))
     assert not ended(second)
     made.set_status(cl.command_execution_status.COMPLETE)
     stager.settle()
     assert first.began < first.ended <= second.began < second.ended
     found = np.zeros(count, np.uint8)
-    stager.start(0, Part(buffer, found, 0, False), None, Staged(context)).wait()
+    stager.start(0, StagedPart(buffer, found, 0, False), None, Staged(context)).wait()
     assert (found == 2).all()
 
 
@@ -75,12 +75,12 @@ def test_parts_of_buffers_keep_their_places(
     there = np.random.default_rng(2).integers(0, 256, count, np.uint8)
     piece = np.random.default_rng(3).integers(0, 256, size, np.uint8)
     buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, count)
-    stager.start(0, Part(buffer, there, 0, True), None, Staged(context)).wait()
-    stager.start(0, Part(buffer, piece, at, True), None, Staged(context)).wait()
+    stager.start(0, StagedPart(buffer, there, 0, True), None, Staged(context)).wait()
+    stager.start(0, StagedPart(buffer, piece, at, True), None, Staged(context)).wait()
     there[at : at + size] = piece
     whole, part = np.zeros(count, np.uint8), np.zeros(size - 100, np.uint8)
-    stager.start(0, Part(buffer, whole, 0, False), None, Staged(context)).wait()
-    stager.start(0, Part(buffer, part, at + 50, False), None, Staged(context)).wait()
+    stager.start(0, StagedPart(buffer, whole, 0, False), None, Staged(context)).wait()
+    stager.start(0, StagedPart(buffer, part, at + 50, False), None, Staged(context)).wait()
     assert (whole == there).all()
     assert (part == there[at + 50 : at + size - 50]).all()
 

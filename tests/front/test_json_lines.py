@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.errors import SpecificationError
-from manycl.front.json_lines import Place, find_line, parse, read_text, show
+from manycl.front.json_lines import Location, find_line, parse, read_text, show
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -83,9 +83,9 @@ def test_what_is_refused(text: str, line: int, words: str) -> None:
 def test_places_and_files(tmp_path: Path) -> None:
     assert show(("kernels", 2, "args", 0)) == "kernels[2].args[0]"
     assert show(("buffers", "A, B", "type")) == 'buffers["A, B"].type'
-    error = Place("f.json", '{\n"a": [1,\n2]}').at("a", 1).error("is two")
+    error = Location("f.json", '{\n"a": [1,\n2]}').at("a", 1).error("is two")
     assert str(error) == "f.json:3: a[1]: is two"
-    assert str(Place("g", fixed_line=7).error("odd")) == "g:7: odd"
+    assert str(Location("g", fixed_line=7).error("odd")) == "g:7: odd"
     with pytest.raises(SpecificationError, match="No such file"):
         read_text(tmp_path / "none")
     with pytest.raises(SpecificationError, match="not a possible file name"):

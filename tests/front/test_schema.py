@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sample_application import KERNELS, SPECIFICATION
 
 from manycl.errors import ManyclError, SpecificationError
-from manycl.front.json_lines import Place
+from manycl.front.json_lines import Location
 from manycl.front.load import load_application
 from manycl.front.schema import SCHEMA_PATH, check
 
@@ -111,7 +111,7 @@ def mutations(draw: st.DrawFn) -> Any:
 
 def accepted(document: Any) -> bool:
     try:
-        check(document, Place("f", json.dumps(document)))
+        check(document, Location("f", json.dumps(document)))
     except SpecificationError:
         return False
     return True

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manycl.machine import HOST, Device, Machine
-from manycl.model.contention import Contention, Progress, Use, shared
+from manycl.model.contention import Activities, Contention, Use, shared
 from manycl.model.estimates import Estimates
 
 
@@ -58,14 +58,14 @@ def test_all_of_the_capacity_is_shared_and_no_more(draws: list[float], capacity:
 def test_two_transfers_and_a_kernel_by_hand() -> None:
     """MKMD's Figure 6: the processor is congested. 12 bytes a second; the kernel would draw all of them."""
     meets = contention(12.0)
-    progress = Progress(meets)
-    assert progress.begin(0, 0.0, 1.0, device=0, use=meets.use(None, 12.0, 1.0)) == [0]
+    progress = Activities(meets)
+    assert progress.begin(0, 0.0, 1.0, device=0, use=meets.use(None, 12.0, 1.0)) == [(0, 1.0)]
     assert progress.end(0) == 1.0
     changed = progress.begin(1, 0.5, 1.0, use=meets.use((HOST, 1), 8.0, 1.0))
-    assert sorted(changed) == [0, 1]
+    assert sorted(token for token, _ in changed) == [0, 1]
     # 6 bytes of the kernel are left, 8 of the transfer: 6 a second each
     assert (progress.end(0), progress.end(1)) == pytest.approx((1.5, 0.5 + 8 / 6))
-    assert progress.finish(0, 1.5) == [1]
+    assert [token for token, _ in progress.finish(0, 1.5)] == [1]
     assert progress.end(1) == pytest.approx(1.75)  # 2 bytes are left, and all it wants of the memory
 
 
@@ -85,7 +85,7 @@ def test_links_come_first() -> None:
 def test_ends_are_those_of_small_steps(jobs: list[tuple[float, float, float]], bandwidth: float) -> None:
     """Against an integration in small steps, which shares no code but the shares."""
     meets = contention(bandwidth)
-    progress, ends = Progress(meets), {}
+    progress, ends = Activities(meets), {}
     waiting = sorted((start, i) for i, (start, _, _) in enumerate(jobs))
     running: set[int] = set()
     while waiting or running:

@@ -14,12 +14,13 @@ from split_cases import GROUPS, ROW, Affine, rows, split_problems
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.looks import AGAIN, FIRST, KERNEL, LAUNCH, Looks
+from manycl.plan.looks import Looks
 from manycl.plan.plan import Plan
 from manycl.plan.policies import auto
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
+from manycl.plan.tuning import PLANNING
 
 SIMPLE = {"heft", "one device", "in_order"}
 
@@ -123,7 +124,8 @@ def test_how_kernels_may_be_split_is_found_out_when_that_is_worth_it() -> None:
         assert plan.details["postponed"]
         turns += 1
         assert turns < 50
-        if auto.LOOKING * 0.3 * (turns + 1) > FIRST + KERNEL + LAUNCH + AGAIN:
+        once = PLANNING.first_look + PLANNING.kernel_look + PLANNING.launch_look + PLANNING.again_look
+        if PLANNING.looking * 0.3 * (turns + 1) > once:
             break
     assert turns > 5
     assert planned(p).is_split

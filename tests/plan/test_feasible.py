@@ -91,9 +91,9 @@ def nowhere(p: Problem, ranges: bool) -> bool:
 
 def check(p: Problem, plan: Plan) -> None:
     for a in plan.assignments:
-        if a.device >= 0 and a.dimension != MERGE:
+        if a.device >= 0 and a.dimension is not MERGE:
             assert a.version == max(0, p.estimates.version(a.node, a.device))  # type: ignore[attr-defined]
-            assert a.dimension != WHOLE or sum(needed(p, a.node, None)) <= p.machine.devices[a.device].global_memory
+            assert a.dimension is not WHOLE or sum(needed(p, a.node, None)) <= p.machine.devices[a.device].global_memory
 
 
 @pytest.mark.parametrize("name", [*WHOLE_ONLY, *IN_RANGES])

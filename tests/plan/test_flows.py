@@ -23,7 +23,7 @@ from manycl.plan.adapt.families import families
 from manycl.plan.adapt.flows import Flows
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import AnalysedSplits, Slice, Split
 
 GROUPS, ROW = 40, 1000
 HANDOVER = 5e-5
@@ -57,8 +57,11 @@ def chain(seconds: list[tuple[float, ...]], devices: tuple[Device, ...], *, whol
     return replace(p, estimates=Slow(seconds, 0.0, PER_BYTE), splits=splits)
 
 
-class Triangle(dict[int, Split]):
+class Triangle(dict[int, Split], AnalysedSplits):
     """Groups of the second kernel read b from their own row on."""
+
+    def work(self, node: int, parts: int) -> None:
+        return None
 
     def touched(self, node: int, key: int, first: int, count: int) -> float:
         assert (node, key) == (1, 1)

@@ -14,6 +14,7 @@ from manycl.plan import foreseen
 from manycl.plan.plan import Plan
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
+from manycl.plan.tuning import PLANNING
 from manycl.plan.verify import verify
 
 
@@ -41,13 +42,13 @@ def test_balance_takes_the_plan_that_is_foreseen_to_be_the_best(p: Problem) -> N
         assert not stage.plans
         return
     assert plan.makespan == stage.took[plan.assignments] == min(stage.took.values())
-    assert len(stage.plans) == len(stage.took) <= foreseen.AT_ONCE, "none twice"
-    assert max(t.makespan for t in stage.plans) <= foreseen.NEARLY * min(t.makespan for t in stage.plans) + 1e-9
+    assert len(stage.plans) == len(stage.took) <= PLANNING.foreseen, "none twice"
+    assert max(t.makespan for t in stage.plans) <= PLANNING.nearly * min(t.makespan for t in stage.plans) + 1e-9
 
 
 def test_large_graphs_are_not_foreseen() -> None:
     p = replace(one(0.0, (1.0, 1.0)), foresee=Stage())
-    assert foreseen.how_many(p, 1.0) == foreseen.AT_ONCE
+    assert foreseen.how_many(p, 1.0) == PLANNING.foreseen
     assert foreseen.how_many(replace(p, foresee=None), 1.0) == 0
     assert foreseen.how_many(replace(p, splits={}), 1.0) == 0
     assert foreseen.how_many(p, 1e-6) == 0, "not for as long as it takes to run"

@@ -14,9 +14,9 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask
 from manycl.plan.queues import (
-    Copy,
-    Place,
+    KernelBuffer,
     QueueCommand,
+    QueuePosition,
     dependent_reads,
     dependent_writes,
     end,
@@ -62,7 +62,7 @@ def test_edges_and_copies_on_figure_6(figure: tuple[Graph, dict[str, int]]) -> N
     assert [(e.before, e.after) for e in intra_edges(graph, T)] == [(K0, K1), (K0, K2), (K1, K3), (K2, K4)]
     assert [(e.before, e.after) for e in inter_edges(graph, T)] == [(P0, K0), (P1, K0), (K3, S0), (K4, S1)]
     # "the edges (b5, k1) and (b8, k2) represent isolated writes while every other … dependent copies"
-    assert isolated_writes(graph, T) == (Copy(K1, b["b5"]), Copy(K2, b["b8"]))
+    assert isolated_writes(graph, T) == (KernelBuffer(K1, b["b5"]), KernelBuffer(K2, b["b8"]))
     assert isolated_reads(graph, T) == ()
     assert {c.buffer for c in dependent_writes(graph, T)} == {b[n] for n in ("b0", "b1", "b4", "b9", "b10")}
     assert {c.buffer for c in dependent_reads(graph, T)} == {b[n] for n in ("b4", "b9", "b10", "b13", "b14")}
@@ -86,10 +86,10 @@ def test_setup_cq_builds_figure_9(figure: tuple[Graph, dict[str, int]]) -> None:
     )
     # <e1, e2>, <e1, e3>, <e2, e4>, <e3, e5> of the paper
     assert set(found.constraints) == {
-        (Place(0, 2), Place(1, 1)),
-        (Place(0, 2), Place(2, 1)),
-        (Place(1, 1), Place(0, 3)),
-        (Place(2, 1), Place(1, 2)),
+        (QueuePosition(0, 2), QueuePosition(1, 1)),
+        (QueuePosition(0, 2), QueuePosition(2, 1)),
+        (QueuePosition(1, 1), QueuePosition(0, 3)),
+        (QueuePosition(2, 1), QueuePosition(1, 2)),
     }
 
 
@@ -107,7 +107,7 @@ def test_a_shared_input_is_written_once_and_waited_for() -> None:
     builder.add(launch("b", (x,), (z,)))
     found = setup_cq(builder.build(), (0, 1), 2)
     assert [c for q in found.queues for c in q if c.kind == "write"] == [QueueCommand("write", 0, x)]
-    assert found.constraints == ((Place(0, 0), Place(1, 0)),)
+    assert found.constraints == ((QueuePosition(0, 0), QueuePosition(1, 0)),)
 
 
 def test_a_result_needed_inside_and_outside_is_read() -> None:
@@ -133,7 +133,7 @@ def test_setup_cq_on_random_components(graph: Graph, r: int, data: Any) -> None:
     runs = [c.node for q in found.queues for c in q if c.kind == "ndrange"]
     assert sorted(runs) == [n for n in members if not isinstance(graph.nodes[n], HostTask)]
     # the in-order queues and E_Q together keep every dependence inside the component
-    place = {c: Place(2 + i, j) for i, q in enumerate(found.queues) for j, c in enumerate(q)}
+    place = {c: QueuePosition(2 + i, j) for i, q in enumerate(found.queues) for j, c in enumerate(q)}
     for n in runs:
         for p in graph.predecessors[n]:
             if p in runs:

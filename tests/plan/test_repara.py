@@ -18,7 +18,7 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask, Launch
 from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.execution_units import Partition, Unit, execution_units, ways
+from manycl.plan.execution_units import ExecutionUnit, Partition, execution_units, ways
 from manycl.plan.plan import Plan
 from manycl.plan.policies.repara import Repara
 from manycl.plan.problem import Problem
@@ -235,9 +235,8 @@ def test_the_units_of_a_node_exclude_one_another_and_await_all_of_its_predecesso
     p = problem(builder.build(), (4.0, 2.0), where)
     p = replace(p, estimates=TwoVersions([(4.0, 2.0)] * 3), splits={0: Split(0, GROUPS, {a: row, b: row})})
     found = execution_units(p)
-    assert found.units == (
-        Unit(0, 0, False), Unit(0, 1, False), Unit(0, 0, True), Unit(1, 0, False), Unit(1, 1, False), Unit(2, 0, False),
-    )  # fmt: skip
+    units = ((0, 0, False), (0, 1, False), (0, 0, True), (1, 0, False), (1, 1, False), (2, 0, False))
+    assert found.units == tuple(ExecutionUnit(*unit) for unit in units)
     assert found.incompatible == ({1, 2}, {0, 2}, {0, 1}, {4}, {3}, set())
     assert found.depends == (set(), set(), set(), {0, 1, 2}, {0, 1, 2}, {3, 4})
     assert found.feasible == ((0,), (1,), (0, 1), (0,), (1,), (-1,))
@@ -246,7 +245,7 @@ def test_the_units_of_a_node_exclude_one_another_and_await_all_of_its_predecesso
 def test_rates_are_sixteenths_and_less_than_a_tenth_is_not_worth_it() -> None:
     p = pair()
     p = replace(p, splits={0: Split(0, 160, {0: Slice(1), 1: Slice(1)})})
-    found = ways(p, Unit(0, 0, True), (0, 1))
+    found = ways(p, ExecutionUnit(0, 0, True), (0, 1))
     # the GPU has two sixteenths at least, the CPU any
     assert sorted(way[1].groups for way in found) == [10 * n for n in range(2, 16)]
     for way in found:
@@ -256,7 +255,7 @@ def test_rates_are_sixteenths_and_less_than_a_tenth_is_not_worth_it() -> None:
 def test_what_a_device_cannot_hold_at_once_is_in_ranges() -> None:
     """Of twelve groups the GPU holds five: two full ranges and the rest."""
     p = pair(memory=5 * 2 * ROW)
-    found = ways(p, Unit(0, 0, True), (0, 1))
+    found = ways(p, ExecutionUnit(0, 0, True), (0, 1))
     assert (Partition(1, 0, 5), Partition(1, 5, 5), Partition(1, 10, 2)) in found
     assert (Partition(0, 0, 5), Partition(1, 5, 5), Partition(1, 10, 2)) in found
     assert all(part.groups <= 5 for way in found for part in way if part.device == 1)

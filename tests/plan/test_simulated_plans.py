@@ -75,7 +75,7 @@ def test_noise_is_a_node_s_wherever_it_stands_in_the_plan() -> None:
     assert taken == pytest.approx({n: by.noisy(n, n % 2, 1.0 + n % 2) for n in range(6)})
     plain = simulate(p, given_plan(p, [(n, n % 2, 0) for n in order]))
     assert {e.node: e.end - e.start for e in plain.kernels()} == pytest.approx({n: 1.0 + n % 2 for n in range(6)})
-    assert [e.component for e in plain.kernels()] == [-1] * 6, "none was declared"
+    assert [e.component for e in plain.kernels()] == [None] * 6, "none was declared"
 
 
 def test_a_plan_shows_what_its_simulation_does() -> None:
@@ -125,7 +125,7 @@ def test_split_plans_meet_disturbances_too(p: Problem, seed: int) -> None:
 @given(p=split_problems())
 def test_split_plans_meet_faults_too(p: Problem) -> None:
     plan = plan_with("balance", p)
-    divided = next((a for a in plan.assignments if a.dimension >= 0), None)
+    divided = next((a for a in plan.assignments if a.is_range), None)
     assume(divided is not None and divided.end > divided.start)
     assert divided is not None
     with pytest.raises(RunFailure, match="the device was lost"):

@@ -155,7 +155,7 @@ def test_ranges_survive_json_and_whole_launches_keep_their_form() -> None:
         "dimension": 0,
         "groups": 4,
     }
-    old = '{"format": 1, "policy": "x", "devices": ["d"], "makespan": 1.0, "details": {}, "assignments": \
+    old = '{"format": 2, "policy": "x", "devices": ["d"], "makespan": 1.0, "details": {}, "assignments": \
         [{"node": 0, "device": 0, "queue": 0, "start": 0.0, "end": 1.0}]}'
     assert Plan.from_json(old).assignments == (Assignment(0, 0, 0, 0.0, 1.0),)
 
@@ -177,8 +177,8 @@ def put(index: int, **fields: object) -> Change:
         (put(0, groups=5), r"node 0 \(f\) has group 4 run twice"),
         (put(1, groups=5), r"node 0 \(f\) has 10 groups along dimension 0, but ranges for 9"),
         (put(0, groups=0), r"node 0 \(f\) has an empty range"),
-        (put(0, dimension=1), r"node 0 \(f\) is split along the dimensions \[0, 1\]"),
-        (lambda a: a.append(Assignment(0, 0, 0, 9.0, 19.0)), r"node 0 \(f\) is split along the dimensions \[-1, 0\]"),
+        (put(0, dimension=1), r"node 0 \(f\) is split along the dimensions 0, 1"),
+        (lambda a: a.append(Assignment(0, 0, 0, 9.0, 19.0)), r"node 0 \(f\) is split along the dimensions 0, whole"),
         (put(4, dimension=0, groups=1), r"node 2 \(sink\) may not be split"),
         (put(3, start=4.5, end=8.0), "node 1 takes 3.5 s, but is estimated at 5.0 s"),
         (put(2, start=3.6), "node 1 starts before node 0 ends"),

@@ -43,7 +43,7 @@ def divided(p: Problem, tenths: list[int | None]) -> Problem:
 def on_gpus(p: Problem, plan: Plan, node: int) -> int:
     groups: Counter[str] = Counter()
     for a in plan.assignments:
-        if a.node == node and a.dimension != MERGE:
+        if a.node == node and a.dimension is not MERGE:
             groups[p.machine.devices[a.device].kind] += a.groups or GROUPS
     assert groups.total() == GROUPS
     return groups["gpu"]

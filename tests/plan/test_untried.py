@@ -114,7 +114,7 @@ def test_a_kernel_that_was_given_up_for_disturbed_times_is_divided_again() -> No
         g = adapted(course.granularity, [1e-3 * one, 1e-3 * two], (0, cut, 3125))
         whole, compared = (0, frozenset({0})) if cut == 3125 else (-1, course.compared)
         course = replace(course, granularity=g, compared=compared, whole=whole, trial=False).judged()
-    assert course.whole == -1
+    assert course.whole is None
     assert 2900 < course.cuts()[1] < 3000
 
 
@@ -145,4 +145,4 @@ def test_where_data_decide_the_work_a_kernel_is_run_whole_once_if_the_other_devi
     )
     course = Course(family, (0, 1), adapted(g, (1.2e-3, 1.2e-3)), ((0.0, 0.0),) * 2, HANDOVER, (0.0, 0.0))
     judged = replace(course, guessed=guessed).judged()
-    assert judged.whole == (1 if guessed and not helps else -1)
+    assert judged.whole == (1 if guessed and not helps else None)

@@ -116,6 +116,6 @@ def test_initial_contents_must_arrive() -> None:
 def test_a_plan_survives_json(case: tuple[Plan, Problem]) -> None:
     plan, _ = case
     assert Plan.from_json(plan.to_json()) == plan
-    for text in ("", "[]", "{}", '{"format": 2}', '{"format": 1, "assignments": [1]}'):
+    for text in ("", "[]", "{}", '{"format": 2}', '{"format": 2, "assignments": [1]}'):
         with pytest.raises(PolicyError, match="not a plan"):
             Plan.from_json(text)

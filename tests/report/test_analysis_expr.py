@@ -13,7 +13,7 @@ from manycl.analysis import expr as x
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.analysis.service import parse_program, symbolic
 from manycl.analysis.summary import KernelSummary, MemoryAccess
-from manycl.report.analysis_expr import Reader, divided, named, show
+from manycl.report.analysis_expr import AccessWriter, divided, named, show
 from manycl.report.analysis_text import MOST, cut, line_of
 
 NAMES = ("gid0", "gid1", "n", "k")
@@ -157,7 +157,7 @@ def test_what_is_divided_is_divided(expr: x.Expr, by: int, numbers: list[int]) -
 
 def accesses(source: str, kernel: str = "k") -> list[str]:
     program = parse_program(source)
-    reader = Reader(program.kernels[kernel], symbolic(program, kernel))
+    reader = AccessWriter(program.kernels[kernel], symbolic(program, kernel))
     return [line_of(reader, access) for access in reader.summary.accesses]
 
 
@@ -201,7 +201,7 @@ def test_atomics_say_what_they_do() -> None:
 def test_an_unknown_value_is_explained() -> None:
     facts = KernelFacts("k", 1, (ArgumentFacts(0, "a", "buffer", "float", "float", 1, 4, "global"),))
     unknown = x.var("?1", 0, 9, unknown=True)
-    reader = Reader(facts, KernelSummary("k"))
+    reader = AccessWriter(facts, KernelSummary("k"))
     assert reader.elements(MemoryAccess(0, "read", x.scale(unknown, 4), 4, x.ONE, (), 3)) == "a[?1]"
     assert reader.unknowns == {"?1": "not followed"}
     assert named("contents of argument 0 read in line 3", facts) == "contents of a read in line 3"

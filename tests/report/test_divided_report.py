@@ -16,7 +16,7 @@ from manycl.trace import KernelEvent, Trace, TransferEvent
 def kernel(
     node: int, name: str, device: str, start: float, end: float, *part: object, function: str = ""
 ) -> KernelEvent:
-    return KernelEvent(node, name, device, 0, start, end, (64,), (16,), -1, function, *part)  # type: ignore[arg-type]
+    return KernelEvent(node, name, device, 0, start, end, (64,), (16,), None, function, *part)  # type: ignore[arg-type]
 
 
 TRACE = Trace(

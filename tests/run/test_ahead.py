@@ -16,18 +16,15 @@ from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.region import Box, Region
 from manycl.run.backend import (
-    AHEAD_QUEUE,
     APART,
-    DOWNLOAD_QUEUE,
-    EARLY_QUEUE,
     TINY,
-    UPLOAD_QUEUE,
     Command,
     Done,
     Download,
     HostCall,
     Report,
     Run,
+    TransferQueue,
     Upload,
     continues,
 )
@@ -96,7 +93,7 @@ def test_a_queue_that_waits_brings_what_the_next_ones_read() -> None:
     builder.add(launch("small", (e,), ()))
     commands = started(builder.build(), [0, ON_HOST, 1, 1, 1, 1])
     assert uploads(commands, 0) == [(a, 0), (b, 1), (e, 1)]  # of what runs or waits itself, or takes no time
-    assert uploads(commands, AHEAD_QUEUE) == [(c, 1)]
+    assert uploads(commands, TransferQueue.AHEAD) == [(c, 1)]
     assert [c.token for c in commands if isinstance(c, Run)] == [0]
 
 
@@ -123,7 +120,7 @@ def test_what_several_queues_read_waits_for_no_kernel() -> None:
     graph = builder.build()
     state = state_of(graph, [0, 0, 0], queues=[0, 0, 1])
     commands = state.start(0.0) + state.handle()
-    assert uploads(commands, UPLOAD_QUEUE) == [(a, 0), (b, 0)]
+    assert uploads(commands, TransferQueue.UPLOAD) == [(a, 0), (b, 0)]
     assert uploads(started(graph, [0, 0, 0]), 0) == [(a, 0), (b, 0)]
 
 
@@ -134,7 +131,7 @@ def test_large_buffers_come_before_anything_is_enqueued() -> None:
     builder.add(launch("second", (large,), ()))
     state = state_of(builder.build(), [0, 0])
     first = state.start(0.0)
-    assert uploads(first, AHEAD_QUEUE) == [(large, 0)]
+    assert uploads(first, TransferQueue.AHEAD) == [(large, 0)]
     assert len(first) == 1
     assert [type(c) for c in state.handle()] == [Upload, Run, Run]
 
@@ -146,8 +143,8 @@ def test_what_is_due_before_a_large_buffer_comes_before_it() -> None:
     for key in (first, large, last):
         builder.add(launch("reads", (key,), ()))
     state = state_of(builder.build(), [0, 0, 0])
-    assert uploads(state.start(0.0), AHEAD_QUEUE) == [(first, 0), (large, 0)]
-    assert uploads(state.handle(), UPLOAD_QUEUE) == [(last, 0)]
+    assert uploads(state.start(0.0), TransferQueue.AHEAD) == [(first, 0), (large, 0)]
+    assert uploads(state.handle(), TransferQueue.UPLOAD) == [(last, 0)]
 
 
 def test_what_a_host_function_reads_leaves_when_it_is_made() -> None:
@@ -175,9 +172,9 @@ def test_what_another_device_reads_leaves_when_it_is_made() -> None:
     builder.add(launch("reads too", (a,), ()))
     state = state_of(builder.build(), [ON_HOST, 0, 1, 1, 1])
     (leaves,) = [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
-    assert (leaves.buffer, leaves.device, leaves.after, leaves.queue) == (a, 0, (1,), EARLY_QUEUE)
+    assert (leaves.buffer, leaves.device, leaves.after, leaves.queue) == (a, 0, (1,), TransferQueue.EARLY)
     commands = state.handle(Done(1, 1.0), Done(leaves.token, 1.0))
-    assert uploads(commands, AHEAD_QUEUE) == [(a, 1)]
+    assert uploads(commands, TransferQueue.AHEAD) == [(a, 1)]
     after = state.handle(Done(0, 2.0))
     assert [(c.buffer, c.device) for c in after if isinstance(c, Upload)] == [(b, 1)]
     assert [c.token for c in after if isinstance(c, Run)] == [2, 3, 4]
@@ -201,7 +198,9 @@ def test_what_several_devices_make_together_leaves_when_all_of_them_have() -> No
     assert [c.buffer for c in state.handle(Done(0, 2.0)) if isinstance(c, Download)] == [a]
 
 
-@pytest.mark.parametrize(("nbytes", "leaves_by", "comes_by"), [(4, 0, 0), (SMALL, EARLY_QUEUE, UPLOAD_QUEUE)])
+@pytest.mark.parametrize(
+    ("nbytes", "leaves_by", "comes_by"), [(4, 0, 0), (SMALL, TransferQueue.EARLY, TransferQueue.UPLOAD)]
+)
 def test_who_waits_only_for_what_another_device_makes_gets_it_in_its_turn(
     nbytes: int, leaves_by: int, comes_by: int
 ) -> None:
@@ -277,11 +276,12 @@ def test_what_is_made_in_the_host_s_memory_goes_on_when_it_is_there(by_host: boo
     builder.add(launch("reads", (a,), ()))
     state = state_of(builder.build(), [ON_HOST if by_host else 0, ON_HOST, 1, 1], machine([0, 1]))
     assert not [c for c in state.start(0.0) + state.handle() if isinstance(c, Upload)]
-    assert uploads(state.handle(Done(0, 1.0)), AHEAD_QUEUE) == [(a, 1)]
+    assert uploads(state.handle(Done(0, 1.0)), TransferQueue.AHEAD) == [(a, 1)]
 
 
 @pytest.mark.parametrize(
-    ("transfer", "ahead", "due"), [(Upload, AHEAD_QUEUE, UPLOAD_QUEUE), (Download, EARLY_QUEUE, DOWNLOAD_QUEUE)]
+    ("transfer", "ahead", "due"),
+    [(Upload, TransferQueue.AHEAD, TransferQueue.UPLOAD), (Download, TransferQueue.EARLY, TransferQueue.DOWNLOAD)],
 )
 def test_a_simulated_link_performs_one_transfer_at_a_time_what_was_enqueued_first(
     transfer: type[Upload] | type[Download], ahead: int, due: int
@@ -316,7 +316,7 @@ def pieces(*boxes: Box) -> dict[int, Any]:
         (Upload(2, -4, 0, (), False), False),  # several rows
         (Upload(2, -2, 1, (), False), False),
         (Upload(2, -2, 0, (), True), False),
-        (Upload(2, -2, 0, (), False, queue=AHEAD_QUEUE), False),
+        (Upload(2, -2, 0, (), False, queue=TransferQueue.AHEAD), False),
         (Run(2, 0, 0, (), False), False),
     ],
 )

@@ -20,7 +20,7 @@ INTERVALS = st.lists(st.tuples(TIMES, TIMES).map(lambda t: (min(t), max(t))), ma
 
 
 def kernel(start: float, end: float) -> KernelEvent:
-    return KernelEvent(0, "k", "d", 0, start, end, (1,), None, -1, "k")
+    return KernelEvent(0, "k", "d", 0, start, end, (1,), None, None, "k")
 
 
 @given(INTERVALS, INTERVALS)

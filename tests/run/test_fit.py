@@ -19,7 +19,7 @@ from manycl.graph.division import divide
 from manycl.graph.graph import Graph, Launch
 from manycl.group_range import GroupRange
 from manycl.machine import Device, Machine
-from manycl.plan.plan import WHOLE, Assignment, Plan
+from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run import fit
 from manycl.run.coherence import Directory
@@ -45,8 +45,8 @@ def machine(limit: int, largest: int | None = None) -> Machine:
     return Machine((Device("d", "gpu", memory=1, global_memory=limit, max_allocation=largest),))
 
 
-def cutter(graph: Graph, where: Machine, plan: Plan) -> fit._Cutter:
-    return fit._Cutter(Problem(graph, where, Unit(), (1,)), plan, {0: where.devices[0].global_memory})
+def cutter(graph: Graph, where: Machine, plan: Plan) -> fit._Fitter:
+    return fit._Fitter(Problem(graph, where, Unit(), (1,)), plan, {0: where.devices[0].global_memory})
 
 
 def plan_of(*assignments: Assignment) -> Plan:
@@ -161,7 +161,7 @@ def test_launches_that_do_not_fit_are_cut_so_that_their_ranges_do(name: str) -> 
             assert not together
             continue
         if needs <= limit:
-            assert (dimension, number) == (WHOLE, 0)
+            assert (dimension, number) == (None, 0)
         else:
             least = next(n for n in range(1, GROUPS + 1) if fits(n, together, limit))
             assert dimension == 0
@@ -175,7 +175,7 @@ def test_no_buffer_is_larger_than_the_device_takes() -> None:
     whole = Assignment(0, 0, 0, 0.0, 0.0)
     for largest in (NBYTES, NBYTES - 1, NBYTES // 2, NBYTES // 4):
         found = cutter(graph_of("map"), machine(1 << 20, largest), plan_of(whole)).look(whole)
-        assert found == ((WHOLE, 0) if largest == NBYTES else (0, found[1]))
+        assert found == ((None, 0) if largest == NBYTES else (0, found[1]))
         if found[0] == 0:
             assert found[1] >= NBYTES / largest
     with pytest.raises(RunError, match=r"in ranges along dimension 0 needs .* for one buffer: its ranges do not touch"):

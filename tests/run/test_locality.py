@@ -21,7 +21,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run.backend import DOWNLOAD_QUEUE, EARLY_QUEUE, Download, Run
+from manycl.run.backend import Download, Run, TransferQueue
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
 from manycl.run.emit_copies import Subject
@@ -158,7 +158,7 @@ def test_what_leaves_for_the_next_steps_leaves_before_their_turn(
     assert len(ran) >= 2
     assert len(leaving) == 2
     assert leaving.keys() <= ran
-    assert all(c.queue == (EARLY_QUEUE if results else DOWNLOAD_QUEUE) for c in leaving.values())
+    assert all(c.queue == (TransferQueue.EARLY if results else TransferQueue.DOWNLOAD) for c in leaving.values())
 
 
 def test_what_spilling_takes_is_foreseen() -> None:

@@ -17,7 +17,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import AHEAD_QUEUE, Download, Failed, Report, Run, Upload
+from manycl.run.backend import Download, Failed, Report, Run, TransferQueue, Upload
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.disturbance import Disturbance
@@ -137,7 +137,7 @@ def test_a_link_makes_one_transfer_at_a_time_in_each_direction() -> None:
     backend.perform(
         [
             Upload(4, keys[0], 0, (), False),
-            Upload(5, keys[1], 0, (), False, queue=AHEAD_QUEUE),
+            Upload(5, keys[1], 0, (), False, queue=TransferQueue.AHEAD),
             Upload(6, keys[2], 0, (), False, queue=1),  # a kernel queue: it waits for no link
             Download(7, keys[3], 0, (), False),  # the other direction
         ]

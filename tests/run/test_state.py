@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from manycl.errors import ResultError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.graph.verify import verify as verify_graph
-from manycl.machine import HOST, Device, Machine
+from manycl.machine import HOST, Device, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice, KernelByKernel
@@ -54,8 +54,9 @@ def launch(name: str, reads: tuple[int, ...], writes: tuple[int, ...]) -> Launch
     return Launch(name, PROGRAM, FACTS, (1,), None, args, reads, writes)
 
 
-def machine(memories: list[int]) -> Machine:
-    return Machine(tuple(Device(f"d{i}", "cpu", memory=m) for i, m in enumerate(memories)))
+def machine(memories: list[int], peers: Iterable[tuple[int, int]] = ()) -> Machine:
+    links = tuple(Link(a, b, 1e9, 0.0) for a, b in peers)
+    return Machine(tuple(Device(f"d{i}", "cpu", memory=m) for i, m in enumerate(memories)), links)
 
 
 @st.composite
@@ -76,7 +77,9 @@ def graphs(draw: Any) -> Graph:
 def machines(draw: Any) -> Machine:
     own = itertools.count(1)
     shared = draw(st.lists(st.booleans(), min_size=1, max_size=4))
-    return machine([HOST if s else next(own) for s in shared])
+    memories = [HOST if s else next(own) for s in shared]
+    pairs = list(itertools.permutations([m for m in memories if m != HOST], 2))
+    return machine(memories, draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else ())
 
 
 def random_plan(draw: Any, graph: Graph, where: Machine, queues: int) -> Plan:

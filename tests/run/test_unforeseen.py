@@ -40,7 +40,7 @@ kernel void count(global int *h, global const float *x) { atomic_add(h + (int)x[
 """
 N = 1 << 14
 ANALYSIS: list[tuple[Any, str]] = [
-    (interpret._Run, "run"),
+    (interpret._AbstractRun, "run"),
     (loops.Loops, "close"),
     *((regions.Regions, name) for name in ("boxed", "__init__")),
     *((launched.LaunchFacts, name) for name in ("_answered", "_refined", "_counted")),

@@ -207,7 +207,8 @@ class OpenCLDriver:
         if status > 0:
             return False
         if status < 0:
-            raise DriverError(getattr(event, "failure", "") or f"the driver ended it with status {status}")
+            failure = event.failure if isinstance(event, Staged) else ""
+            raise DriverError(failure or f"the driver ended it with status {status}")
         return True
 
     def wait(self, event: cl.Event) -> None:

@@ -55,7 +55,7 @@ class Staged(cl.UserEvent):  # type: ignore[misc]
         """Is set when it has ended, well or not."""
 
 
-class Part(NamedTuple):
+class StagedPart(NamedTuple):
     """What a transfer moves: bytes of the host, and from which byte on the buffer has them."""
 
     buffer: cl.Buffer
@@ -64,7 +64,7 @@ class Part(NamedTuple):
     is_upload: bool
 
 
-def staged_part(target: End, source: End, rows: Sequence[Box]) -> Part | None:
+def staged_part(target: End, source: End, rows: Sequence[Box]) -> StagedPart | None:
     """What a copy moves, where it is worth staging."""
     is_upload = not isinstance(source.memory, cl.Buffer)
     if len(rows) != 1 or rows[0].rows != 1 or rows[0].width < STAGE_FROM:
@@ -74,7 +74,7 @@ def staged_part(target: End, source: End, rows: Sequence[Box]) -> Part | None:
         return None
     offset, width, *_ = rows[0]
     data = host.memory[offset : offset + width]
-    return Part(device.memory, data, offset - device.low, is_upload)
+    return StagedPart(device.memory, data, offset - device.low, is_upload)
 
 
 class Stager:
@@ -93,7 +93,7 @@ class Stager:
         self._working = Lock()
         self._copiers = ThreadPoolExecutor(self._workers, "manycl-stage-copy")
 
-    def start(self, queue: int, part: Part, after: cl.Event | None, event: Staged) -> Staged:
+    def start(self, queue: int, part: StagedPart, after: cl.Event | None, event: Staged) -> Staged:
         """Copy once ``after`` is complete, behind what was started for the same queue; ``event`` tells of it."""
         order = self._orders.get(queue)
         if order is None:
@@ -114,7 +114,7 @@ class Stager:
         for threads in (*self._orders.values(), self._copiers):
             threads.shutdown(wait=False)
 
-    def _perform(self, part: Part, after: cl.Event | None, event: Staged) -> None:
+    def _perform(self, part: StagedPart, after: cl.Event | None, event: Staged) -> None:
         status = cl.command_execution_status.COMPLETE
         try:
             event.began, event.ended = self._transfer(part, after)
@@ -124,7 +124,7 @@ class Stager:
             event.set_status(status)
         event.over.set()
 
-    def _transfer(self, part: Part, after: cl.Event | None) -> tuple[float, float]:
+    def _transfer(self, part: StagedPart, after: cl.Event | None) -> tuple[float, float]:
         """When it began and ended."""
         if after is not None:
             after.wait()

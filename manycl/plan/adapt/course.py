@@ -19,7 +19,7 @@ class Course:
     groups are dealt out to them, the seconds that each waits for data beside its kernels, if it has any groups and
     for each of the leader's (``plan/adapt/flows.py``), what dividing costs once, and the seconds that it takes to
     bring all slices to each (``moving``). ``believed``: what foreseen waits are multiplied by, as measured ones were,
-    by device. ``whole``: the one of ``devices`` that has all groups, since dividing them does not pay (-1: it does);
+    by device. ``whole``: the one of ``devices`` that has all groups, since dividing them does not pay (None: it does);
     ``compared``: those that were measured so; ``guessed``: data decide how often its loops run; ``trial``: it is
     divided to see what that takes."""
 
@@ -30,14 +30,14 @@ class Course:
     overhead: float = 0.0
     moving: tuple[float, ...] = ()
     believed: tuple[float, ...] = ()
-    whole: int = -1
+    whole: int | None = None
     compared: frozenset[int] = frozenset()
     guessed: bool = False
     trial: bool = False
 
     def cuts(self) -> tuple[int, ...]:
         """Of the leader's groups, by device."""
-        if self.whole < 0:
+        if self.whole is None:
             return cuts(self.granularity)
         return self.granularity.whole(self.whole)
 
@@ -52,19 +52,19 @@ class Course:
         others = others or (0.0,) * (len(self.devices) + 1)
         used = [i for i, n in enumerate(g.shares) if n]
         single = [g.alone(i) + others[i] for i in range(len(self.devices))]
-        best = self.whole if self.whole >= 0 else self._best(single)
+        best = self._best(single) if self.whole is None else self.whole
         both = g.divided > 0 and best in self.compared
         more = self.overhead + others[-1]
         untried = best in self.compared and not g.divided and g.turn <= TUNING.early
         if untried and self._fastest(best) + more < (1.0 - TUNING.worth) * single[best]:
             g = daring(g, best)  # what the other devices take is not known well: they are tried
             if sum(n > 0 for n in g.shares) > 1:
-                return replace(self, granularity=g, whole=-1, trial=True)
+                return replace(self, granularity=g, whole=None, trial=True)
         together = (g.together() if both else max(*g.foreseen(), g.seen)) + more
         worth = self._worth(best, single[best], together, more)
         divided = len(used) > 1 and together < (1.0 - worth) * single[best]
         trial = divided and worth == -math.inf
-        return replace(self, whole=-1 if divided else used[0] if len(used) == 1 else best, trial=trial)
+        return replace(self, whole=None if divided else used[0] if len(used) == 1 else best, trial=trial)
 
     def waited(self, foreseen: Sequence[float], seconds: Sequence[float], *, again: bool, first: bool) -> Course:
         """After an execution in which devices waited for ``seconds`` instead of those that the machine's links say
@@ -96,7 +96,7 @@ class Course:
         """The same, and what dividing costs, if it is then divided anew; also where it is whole, if that gains much."""
         now = self.slowest(waits)
         divided = anew(self.granularity, *self._more(waits)) + self.overhead
-        if self.whole < 0:
+        if self.whole is None:
             return min(now + self.overhead, divided)
         return divided if divided < (1.0 - 2.0 * TUNING.worth) * now else now
 
@@ -123,7 +123,7 @@ class Course:
             if close and g.divided == 1 and alone == [1]:
                 return math.inf  # the very first execution takes longer: it is run whole again
             again = together < (1.0 + TUNING.close) * single and g.divided == 1 and len(alone) == 1
-            return -math.inf if again else TUNING.seen if self.whole >= 0 else 0.0
+            return -math.inf if again else 0.0 if self.whole is None else TUNING.seen
         far = self.moving[best] * (1.0 - g.shares[best] / g.groups) > TUNING.moving * together
         unknown = g.narrow or (self.guessed and single < TUNING.dear * together)
         if unknown and g.divided == 1 and not far and together > (1.0 - TUNING.little) * g.alone_at_least():
@@ -131,7 +131,7 @@ class Course:
         if g.narrow and best in self.compared and g.evenly() + self.overhead < (1.0 - 2.0 * TUNING.worth) * single:
             return -math.inf  # it may gain much
         if best in self.compared or (single < TUNING.tried * self.overhead and not self.guessed):
-            return TUNING.worth if self.whole < 0 else 2.0 * TUNING.worth  # what was given up must promise more
+            return TUNING.worth if self.whole is None else 2.0 * TUNING.worth  # what was given up must promise more
         if g.narrow or not g.divided or (not g.settled and g.divided < TUNING.believed):
             return -math.inf  # a long one is divided to see
         if not g.settled:  # others may be better than those that were tried

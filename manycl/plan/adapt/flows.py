@@ -17,6 +17,7 @@ from manycl.machine import HOST
 from manycl.plan.adapt.families import Family
 from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.problem import Problem
+from manycl.plan.split import AnalysedSplits
 
 Waits = tuple[tuple[float, float], ...]
 """Of every device: seconds if it has any groups of a family, and for each of them."""
@@ -177,10 +178,10 @@ def _between(samples: Sequence[float], at: float) -> float:
 
 def _shape(problem: Problem, node: int, key: int) -> ReadShape:
     """What ranges of a node read of a buffer."""
-    touched = getattr(problem.splits, "touched", None)
-    if touched is None:
+    splits = problem.splits
+    if not isinstance(splits, AnalysedSplits):
         return WHOLE
-    groups = problem.splits[node].groups
+    touched, groups = splits.touched, splits[node].groups
     cuts = [groups * i // TUNING.samples for i in range(TUNING.samples + 1)]
     before = [touched(node, key, 0, max(cut, 1)) for cut in cuts]
     after = [touched(node, key, min(cut, groups - 1), max(groups - cut, 1)) for cut in cuts]

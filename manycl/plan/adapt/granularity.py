@@ -372,7 +372,7 @@ def _broyden(g: Granularity) -> tuple[list[float], Granularity]:
         other = [n / groups - y for n, y in zip(g.before, _image(g, g.before), strict=True)]
         inverse = _updated(inverse, step, [a - b for a, b in zip(residual, other, strict=True)])
     found = [v - sum(h * r for h, r in zip(row, residual, strict=True)) for v, row in zip(x, inverse, strict=True)]
-    if not all(0.4 * y <= v <= 2.5 * y for v, y in zip(found, image, strict=True)):
+    if not all(y / TUNING.astray <= v <= TUNING.astray * y for v, y in zip(found, image, strict=True)):
         found, inverse = image, unit
     scale = groups / sum(found)
     return [v * scale for v in found], replace(g, inverse=inverse, before=g.shares)
@@ -382,7 +382,7 @@ def _updated(inverse: tuple[Floats, ...], step: Sequence[float], change: Sequenc
     """Sherman and Morrison's form of Broyden's update."""
     moved = [sum(h * c for h, c in zip(row, change, strict=True)) for row in inverse]
     size = sum(s * m for s, m in zip(step, moved, strict=True))
-    if size < 0.1 * sum(s * s for s in step):
+    if size < TUNING.turned * sum(s * s for s in step):
         return inverse  # the function would have turned round: noise, or another load
     across = [sum(s * row[j] for s, row in zip(step, inverse, strict=True)) for j in range(len(step))]
     return tuple(

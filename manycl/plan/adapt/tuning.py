@@ -90,6 +90,10 @@ class Tuning:
     """Divisions are about as short by what is foreseen if they differ by less than this part."""
     trust: float = 0.02
     """Broyden's method learns from steps that change a share by this part of it at least."""
+    astray: float = 2.5
+    turned: float = 0.1
+    """It begins anew where a share would be so many times larger or smaller than F's, and does not learn where f
+    changed along the step by less than this part of it."""
 
     # whether a family is divided
     worth: float = 0.05

@@ -30,7 +30,7 @@ from manycl.plan.policies.mkmd_coarse import Table, as_plan, look_up, place, pri
 from manycl.plan.policy import Timed, register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
-from manycl.plan.split import Along
+from manycl.plan.split import AnalysedSplits
 from manycl.plan.timeline import Timeline
 
 _METHOD, _FIRST = one_of("method", *METHODS), one_of("first", "estimates", "uniform")
@@ -220,9 +220,10 @@ def _after(course: Course, taken: dict[tuple[int, int], float]) -> tuple[Course,
         total[i] += once + each * (b - a) if b > a else 0.0
     before = course.granularity.workload
     g = adapted(course.granularity, total, at)
-    compared = course.compared | {course.whole} if course.whole >= 0 else course.compared
-    given_up = course.whole >= 0 and g.divided > 0
-    alone = given_up and g.alone(course.whole) != course.granularity.alone(course.whole)  # by now, that is news
+    whole = course.whole
+    compared = course.compared if whole is None else course.compared | {whole}
+    # by now, that is news
+    alone = whole is not None and g.divided > 0 and g.alone(whole) != course.granularity.alone(whole)
     return replace(course, granularity=g, compared=compared), g.workload is not before or course.trial or alone
 
 
@@ -258,7 +259,7 @@ def _gathered(linked: Sequence[int], courses: list[Course], flows: Flows, parts:
         return
     now = sum(
         courses[i].slowest(_waits(i, courses[i], flows, parts))
-        + (courses[i].overhead + _within(i, courses[i], flows, parts[i]) if courses[i].whole < 0 else 0.0)
+        + (courses[i].overhead + _within(i, courses[i], flows, parts[i]) if courses[i].whole is None else 0.0)
         for i in linked
     )
     best: list[Course] = []
@@ -320,11 +321,11 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options, fl
 def _density(problem: Problem, table: Table, family: Family, devices: Sequence[int]) -> tuple[tuple[float, ...], float]:
     """How the counted work of a family lies along the groups of its leader, and how far off that may be."""
     cells = min(TUNING.cells, family.leader.groups)
-    count = getattr(problem.splits, "work", None)
+    splits = problem.splits
     out, doubt = [0.0] * cells, TUNING.counted
     for m in family.members:
         seconds = statistics.fmean(table.rows[m.node][d] for d in devices)
-        along: Along | None = None if count is None else count(m.node, cells)
+        along = splits.work(m.node, cells) if isinstance(splits, AnalysedSplits) else None
         if along is None:
             return (), TUNING.uncounted
         mean = statistics.fmean(along.work)

@@ -37,16 +37,9 @@ from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import bottom_levels, priority_order
 from manycl.plan.split import Split
+from manycl.plan.tuning import PLANNING
 from manycl.unforeseen import told
 
-SHARE = 0.05  # of the predicted makespan that planning may take beside list scheduling
-MOST = 1.0  # seconds that it may take by default
-REPEATED = 2.0  # seconds that may be spent on that at once for a graph that will run again and again
-LOOKING = 0.25  # of the predicted makespans so far that finding out how kernels may be split may take
-_COARSE, _MKMD, _BALANCE, _MEMBERS = 15e-6, 150e-6, 200e-6, 50e-6  # seconds of planning a node and device (measured)
-_PLACED = 9e-6  # seconds that the portfolio's search takes for a node that it places
-_SEARCH = 4  # nodes that are placed for each of the graph's by a search that is worth it, at least
-_WORTH = 2.0  # a kernel that takes less than so many handovers is not worth splitting
 _BUDGET: Option[float | None] = Option("budget", None, real(), "seconds")
 
 
@@ -111,9 +104,13 @@ def _begin(problem: Problem, budget: float | None) -> _Begin:
         with suppress(PolicyError):
             found = costs(whole)
             best = _simple(whole, found)
-        return _Begin(whole, found, best, problem.splits, MOST if budget is None else budget, impossible=error)
+        return _Begin(whole, found, best, problem.splits, PLANNING.most if budget is None else budget, impossible=error)
     best = _simple(whole, table)
-    left = (MOST if problem.repeated else min(MOST, SHARE * best.makespan)) if budget is None else budget
+    left = (
+        (PLANNING.most if problem.repeated else min(PLANNING.most, PLANNING.share * best.makespan))
+        if budget is None
+        else budget
+    )
     looked = _splits(problem, table, best.makespan, budget)
     return _Begin(whole, table, best, looked or {}, left, postponed=looked is None)
 
@@ -177,7 +174,7 @@ def _splits(problem: Problem, table: Costs, makespan: float, budget: float | Non
     if len(devices) == 1 and (problem.foresee is None or devices[0].memory == HOST):
         return {}
     # where the engine is asked, what dividing short kernels is worth (data stay where they are) is found out
-    least = _WORTH * problem.handover if problem.foresee is None else 0.0
+    least = PLANNING.worth * problem.handover if problem.foresee is None else 0.0
     bring = _bringing(problem)
     nodes = problem.graph.nodes
     may = [n for n, task in enumerate(nodes) if isinstance(task, Launch) and table.allowed[n]]
@@ -185,7 +182,9 @@ def _splits(problem: Problem, table: Costs, makespan: float, budget: float | Non
     if not worth:
         return {}
     looks = problem.looks if problem.looks is not None else Looks()
-    if not looks.afford([nodes[n] for n in worth], LOOKING * makespan, budget, REPEATED if problem.repeated else 0.0):
+    if not looks.afford(
+        [nodes[n] for n in worth], PLANNING.looking * makespan, budget, PLANNING.repeated if problem.repeated else 0.0
+    ):
         return None
     return {n: split for n in worth if (split := problem.splits.get(n)) is not None}
 
@@ -217,16 +216,16 @@ def _candidates(begin: _Begin, budget: float, foresees: bool) -> Iterator[Candid
     nodes, devices = len(whole.graph), len(whole.machine.devices)
     if nodes and (devices > 1 or splits):
         cells = nodes * devices
-        yield Candidate("mkmd_coarse", _COARSE * cells, lambda: mkmd_coarse.MkmdCoarse().plan(whole))
+        yield Candidate("mkmd_coarse", PLANNING.coarse * cells, lambda: mkmd_coarse.MkmdCoarse().plan(whole))
         if splits:
             may = replace(whole, splits={**whole.splits, **splits})
-            yield Candidate("mkmd", _MKMD * cells, lambda: mkmd.Mkmd().plan(may))
-            yield Candidate("balance", _BALANCE * cells, lambda: balance.Balance().plan(may))
+            yield Candidate("mkmd", PLANNING.mkmd * cells, lambda: mkmd.Mkmd().plan(may))
+            yield Candidate("balance", PLANNING.balance * cells, lambda: balance.Balance().plan(may))
         elif not whole.fixed:
-            members = _MEMBERS * cells
-            effort = min(portfolio.EFFORT, int((budget - members - _COARSE * cells) / _PLACED))
-            if effort >= _SEARCH * nodes:
-                yield Candidate("portfolio", members + effort * _PLACED, lambda: _portfolio(whole, effort))
+            members = PLANNING.members * cells
+            effort = min(PLANNING.effort, int((budget - members - PLANNING.coarse * cells) / PLANNING.placed))
+            if effort >= PLANNING.search * nodes:
+                yield Candidate("portfolio", members + effort * PLANNING.placed, lambda: _portfolio(whole, effort))
     if begin.best is not None and table is not None and splits and foresees:
         yield Candidate("in parts", 0.0, lambda: _in_parts(whole, table, splits))
 
@@ -263,7 +262,7 @@ def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
     for a in divided.assignments:
         if a.device != ON_HOST:
             seconds[a.node] = seconds.get(a.node, 0.0) + a.end - a.start
-            if a.dimension != WHOLE:
+            if a.dimension is not WHOLE:
                 parts.setdefault(a.node, []).append(a.device)
     total = sum(seconds.values())
     off = sum(problem.doubt(node, sorted(set(devices))) * seconds[node] for node, devices in parts.items())

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from manycl.machine import HOST
-from manycl.plan.foreseen import NEARLY, best_of, how_many
+from manycl.plan.foreseen import best_of, how_many
 from manycl.plan.insertion import setting
 from manycl.plan.options import Options, whole
 from manycl.plan.partition import Slot, place_ranges, water_fill, where_data_are
@@ -36,18 +36,9 @@ from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.reach import Reach
 from manycl.plan.timeline import Timeline
+from manycl.plan.tuning import PLANNING
 
 _ROUNDS = whole("rounds", 3, 1)
-SHORT = 0.02
-"""Of the longest kernel's time: what is shorter may come first."""
-BRIEF = 4.0
-"""Handovers: where a kernel is shorter, it may not pay to divide it although that is predicted to end it earlier."""
-EFFORT = 6000
-"""Nodes that the local search of ``portfolio`` may place, where no kernel may be split."""
-CONGESTED = 0.5
-"""Of what the host's memory carries: where more is drawn of it, doing without the devices in it is tried, too."""
-GAPS = 3
-"""Gaps of a device, beside the time after all that it has been given, that a kernel may be split into."""
 
 
 def split_all(problem: Problem, table: Table, order: Sequence[int], gain: float = 0.0) -> Timeline:
@@ -64,7 +55,7 @@ def short_first(problem: Problem, weight: Sequence[float], order: Sequence[int])
     """The order, but short kernels that wait for no long one come first: what they leave is on its way while long ones
     run, where a device would otherwise be busy with a long one when they can begin."""
     short: set[int] = set()
-    most = SHORT * max(weight, default=0.0)
+    most = PLANNING.short * max(weight, default=0.0)
     for node, before in enumerate(problem.graph.predecessors):
         if weight[node] < most and short.issuperset(before):
             short.add(node)
@@ -112,7 +103,7 @@ def _free(timeline: Timeline, reach: Reach) -> list[Slot]:
     enough to be worth it."""
     gaps = timeline.kernels[reach.device].idle(reach.ready, float("inf"))
     worth = [Slot(low, high, reach) for low, high in gaps[:-1] if high - low > 4 * reach.once]
-    return [*worth[:GAPS], Slot(gaps[-1][0], gaps[-1][1], reach)]
+    return [*worth[: PLANNING.gaps], Slot(gaps[-1][0], gaps[-1][1], reach)]
 
 
 def taken(timeline: Timeline, nodes: int) -> list[float]:
@@ -147,7 +138,7 @@ class Balance:
             first.append((timeline, gain))
             found.append((name, timeline))
         best = min((p for _, p in found), key=_makespan)
-        if best.busy > CONGESTED and (apart := _off_the_host(problem, table)) is not None:
+        if best.busy > PLANNING.congested and (apart := _off_the_host(problem, table)) is not None:
             found.append(("off the host", split_all(problem, apart, order)))
         last, gain = min(first, key=lambda f: f[0].makespan)
         for turn in range(2, rounds + 1):
@@ -157,7 +148,7 @@ class Balance:
                 break  # ranking again has not helped
             found.append((f"round {turn}", last))
         if not more and problem.contention.limited:  # when they really end is known when they are timed
-            found = [found[0], *(f for f in found[1:] if f[1].makespan <= NEARLY * best.makespan)]
+            found = [found[0], *(f for f in found[1:] if f[1].makespan <= PLANNING.nearly * best.makespan)]
         elif not more:
             found = [min(found, key=lambda f: f[1].makespan)]
         return best_of(problem, [as_plan(problem, p, "balance", chosen=name) for name, p in found])
@@ -169,7 +160,7 @@ def _starts(
     """What to begin with: its name, the order of nodes, and the seconds that dividing one must gain. ``more``: plans
     will be foreseen by the engine, so how good they are is known better."""
     yield "round 1", order, 0.0
-    brief = any(0.0 < seconds < BRIEF * problem.handover for seconds in weight)
+    brief = any(0.0 < seconds < PLANNING.brief * problem.handover for seconds in weight)
     if brief:
         short = short_first(problem, weight, order)
         yield "careful", order, problem.handover
@@ -197,7 +188,7 @@ def _off_the_host(problem: Problem, table: Table) -> Table | None:
 
 def _like_portfolio(problem: Problem, table: Table) -> Timeline:
     """The timeline with the order and the devices that ``portfolio`` finds."""
-    found, _ = portfolio.schedule(setting(replace(problem, options={}), "balance"), EFFORT)
+    found, _ = portfolio.schedule(setting(replace(problem, options={}), "balance"), PLANNING.whole_effort)
     timeline = Timeline(problem, table.rows)
     fixed = {a.node for a in problem.fixed}
     for a in found.assignments:

@@ -16,12 +16,10 @@ from manycl.model.occupancy import share
 from manycl.plan.options import Option, Options
 from manycl.plan.policy import Choice, Component, DeviceState, register
 from manycl.plan.problem import Problem, matches
+from manycl.plan.tuning import PLANNING
 
 _ByDevice = tuple[tuple[str, int], ...]
 """Kinds or names of devices (empty: all), and numbers."""
-
-LOOK_AHEAD = 64
-"""Components that are weighed at each question, of those that could start somewhere."""
 
 
 def _by_device(name: str) -> Option[_ByDevice]:
@@ -85,7 +83,7 @@ class Clustering:
         for component in frontier:
             if all(devices[d].free == 0 for d in component.devices):
                 best = min(component.devices, key=lambda d: devices[d].ready_at + ahead[d])
-            elif looked_at == LOOK_AHEAD:
+            elif looked_at == PLANNING.look_ahead:
                 continue
             else:
                 looked_at += 1

@@ -27,12 +27,9 @@ from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.timeline import Fit, Timeline
+from manycl.plan.tuning import PLANNING
 
 INFINITE = float("inf")
-STEPS = 100
-"""A step offloads 1 % of the work-groups (Section 5.4)."""
-MOST_RIVALS = 64
-"""Kernels whose place is looked for before one is partitioned, at most."""
 
 
 class Turn(NamedTuple):
@@ -64,7 +61,7 @@ def turns(problem: Problem, first: Timeline) -> Iterator[tuple[Turn, list[Turn]]
     # operations were placed in a topological order, in which sorting is stable
     found.sort(key=lambda turn: turn.start)
     for i, turn in enumerate(found):
-        later = islice(found, i + 1, i + 1 + MOST_RIVALS)
+        later = islice(found, i + 1, i + 1 + PLANNING.most_rivals)
         yield turn, [other for other in later if other.start < turn.end]
 
 
@@ -155,7 +152,7 @@ def climb(problem: Problem, node: int, slots: list[Slot]) -> list[int]:
     others; the best candidate is the one whose own slot ends first.
     """
     groups = problem.splits[node].groups
-    step = max(1, groups // STEPS)
+    step = max(1, groups // PLANNING.steps)
     shares = [0] * len(slots)
     shares[-1] = groups
     ends = [0.0] * len(slots)

@@ -81,7 +81,7 @@ def place(timeline: Timeline, table: Table, node: int) -> float:
     found = table.places[node]
     roomy = [d for d, most in found if most == 0]
     best = earliest(timeline, table, node) if roomy or not found else None
-    ranged = -1
+    ranged: int | None = None
     limit = best.end if best is not None else float("inf")
     for device, most in found:
         if most:
@@ -90,7 +90,7 @@ def place(timeline: Timeline, table: Table, node: int) -> float:
             timeline.back(mark)
             if end < limit:
                 limit, ranged = end, device
-    if ranged >= 0:
+    if ranged is not None:
         return in_ranges(timeline, node, ranged, dict(found)[ranged])
     assert best is not None
     return timeline.complete(node, [timeline.take(best)])

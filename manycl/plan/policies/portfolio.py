@@ -16,12 +16,9 @@ from manycl.plan.policies import cpop, peft
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.timeline import Schedule
+from manycl.plan.tuning import PLANNING
 
-EFFORT = 60_000
-"""Nodes that the search may place, where no option says otherwise: half a second or less."""
-_EFFORT, _SEED = whole("effort", EFFORT), whole("seed", 0)
-STARTS = 3
-"""Members that the search begins with, the best ones."""
+_EFFORT, _SEED = whole("effort", PLANNING.effort), whole("seed", 0)
 
 
 def heft(given: Setting, ranks: list[float]) -> Schedule:
@@ -49,15 +46,15 @@ def _alone(given: Setting, device: int) -> Schedule:
     return Search(given, 0, 0).board(order, where).schedule()
 
 
-def schedule(given: Setting, effort: int = EFFORT, seed: int = 0) -> tuple[Schedule, dict[str, object]]:
+def schedule(given: Setting, effort: int = PLANNING.effort, seed: int = 0) -> tuple[Schedule, dict[str, object]]:
     """The best that was found, and how: the best member, its makespan, the bound, the nodes placed."""
     made = sorted(((name, make()) for name, make in members(given)), key=lambda pair: pair[1].makespan)
     name, found = made[0]
     details: dict[str, object] = {"member": name, "member_makespan": found.makespan}
     bound = given.bound()
     placed = 0
-    for i, (_, start) in enumerate(made[:STARTS] if found.assignments else ()):
-        search = Search(given, effort // STARTS, seed * STARTS + i)
+    for i, (_, start) in enumerate(made[: PLANNING.starts] if found.assignments else ()):
+        search = Search(given, effort // PLANNING.starts, seed * PLANNING.starts + i)
         best = search.improve(layout(start), bound)
         placed += search.placed
         if best.makespan < found.makespan:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 
-from manycl.plan.execution_units import RATES
 from manycl.plan.options import Options, whole
 from manycl.plan.partition_costs import PartitionCosts
 from manycl.plan.plan import Plan
@@ -18,13 +17,11 @@ from manycl.plan.policies.mkmd_coarse import as_plan, look_up
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.timeline import Timeline
-from manycl.plan.tree_search import Found, search
+from manycl.plan.tree_search import SearchResult, search
+from manycl.plan.tuning import PLANNING
 
-_EFFORT = whole("effort", 80_000, 1)
-_RATES = whole("rates", RATES, 1, 1000)
-CHOICES = 12_000
-"""Ways to run kernels, of all kernels together, that a search begins with at most. Fewer rates are REPARA's own means
-against a long search (Section 2.2)."""
+_EFFORT = whole("effort", PLANNING.tree, 1)
+_RATES = whole("rates", PLANNING.rates, 1, 1000)
 
 
 @register("repara")
@@ -60,7 +57,7 @@ def _enter(costs: PartitionCosts, rates: int) -> int:
     problem = costs.problem
     nodes = [n for n in range(len(costs.choices)) if n not in costs.end]
     places = [len(problem.places(n)) for n in nodes if n in problem.splits]
-    while rates > 1 and sum(math.comb(rates + count - 1, rates) for count in places) > CHOICES:
+    while rates > 1 and sum(math.comb(rates + count - 1, rates) for count in places) > PLANNING.choices:
         rates //= 2
     for node in nodes:
         costs.add(node, divided=False)
@@ -69,7 +66,7 @@ def _enter(costs: PartitionCosts, rates: int) -> int:
     return rates
 
 
-def lay_out(timeline: Timeline, costs: PartitionCosts, found: Found) -> None:
+def lay_out(timeline: Timeline, costs: PartitionCosts, found: SearchResult) -> None:
     """Place the partitions in the order found."""
     ops: dict[int, list[int]] = {}
     for node, c, part in found.path:

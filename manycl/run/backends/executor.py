@@ -30,6 +30,7 @@ from manycl.run.backend import (
     HostCall,
     Report,
     Run,
+    TransferQueue,
     Upload,
     continues,
 )
@@ -152,7 +153,7 @@ class Executor:
                     together, joining = joining, []
                     assert self._moves is not None, "the run has begun"
                     self._moves.transfer(together)
-                    if command.queue >= 0:
+                    if not isinstance(command.queue, TransferQueue):
                         touched[command.device, command.queue] = command.token
                     elif type(command) is Upload:
                         uploads[command.device, command.queue] = command.token

@@ -13,7 +13,7 @@ from manycl.drivers.driver import Driver, DriverError, End, Event, Queue
 from manycl.interrupts import interruptible
 from manycl.machine import HOST
 from manycl.region import Box
-from manycl.run.backend import AHEAD_QUEUE, EARLY_QUEUE
+from manycl.run.backend import TransferQueue
 
 _FINISHING = -100
 """The number of the thread that waits for the end of all of a device's queues."""
@@ -147,12 +147,16 @@ class Lanes:
         self.driver.finish()
 
     def of_uploads(self, queue: int) -> Queue:
-        """The queue of uploads of a number (UPLOAD_QUEUE, AHEAD_QUEUE, or a kernel queue's)."""
-        return self.queues[queue] if queue >= 0 else self.ahead if queue == AHEAD_QUEUE else self.uploads
+        """The queue of uploads of a number (UPLOAD, AHEAD, or a kernel queue's)."""
+        if not isinstance(queue, TransferQueue):
+            return self.queues[queue]
+        return self.ahead if queue is TransferQueue.AHEAD else self.uploads
 
     def of_downloads(self, queue: int) -> Queue:
-        """The queue of downloads of a number (DOWNLOAD_QUEUE, EARLY_QUEUE, or a kernel queue's)."""
-        return self.queues[queue] if queue >= 0 else self.results if queue == EARLY_QUEUE else self.downloads
+        """The queue of downloads of a number (DOWNLOAD, EARLY, or a kernel queue's)."""
+        if not isinstance(queue, TransferQueue):
+            return self.queues[queue]
+        return self.results if queue is TransferQueue.EARLY else self.downloads
 
     def submit(self, lane: int, job: Callable[[], None]) -> None:
         """Run a job on the thread that waits for one of the device's queues, after those submitted before."""

@@ -7,8 +7,9 @@ from typing import NamedTuple, Protocol
 
 from manycl.drivers.driver import Driver, End, Event, Queue
 from manycl.graph.graph import CopyTask, FillTask, Graph, Piece
+from manycl.machine import HOST
 from manycl.region import Box, union
-from manycl.run.backend import Copy, Download, Upload
+from manycl.run.backend import Copy, Download, TransferQueue, Upload
 from manycl.run.backends.lanes import Lanes
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.record import RunRecord
@@ -64,9 +65,14 @@ class Moves:
     def transfer(self, commands: Sequence[Transfer]) -> None:
         """Transfer what several commands need that continue one another."""
         first = commands[0]
+        assert not isinstance(first, Upload) or first.source == HOST, "no driver copies from another device's memory"
         lanes = self._lanes[first.device]
         # what it waits for, or comes behind, is enqueued by a slowed device's own thread, perhaps not yet
-        follows = first.queue >= 0 if isinstance(first, Upload) else first.after or isinstance(first, Copy)
+        follows = (
+            not isinstance(first.queue, TransferQueue)
+            if isinstance(first, Upload)
+            else first.after or isinstance(first, Copy)
+        )
         if lanes.throttled and follows:
             lanes.submit(0, lambda: self._slowly(lanes, commands))
         else:
@@ -87,7 +93,7 @@ class Moves:
         queue, target, source, rows = self._ways(lanes, commands)
         events = lanes.driver.copy(queue, target, source, rows, after)
         # else it is flushed when all that comes with it is enqueued
-        if isinstance(first, Download) and (first.queue < 0 or lanes.throttled):
+        if isinstance(first, Download) and (isinstance(first.queue, TransferQueue) or lanes.throttled):
             lanes.flush(queue)
         event = lanes.latest[first.queue] = events[-1]  # in order: all are complete when this is
         is_upload = None if isinstance(first, Copy) else isinstance(first, Upload)
@@ -140,7 +146,7 @@ class Moves:
 
     def _of(self, key: int) -> tuple[int, tuple[Box, ...]]:
         """The buffer that a key of the graph is one of, or a piece of, and the rows."""
-        buffer = self._graph.buffers[key] if key < 0 else None
+        buffer = self._graph.buffers.get(key)
         if isinstance(buffer, Piece):
             return buffer.whole, buffer.region.boxes
         return key, self._whole(key)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manycl.analysis.facts import ProgramFacts
-from manycl.drivers.driver import BuildError, Driver, DriverError, Kernel, Program, Source
+from manycl.drivers.driver import BuildError, DeviceKernel, Driver, DriverError, Program, Source
 from manycl.errors import Diagnostic, SourceError
 from manycl.graph.graph import Launch, LocalArg, Version
 from manycl.graph.versions import preferred
@@ -38,7 +38,7 @@ class KernelObject:
 
     __slots__ = ("held", "kernel", "launched", "set")
 
-    def __init__(self, kernel: Kernel, arguments: int) -> None:
+    def __init__(self, kernel: DeviceKernel, arguments: int) -> None:
         self.kernel = kernel
         self.set = kernel.set
         self.held: list[Any] = [None] * arguments

@@ -112,7 +112,7 @@ class RunRecord:
                     start,
                     end,
                     *sizes[:2],
-                    component.get(node, -1),
+                    component.get(node),
                     sizes[2],
                 )
             )

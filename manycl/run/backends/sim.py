@@ -22,7 +22,7 @@ from manycl.clock import VirtualClock
 from manycl.errors import RunError
 from manycl.graph.graph import Graph, HostTask, Launch, ndrange
 from manycl.machine import HOST, Machine
-from manycl.model.contention import NOTHING, Contention, Progress, Use
+from manycl.model.contention import NOTHING, Activities, Contention, Use
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import share
 from manycl.plan.plan import ON_HOST
@@ -37,6 +37,7 @@ from manycl.run.backend import (
     Queued,
     Report,
     Run,
+    TransferQueue,
     Upload,
     continues,
 )
@@ -49,7 +50,7 @@ NO_TIME: Mapping[str, float] = {}
 
 
 @dataclass(slots=True)
-class _Active:
+class _Started:
     """A command under way."""
 
     command: Queued
@@ -111,12 +112,12 @@ class SimBackend:
         self._clock = VirtualClock(self._start)
         self._lines: dict[_Place, deque[Queued]] = {}
         self._places: dict[int, list[_Place]] = {}  # the queues of each device
-        self._active: dict[_Place, _Active] = {}
-        self._by_token: dict[int, _Active] = {}
+        self._active: dict[_Place, _Started] = {}
+        self._by_token: dict[int, _Started] = {}
         # when what is under way ends, its number and token; out of date where it ends at another time by now
         self._ends: list[tuple[float, int, int]] = []
         self._moving: set[tuple[int, type]] = set()  # links that make a transfer: device, and Upload or Download
-        self._progress = Progress(self._contention)
+        self._progress = Activities(self._contention)
         self._done: set[int] = set()
         self._doomed: set[int] = set()  # commands of a device that will be lost before they end
         self._reports: deque[Report] = deque()  # in order of their times
@@ -185,10 +186,10 @@ class SimBackend:
 
     # time
 
-    def _end(self, active: _Active) -> float:
+    def _end(self, active: _Started) -> float:
         return self._progress.end(active.command.token)
 
-    def _next(self) -> _Active | None:
+    def _next(self) -> _Started | None:
         """What ends next; the first started of those that end together."""
         while self._ends:
             end, _, token = self._ends[0]
@@ -198,11 +199,10 @@ class SimBackend:
             heappop(self._ends)
         return None
 
-    def _ending(self, changed: Sequence[int]) -> None:
+    def _ending(self, changed: Sequence[tuple[int, float]]) -> None:
         """These end at another time than they did."""
-        for token in changed:
-            active = self._by_token[token]
-            heappush(self._ends, (self._end(active), active.number, token))
+        for token, end in changed:
+            heappush(self._ends, (end, self._by_token[token].number, token))
 
     # commands
 
@@ -213,7 +213,8 @@ class SimBackend:
             return
         command = line[0]
         # what is in a kernel queue is small, and has links of its own
-        way = (place[0], type(command)) if isinstance(command, Upload | Download) and command.queue < 0 else None
+        in_own = isinstance(place[1], TransferQueue)
+        way = (place[0], type(command)) if isinstance(command, Upload | Download) and in_own else None
         if way in self._moving:
             return
         if not isinstance(command, HostCall) and not self._done.issuperset(command.after):
@@ -223,7 +224,7 @@ class SimBackend:
         seconds, part = self._cost(command)
         if self._disturbance is not UNDISTURBED:
             seconds = self._disturbed(self._disturbance, command, seconds, now)
-        self._active[place] = self._by_token[command.token] = _Active(command, place, self._started, now)
+        self._active[place] = self._by_token[command.token] = _Started(command, place, self._started, now)
         if way is not None:
             self._moving.add(way)
         use = self._use(command, seconds) if self._contention.anything else NOTHING
@@ -240,9 +241,10 @@ class SimBackend:
         nbytes = self._graph.buffers[command.buffer].nbytes
         if isinstance(command, Copy):
             return self._contention.use(None, 2.0 * nbytes if memory == HOST else 0.0, seconds)
-        ends = (HOST, memory) if isinstance(command, Upload) else (memory, HOST)
+        ends = (command.source, memory) if isinstance(command, Upload) else (memory, HOST)
         # what is in a kernel queue is small, and has links of its own
-        return self._contention.use(ends if command.queue < 0 else None, nbytes, seconds)
+        found = self._contention.use(ends, nbytes, seconds)
+        return found if isinstance(command.queue, TransferQueue) else found._replace(ends=None)
 
     def _cost(self, command: Queued) -> tuple[float, float]:
         """Seconds when alone, and the share of the device."""
@@ -260,7 +262,7 @@ class SimBackend:
         nbytes = self._graph.buffers[command.buffer].nbytes
         if isinstance(command, Copy):  # read and written
             return 2 * nbytes / device.bandwidth, 0.0
-        ends = (HOST, device.memory) if isinstance(command, Upload) else (device.memory, HOST)
+        ends = (command.source, device.memory) if isinstance(command, Upload) else (device.memory, HOST)
         return self._estimates.transfer(nbytes, *ends), 0.0
 
     def _disturbed(self, by: Disturbance, command: Queued, seconds: float, now: float) -> float:
@@ -283,12 +285,12 @@ class SimBackend:
             return "the device was lost" if isinstance(command, Run) or command.notify else None
         return self._disturbance.failing.get(command.token) if isinstance(command, Run | HostCall) else None
 
-    def _complete(self, active: _Active) -> None:
+    def _complete(self, active: _Started) -> None:
         end = max(self._clock.now(), self._end(active))
         self._clock.advance_to(end)
         command, place = active.command, active.place
         del self._active[place], self._by_token[command.token]
-        if place[1] < 0:
+        if isinstance(place[1], TransferQueue):
             self._moving.discard((place[0], type(command)))
         self._ending(self._progress.finish(command.token, end))
         heard = isinstance(command, HostCall) or command.notify
@@ -330,7 +332,7 @@ class SimBackend:
                     end,
                     global_size,
                     local_size,
-                    self._component.get(command.token, -1),
+                    self._component.get(command.token),
                     function,
                 )
             )
@@ -340,7 +342,7 @@ class SimBackend:
         else:
             buffer = self._graph.buffers[command.buffer]
             own = devices[command.device].name
-            source = "host" if isinstance(command, Upload) else own
+            source = self.machine.memory_name(command.source) if isinstance(command, Upload) else own
             target = "host" if isinstance(command, Download) else own
             name = buffer.name or f"buffer {buffer.key}"
             events.append(TransferEvent(buffer.key, name, source, target, buffer.nbytes, start, end))
