@@ -131,10 +131,15 @@ class Problem:
         return self.estimates.launch(node, device) < math.inf
 
     def fits(self, node: int, device: int, first: int = 0, count: int = 0) -> bool:
-        """Whether what the groups of a range touch (``count`` 0: the whole launch) fits into a device's memory."""
+        """Whether what the groups of a range touch fits into a device's memory; ``count`` 0: all the buffers that the
+        node touches, as they are allocated whole."""
         if self.roomy:
             return True
-        sizes = [high - low for _, low, high in self.regions(node, first, count)]
+        if count:
+            sizes = [high - low for _, low, high in self.regions(node, first, count)]
+        else:
+            task, buffers = self.graph.nodes[node], self.graph.buffers
+            sizes = [buffers[key].nbytes for key in {*task.reads, *task.writes}]
         return self.machine.devices[device].holds(sizes)
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -40,12 +40,20 @@ class _Running:
 
 class Ask:
     """PySchedCL's Algorithm 1: keeps the frontier of ready task components and the devices with free places, and asks
-    the policy's ``select`` until it answers None; a chosen component's kernels go to queues by ``setup_cq``."""
+    the policy's ``select`` until it answers None; a chosen component's kernels go to queues by ``setup_cq``. ``fits``:
+    whether a device has room for what a node needs at once (else as the problem says)."""
 
-    def __init__(self, problem: Problem, policy: DynamicPolicy, valid: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        policy: DynamicPolicy,
+        valid: Mapping[int, int],
+        fits: Callable[[int, int], bool] | None = None,
+    ) -> None:
         if problem.fixed:
             raise PolicyError("a policy that decides while it runs cannot continue a partial schedule (problem.fixed)")
         self._problem = problem
+        self._fits = fits or problem.fits
         self._policy = policy
         self._valid = valid
         self.decisions: list[DecisionEvent] = []
@@ -166,7 +174,7 @@ class Ask:
             if isinstance(node, HostTask):
                 continue
             # what fits nowhere is placed all the same: the run then says what it needs, and what to do
-            fits = problem.fits(n, device) or not any(problem.fits(n, d) for d in problem.allowed(n))
+            fits = self._fits(n, device) or not any(self._fits(n, d) for d in problem.allowed(n))
             total += estimates.launch(n, device) if fits else inf
             for key in node.reads:
                 mask = self._valid.get(key, 0)

@@ -23,7 +23,13 @@ class Dynamic(Playback):
 
     def __init__(self, subject: Subject, policy: DynamicPolicy, directory: Directory) -> None:
         problem = subject.problem
-        self._assigner = Ask(replace(problem, graph=subject.lowered.graph), policy, directory.valid)
+        lowered = subject.lowered
+
+        def fits(step: int, device: int) -> bool:
+            """Devices hold whole buffers, whatever pieces a step touches."""
+            return problem.fits(lowered.step(step).node, device)
+
+        self._assigner = Ask(replace(problem, graph=lowered.graph), policy, directory.valid, fits)
         self._emitter = emitting(subject, self._assigner.queues, None)
         self._names = tuple(d.name for d in problem.machine.devices)
         super().__init__(self._emitter.script(Plan((), "", self._names, 0.0)), directory)
