@@ -48,6 +48,21 @@ def suspicious(summary: KernelSummary, launch: KnownLaunch) -> bool:
     return False
 
 
+def deciding(summary: KernelSummary, facts: KernelFacts) -> frozenset[int] | None:
+    """The scalar arguments (indices) on whose values it depends what a kernel accesses, by its symbolic summary; None
+    where any may. Launches that differ in others only access the same."""
+    if summary.failure:
+        return None
+    names: set[str] = set()
+    for access in summary.accesses:
+        for expr in (access.offset, access.condition, *(loop.trips for loop in access.loops)):
+            if expr is None or expr.unknown or access.argument < 0:
+                return None
+            names |= expr.variables().keys()
+    scalars = [a for a in facts.arguments if a.kind == "scalar"]
+    return frozenset(a.index for a in scalars if a.name in names or a.lanes != 1 or not a.base)
+
+
 def oversized(unit: Unit, facts: KernelFacts) -> tuple[str, int, str, int] | None:
     """A private variable of a kernel, or of a function that it calls, that no device has room for: its name, its bytes,
     and the path and line of its declaration."""

@@ -12,8 +12,8 @@ from hashlib import sha256
 
 from manycl import flags
 from manycl.analysis import service
-from manycl.analysis.bounds import Outside, suspicious
-from manycl.analysis.facts import ProgramFacts
+from manycl.analysis.bounds import Outside, deciding, suspicious
+from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.interpret import KnownLaunch
 from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError
@@ -44,8 +44,18 @@ class _Checked:
         self.lock = threading.Lock()
         self.words: OrderedDict[tuple[object, ...], _Words] = OrderedDict()
         self.private: dict[_Kernel, _Words] = {}
+        self.decided: dict[_Kernel, frozenset[int] | None] = {}
         self.looked: Counter[_Kernel] = Counter()
         self.asked: Counter[_Kernel] = Counter()
+
+    def deciding(self, program: ProgramFacts, kernel: KernelFacts) -> frozenset[int] | None:
+        """The scalars of a kernel on which it depends what it accesses (None: any may)."""
+        key = program.tree, kernel.name
+        if key not in self.decided:
+            self.decided[key] = None
+            with suppress(Exception):  # each launch is looked at for itself
+                self.decided[key] = deciding(service.symbolic(program, kernel.name), kernel)
+        return self.decided[key]
 
     def keep(self, key: tuple[object, ...], words: _Words) -> None:
         with self.lock:
@@ -53,7 +63,7 @@ class _Checked:
             if len(self.words) > _KEPT:
                 self.words.popitem(last=False)
             if len(self.looked) > _KEPT:
-                for counts in (self.private, self.looked, self.asked):
+                for counts in (self.private, self.decided, self.looked, self.asked):
                     counts.clear()
 
 
@@ -90,14 +100,25 @@ def _known(task: Launch, buffers: Mapping[int, Buffer], version: Version | None)
     )  # fmt: skip
     sizes = own.global_size, own.local_size, task.global_offset
     promised = task.annotations if version is None else version.annotations
-    key = (own.program.tree, own.kernel.name, *sizes, arguments, promised)
+    kernel = own.program.tree, own.kernel.name
+    key = (*kernel, *sizes, arguments, promised)
     found = _checked.words.get(key)
-    if found is None:
-        try:
+    if found is not None:
+        return found
+    try:
+        alike: tuple[object, ...] = key
+        if _checked.looked[kernel]:  # another launch of it, maybe one that differs in what decides nothing
+            known = _checked.deciding(own.program, own.kernel)
+            if known is not None:
+                given = tuple(None if isinstance(a, bytes) and i not in known else a for i, a in enumerate(arguments))
+                alike = (*kernel, *sizes, given, promised, "alike")
+        found = _checked.words.get(alike)
+        if found is None:
             found = _look(task, own, buffers)
-        except Exception:  # what the analysis cannot do is no reason to stop a launch
-            found = "", ""
-        _checked.keep(key, found)
+        _checked.keep(alike, found)
+    except Exception:  # what the analysis cannot do is no reason to stop a launch
+        found = "", ""
+    _checked.keep(key, found)
     return found
 
 

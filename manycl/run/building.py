@@ -42,7 +42,8 @@ class Builder:
         """A program, for all devices."""
         for device in range(self._programs.devices):
             with suppress(SourceError):
-                self._programs.build(program, device)
+                for name in program.kernels:
+                    self._programs.kernel(program, name, device)
 
     def build(self, lowered: Lowered, queues: Sequence[int]) -> None:
         """Of a plan with steps, each step's kernel where it runs; else all kernels on all devices that are used."""

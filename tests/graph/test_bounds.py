@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import re
+import struct
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.analysis import parse_program
+from manycl.analysis import parse_program, service
 from manycl.analysis.facts import ProgramFacts
 from manycl.errors import LaunchError
 from manycl.graph import bounds
+from manycl.graph.bounds import check
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Buffer, BufferArg, Graph
+from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
 from manycl.graph.launch import make_launch
 
 SOURCE = """
@@ -178,3 +180,38 @@ def test_loops_with_other_scalars_do_not_pay_each_time(program: ProgramFacts, mo
         for _ in range(2):  # what is known is not looked at again
             assert refused(launched(program, "grouped", (16,), (8,), [200], turn)) == ""
     assert len(looked) == 8 + 3  # and 16, 32, 64
+
+
+def test_scalars_that_decide_nothing_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed, say; but what decides where a kernel writes is looked at each time."""
+    source = """kernel void noise(global uint *x, uint seed, uint n, float scale) {
+        uint i = get_global_id(0), state = seed ^ (i * 747796405u);
+        for (uint k = 0; k < 4; k++) state = state * 2891336453u + seed;
+        if (i < n) x[i] = state * scale;
+    }"""
+    looked: list[object] = []
+    interpreted = service.interpreted
+
+    def noted(*args: Any) -> Any:
+        looked.append(args)
+        return interpreted(*args)
+
+    monkeypatch.setattr(service, "interpreted", noted)
+    facts = parse_program(source)
+
+    def run(seed: int, n: int) -> None:
+        builder = GraphBuilder()
+        x = builder.buffer(256, "x")
+        args = (BufferArg(x), *(v.to_bytes(4, "little") for v in (seed, n)), struct.pack("f", 0.5))
+        builder.add(Launch("noise", facts, facts.kernels["noise"], (128,), (8,), args, (), (x,)))
+        check(builder.build())
+
+    for seed in range(9):
+        run(seed, 64)
+    assert len(looked) == 2, "the first, and one for all the others"
+    for n in (63, 62):
+        run(0, n)
+    assert len(looked) == 4
+    for seed in range(9, 12):
+        with pytest.raises(LaunchError, match="outside of a buffer"):
+            run(seed, 65)

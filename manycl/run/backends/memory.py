@@ -315,7 +315,7 @@ class Memory:
         """A buffer that has no memory yet gets what another one of its size has left, if there is that. Under the
         lock."""
         nbytes = self._sizes[key]
-        if key in self._begun or nbytes < PIN_FROM or self.guarded or key in self._windows or key in self._host:
+        if key in self._begun or self.guarded or key in self._windows or key in self._host:
             return
         if any(key in held for held in self._buffers):
             return
