@@ -24,7 +24,8 @@ from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.model import trips
 from manycl.plan import splitting
-from manycl.plan.looks import KEPT, Looks
+from manycl.plan.looks import Looks
+from manycl.plan.tuning import PLANNING
 from manycl.run import learners, ranges
 from manycl.run.backends import programs
 
@@ -121,8 +122,8 @@ def test_many_kernels_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
         assert splitting.Splits(graph).why(0) == "not looked at"
         assert looks.afford([launch], 0.0, 1e9, 0.0)
     assert len(trips._known) == len(splitting._known) == 4096
-    assert 0 < len(looks.kinds) <= KEPT
-    assert 0 < len(looks.kernels) <= KEPT
+    assert 0 < len(looks.kinds) <= PLANNING.looks
+    assert 0 < len(looks.kernels) <= PLANNING.looks
 
 
 def test_many_policies_in_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,6 @@ from manycl.graph.rename import renamed
 from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
-from manycl.run.engine import RunFailure
 from manycl.run.learners import Learners, told
 from manycl.trace import Trace
 
@@ -440,8 +439,11 @@ class Queue:
             self._result = self._trace = None
             try:
                 self._result = run()
-            except RunFailure as failure:
-                self._trace = _showable(failure.trace)
+            except ManyclError as failure:
+                from manycl.run.engine import RunFailure  # what runs is imported with the first queue
+
+                if isinstance(failure, RunFailure):
+                    self._trace = _showable(failure.trace)
                 raise
             return self._result
 

@@ -9,17 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from manycl import flags
 from manycl.analysis import service
 from manycl.analysis.bounds import Outside, deciding, suspicious
 from manycl.analysis.facts import KernelFacts, ProgramFacts
-from manycl.analysis.interpret import KnownLaunch
 from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Version
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
+
+if TYPE_CHECKING:  # it is imported when the first launch is looked at
+    from manycl.analysis.interpret import KnownLaunch
 
 FEW = 64
 """Kinds of launches of one kernel that are all looked at; of more, those that make a power of two of them: looking

@@ -72,6 +72,6 @@ def test_an_error_of_the_analysis_is_a_reason(monkeypatch: pytest.MonkeyPatch) -
     assert (region.exact, region.boxes, "broken" in region.reason) == (False, (Box(0, 1024),), True)
     with pytest.warns(UnforeseenWarning, match="broken"):
         assert "broken" in facts.work().reason
-    monkeypatch.setattr(interpret_module, "_Run", fails)
+    monkeypatch.setattr(interpret_module, "_AbstractRun", fails)
     with pytest.warns(UnforeseenWarning, match="broken"):
         assert "broken" in LaunchFacts(service._unit(program), program.kernels["k"], launch).summary.failure

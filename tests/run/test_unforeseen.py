@@ -18,6 +18,7 @@ from test_state import machine as state_machine
 import manycl as mc
 from manycl.analysis import cost, interpret, launched, loops, regions, service, walk
 from manycl.errors import PolicyError
+from manycl.graph import division
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask
 from manycl.model import counts, estimate, learning, predictor, transfer, trips
@@ -111,7 +112,7 @@ def forgotten(queue: mc.Queue) -> None:
     """Everything that the analysis, models and planners have kept."""
     for kept in (service._units, service._summaries, service._interpreted, service._texts, service._launches):
         kept.clear()
-    for answers in (splitting._known, trips._known):
+    for answers in (splitting._known, trips._known, division._known, division._shared):
         answers.clear()
     queue.session.forget()
     queue.session._steps._kept.clear()
