@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import NamedTuple
 
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import BufferArg, CopyTask, FillTask, HostTask, Launch
+from manycl.graph.graph import Argument, BufferArg, CopyTask, FillTask, HostTask, Launch
 
 
-def shape(batch: Batch) -> tuple[Hashable, tuple[int, ...]] | None:
-    """All that a batch consists of, with buffers by the order in which the nodes name them; and their keys in that
-    order. Programs count by identity, so a shape means something as long as one of its graphs is kept.
+class Shape(NamedTuple):
+    """``structure``: all that a batch consists of but the values of scalars and which buffers it names, by the order in
+    which the nodes name them. ``scalars``: their values. ``keys``: of the buffers, in that order. Programs count by
+    identity, so a shape means something as long as one of its graphs is kept."""
+
+    structure: Hashable
+    scalars: tuple[bytes, ...]
+    keys: tuple[int, ...]
+
+
+def shape(batch: Batch) -> Shape | None:
+    """What a batch has in common with others.
 
     None for one with host functions: what those do is theirs, and each has to run as it was given. Takes some two
     microseconds a node.
@@ -18,6 +28,7 @@ def shape(batch: Batch) -> tuple[Hashable, tuple[int, ...]] | None:
     places: dict[int, int] = {}
     place = places.setdefault
     nodes: list[object] = []
+    scalars: list[bytes] = []
     for task in batch.nodes:
         if isinstance(task, Launch):
             versions: tuple[object, ...] = task.versions
@@ -28,6 +39,7 @@ def shape(batch: Batch) -> tuple[Hashable, tuple[int, ...]] | None:
                         for v in task.versions
                     ]
                 )
+            scalars += [a for a in task.args if type(a) is bytes]
             nodes.append(
                 (
                     id(task.program),
@@ -35,7 +47,7 @@ def shape(batch: Batch) -> tuple[Hashable, tuple[int, ...]] | None:
                     task.global_size,
                     task.local_size,
                     task.global_offset,
-                    tuple([_at(a, place(a.key, len(places))) if type(a) is BufferArg else a for a in task.args]),
+                    tuple([_at(a, places) for a in task.args]),
                     tuple([place(key, len(places)) for key in task.reads]),
                     tuple([place(key, len(places)) for key in task.writes]),
                     tuple([place(key, len(places)) for key in task.overwrites]),
@@ -54,7 +66,7 @@ def shape(batch: Batch) -> tuple[Hashable, tuple[int, ...]] | None:
     if len(keys) != len(batch.buffers):
         return None  # it has buffers that no node names
     sizes = tuple([batch.buffers[key].nbytes for key in keys])
-    return (tuple(nodes), tuple(batch.after.items()), batch.components, sizes), keys
+    return Shape((tuple(nodes), tuple(batch.after.items()), batch.components, sizes), tuple(scalars), keys)
 
 
 def _moving(task: CopyTask | FillTask, places: dict[int, int]) -> tuple[object, ...]:
@@ -63,6 +75,9 @@ def _moving(task: CopyTask | FillTask, places: dict[int, int]) -> tuple[object, 
     return task.function, args, task.nbytes, task.target_offset, *what, task.overwrites != (), task.device, task.rank
 
 
-def _at(argument: BufferArg, place: int) -> int | tuple[int, int, int]:
-    """Which buffer an argument is, and which part of it."""
-    return place if argument.nbytes is None else (place, argument.offset, argument.nbytes)
+def _at(argument: Argument, places: dict[int, int]) -> object:
+    """Which buffer an argument is, and which part of it; None for a scalar."""
+    if type(argument) is BufferArg:
+        place = places.setdefault(argument.key, len(places))
+        return place if argument.nbytes is None else (place, argument.offset, argument.nbytes)
+    return None if type(argument) is bytes else argument

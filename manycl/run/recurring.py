@@ -11,9 +11,10 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 
 from manycl.errors import PolicyError
+from manycl.graph import bounds
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import Graph
-from manycl.graph.shape import shape
+from manycl.graph.shape import Shape, shape
 from manycl.plan import policies
 from manycl.plan.plan import Plan
 from manycl.plan.policy import find, is_static, learns
@@ -51,19 +52,23 @@ class Recurring:
         found = shape(batch) if len(batch.nodes) <= NODES and self._is_static(policy) else None
         if found is None:
             return session.run(batch.graph(), policy, queues=queues, options=options)
-        directory, (what, keys) = session.directory, found
+        directory, keys = session.directory, found.keys
         places = tuple([directory.parts.get(key) or directory.valid.get(key, 0) for key in keys])
         settings = tuple((queues or {}).items()), tuple((options or {}).items())
-        key = (policy, *settings, places, what)
+        # with one device that computes in the host's memory, nothing is decided by the scalars
+        alone = session.machine.memories == 1 and queue_counts(session.machine, queues or {}) == (1,)
+        key = (policy, *settings, places, found.structure, () if alone else found.scalars)
         known = self._known.get(key)
         if known is None:
-            alone = queue_counts(session.machine, queues or {}) == (1,)
+            several = queue_counts(session.machine, queues or {}) != (1,)
             graph = batch.graph()
-            known = self._keep(key, _Known(graph, keys, () if alone else THOUGHTS))
+            known = self._keep(key, _Known(graph, found, THOUGHTS if several else ()))
         else:
             self._known.move_to_end(key)
-            graph = batch.as_in(known.graph, dict(zip(known.keys, keys, strict=True)))
-            result = known.again(session, graph, keys)
+            graph = batch.as_in(known.graph, dict(zip(known.shape.keys, keys, strict=True)))
+            if found.scalars != known.shape.scalars:
+                bounds.check(graph)
+            result = known.again(session, graph, found)
             if result is not None:
                 return result
         result = session.run(graph, policy, queues=queues, options=options)
@@ -91,9 +96,9 @@ class Recurring:
 class _Known:
     """One of them. ``thoughts``: as of trials; nothing is tried where there is nothing to choose."""
 
-    def __init__(self, graph: Graph, keys: tuple[int, ...], thoughts: Sequence[int]) -> None:
+    def __init__(self, graph: Graph, of: Shape, thoughts: Sequence[int]) -> None:
         self.graph = graph  # whose programs are what the shape names
-        self.keys = keys
+        self.shape = of
         self._thoughts = thoughts
         self._trials = Trials(thoughts=thoughts)
         self._forget()
@@ -112,15 +117,15 @@ class _Known:
         if self._trials.plan is not None and self._trials.plan is result.plan:
             self._remember(result, keys)
 
-    def again(self, session: Session, graph: Graph, keys: tuple[int, ...]) -> Result | None:
+    def again(self, session: Session, graph: Graph, of: Shape) -> Result | None:
         """Run what is kept; None where the policy is to be asked."""
-        plan = self._trials.plan
+        plan, keys = self._trials.plan, of.keys
         if plan is None:
             return None
         result = None
         if self._script is not None and self._script.plan is plan:
             script = self._script.on(graph, dict(zip(self._keys, keys, strict=True)))
-            result = session.on_others(script, self._last, keys)
+            result = session.on_others(script, self._last, keys, of.scalars)
         if result is None:
             result = self._follow(session, graph, keys, plan)
         if result is None:

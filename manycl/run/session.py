@@ -61,13 +61,15 @@ Profile = bool | Literal["learning"]
 class LastTime:
     """What is known of a script that has been played: the version of the memory that its buffers are in, seconds that
     it took, and the shortest way to enqueue it, if there is one, with commands that are timed or not (``profile``;
-    None: nobody has asked). ``keys``: of the buffers that this was found for, where others take their places."""
+    None: nobody has asked). ``keys``: of the buffers that this was found for, where others take their places;
+    ``scalars``: what they were then."""
 
     memory: int = -1
     seconds: float = inf
     profile: bool | None = None
     short: CommandBuffer | None = None
     keys: tuple[int, ...] = ()
+    scalars: tuple[bytes, ...] = ()
 
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -284,9 +286,12 @@ class Session:
                 self._unlearned.append(result)
             return result
 
-    def on_others(self, script: Script, last: LastTime, keys: tuple[int, ...]) -> Result | None:
-        """Play a plain script (``Script.on``) on the buffers ``keys``; ``last``: what is known of it on those of other
-        times. None where memory is short, or buffers are not where it needs them; raises what ``run`` raises."""
+    def on_others(
+        self, script: Script, last: LastTime, keys: tuple[int, ...], scalars: tuple[bytes, ...]
+    ) -> Result | None:
+        """Play a plain script (``Script.on``) on the buffers ``keys``, with its graph's ``scalars``; ``last``: what is
+        known of it on those of other times. None where memory is short, or buffers are not where it needs them; raises
+        what ``run`` raises."""
         self.check_open()
         with self.lock, Uninterrupted():
             self.buffers.collect()
@@ -304,11 +309,12 @@ class Session:
             try:
                 if last.profile != self.backend.profile:
                     last.profile, last.keys = self.backend.profile, keys
-                    found = None if flags.debug() else recorded(self.backend, script)
+                    found = None if flags.debug() else recorded(self.backend, script, for_others=True)
                     last.short = found.unbound() if found is not None else None
                 if last.short is not None:
-                    bound = last.short.bound(self.memory, dict(zip(last.keys, keys, strict=True)))
-                    result = played(*given, bound, last.seconds)
+                    of = dict(zip(last.keys, keys, strict=True))
+                    bound = last.short.bound(self.memory, script.lowered.graph, of)
+                    result = played(*given, bound, last.seconds if bound.steady or scalars == last.scalars else inf)
                 else:
                     result = again(*given, name=script.plan.policy, observers=debugging())
             except ManyclError:
@@ -317,7 +323,7 @@ class Session:
             finally:
                 self.memory.tidy()
             if result is not None:
-                last.seconds = result.seconds
+                last.seconds, last.scalars = result.seconds, scalars
                 self._unlearned.append(result)
             return result
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.changed import changed
 from manycl.drivers.driver import DriverError, Event, Queue
-from manycl.graph.graph import BufferArg, HostTask, Launch, Version
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
 from manycl.interrupts import interruptible
 from manycl.model.trips import trip_count
 from manycl.run.backend import Failed, Run
@@ -39,8 +39,8 @@ class CommandBuffer:
     """``entries``: the driver's ``launch`` (or what enqueues a copy or fill), the kernel and what sets its arguments,
     the arguments that earlier entries do not leave as they must be, queue, sizes, offset, and the entries it waits for.
     ``places``: (node, device, queue) of each. ``buffers``: of its arguments, which buffers they are (None: none).
-    ``versions``: which one runs, of nodes that have several versions of
-    their kernel. ``bounded``: whether its kernels end after the same work each time.
+    ``versions``: which one runs, of nodes that have several versions of their kernel. ``bounded``: whether its kernels
+    end after the same work each time with the same scalars; ``steady``: with any.
     """
 
     entries: tuple[tuple[Any, ...], ...]
@@ -48,6 +48,7 @@ class CommandBuffer:
     buffers: tuple[tuple[BufferArg | None, ...], ...]
     versions: dict[int, Version]
     bounded: bool
+    steady: bool
 
     def unbound(self) -> CommandBuffer | None:
         """The same, to be bound to buffers before it is played: it keeps none of them. None if it copies or fills."""
@@ -59,15 +60,15 @@ class CommandBuffer:
             entries.append((*entry[:_ARGS], args, *entry[_ARGS + 1 :]))
         return changed(self, entries=tuple(entries))
 
-    def bound(self, memory: Memory, keys: Mapping[int, int]) -> CommandBuffer:
-        """The same on buffers ``keys[b]`` instead of b."""
+    def bound(self, memory: Memory, graph: Graph, keys: Mapping[int, int]) -> CommandBuffer:
+        """The same of a graph of this shape, with its scalars, on buffers ``keys[b]`` instead of b."""
         entries = []
-        for entry, (_, device, _), of in zip(self.entries, self.places, self.buffers, strict=True):
-            held = memory.buffers(device)
+        for entry, (node, device, _), of in zip(self.entries, self.places, self.buffers, strict=True):
+            held, given = memory.buffers(device), graph.nodes[node].args
             args = []
-            for (i, value), arg in zip(entry[_ARGS], of, strict=True):
+            for (i, _), arg in zip(entry[_ARGS], of, strict=True):
                 if arg is None:
-                    args.append((i, value))
+                    args.append((i, given[i]))
                 else:
                     key = keys[arg.key]
                     found = held.get(key) if arg.nbytes is None else None
@@ -76,9 +77,10 @@ class CommandBuffer:
         return changed(self, entries=tuple(entries))
 
 
-def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
+def recorded(executor: Executor, script: Script, for_others: bool = False) -> CommandBuffer | None:
     """Of a script's commands, in the queues that the executor uses now, or None if they are not launches only. It holds
-    as long as the memory's version and the queues stay the same."""
+    as long as the memory's version and the queues stay the same. ``for_others``: it is to be bound to graphs with other
+    scalars, which are therefore all set."""
     if script.waits or executor.memory.guarded:
         return None
     if not all(isinstance(c, Run) and not executor.lanes[c.device].throttled for c in script.commands):
@@ -115,7 +117,8 @@ def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
         wanted = [executor.memory.argument(a, device) for a in args]
         before = left.get(id(kernel), (kernel, [None] * len(wanted)))[1]
         left[id(kernel)] = (kernel, wanted)
-        set_here = [i for i, (w, b) in enumerate(zip(wanted, before, strict=True)) if not same(w, b)]
+        pairs = enumerate(zip(wanted, before, strict=True))
+        set_here = [i for i, (w, b) in pairs if not same(w, b) or (for_others and type(w) is bytes)]
         buffers.append(tuple([a if isinstance(a := args[i], BufferArg) else None for i in set_here]))
         entries.append(
             (
@@ -130,8 +133,10 @@ def recorded(executor: Executor, script: Script) -> CommandBuffer | None:
                 before_it,
             )
         )
-    bounded = all(trip_count(program, kernel).bounded for program, kernel in ran)
-    return CommandBuffer(tuple(entries), tuple(places), tuple(buffers), versions, bounded)
+    trips = [trip_count(program, kernel) for program, kernel in ran]
+    bounded = all(count.bounded for count in trips)
+    steady = bounded and not any(count.scalars for count in trips)
+    return CommandBuffer(tuple(entries), tuple(places), tuple(buffers), versions, bounded, steady)
 
 
 def _as_launch(enqueue: Callable[[Queue, Sequence[Event]], Event]) -> Callable[..., Event]:
