@@ -288,8 +288,7 @@ class Memory:
             return
         self._begun.discard(key)
         # somebody may still look at an array's memory that was mapped: it goes when they do
-        inside = sum(self._machine.devices[d].memory == HOST for d in devices)
-        if host is None or is_alone(host, references(host), inside):
+        if host is None or is_alone(references(host)):
             self._pool.give(Storage(nbytes, host, pin, devices))
         else:
             self._pool.freed(nbytes)
@@ -357,7 +356,7 @@ class Memory:
             except MemoryError:
                 raise self._no_room(key) from None
         self._pins[key] = pin
-        return data
+        return data[:]  # drivers' events hold this view, whoever looks at the memory another one
 
     def _no_room(self, key: int) -> RunError:
         return RunError(

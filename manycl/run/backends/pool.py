@@ -111,20 +111,14 @@ class Pool:
 
 
 def references(host: Bytes) -> int:
-    """How many references there are to the memory behind an array: its own, and those of views of it."""
-    owner = host.base if isinstance(host.base, np.ndarray) else host
+    """How many references there are to the memory behind a view: its own, and those of other views of it."""
+    owner = host.base
     return sys.getrefcount(owner)
 
 
-def _alone() -> tuple[int, int]:
-    view, itself = np.empty(2, np.uint8)[1:], np.frombuffer(bytearray(1), np.uint8)
-    return references(view), references(itself)
+_ALONE = references(np.empty(2, np.uint8)[1:])
 
 
-_OF_VIEW, _OF_ITSELF = _alone()
-
-
-def is_alone(host: Bytes, count: int, buffers: int) -> bool:
-    """Whether nobody has a view of an array's memory but a variable of who asks: ``count`` references were found, and
-    drivers' buffers in this memory have ``buffers`` of the array."""
-    return count <= (_OF_VIEW if isinstance(host.base, np.ndarray) else _OF_ITSELF + buffers)
+def is_alone(count: int) -> bool:
+    """Whether nobody else has a view of a memory to which there are so many references."""
+    return count <= _ALONE
