@@ -78,11 +78,13 @@ def _copy_run(
     width: int,
     wait_for: list[cl.Event] | None,
 ) -> cl.Event:
+    # the event keeps the host's bytes; all of them as they were given, so that it counts as no other view of them
     part = slice(offset, offset + width)
     if isinstance(target, cl.Buffer):
-        data = source[part].copy() if width <= INLINE else source[part]  # the event keeps it
+        data = source[part].copy() if width <= INLINE else source if width == len(source) else source[part]
         return cl.enqueue_copy(queue, target, data, dst_offset=offset, is_blocking=False, wait_for=wait_for)
-    return cl.enqueue_copy(queue, target[part], source, src_offset=offset, is_blocking=False, wait_for=wait_for)
+    data = target if width == len(target) else target[part]
+    return cl.enqueue_copy(queue, data, source, src_offset=offset, is_blocking=False, wait_for=wait_for)
 
 
 def _copy_rectangle(
