@@ -24,10 +24,10 @@ from manycl.graph.work_groups import with_work_groups
 if TYPE_CHECKING:  # it is imported when the first launch is looked at
     from manycl.analysis.interpret import KnownLaunch
 
-FEW = 8
+FEW = 64
 """Kinds of launches of one kernel that are all looked at; of more, those that make a power of two of them: looking
 takes a millisecond or two, and programs that launch in loops with other scalars should not pay it each time."""
-FEWER = 2
+FEWER = 16
 """As FEW, of those for which isl is asked, which takes tens of milliseconds."""
 _KEPT = 4096  # kinds of launches
 _inside = DiskCache("inside", 16 << 20, service.CODE)  # launches known not to leave their buffers

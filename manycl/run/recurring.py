@@ -14,7 +14,7 @@ from manycl.errors import PolicyError
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import Graph
-from manycl.graph.shape import Shape, shape
+from manycl.graph.shape import BatchShape, shape
 from manycl.plan import policies
 from manycl.plan.plan import Plan
 from manycl.plan.policy import find, is_static, learns
@@ -96,7 +96,7 @@ class Recurring:
 class _Known:
     """One of them. ``thoughts``: as of trials; nothing is tried where there is nothing to choose."""
 
-    def __init__(self, graph: Graph, of: Shape, thoughts: Sequence[int]) -> None:
+    def __init__(self, graph: Graph, of: BatchShape, thoughts: Sequence[int]) -> None:
         self.graph = graph  # whose programs are what the shape names
         self.shape = of
         self._thoughts = thoughts
@@ -117,7 +117,7 @@ class _Known:
         if self._trials.plan is not None and self._trials.plan is result.plan:
             self._remember(result, keys)
 
-    def again(self, session: Session, graph: Graph, of: Shape) -> Result | None:
+    def again(self, session: Session, graph: Graph, of: BatchShape) -> Result | None:
         """Run what is kept; None where the policy is to be asked."""
         plan, keys = self._trials.plan, of.keys
         if plan is None:

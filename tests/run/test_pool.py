@@ -27,17 +27,20 @@ class Driver:
         self.device = Device(f"d{memory}", "cpu" if memory == HOST else "gpu", memory=memory)
         self.limit = limit
         self.allocated: dict[int, int] = {}
+        self.inside: dict[int, Any] = {}  # the host's memory that it computes in
         self.count = 0
 
     def allocate(self, nbytes: int, host: Any = None) -> int:
+        assert (host is not None) == (self.device.memory == HOST)
         if sum(self.allocated.values()) + nbytes > self.limit:
             raise DriverError("out of resources")
         self.count += 1
         self.allocated[self.count] = nbytes
+        self.inside[self.count] = host
         return self.count
 
     def free(self, allocation: int) -> None:
-        del self.allocated[allocation]  # KeyError: freed twice
+        del self.allocated[allocation], self.inside[allocation]  # KeyError: freed twice
 
     def pinned(self, nbytes: int) -> tuple[Any, object]:
         return np.frombuffer(bytearray(nbytes), np.uint8), object()
@@ -76,10 +79,21 @@ class MemoryMachine(RuleBasedStateMachine):
         if is_looked_at:
             self.views.append((host[8:].view(np.uint32).view(np.uint8), key, number))
 
+    @rule(data=st.data(), number=st.integers(0, 255))
+    def borrowed(self, data: Any, number: int) -> None:
+        if self.keys:
+            key = data.draw(st.sampled_from(sorted(self.keys)))
+            self.memory.borrow(key, np.full(self.memory.nbytes(key), number, np.uint8))
+            self.keys[key] = number
+            self.views = [v for v in self.views if v[1] != key]  # they show what was there, or what is brought later
+
     @rule(data=st.data(), device=st.integers(0, 1))
     def used(self, data: Any, device: int) -> None:
         if self.keys:
-            self.memory.on_device(data.draw(st.sampled_from(sorted(self.keys))), device)
+            key = data.draw(st.sampled_from(sorted(self.keys)))
+            buffer = self.memory.on_device(key, device)
+            if not device and self.keys[key] >= 0:
+                assert (self.drivers[0].inside[buffer] == self.keys[key]).all()
 
     @rule(data=st.data())
     def dropped(self, data: Any) -> None:

@@ -341,6 +341,8 @@ def test_what_is_discarded_is_freed_on_the_device_before_the_next_run(queue: Que
     ((driver, buffer),) = [(driver, held[key]) for driver, held in devices if key in held]
     with mock.patch.object(driver, "free", wraps=driver.free) as free:
         session.buffers.discard(key)
-        assert not free.called
         session.run(graph, plan)
+        assert not free.called, "the next array of its size may have it"
+        assert key not in session.memory._sizes
+        session.trim()
     free.assert_called_once_with(buffer)

@@ -379,6 +379,8 @@ class Memory:
         with self._lock:
             self._begin(key)
         if (buffer := self._buffers[device].get(key)) is not None:
+            if value.memory == HOST:
+                self.host(key)  # with the caller's own contents, if it has those
             return buffer
         self._make_room(device, nbytes)
         driver = self._drivers[device]
