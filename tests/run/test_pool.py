@@ -232,3 +232,16 @@ def test_halving_and_growing_arrays_leave_nothing() -> None:
             assert x.get()[-1] == 3
         pool = queue.session.memory._pool
         assert pool._used + pool._waiting <= pool._most <= 3 * 4 * (2048 << 7)
+
+
+@pytest.mark.parametrize("nbytes", [64, PIN_FROM])
+def test_borrowed_contents_are_in_the_memory_that_a_device_computes_in(nbytes: int) -> None:
+    driver = Driver(HOST)
+    held = memory(driver)
+    for key, number in ((0, 5), (1, 7)):
+        held.create(key, nbytes)
+        held.borrow(key, np.full(nbytes, number, np.uint8))
+        assert (driver.inside[held.on_device(key, 0)] == number).all()
+        if not key:
+            held.release(key)
+    assert driver.count == 1, "the second has the first one's"
