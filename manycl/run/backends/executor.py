@@ -189,9 +189,7 @@ class Executor:
     def finish(self) -> RunRecord:
         run = self.run
         with interruptible:
-            # a thread that has told all that somebody waits for does nothing more
-            if run.awaited or run.stopping or any(lanes.throttled for lanes in self.lanes):
-                self._settle_threads()
+            self._settle_threads()
             if not all(lanes.is_settled() for lanes in self.lanes):
                 self._settle_devices()
         return self.ended(run)
