@@ -121,7 +121,7 @@ class OpenCLDriver:
             with quiet:
                 built.build(options, devices=[self.cl])
         except cl.Error as error:
-            log = _log(built, self.cl) if error.routine == "clBuildProgram" else ""  # else there is no program
+            log = _log(built, self.cl) if _of_build(error) else ""  # else there is no program
             raise BuildError(log or str(error)) from None
         return built
 
@@ -284,6 +284,14 @@ def mixes_up(version: str) -> bool:
     when two of them run one kernel at once, one with a global offset and one without; 3.0 and 3.1 do not."""
     found = re.search(r"PoCL (\d+)", version, re.IGNORECASE)
     return found is not None and int(found[1]) >= 4
+
+
+def _of_build(error: cl.Error) -> bool:
+    """Whether it was the compiler that failed."""
+    try:
+        return bool(error.routine == "clBuildProgram")
+    except AttributeError:  # PyOpenCL's own, which have words only
+        return False
 
 
 def _log(program: cl.Program, device: cl.Device) -> str:
