@@ -1,7 +1,7 @@
 """Runs under chaos in which something goes wrong, one a seed: what counts as valid afterwards is valid, nothing is lost
 that the run did not touch, and the runs that follow on the same memories give the sequential result.
 
-    python tests/run/chaos_faults.py KIND COUNT [FIRST SEED]
+    PYTHONPATH=tests python tests/run/chaos_faults.py KIND COUNT [FIRST SEED]
 
 runs so many seeds of a kind (or of ``all``); those that fail are told, and belong into ``chaos_seeds.json``.
 """

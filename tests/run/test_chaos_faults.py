@@ -8,7 +8,7 @@ import pytest
 from chaos_faults import KINDS, kept, run_seed
 
 SEEDS = 60
-"""Of a kind, new ones each time; python tests/run/chaos_faults.py all 10000 runs more."""
+"""Of a kind, new ones each time; PYTHONPATH=tests python tests/run/chaos_faults.py all 10000 runs more."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -18,7 +18,7 @@ def test_whatever_goes_wrong_what_counts_as_valid_is_valid(kind: str) -> None:
         try:
             run_seed(kind, seed)
         except Exception as error:
-            error.add_note(f"python tests/run/chaos_faults.py {kind!r} 1 {seed}; it belongs into chaos_seeds.json")
+            error.add_note(f"PYTHONPATH=tests python tests/run/chaos_faults.py {kind!r} 1 {seed}; it belongs into chaos_seeds.json")
             raise
 
 
