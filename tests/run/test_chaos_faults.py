@@ -18,7 +18,8 @@ def test_whatever_goes_wrong_what_counts_as_valid_is_valid(kind: str) -> None:
         try:
             run_seed(kind, seed)
         except Exception as error:
-            error.add_note(f"PYTHONPATH=tests python tests/run/chaos_faults.py {kind!r} 1 {seed}; it belongs into chaos_seeds.json")
+            again = f"PYTHONPATH=tests python tests/run/chaos_faults.py {kind!r} 1 {seed}"
+            error.add_note(f"{again}; it belongs into chaos_seeds.json")
             raise
 
 
