@@ -150,12 +150,12 @@ def test_storage_comes_back_by_size(sizes: list[int]) -> None:
     pool = Pool()
     for number, nbytes in enumerate(sizes):
         assert not pool.allocated(nbytes)
-        pool._used += 0
-        pool_storage = Storage(nbytes, None, number)
-        pool.give(pool_storage)
-        assert pool.take(nbytes) is pool_storage
-        pool.give(pool_storage)
-        pool.clear()
+        storage = Storage(nbytes, None, number)
+        pool.give(storage)
+        assert pool.take(nbytes) is storage
+        assert pool.take(nbytes) is None
+        pool.give(storage)
+        assert pool.clear() == [storage]
     assert len(pool) == 0
 
 
