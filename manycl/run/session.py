@@ -6,7 +6,7 @@ import atexit
 import threading
 import weakref
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
@@ -248,43 +248,26 @@ class Session:
     def again(self, script: Script, *, learning: bool = True) -> Result | None:
         """Run what was recorded; None if buffers are not where it needs them (run the graph instead). ``learning``, and
         what it raises: as ``run``."""
-        self.check_open()
-        with self.lock, Uninterrupted():
-            self.buffers.collect()
-            self._use_clocks(learning)
-            lowered, graph = script.lowered, script.problem.graph
-            if script.plan.devices != tuple([d.name for d in self.machine.devices]) or not self._steps.exists(lowered):
+        last = self._last_times.get(script)
+        if last is None:
+            last = self._last_times[script] = LastTime()
+
+        def play() -> Result | None:
+            lowered = script.lowered
+            if not self._steps.exists(lowered) or lowered.state != self._state(lowered, script.problem.graph):
                 return None
-            if lowered.state != self._state(lowered, graph):
-                return None
-            for key in graph.buffers:
-                self.directory.check(key)
-            last = self._last_times.get(script)
-            if last is None:
-                last = self._last_times[script] = LastTime()
             # buffers that nobody has removed since are still there, and where memory is short, others make way
             ready = last.memory == self.memory.version and lowered.room is None
-            given = script, self.backend, self.directory
-            try:
-                if not ready:
-                    last.profile = last.short = None
-                elif last.profile != self.backend.profile:
-                    last.profile = self.backend.profile
-                    last.short = None if flags.debug() else recorded(self.backend, script)
-                if last.short is not None:
-                    result = played(*given, last.short, last.seconds)
-                else:
-                    setup = PLAIN if ready else Setup(prepare=self._prepare)
-                    result = again(*given, name=script.plan.policy, setup=setup, observers=debugging())
-            except ManyclError:
-                examine(self)
-                raise
-            finally:
-                self.memory.tidy()
-            if result is not None:
-                last.memory, last.seconds = self.memory.version, result.seconds
-                self._unlearned.append(result)
-            return result
+            if not ready:
+                last.profile = last.short = None
+            elif last.profile != self.backend.profile:
+                last.profile = self.backend.profile
+                last.short = None if flags.debug() else recorded(self.backend, script)
+            if last.short is not None:
+                return played(script, self.backend, self.directory, last.short, last.seconds)
+            return self._played_by_steps(script, PLAIN if ready else Setup(prepare=self._prepare))
+
+        return self._repeated(script, last, learning, play)
 
     def on_others(
         self, script: Script, last: LastTime, keys: tuple[int, ...], scalars: tuple[bytes, ...]
@@ -292,38 +275,53 @@ class Session:
         """Play a plain script (``Script.on``) on the buffers ``keys``, with its graph's ``scalars``; ``last``: what is
         known of it on those of other times. None where memory is short, or buffers are not where it needs them; raises
         what ``run`` raises."""
+
+        def play() -> Result | None:
+            if self.machine.memories > 1:
+                try:
+                    make_room(self, script.lowered, Playback(script, self.directory))
+                except RunError:
+                    return None
+            if last.profile != self.backend.profile:
+                last.profile, last.keys = self.backend.profile, keys
+                found = None if flags.debug() else recorded(self.backend, script, for_others=True)
+                last.short = found.unbound() if found is not None else None
+            if last.short is None:
+                return self._played_by_steps(script, PLAIN)
+            of = dict(zip(last.keys, keys, strict=True))
+            bound = last.short.bound(self.memory, script.lowered.graph, of)
+            seconds = last.seconds if bound.steady or scalars == last.scalars else inf
+            last.scalars = scalars
+            return played(script, self.backend, self.directory, bound, seconds)
+
+        return self._repeated(script, last, True, play)
+
+    def _played_by_steps(self, script: Script, setup: Setup) -> Result | None:
+        """A script, command by command."""
+        name = script.plan.policy
+        return again(script, self.backend, self.directory, name=name, setup=setup, observers=debugging())
+
+    def _repeated(
+        self, script: Script, last: LastTime, learning: bool, play: Callable[[], Result | None]
+    ) -> Result | None:
+        """What ``play`` makes of a script of the devices that there are, with all that surrounds a run."""
         self.check_open()
         with self.lock, Uninterrupted():
             self.buffers.collect()
-            self._use_clocks(True)
+            self._use_clocks(learning)
             if script.plan.devices != tuple([d.name for d in self.machine.devices]):
                 return None
-            for key in keys:
+            for key in script.problem.graph.buffers:
                 self.directory.check(key)
             try:
-                if self.machine.memories > 1:
-                    make_room(self, script.lowered, Playback(script, self.directory))
-            except RunError:
-                return None
-            given = script, self.backend, self.directory
-            try:
-                if last.profile != self.backend.profile:
-                    last.profile, last.keys = self.backend.profile, keys
-                    found = None if flags.debug() else recorded(self.backend, script, for_others=True)
-                    last.short = found.unbound() if found is not None else None
-                if last.short is not None:
-                    of = dict(zip(last.keys, keys, strict=True))
-                    bound = last.short.bound(self.memory, script.lowered.graph, of)
-                    result = played(*given, bound, last.seconds if bound.steady or scalars == last.scalars else inf)
-                else:
-                    result = again(*given, name=script.plan.policy, observers=debugging())
+                result = play()
             except ManyclError:
                 examine(self)
                 raise
             finally:
                 self.memory.tidy()
             if result is not None:
-                last.seconds, last.scalars = result.seconds, scalars
+                last.memory, last.seconds = self.memory.version, result.seconds
                 self._unlearned.append(result)
             return result
 
