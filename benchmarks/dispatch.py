@@ -78,9 +78,9 @@ def again(queue: mc.Queue, program: mc.Program, repeats: int) -> tuple[float, fl
     import pyopencl as cl
 
     x = queue.zeros(16, np.int32)
-    for _ in range(KERNELS):
-        program.tick(queue, SIZE, GROUP, x)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        for _ in range(KERNELS):
+            program.tick(queue, SIZE, GROUP, x)
 
     driver: Any = queue.session.backend.drivers[0]
     context, device = driver.context, driver.cl

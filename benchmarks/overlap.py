@@ -48,9 +48,10 @@ def problem(name: str, machine: Machine, queue: Queue) -> Problem:
     EQUATIONS[name](counted)
     counted.graph(name)  # a host function without work at the end
     runs = mkmd_real.OnQueue(queue)
-    results = EQUATIONS[name](Unset(runs, N))  # type: ignore[arg-type]
-    queue.call(_wait_for, *results)
-    graph = queue.take()
+    with queue.prepare() as prepared:
+        results = EQUATIONS[name](Unset(runs, N))  # type: ignore[arg-type]
+        queue.call(_wait_for, *results)
+    graph = prepared.graph
     inputs = [array.buffer.key for array in runs.inputs]
     directory = Directory()
     for key in inputs:

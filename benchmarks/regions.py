@@ -75,8 +75,9 @@ def lowering(queue: mc.Queue, repeats: int) -> tuple[list[float], list[float]]:
     ranges = [Assignment(0, i % 2, 0, 0.0, 0.0, 1, groups * i, groups) for i in range(LOWERED)]
     plan = Plan(tuple(ranges), "in turns", queue.devices, 0.0)
     for step in range(repeats):
-        program.stencil(queue, (SIDE, SIDE), (GROUP, GROUP), *arrays, SIDE, step)
-        problem = session.problem(queue.take())
+        with queue.prepare() as prepared:
+            program.stencil(queue, (SIDE, SIDE), (GROUP, GROUP), *arrays, SIDE, step)
+        problem = session.problem(prepared.graph)
         assert problem.splits[0].dimension == 1, "that is what its planner has asked"
         for seconds in (first, again):
             before = time.thread_time()
@@ -98,10 +99,10 @@ def main() -> None:
         array = queue.array(start)
         enqueue(queue, program, array)
         wanted = array.get().tobytes()
-        enqueue(queue, program, array)
-        hold = dict(queue.hold)
-        plan = divided(queue, len(queue), n // GROUP, 1)
-        graph = queue.take()
+        with queue.prepare() as prepared:
+            enqueue(queue, program, array)
+        graph = prepared.graph
+        plan = divided(queue, len(graph), n // GROUP, 1)
         seconds = []
         for _ in range(1 + args.repeats):
             array.set(start)
@@ -109,7 +110,6 @@ def main() -> None:
             result = queue.session.run(graph, plan)
             seconds.append(time.thread_time() - before)
             assert array.get().tobytes() == wanted, "dividing has changed the result"
-        hold.clear()
         first, again = lowering(queue, args.repeats)
     assert result.lowered is not None
     steps = result.lowered.graph

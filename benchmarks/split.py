@@ -124,10 +124,11 @@ def stencils(program: mc.Program, repeats: int) -> tuple[bool, float]:
     finally:
         del os.environ["MANYCL_ZERO_COPY"]
     a, b = (queue.array(np.random.default_rng(1).random((SIDE, SIDE), np.float32)) for _ in range(2))
-    for _ in range(STEPS):
-        program.stencil(queue, (SIDE, SIDE), (16, 16), a, b, SIDE)
-        a, b = b, a
-    graph = queue.take()
+    with queue.prepare() as enqueued:
+        for _ in range(STEPS):
+            program.stencil(queue, (SIDE, SIDE), (16, 16), a, b, SIDE)
+            a, b = b, a
+    graph = enqueued.graph
     prepared = PreparedGraph(queue.session, graph, halves(graph, queue.devices))
     results: list[Result] = []
     deciding = []

@@ -19,13 +19,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "Array": "manycl.front.arrays",
     "Choice": "manycl.plan.policy",
-    "Event": "manycl.front.queue",
+    "Event": "manycl.front.enqueued",
     "KernelByKernel": "manycl.plan.policy",
     "LocalMemory": "manycl.front.program",
     "Machine": "manycl.machine",
     "ManyclError": "manycl.errors",
     "Plan": "manycl.plan.plan",
-    "Prepared": "manycl.front.queue",
+    "Prepared": "manycl.front.prepared",
     "Program": "manycl.front.program",
     "Queue": "manycl.front.queue",
     "Trace": "manycl.trace",
@@ -58,9 +58,11 @@ if TYPE_CHECKING:
     from manycl.drivers.survey import discover as devices
     from manycl.errors import ManyclError
     from manycl.front.arrays import Array
+    from manycl.front.enqueued import Event
     from manycl.front.load import load_application
+    from manycl.front.prepared import Prepared
     from manycl.front.program import LocalMemory, Program
-    from manycl.front.queue import Event, Prepared, Queue
+    from manycl.front.queue import Queue
     from manycl.machine import Machine
     from manycl.machine_file import load_machine
     from manycl.plan.plan import Plan

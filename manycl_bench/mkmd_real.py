@@ -185,9 +185,11 @@ class Bench:
     def __init__(self, name: str, queue: Queue, n: int) -> None:
         self.queue = queue
         self.runs = OnQueue(queue)
-        self.results: tuple[Array, ...] = EQUATIONS[name](Kernels(self.runs, n))  # type: ignore[arg-type, assignment]
-        queue.call(_wait_for, *self.results)
-        self.graph = queue.take()
+        self.results: tuple[Array, ...]
+        with queue.prepare() as prepared:
+            self.results = EQUATIONS[name](Kernels(self.runs, n))  # type: ignore[arg-type, assignment]
+            queue.call(_wait_for, *self.results)
+        self.graph = prepared.graph
         self.session: Session = queue.session
         self._prepared: dict[str, PreparedGraph] = {}
 

@@ -155,9 +155,9 @@ class Measured:
     """One launch: its graph, the shortest time of its runs, and its T and T f."""
 
     def __init__(self, queue: Queue, program: Program, case: Case) -> None:
-        program.kernel(case.kernel)(queue, case.size, case.local, *case.args)
-        self._session, self._graph = queue.session, queue.take()
-        queue.hold.clear()
+        with queue.prepare() as prepared:
+            program.kernel(case.kernel)(queue, case.size, case.local, *case.args)
+        self._session, self._graph = queue.session, prepared.graph
         launch = self._graph.nodes[0]
         assert isinstance(launch, Launch)
         f = trip_count(launch.program, launch.kernel).of(launch, launch)
@@ -231,12 +231,13 @@ def makespan(program: Program, turns: int) -> dict[str, float]:
     with Queue("cpu/2") as queue:
         a = arrays(queue)
         fresh: Callable[[], Array] = lambda: queue.zeros(FLOATS)  # noqa: E731
-        for _ in range(2):
-            for kernel in PAPER:
-                # outputs of their own: the seven do not depend on one another
-                case = draw(kernel, a._replace(outputs=[fresh(), fresh()]), rng)
-                program.kernel(kernel)(queue, case.size, case.local, *case.args)
-        graph, session = queue.take(), queue.session
+        with queue.prepare() as prepared:
+            for _ in range(2):
+                for kernel in PAPER:
+                    # outputs of their own: the seven do not depend on one another
+                    case = draw(kernel, a._replace(outputs=[fresh(), fresh()]), rng)
+                    program.kernel(kernel)(queue, case.size, case.local, *case.args)
+        graph, session = prepared.graph, queue.session
         found = []
         for _ in range(turns):
             session.history = History()  # what was measured minutes ago was measured on a machine with other load

@@ -42,8 +42,8 @@ def run(application: Application, queue: mc.Queue) -> tuple[dict[str, np.ndarray
     """The results, and how many groups the ranges of the last kernel had, each time."""
     arrays = application.allocate(queue)
     contents = {k: v.copy() for k, v in application.arrays.items()}
-    application.enqueue(queue, arrays)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        application.enqueue(queue, arrays)
     divisions: set[tuple[int, ...]] = set()
     for turn in range(REPETITIONS):
         if turn and application.between is not None:

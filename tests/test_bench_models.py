@@ -42,14 +42,14 @@ def test_all_sizes_are_smaller_and_larger_and_fit_into_the_arrays(kernel: str) -
     with Queue("cpu/2#0") as queue:
         a, program = arrays(queue), Program.from_file(model_error.KERNELS)
         items: dict[str, list[int]] = {}
-        for name, sizes in (("restricted", RESTRICTED), ("wide", WIDE)):
-            rng = random.Random(kernel)
-            cases = [draw(kernel, a, rng, sizes) for _ in range(60)]
-            items[name] = [math.prod(c.size) for c in cases]
-            for c in sorted(cases, key=lambda c: math.prod(c.size) * c.f)[-2:]:
-                program.kernel(c.kernel)(queue, c.size, c.local, *c.args)
-        graph = queue.take()
-        queue.hold.clear()
+        with queue.prepare() as prepared:
+            for name, sizes in (("restricted", RESTRICTED), ("wide", WIDE)):
+                rng = random.Random(kernel)
+                cases = [draw(kernel, a, rng, sizes) for _ in range(60)]
+                items[name] = [math.prod(c.size) for c in cases]
+                for c in sorted(cases, key=lambda c: math.prod(c.size) * c.f)[-2:]:
+                    program.kernel(c.kernel)(queue, c.size, c.local, *c.args)
+        graph = prepared.graph
     bytes_of = {key: b.nbytes for key, b in graph.buffers.items()}
     for launch in graph.nodes:
         assert isinstance(launch, Launch)

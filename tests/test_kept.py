@@ -87,10 +87,9 @@ def test_many_ndranges_and_scalars_of_a_kernel() -> None:
     program = mc.Program("kernel void add(global int *x, int by) { x[0] += by; }")
     with mc.Queue("cpu/2") as queue:
         x = queue.zeros(4, "i4")
-        for n in range(1, MANY):
-            program.add(queue, (n,), None, x, n)
-            if n % 1000 == 0:
-                queue.take()
+        with queue.prepare():
+            for n in range(1, MANY):
+                program.add(queue, (n,), None, x, n)
     assert 0 < len(program.add._ndranges) <= front._KEPT
     assert 0 < len(program.add._scalars) <= front._KEPT
 

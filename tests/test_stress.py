@@ -104,16 +104,17 @@ def random_plan(random: np.random.Generator, graph: Graph, devices: tuple[str, .
 
 def run(queue: mc.Queue, random: np.random.Generator, arrays: Sequence[mc.Array], steps: Sequence[Step]) -> None:
     """Under a policy, or as a random plan says."""
-    for step in steps:
-        enqueue(queue, step, arrays)
     choice = int(random.integers(2 * len(POLICIES)))
     if choice < len(POLICIES):
         queue.policy = POLICIES[choice]
+        for step in steps:
+            enqueue(queue, step, arrays)
         queue.finish()
         return
-    graph = queue.take()
-    queue.session.run(graph, random_plan(random, graph, queue.devices))
-    queue.hold = {}
+    with queue.prepare() as prepared:
+        for step in steps:
+            enqueue(queue, step, arrays)
+    queue.session.run(prepared.graph, random_plan(random, prepared.graph, queue.devices))
 
 
 def some_values(random: np.random.Generator) -> Values:
@@ -177,18 +178,18 @@ def test_random_graphs_with_a_fault_in_the_middle(memories: str, monkeypatch: py
                 for k, value in enumerate(values):
                     if value is not versions[k][-1]:
                         versions[k].append(value)
-            for step in steps[: turn % 20]:
-                enqueue(queue, step, arrays)
-            if turn % 2:
-                queue.call(fault, wait_for=())
-            else:  # a launch that no device takes
-                PROGRAM.churn(queue, (1 << 16,), (1 << 16,), queue.zeros(1 << 16, np.uint32), 1)
-            for step in steps[turn % 20 :]:
-                enqueue(queue, step, arrays)
-            graph = queue.take()
+            with queue.prepare() as prepared:
+                for step in steps[: turn % 20]:
+                    enqueue(queue, step, arrays)
+                if turn % 2:
+                    queue.call(fault, wait_for=())
+                else:  # a launch that no device takes
+                    PROGRAM.churn(queue, (1 << 16,), (1 << 16,), queue.zeros(1 << 16, np.uint32), 1)
+                for step in steps[turn % 20 :]:
+                    enqueue(queue, step, arrays)
+            graph = prepared.graph
             with pytest.raises(RunError, match="a fault" if turn % 2 else "churn"):
                 queue.session.run(graph, random_plan(random, graph, queue.devices))
-            queue.hold = {}
             for k, array in enumerate(arrays):
                 try:
                     values[k] = array.get()

@@ -98,8 +98,8 @@ class Repeatable(Program):
     def prepare(self, queue: mc.Queue, program: mc.Program) -> Callable[[], Results]:
         """A prepared graph on arrays that are kept: each call gives them the inputs, runs it, and gets the results."""
         arrays = [queue.array(data) for data in self.inputs]
-        made = self.launches(queue, program, *arrays)
-        prepared = queue.prepare()
+        with queue.prepare() as prepared:
+            made = self.launches(queue, program, *arrays)
 
         def run() -> Results:
             for array, data in zip(arrays, self.inputs, strict=True):

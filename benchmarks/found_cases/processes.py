@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -212,10 +213,8 @@ def lost_device() -> None:
         go()
         dead[0] = True
         for _ in range(3):
-            try:
+            with contextlib.suppress(mc.ManyclError):
                 go()
-            except mc.ManyclError:
-                queue.take()
         for a in arrays:
             a.set(np.zeros(size, np.int32))
         for _ in range(5):

@@ -40,8 +40,8 @@ def tape_reads_stale_parts() -> None:
     with mc.Queue("cpu/2", policy="in_order") as one:
         many = mc.Queue(session=one.session, policy="balance")
         x, y = one.zeros(size, np.float32), one.zeros(size, np.float32)
-        program.take(one, (size,), (64,), x, y)
-        prepared = one.prepare()
+        with one.prepare() as prepared:
+            program.take(one, (size,), (64,), x, y)
         for turn in range(12):
             prepared.run()
             if turn >= 8:
@@ -57,10 +57,10 @@ def tape_of_one_queue() -> None:
     program, size = mc.Program(STEPS), 1 << 14
     with mc.Queue("cpu/2", policy="balance") as queue:
         x, y = queue.zeros(size, np.float32), queue.zeros(size, np.float32)
-        program.take(queue, (size,), (64,), x, y, device="cpu0.0")
-        first = queue.prepare()
-        program.plus(queue, (size,), (64,), x, 20_000)
-        second = queue.prepare()
+        with queue.prepare() as first:
+            program.take(queue, (size,), (64,), x, y, device="cpu0.0")
+        with queue.prepare() as second:
+            program.plus(queue, (size,), (64,), x, 20_000)
         for _ in range(60):
             first.run()
         for turn in range(30):
@@ -76,13 +76,13 @@ def valid_copies_freed() -> None:
     first = np.random.default_rng(1).integers(0, 99, size).astype(np.int32)
     with mc.Queue("cpu/2") as queue:
         x, y = queue.array(first), queue.zeros(size, np.int32)
-        program.hist(queue, (size,), (16,), x, y)
         cuts = Assignment(0, 1, 0, 0.0, 0.0, 0, 0, 1), Assignment(0, 0, 0, 0.0, 0.0, 0, 1, 15)
         queue.policy = mc.Plan(cuts, "by hand", queue.devices, 0.0)
-        hist = queue.prepare()
-        program.copy(queue, (size,), (16,), x, y)
+        with queue.prepare() as hist:
+            program.hist(queue, (size,), (16,), x, y)
         queue.policy = mc.Plan((Assignment(0, 1, 0, 0.0, 0.0),), "by hand", queue.devices, 0.0)
-        copy = queue.prepare()
+        with queue.prepare() as copy:
+            program.copy(queue, (size,), (16,), x, y)
         hist.run()
         y.set(np.arange(size, dtype=np.int32))
         hist.run()
@@ -131,13 +131,14 @@ def _session(program: mc.Program, seed: int) -> None:
             what = chance.choice(["make", "run", "run", "run", "run", "set", "get"])
             if what == "make" and len(graphs) < 5:
                 steps = []
-                for _ in range(chance.randint(1, 3)):
-                    name = chance.choice(["copy", "inc", "ring", "some", "hist"])
-                    used = chance.sample(range(4), 1 if name == "inc" else 2)
-                    getattr(program, name)(queue, (size,), (16,), *(arrays[i] for i in used))
-                    steps.append((name, used))
-                queue.policy = mc.Plan(_cuts(chance, len(steps), size // 16), "random", queue.devices, 1.0)
-                graphs.append((queue.prepare(), steps))
+                with queue.prepare() as prepared:
+                    for _ in range(chance.randint(1, 3)):
+                        name = chance.choice(["copy", "inc", "ring", "some", "hist"])
+                        used = chance.sample(range(4), 1 if name == "inc" else 2)
+                        getattr(program, name)(queue, (size,), (16,), *(arrays[i] for i in used))
+                        steps.append((name, used))
+                    queue.policy = mc.Plan(_cuts(chance, len(steps), size // 16), "random", queue.devices, 1.0)
+                graphs.append((prepared, steps))
             elif what == "run" and graphs:
                 graph, steps = chance.choice(graphs)
                 for _ in range(chance.randint(1, 3)):
@@ -243,7 +244,6 @@ def interrupts() -> None:
             with contextlib.suppress(KeyboardInterrupt):
                 queue.finish()
             _settled()
-            queue.take()
             seen: list[Any] = []
             y = queue.zeros(size, np.float32)
             for _ in range(3):

@@ -55,10 +55,10 @@ def _runs(program: mc.Program, first: mc.Queue, seed: int) -> bool:
     want = [np.arange(size, dtype=np.int32) * (i + 1) % 97 for i in range(count)]
     arrays = [queue.array(w.copy()) for w in want]
     steps = [chance.sample(range(count), chance.choice([3, min(4, count)])) for _ in range(chance.randint(2, 14))]
-    for step in steps:
-        kernel = program.three if len(step) == 3 else program.four
-        kernel(queue, (size,), (16,), *(arrays[i] for i in step))
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        for step in steps:
+            kernel = program.three if len(step) == 3 else program.four
+            kernel(queue, (size,), (16,), *(arrays[i] for i in step))
     try:
         for _ in range(3):
             prepared.run()

@@ -19,7 +19,8 @@ from manycl.graph.versions import all_versions, check_same_arguments
 from manycl.machine import DEVICE_KINDS
 
 if TYPE_CHECKING:
-    from manycl.front.queue import Event, Queue
+    from manycl.front.enqueued import Event
+    from manycl.front.queue import Queue
 
 Sizes = tuple[int, ...]
 NDRange = tuple[Sizes, Sizes | None]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,67 +15,19 @@ import numpy.typing as npt
 from manycl import flags
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
 from manycl.front.arrays import AnyArray, Array, as_bytes, fits
+from manycl.front.enqueued import Enqueued, Event, ReadEvent
+from manycl.front.prepared import Prepared
+from manycl.front.run_trace import RunTrace, showable
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
-from manycl.graph.dependences import Batch, GraphBuilder
-from manycl.graph.graph import BufferArg, CopyTask, FillTask, Graph, HostTask, Node
-from manycl.graph.rename import renamed
+from manycl.graph.graph import BufferArg, CopyTask, FillTask, HostTask, Node
 from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
 from manycl.run.learners import Learners, told
-from manycl.trace import Trace
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
-    from manycl.run.prepared import PreparedGraph
     from manycl.run.result import Result
     from manycl.run.session import Profile, Session
-
-
-class RunTrace(Trace):
-    """A trace that can show itself."""
-
-    def gantt(self, path: str | Path) -> None:
-        """Write a Gantt chart: .html (self-contained), .png, .svg or .pdf."""
-        from manycl.report.gantt import write_gantt
-
-        write_gantt(self, path)
-
-    def perfetto(self, path: str | Path) -> None:
-        """Write a file for ui.perfetto.dev or chrome://tracing."""
-        from manycl.report.perfetto import write_perfetto
-
-        write_perfetto(self, path)
-
-    def summary(self) -> str:
-        """Makespan, busy share per device, bytes per link, longest path."""
-        from manycl.report.summary import summarise
-
-        return summarise(self).text()
-
-
-class Event:
-    """What enqueueing returns: a node of the graph. ``wait`` runs everything that is enqueued."""
-
-    __slots__ = ("batch", "node", "queue")
-
-    def __init__(self, queue: Queue, batch: int, node: int) -> None:
-        self.queue = queue
-        self.batch = batch
-        self.node = node
-
-    def wait(self) -> None:
-        if self.batch == self.queue.batch:
-            self.queue.finish()
-
-
-class ReadEvent(Event):
-    """A read (``Queue.read``): ``out`` has the contents when it is complete."""
-
-    __slots__ = ("out",)
-
-    def __init__(self, queue: Queue, batch: int, node: int, out: AnyArray) -> None:
-        super().__init__(queue, batch, node)
-        self.out = out
 
 
 class Queue:
@@ -117,14 +68,11 @@ class Queue:
         self.session = session
         self.policy = policy
         self.queues = dict(queues or {})
-        self.hold: dict[int, Array] = {}  # arrays that enqueued nodes use
         self.mapped: set[int] = set()
-        self.batch = 0
         self._recurring = Recurring(self.session)
-        self._builder = GraphBuilder()
-        self._component: int | None = None
-        self._inside = 0  # the thread whose component it is
-        self._components: list[list[int]] = []
+        self._numbers = itertools.count()
+        self._enqueued = Enqueued(next(self._numbers))
+        self._preparing: dict[int, Enqueued] = {}  # what threads enqueue inside `with queue.prepare()`
         self._result: Result | None = None
         self._trace: RunTrace | None = None
         self._lock = threading.RLock()  # of what is enqueued
@@ -143,8 +91,7 @@ class Queue:
     def close(self) -> None:
         """Give the devices back, unless they are another queue's (``session``); what is enqueued does not run."""
         with self._lock:
-            self.take()
-            self.hold = {}
+            self._enqueued = self._enqueued.next(next(self._numbers))
         if self._owns_session:
             self.session.close()
 
@@ -203,24 +150,22 @@ class Queue:
                     event.wait()  # graphs of different queues know nothing of one another
         while True:
             with self._lock:
-                hold = self.hold
                 for array in arrays:
                     if array.queue is not self:
                         break
-                    hold[array.buffer.key] = array
                 else:
-                    after = [e.node for e in wait_for if e.queue is self and e.batch == self.batch] if wait_for else ()
-                    index = self._builder.add(node, after)
-                    if self._component is not None and self._inside == threading.get_ident():
-                        self._components[self._component].append(index)
-                    return Event(self, self.batch, index)
+                    enqueued = self._mine()
+                    batch = enqueued.number
+                    after = [e.node for e in wait_for if e.queue is self and e.batch == batch] if wait_for else ()
+                    return Event(self, batch, enqueued.add(node, after, arrays))
             for array in arrays:  # another thread has used it elsewhere
                 array.use(self)
 
     def give(self, array: Array, queue: Queue) -> bool:
-        """An array is another queue's from now on; not while what is enqueued here uses it."""
+        """An array is another queue's from now on; not while what is enqueued here uses it (graphs that are being
+        prepared ask for their arrays when they run)."""
         with self._lock:
-            free = array.buffer.key not in self.hold
+            free = array.buffer.key not in self._enqueued.arrays
             if free and array.queue is self:
                 array.queue = queue
         return free
@@ -368,32 +313,73 @@ class Queue:
         """What is enqueued inside belongs to one task component (PySchedCL): policies such as ``clustering`` keep it on
         one device."""
         with self._lock:
-            if self._component is not None:
-                raise LaunchError("task components do not nest")
-            self._inside = threading.get_ident()
-            self._component = len(self._components)
-            self._components.append([])
+            self._mine().open_component()
         try:
             yield
         finally:
-            self._component = None
+            with self._lock:
+                self._mine().close_component()
+
+    @contextmanager
+    def prepare(self) -> Iterator[Prepared]:
+        """What the calling thread enqueues inside does not run: it becomes a graph that can be run again and again,
+        without being planned anew::
+
+            with queue.prepare() as graph:
+                kernel(queue, ...)
+            graph.run()
+
+        What was enqueued before stays enqueued, and other threads enqueue as always. Results of this queue can be asked
+        for when the block has ended (else LaunchError), and blocks do not nest (LaunchError). If the block raises, what
+        was enqueued inside is dropped. The graph runs by the policy that the queue has at the end of the block.
+
+        Nodes of the block wait for events of the block. Other events of this queue are nothing to wait for there, as
+        the graph runs after what is enqueued by then; nor are the block's elsewhere.
+        """
+        thread, enqueued, prepared = threading.get_ident(), Enqueued(next(self._numbers)), Prepared(self)
+        if thread in self._preparing:
+            raise LaunchError("a graph is being prepared: what is prepared does not nest")
+        try:
+            self._preparing[thread] = enqueued
+            yield prepared
+        finally:
+            self._preparing.pop(thread, None)
+        prepared.complete(enqueued)
+
+    def refuse_while_preparing(self) -> None:
+        """Raise LaunchError if the calling thread is preparing a graph of this queue."""
+        if self._preparing and threading.get_ident() in self._preparing:
+            raise LaunchError(
+                "a graph is being prepared: results can be asked for when its `with` block has ended",
+                hint="Queue.read and Queue.write enqueue copies that are part of the graph",
+            )
+
+    def _mine(self) -> Enqueued:
+        """What the calling thread adds to."""
+        return self._preparing.get(threading.get_ident(), self._enqueued) if self._preparing else self._enqueued
 
     # running
 
     def __len__(self) -> int:
         """How many nodes are enqueued and have not run."""
-        return len(self._builder)
+        return len(self._enqueued)
+
+    @property
+    def batch(self) -> int:
+        """The number of what is enqueued: events of it have the same."""
+        return self._enqueued.number
 
     def finish(self) -> None:
         """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
         self.session.refuse_host_functions()  # the run that they are part of would be waited for
+        self.refuse_while_preparing()
         with self._running:
             with self._lock:
-                if not len(self._builder):
+                enqueued = self._enqueued
+                if not len(enqueued):
                     return
-                hold = self.hold  # arrays that only enqueued nodes still refer to must live until those have run
-                batch = self._taken()
-                self.hold = {}
+                self._enqueued = enqueued.next(next(self._numbers))
+                batch = enqueued.batch()
             policy = self.learners.find(self.policy)
 
             def run() -> Result:
@@ -403,35 +389,7 @@ class Queue:
                 return told(policy, result) if learns(policy) else result
 
             self.keep(run)
-            hold.clear()
-
-    def prepare(self) -> Prepared:
-        """Take what is enqueued as a graph that can be run again and again, without planning it anew."""
-        with self._lock:
-            hold = self.hold
-            graph = self.take()
-            self.hold = {}
-        return Prepared(self, graph, hold)
-
-    def take(self) -> Graph:
-        """The graph of what is enqueued; the queue is empty afterwards (``hold`` stays the caller's business)."""
-        return self._taken().graph()
-
-    def _taken(self) -> Batch:
-        with self._lock:
-            builder, self._builder = self._builder, GraphBuilder()
-            for array in self.hold.values():
-                builder.adopt(array.buffer)
-            components: tuple[tuple[int, ...], ...] = ()
-            if self._components:
-                inside = {n for c in self._components for n in c}
-                rest = [(n,) for n in range(len(builder)) if n not in inside]
-                components = (*(tuple(c) for c in self._components if c), *rest) if inside else ()
-            # the rest of a component that a result was asked for in is a component of the next graph
-            self._components = [] if self._component is None else [[]]
-            self._component = None if self._component is None else 0
-            self.batch += 1
-            return builder.batch(components)
+            enqueued.arrays.clear()  # those that only enqueued nodes still refer to had to live until now
 
     def keep(self, run: Callable[[], Result]) -> Result:
         """Do a run and make it the last one, also when it fails (its trace shows how far it came)."""
@@ -443,7 +401,7 @@ class Queue:
                 from manycl.run.engine import RunFailure  # what runs is imported with the first queue
 
                 if isinstance(failure, RunFailure):
-                    self._trace = _showable(failure.trace)
+                    self._trace = showable(failure.trace)
                 raise
             return self._result
 
@@ -458,97 +416,8 @@ class Queue:
     def trace(self) -> RunTrace:
         """The last run's trace."""
         if self._trace is None:
-            self._trace = _showable(self.result.trace)
+            self._trace = showable(self.result.trace)
         return self._trace
-
-
-@dataclass(frozen=True, slots=True)
-class Repetitions:
-    """What :meth:`Prepared.repeat` did: the seconds of every repetition, and whether the condition held at the end."""
-
-    seconds: tuple[float, ...]
-    reached: bool
-
-    @property
-    def times(self) -> int:
-        return len(self.seconds)
-
-
-class Prepared:
-    """A graph that runs again and again. Its first four runs are each planned (every one knows better how long kernels
-    take); the fastest of these plans, ``plan``, is then kept, and where devices have memories of their own it is
-    thought over three times more, ever later (:mod:`manycl.run.trials`). A policy that learns (``adaptive``) plans
-    again when it has."""
-
-    def __init__(self, queue: Queue, graph: Graph, arrays: dict[int, Array]) -> None:
-        self.queue = queue
-        self.graph = graph
-        self._arrays = arrays  # kept alive as long as the graph may run
-        self._policy = queue.learners.find(queue.policy)
-        self._arranged: dict[tuple[int, ...], PreparedGraph] = {}
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan that is kept; None until there is one."""
-        return self._prepared.plan
-
-    @property
-    def _prepared(self) -> PreparedGraph:
-        """The graph on the buffers that the arrays have now: they may have exchanged them."""
-        from manycl.run.prepared import PreparedGraph
-
-        now = tuple(array.buffer.key for array in self._arrays.values())
-        if now not in self._arranged:
-            moved = {old: new for old, new in zip(self._arrays, now, strict=True) if old != new}
-            graph = self.graph
-            if moved:
-                inside = {old: new for old, new in moved.items() if old in graph.buffers}
-                if set(inside.values()) != set(inside):
-                    raise LaunchError("an array of a prepared graph has exchanged contents with one that is not in it")
-                graph = renamed(graph, inside)
-            queue = self.queue
-            self._arranged[now] = PreparedGraph(
-                queue.session, graph, self._policy, queues=queue.queues, options=queue.options
-            )
-        return self._arranged[now]
-
-    def run(self) -> Result:
-        """Run the graph on the arrays' present contents. What is enqueued on the queue, or on another one with these
-        arrays, runs first. Raises what a run raises, and LaunchError while one of the arrays is mapped."""
-        self.queue.finish()
-        for array in self._arrays.values():
-            if array.queue is not self.queue or array.buffer.key in self.queue.mapped:
-                array.use(self.queue)
-        return self.queue.keep(lambda: self._prepared.run())
-
-    def repeat(
-        self,
-        times: int,
-        *,
-        swap: Sequence[tuple[Array, Array]] = (),
-        until: Callable[[], Any] | None = None,
-        every: int = 1,
-    ) -> Repetitions:
-        """Run the graph ``times`` times, or until a condition holds. Data stay where they are.
-
-        ``swap``: pairs of arrays that exchange their contents after each repetition (nothing is copied).
-        ``until()`` is called after every ``every`` repetitions, and ends them when it is true; whatever arrays it asks
-        for are brought to the host. Raises what :meth:`run` and :meth:`Array.exchange` raise.
-        """
-        if times < 0 or every < 1:
-            raise LaunchError(f"a graph cannot be repeated {times} times, with a condition every {every}")
-        seconds: list[float] = []
-        for turn in range(1, times + 1):
-            seconds.append(self.run().seconds)
-            for a, b in swap:
-                a.exchange(b)
-            if until is not None and turn % every == 0 and until():
-                return Repetitions(tuple(seconds), True)
-        return Repetitions(tuple(seconds), False)
-
-
-def _showable(trace: Trace) -> RunTrace:
-    return RunTrace(**{f.name: getattr(trace, f.name) for f in fields(trace)})
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:

@@ -94,9 +94,9 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.arrays = self.application.allocate(self.queue)
-        self.application.enqueue(self.queue, self.arrays)
-        self.graph = self.queue.take()
-        self.queue.hold = {}
+        with self.queue.prepare() as prepared:
+            self.application.enqueue(self.queue, self.arrays)
+        self.graph = prepared.graph
         self.contents = {k: v.copy() for k, v in self.application.arrays.items()}
         self.problem = self.queue.session.problem(self.graph)
         self.families = families(self.problem)

@@ -175,8 +175,9 @@ def test_a_session_begins_with_what_the_last_one_measured(folder: Path) -> None:
     assert (folder / NAME).exists()
     with mc.Queue("cpu/2#1@3") as queue:  # the other half, and slower
         program = mc.Program(SOURCE)
-        program.twice(queue, (4096,), (64,), queue.zeros(4096))
-        problem = queue.session.problem(queue.take())
+        with queue.prepare() as prepared:
+            program.twice(queue, (4096,), (64,), queue.zeros(4096))
+        problem = queue.session.problem(prepared.graph)
         found = problem.estimates.estimate(0, 0)  # type: ignore[attr-defined]
     assert (found.source, found.samples) == ("measured", 4)
     (row,) = Store().rows()
@@ -190,7 +191,7 @@ def test_remembering_can_be_switched_off(how: str, folder: Path, monkeypatch: py
     with Session("cpu/2#0", remember=None if how == "environment" else False) as session:
         queue = mc.Queue(session=session)
         launch(queue, 2)
-        session.problem(queue.take())
+        session.problem(queue.result.graph)
     assert not folder.exists()
 
 

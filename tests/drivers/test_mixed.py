@@ -173,8 +173,8 @@ def test_prepared_graphs(queue: mc.Queue, launches_only: bool) -> None:
     if launches_only:
         world.steps = [("inc", [k % 2, 2, 3], 7 + k) for k in range(8)]
         queue.policy = on(queue, *[0, 1] * 4)
-    world.enqueue()
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        world.enqueue()
     for _ in range(8):
         prepared.run()
         world.reckon()

@@ -164,8 +164,8 @@ def test_mapped_contents_are_read_and_written_in_place(queue: mc.Queue) -> None:
 def test_a_mapped_array_stays_out_of_runs(queue: mc.Queue) -> None:
     x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
     other = mc.Queue(session=queue.session)
-    inc(queue, x)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        inc(queue, x)
     with x.map() as host:
         for user in (queue, other):
             with pytest.raises(LaunchError, match=r"argument 0 \(x\).*mapped"):
@@ -245,8 +245,8 @@ def test_an_array_follows_the_queue_that_uses_it(queue: mc.Queue) -> None:
     other.call(lambda data: np.add(data, 5, out=data), x)
     inc(queue, x)
     assert (x.get() == (1 * 3 + 1) * 3 + 5 + 1).all()
-    inc(queue, x)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        inc(queue, x)
     triple(other, (N,), None, x)
     prepared.run()
     assert (x.get() == 18 * 3 + 1).all()

@@ -46,23 +46,23 @@ def test_as_numpy_does(session: Any, data: Any, dtype: str) -> None:
     want = [chance.integers(0, 2, (4, N // 4)).astype(dtype) for _ in range(3)]
     arrays = [queue.array(contents) for contents in want]
     works = []
-    for _ in range(data.draw(st.integers(1, 5))):
-        to, of = data.draw(st.permutations(range(3)))[:2]
-        count = data.draw(st.just(N) | st.integers(1, N))
-        first, begin = (data.draw(st.integers(0, N - count)) for _ in range(2))
-        if data.draw(st.booleans()):
-            works.append((to, of, first, begin, count))
-            at = {"byte_count": size * count, "src_offset": size * begin, "dst_offset": size * first}
-            queue.copy(arrays[to], arrays[of], **(at if count < N else {}))
-        else:
-            value = want[of].reshape(-1)[begin].copy()
-            works.append((to, value, first, 0, count))
-            if count < N:
-                queue.fill(arrays[to], value, offset=size * first, size=size * count)
+    with queue.prepare() as prepared:
+        for _ in range(data.draw(st.integers(1, 5))):
+            to, of = data.draw(st.permutations(range(3)))[:2]
+            count = data.draw(st.just(N) | st.integers(1, N))
+            first, begin = (data.draw(st.integers(0, N - count)) for _ in range(2))
+            if data.draw(st.booleans()):
+                works.append((to, of, first, begin, count))
+                at = {"byte_count": size * count, "src_offset": size * begin, "dst_offset": size * first}
+                queue.copy(arrays[to], arrays[of], **(at if count < N else {}))
             else:
-                arrays[to].fill(value)
-    queue.policy = by_hand(queue, *(data.draw(st.integers(0, 1)) for _ in works))
-    prepared = queue.prepare()
+                value = want[of].reshape(-1)[begin].copy()
+                works.append((to, value, first, 0, count))
+                if count < N:
+                    queue.fill(arrays[to], value, offset=size * first, size=size * count)
+                else:
+                    arrays[to].fill(value)
+        queue.policy = by_hand(queue, *(data.draw(st.integers(0, 1)) for _ in works))
     for _ in range(3):
         prepared.run()
         for to, source, first, begin, count in works:
@@ -101,9 +101,10 @@ def test_what_is_copied_within_an_array_may_not_overlap(session: Any) -> None:
 def test_traces_show_them_and_nothing_is_learned_of_them(session: Any) -> None:
     queue = mc.Queue(session=session, policy="in_order")
     x, y = queue.zeros(N, np.int32), queue.empty(N, np.int32)
-    queue.fill(x, 3, name="threes")
-    queue.copy(y, x)
-    graph = queue.take()
+    with queue.prepare() as prepared:
+        queue.fill(x, 3, name="threes")
+        queue.copy(y, x)
+    graph = prepared.graph
     known = {(kernel, device) for kernel, device, _ in session.history.items()}
     result = session.run(graph, "in_order")
     found = [(e.name, e.kernel, e.global_size) for e in result.trace.events if isinstance(e, KernelEvent)]

@@ -31,8 +31,9 @@ def graph(session: Session) -> Iterator[Graph]:
     queue = mc.Queue(session=session)
     program = mc.Program(SOURCE)
     x = queue.array(np.ones(N, np.float32))
-    program.scale(queue, (N,), (64,), x, 2.0)
-    graph = queue.take()
+    with queue.prepare() as prepared:
+        program.scale(queue, (N,), (64,), x, 2.0)
+    graph = prepared.graph
     launch = graph.nodes[0]
     assert isinstance(launch, Launch)
     own = Version(launch.program, launch.kernel, (N,), (64,))

@@ -174,9 +174,9 @@ def test_any_program_gives_what_numpy_gives(
     again = [o for o in operations if o[0] not in ("set", "look")]
     if not again or not prepared_runs:
         return
-    for operation in again:
-        enqueue(operation, queue, arrays, kept)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        for operation in again:
+            enqueue(operation, queue, arrays, kept)
     for turn in range(prepared_runs):
         if turn % 2:
             enqueue(("set", turn % 4, turn, ("set", "borrow", "map")[turn % 3]), queue, arrays, kept)
@@ -195,10 +195,10 @@ def test_any_program_gives_what_numpy_gives(
 def test_a_prepared_graph_is_recorded_and_still_follows_the_data(session: Any) -> None:
     queue = mc.Queue(session=session, policy="auto")
     x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
-    for _ in range(5):
-        PROGRAM.inc(queue, (N,), (16,), x, 1)
-        PROGRAM.combine(queue, (N,), (16,), x, y, y, 1)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        for _ in range(5):
+            PROGRAM.inc(queue, (N,), (16,), x, 1)
+            PROGRAM.combine(queue, (N,), (16,), x, y, y, 1)
     expected_x, expected_y = 0, 0
     for turn in range(8):
         if turn == 5:

@@ -62,13 +62,13 @@ def test_two_prepared_graphs_take_turns(session: Any, policy: str) -> None:
     """Each is recorded where its data are, and the other moves them away in between."""
     queue = mc.Queue(session=session, policy=policy)
     x, y = queue.array(np.arange(N, dtype=np.int32)), queue.zeros(N, np.int32)
-    for _ in range(3):
-        PROGRAM.inc(queue, *size(), x, 2)
-    PROGRAM.affine(queue, *size(), x, y, 1, 0)
-    first = queue.prepare()
-    PROGRAM.affine(queue, *size(), y, x, -1, 5)
-    PROGRAM.inc(queue, *size(), y, 1)
-    second = queue.prepare()
+    with queue.prepare() as first:
+        for _ in range(3):
+            PROGRAM.inc(queue, *size(), x, 2)
+        PROGRAM.affine(queue, *size(), x, y, 1, 0)
+    with queue.prepare() as second:
+        PROGRAM.affine(queue, *size(), y, x, -1, 5)
+        PROGRAM.inc(queue, *size(), y, 1)
     a, b = np.arange(N, dtype=np.int32), np.zeros(N, np.int32)
     for turn in range(12):
         if turn in (0, 1, 2, 4, 7, 8, 9, 11):
@@ -103,12 +103,12 @@ def test_what_happens_between_the_runs_of_prepared_graphs(
     queue = mc.Queue(session=session, policy=policy)
     values = [np.full(N, k, np.int32) for k in range(3)]
     arrays = [queue.array(v) for v in values]
-    PROGRAM.add(queue, *size(), arrays[0], arrays[1], arrays[2])
-    PROGRAM.inc(queue, *size(), arrays[0], 3)
-    one = queue.prepare()
-    PROGRAM.affine(queue, *size(), arrays[2], arrays[1], 3, -1)
-    PROGRAM.inc(queue, *size(), arrays[2], 1)
-    two = queue.prepare()
+    with queue.prepare() as one:
+        PROGRAM.add(queue, *size(), arrays[0], arrays[1], arrays[2])
+        PROGRAM.inc(queue, *size(), arrays[0], 3)
+    with queue.prepare() as two:
+        PROGRAM.affine(queue, *size(), arrays[2], arrays[1], 3, -1)
+        PROGRAM.inc(queue, *size(), arrays[2], 1)
     others: list[mc.Array] = []
     borrowed: list[np.ndarray] = []
     for which, changes in turns:
@@ -160,8 +160,8 @@ def test_a_prepared_graph_is_played_by_the_shortest_way(session: Any) -> None:
         pytest.skip("slowed devices are driven step by step")
     queue = mc.Queue(session=session, policy="in_order")
     x = queue.zeros(N, np.int32)
-    PROGRAM.inc(queue, *size(), x, 1)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        PROGRAM.inc(queue, *size(), x, 1)
     for _ in range(7):
         prepared.run()
     with mock.patch.object(session_module, "played", wraps=session_module.played) as shortest:
@@ -175,8 +175,8 @@ def test_a_prepared_graph_keeps_its_arrays_and_loses_them_like_any_run(session: 
     queue = mc.Queue(session=session)
     x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
     hidden = queue.array(np.full(N, 5, np.int32))
-    PROGRAM.add(queue, *size(), x, hidden, x)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        PROGRAM.add(queue, *size(), x, hidden, x)
     del hidden
     gc.collect()
     for _ in range(5):
@@ -197,7 +197,8 @@ def fail(*_: Any) -> None:
 
 
 def test_an_empty_prepared_graph(session: Any) -> None:
-    prepared = mc.Queue(session=session).prepare()
+    with mc.Queue(session=session).prepare() as prepared:
+        pass
     for _ in range(4):
         assert len(prepared.run().graph) == 0
 
@@ -228,13 +229,13 @@ def test_a_component_goes_on_after_a_result(session: Any) -> None:
         PROGRAM.inc(queue, *size(), x, 1)
         PROGRAM.inc(queue, *size(), x, 1)
     PROGRAM.inc(queue, *size(), y, 1)
-    hold, graph = dict(queue.hold), queue.take()
-    assert graph.components == ((0, 1), (2,))
-    assert len(hold) == 2
+    queue.finish()
+    assert queue.result.graph.components == ((0, 1), (2,))
+    assert (x.get() == 3).all()
     with queue.component():
         pass
     PROGRAM.inc(queue, *size(), y, 1)
-    assert (y.get() == 1).all()
+    assert (y.get() == 2).all()
     assert queue.result.graph.components == ()
 
 

@@ -101,10 +101,10 @@ def test_an_array_that_goes_to_and_fro_between_two_threads_queues() -> None:
 def test_prepared_graphs_of_two_threads() -> None:
     with mc.Queue("cpu/2") as queue:
         a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
-        PROGRAM.inc(queue, (N,), (16,), a)
-        first = queue.prepare()
-        PROGRAM.inc(queue, (N,), (16,), b)
-        second = queue.prepare()
+        with queue.prepare() as first:
+            PROGRAM.inc(queue, (N,), (16,), a)
+        with queue.prepare() as second:
+            PROGRAM.inc(queue, (N,), (16,), b)
         at_once(lambda: first.repeat(20) and None, lambda: second.repeat(20) and None)
         assert (a.get() == 20).all()
         assert (b.get() == 20).all()
@@ -117,8 +117,8 @@ def test_a_component_is_of_the_thread_that_opened_it() -> None:
             PROGRAM.inc(queue, (N,), (16,), a)
             at_once(lambda: PROGRAM.inc(queue, (N,), (16,), b) and None)
             PROGRAM.inc(queue, (N,), (16,), a)
-        graph = queue.take()
-        assert graph.components == ((0, 2), (1,))
+        queue.finish()
+        assert queue.result.graph.components == ((0, 2), (1,))
 
 
 def test_an_add_that_was_interrupted_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_an_add_that_was_interrupted_leaves_no_trace(monkeypatch: pytest.MonkeyP
     with mc.Queue("cpu/2", policy="in_order") as queue:
         a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
         PROGRAM.inc(queue, (N,), (16,), a)
-        builder = queue._builder
+        builder = queue._enqueued.builder
 
         class Interrupted(list[object]):
             def append(self, node: object) -> None:
@@ -139,4 +139,5 @@ def test_an_add_that_was_interrupted_leaves_no_trace(monkeypatch: pytest.MonkeyP
         builder._nodes = nodes
         PROGRAM.inc(queue, (N,), (16,), b)
         PROGRAM.add(queue, (N,), (16,), a, b)
-        assert queue.take().predecessors == ((), (), (0, 1))
+        assert (b.get() == 2).all()
+        assert queue.result.graph.predecessors == ((), (), (0, 1))

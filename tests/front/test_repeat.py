@@ -46,9 +46,10 @@ def start() -> np.ndarray:
 @pytest.mark.parametrize("times", [0, 1, 4, 7])
 def test_exchanged_arrays_are_what_a_copy_would_make_of_them(queue: mc.Queue, times: int) -> None:
     a, b, total = queue.array(start()), queue.zeros(N), queue.zeros(N)
-    PROGRAM.smooth(queue, (N,), (64,), a, b, N)
-    PROGRAM.add(queue, (N,), (64,), total, a)
-    done = queue.prepare().repeat(times, swap=[(a, b)])
+    with queue.prepare() as prepared:
+        PROGRAM.smooth(queue, (N,), (64,), a, b, N)
+        PROGRAM.add(queue, (N,), (64,), total, a)
+    done = prepared.repeat(times, swap=[(a, b)])
     assert (done.times, done.reached) == (times, False)
     assert np.allclose(a.get(), smooth(start(), times), atol=1e-5)
     assert np.allclose(total.get(), sum((smooth(start(), t) for t in range(times)), np.zeros(N)), atol=1e-4)
@@ -59,8 +60,8 @@ def test_exchanged_arrays_are_what_a_copy_would_make_of_them(queue: mc.Queue, ti
 
 def test_a_condition_ends_it(queue: mc.Queue) -> None:
     a, b = queue.array(start()), queue.empty(N)
-    PROGRAM.smooth(queue, (N,), (64,), a, b, N)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        PROGRAM.smooth(queue, (N,), (64,), a, b, N)
     asked = []
 
     def enough() -> bool:
@@ -78,8 +79,8 @@ def test_a_condition_ends_it(queue: mc.Queue) -> None:
 
 def test_data_stay_on_the_device(queue: mc.Queue) -> None:
     a, b = queue.array(start()), queue.empty(N)
-    PROGRAM.smooth(queue, (N,), (64,), a, b, N)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        PROGRAM.smooth(queue, (N,), (64,), a, b, N)
     prepared.repeat(2, swap=[(a, b)])
     for _ in range(4):
         prepared.repeat(1, swap=[(a, b)])
@@ -92,8 +93,8 @@ def test_exchanging_is_refused_for_what_does_not_match(queue: mc.Queue) -> None:
         a.exchange(queue.empty(N, np.int32))
     with a.map(), pytest.raises(LaunchError, match="mapped"):
         a.exchange(b)
-    PROGRAM.smooth(queue, (N,), (64,), a, b, N)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        PROGRAM.smooth(queue, (N,), (64,), a, b, N)
     with pytest.raises(LaunchError, match="repeated -1 times"):
         prepared.repeat(-1)
     a.exchange(queue.array(start()))
@@ -113,10 +114,11 @@ def test_an_exchanged_array_keeps_its_contents_when_the_other_goes(queue: mc.Que
 
 def test_a_renamed_graph_is_the_same_on_other_buffers(queue: mc.Queue) -> None:
     a, b, c = queue.array(start()), queue.zeros(N), queue.zeros(2 * N)
-    PROGRAM.smooth(queue, (N,), (64,), a, b, N)
-    PROGRAM.add(queue, (N,), (64,), b, a)
-    queue.call(lambda x, y: None, b, c)
-    graph: Graph = queue.take()
+    with queue.prepare() as prepared:
+        PROGRAM.smooth(queue, (N,), (64,), a, b, N)
+        PROGRAM.add(queue, (N,), (64,), b, a)
+        queue.call(lambda x, y: None, b, c)
+    graph: Graph = prepared.graph
     keys = {a.buffer.key: b.buffer.key, b.buffer.key: a.buffer.key}
     other = renamed(graph, keys)
     verify(other)
@@ -134,8 +136,8 @@ def test_a_renamed_graph_is_the_same_on_other_buffers(queue: mc.Queue) -> None:
 def test_adaptive_learns_across_the_exchange(queue: mc.Queue) -> None:
     queue.policy, queue.options = "adaptive", {"first": "uniform"}
     a, b = queue.array(start()), queue.empty(N)
-    PROGRAM.smooth(queue, (N,), (16,), a, b, N)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        PROGRAM.smooth(queue, (N,), (16,), a, b, N)
     prepared.repeat(5, swap=[(a, b)])
     assert np.allclose(a.get(), smooth(start(), 5), atol=1e-5)
     assert prepared.plan is not None

@@ -103,9 +103,9 @@ def test_each_device_runs_the_version_for_its_kind(queue: mc.Queue) -> None:
 def test_a_prepared_graph_keeps_its_versions(queue: mc.Queue) -> None:
     program = with_versions()
     x, y = queue.array(np.arange(N, dtype=np.int32)), queue.zeros(N, np.int32)
-    program.affine(queue, (N,), None, x, y, 1, 1, device="gpu")
-    program.affine(queue, (N,), None, y, x, 1, 1, device="gpu")
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        program.affine(queue, (N,), None, x, y, 1, 1, device="gpu")
+        program.affine(queue, (N,), None, y, x, 1, 1, device="gpu")
     for _ in range(6):
         prepared.run()
     with mock.patch.object(session_module, "played", wraps=session_module.played) as shortest:
@@ -229,8 +229,9 @@ def test_annotations_reach_the_launch(queue: mc.Queue) -> None:
     program.annotate("scatter", "out", within={"writes": (0, "len(out)")})
     permutation = np.random.default_rng(1).permutation(N).astype(np.int32)
     to, out = queue.array(permutation), queue.empty(N, np.int32)
-    program.scatter(queue, (N,), None, to, out, N)
-    launch = queue.take().nodes[0]
+    with queue.prepare() as prepared:
+        program.scatter(queue, (N,), None, to, out, N)
+    launch = prepared.graph.nodes[0]
     assert isinstance(launch, Launch)
     assert json.loads(json.dumps([a.to_json() for a in launch.annotations])) == [
         {"argument": 0, "name": "to", "values": ["0", "n"], "distinct": True},

@@ -220,8 +220,8 @@ def test_as_numpy_does(session: Any, data: Any, policy: str) -> None:
     contents = [chance.integers(-99, 99, N).astype(np.int32) for _ in range(2)]
     twins = [Twin(queue.array(c), c.copy()) for c in contents]
     reads: list[tuple[Numbers, Numbers]] = []
-    works = [enqueue(data.draw, queue, twins, reads) for _ in range(data.draw(st.integers(1, 6)))]
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        works = [enqueue(data.draw, queue, twins, reads) for _ in range(data.draw(st.integers(1, 6)))]
     verify_graph(prepared.graph)
     little = session.machine.devices[0].global_memory < 1 << 20
     if policy == "by hand":
@@ -251,9 +251,10 @@ def test_plans_are_right(session: Any, data: Any, policy: str) -> None:
     """What is planned keeps to the order of bytes, and waits until they can have arrived."""
     queue = mc.Queue(session=session)
     twins = [Twin(queue.zeros(N, np.int32), np.zeros(N, np.int32)) for _ in range(2)]
-    for _ in range(data.draw(st.integers(1, 7))):
-        enqueue(data.draw, queue, twins, [])
-    graph = queue.take()
+    with queue.prepare() as prepared:
+        for _ in range(data.draw(st.integers(1, 7))):
+            enqueue(data.draw, queue, twins, [])
+    graph = prepared.graph
     problem = session.problem(graph)
     try:
         plan = find(policy).plan(problem)
@@ -306,8 +307,8 @@ def test_a_view_is_of_what_its_array_has(session: Any) -> None:
     queue = mc.Queue(session=session)
     a, b = queue.array(np.arange(8, dtype=np.int32)), queue.array(np.arange(8, 16, dtype=np.int32))
     part = a[4:6]
-    PROGRAM.make(queue, (2,), (1,), part, 1)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        PROGRAM.make(queue, (2,), (1,), part, 1)
     prepared.run()
     assert a.get().tolist() == [0, 1, 2, 3, 2, 3, 6, 7]
     a.exchange(b)
@@ -341,16 +342,17 @@ def test_only_what_meets_is_ordered(session: Any) -> None:
     queue = mc.Queue(session=session)
     a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
     low, high = a[: N // 2], a[N // 2 :]
-    PROGRAM.make(queue, (N // 2,), (4,), low, 1)  # 0
-    PROGRAM.make(queue, (N // 2,), (4,), high, 2)  # 1: of others
-    PROGRAM.add(queue, (N // 2,), (4,), b[: N // 2], low)  # 2: after 0
-    PROGRAM.add(queue, (8,), (4,), b[N // 2 : N // 2 + 8], a[N // 2 - 4 : N // 2 + 4])  # 3: after 0 and 1
-    PROGRAM.make(queue, (N,), (4,), a, 3)  # 4: after all who read it
-    queue.fill(a[:4], 0)  # 5
-    queue.copy(a[4:8], b[:4])  # 6: after 2 and 4
-    queue.read(a[8:])  # 7: after 4
-    queue.write(a[:8], range(8))  # 8: after 5 and 6
-    graph = queue.take()
+    with queue.prepare() as prepared:
+        PROGRAM.make(queue, (N // 2,), (4,), low, 1)  # 0
+        PROGRAM.make(queue, (N // 2,), (4,), high, 2)  # 1: of others
+        PROGRAM.add(queue, (N // 2,), (4,), b[: N // 2], low)  # 2: after 0
+        PROGRAM.add(queue, (8,), (4,), b[N // 2 : N // 2 + 8], a[N // 2 - 4 : N // 2 + 4])  # 3: after 0 and 1
+        PROGRAM.make(queue, (N,), (4,), a, 3)  # 4: after all who read it
+        queue.fill(a[:4], 0)  # 5
+        queue.copy(a[4:8], b[:4])  # 6: after 2 and 4
+        queue.read(a[8:])  # 7: after 4
+        queue.write(a[:8], range(8))  # 8: after 5 and 6
+    graph = prepared.graph
     verify_graph(graph)
     assert graph.predecessors == ((), (), (0,), (0, 1), (1, 2, 3), (4,), (2, 4), (4,), (5, 6))
     assert graph.parts == {a.buffer.key, b.buffer.key}
@@ -359,11 +361,12 @@ def test_only_what_meets_is_ordered(session: Any) -> None:
 def test_whole_buffers_are_not_looked_at_in_parts(session: Any) -> None:
     queue = mc.Queue(session=session)
     a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
-    queue.copy(a, b[:])
-    PROGRAM.make(queue, (N,), (4,), a.reshape(2, -1), 1)
-    b.fill(3)
-    queue.read(a)
-    graph = queue.take()
+    with queue.prepare() as prepared:
+        queue.copy(a, b[:])
+        PROGRAM.make(queue, (N,), (4,), a.reshape(2, -1), 1)
+        b.fill(3)
+        queue.read(a)
+    graph = prepared.graph
     assert not graph.parts
     assert graph.predecessors == ((), (0,), (0,), (1,))
 
@@ -403,11 +406,12 @@ def test_views_of_one_array_in_one_launch(session: Any, policy: str) -> None:
 def test_what_overlaps_is_not_divided(session: Any) -> None:
     queue = mc.Queue(session=session)
     a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
-    PROGRAM.add(queue, (64,), (4,), a[:64], a[60:124])  # 0
-    PROGRAM.pairs(queue, (64,), (4,), b[:64], a[:64], a[1:65])  # 1: both only read
-    PROGRAM.add(queue, (64,), (4,), a[:64], a[64:128])  # 2
-    PROGRAM.bins(queue, (64,), (4,), a[:4], a[64:128])  # 3
-    splits = session.problem(queue.take()).splits
+    with queue.prepare() as prepared:
+        PROGRAM.add(queue, (64,), (4,), a[:64], a[60:124])  # 0
+        PROGRAM.pairs(queue, (64,), (4,), b[:64], a[:64], a[1:65])  # 1: both only read
+        PROGRAM.add(queue, (64,), (4,), a[:64], a[64:128])  # 2
+        PROGRAM.bins(queue, (64,), (4,), a[:4], a[64:128])  # 3
+    splits = session.problem(prepared.graph).splits
     assert "x, y are views that overlap, and the kernel writes x" in splits.why(0)
     assert not splits.why(1)
     assert not splits.why(2)
@@ -494,12 +498,12 @@ def test_reads_and_writes_are_nodes(session: Any) -> None:
     queue = mc.Queue(session=session)
     a = queue.zeros(8, np.int32)
     given = np.arange(8, dtype=np.int32)
-    queue.write(a, given, copy=False)
-    PROGRAM.add(queue, (4,), (4,), a[4:], a[:4])
-    event = queue.read(a[4:])
     out = np.empty((2, 4), np.int32)
-    queue.read(a.reshape(2, 4), out)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        queue.write(a, given, copy=False)
+        PROGRAM.add(queue, (4,), (4,), a[4:], a[:4])
+        event = queue.read(a[4:])
+        queue.read(a.reshape(2, 4), out)
     assert [node.name for node in prepared.graph.nodes] == ["write", "add", "read", "read"]
     for turn in range(4):
         given[:] = np.arange(8) * turn

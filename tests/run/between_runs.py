@@ -1,4 +1,4 @@
-"""What tests of runs share: a run of what is enqueued with one's own plan, host code between runs, small windows."""
+"""What tests of runs share: a run by one's own plan, host code between runs, small windows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,9 @@ from manycl.run.result import Result
 Numbers = npt.NDArray[np.int32]
 
 
-def run_enqueued(queue: mc.Queue, plan_for: Callable[[Graph], Plan]) -> Result:
-    """Take what is enqueued and run it; its arrays live until it has run."""
-    hold, graph = dict(queue.hold), queue.take()
-    queue.hold = {}
-    result = queue.session.run(graph, plan_for(graph))
-    hold.clear()
-    return result
+def run_by(prepared: mc.Prepared, plan_for: Callable[[Graph], Plan]) -> Result:
+    """Run a graph by one's own plan."""
+    return prepared.queue.session.run(prepared.graph, plan_for(prepared.graph))
 
 
 def host_code_between_runs(

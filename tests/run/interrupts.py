@@ -25,6 +25,7 @@ from nth_call import GROUP, Bits, Case, N, Step, enqueue, environment, reckon
 import manycl as mc
 from manycl.errors import ResultError
 from manycl.plan.plan import Assignment, Plan
+from manycl.run.session import Session
 
 ARRAYS = 4
 POLICIES = ("eager", "heft", "mkmd", "balance", "auto", "clustering")
@@ -80,19 +81,25 @@ class Torture:
     def __init__(self, memories: str, how: str, presses: int, seed: int) -> None:
         self.r = Random(f"{memories} {how} {presses} {seed}")
         self.how, self.presses = how, presses
-        self.queue = mc.Queue("cpu/2")
+        self.session = Session("cpu/2")
+        self.queue = mc.Queue(session=self.session)
         self.values: list[Bits] = [np.arange(N, dtype=np.uint32) * np.uint32(k + 3) for k in range(ARRAYS)]
         self.arrays = [self.queue.array(value) for value in self.values]
         self.took = 0.01  # seconds of a run
 
     def run(self, steps: list[Step]) -> None:
         self.queue.policy = halves(self.queue, steps) if self.how == "divided" else self.r.choice(POLICIES)
-        for step in steps:
-            enqueue(self.queue, step, self.arrays)
         if self.how == "plain":
+            self.enqueue(steps)
             self.queue.finish()
         else:
-            self.queue.prepare().run()
+            with self.queue.prepare() as prepared:
+                self.enqueue(steps)
+            prepared.run()
+
+    def enqueue(self, steps: list[Step]) -> None:
+        for step in steps:
+            enqueue(self.queue, step, self.arrays)
 
     def turn(self) -> bool:
         """Interrupt a run, look, and run once more; whether it was interrupted."""
@@ -115,8 +122,7 @@ class Torture:
             presses.wait()
         if ended:
             self.took = 0.8 * self.took + 0.2 * (time.perf_counter() - begun)
-        self.queue.take()
-        self.queue.hold = {}
+        self.queue.close()  # what was interrupted before it ran does not run: the session stays open
         for k, (array, mine) in enumerate(zip(self.arrays, versions, strict=True)):
             try:
                 got = array.get()
@@ -144,7 +150,7 @@ def tortured(memories: str, how: str, presses: int, seed: int, count: int) -> It
             for _ in range(count):
                 yield of.turn()
         finally:
-            of.queue.close()
+            of.session.close()
 
 
 def main(arguments: list[str]) -> int:

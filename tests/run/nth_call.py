@@ -247,9 +247,10 @@ class World:
         assert self.queue is not None
         if self.case.again:
             if self.prepared is None:
-                for step in self.steps:
-                    enqueue(self.queue, step, self.arrays)
-                self.prepared = self.queue.prepare()
+                with self.queue.prepare() as prepared:
+                    for step in self.steps:
+                        enqueue(self.queue, step, self.arrays)
+                self.prepared = prepared
             self.prepared.run()
             return
         for step in self.steps:

@@ -59,8 +59,8 @@ def test_a_split_moves_until_all_end_together_and_then_only_halos_do(queue: Call
     policy = Told()
     q = queue("cpu/3", policy=policy, options={"first": "uniform"})
     arrays = application.allocate(q)
-    application.enqueue(q, arrays)
-    prepared = q.prepare()
+    with q.prepare() as prepared:
+        application.enqueue(q, arrays)
     results = [prepared.run() for _ in range(6)]
     assert ranges(results[0], 0) == [(0, 0, 32), (1, 32, 32), (2, 64, 32)]
     assert [n for _, _, n in ranges(results[-1], 0)] == [16, 48, 32]
@@ -82,8 +82,8 @@ def test_a_queue_without_profiling_learns_nothing_and_runs(queue: Callable[..., 
     application = jacobi2d(SIZE)
     q = queue("cpu/2", policy="adaptive", options={"first": "uniform"}, profile=False)
     arrays = application.allocate(q)
-    application.enqueue(q, arrays)
-    prepared = q.prepare()
+    with q.prepare() as prepared:
+        application.enqueue(q, arrays)
     shares = {tuple(ranges(prepared.run(), 0)) for _ in range(3)}
     assert np.allclose(arrays["a"].get(), application.expected(3)["a"], rtol=1e-5)
     assert shares <= {((0, 0, 48), (1, 48, 48)), ()}  # nothing was measured

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from between_runs import run_enqueued
+from between_runs import run_by
 
 import manycl as mc
 from manycl.plan.plan import WHOLE, Assignment, Plan
@@ -48,13 +48,14 @@ def test_arrays_that_fit_only_in_turn(queue: mc.Queue, seed: int) -> None:
     expected = [np.full(COUNT, i, np.int32) for i in range(10)]
     for _ in range(12):
         a, b = chance.sample(range(10), 2)
-        PROGRAM.triple(queue, (COUNT,), (64,), arrays[a], arrays[b])
+        with queue.prepare() as prepared:
+            PROGRAM.triple(queue, (COUNT,), (64,), arrays[a], arrays[b])
         cut = chance.choice([0, 100, 512])
         ranges = [Assignment(0, chance.randrange(2), 0, 0.0, 0.0, WHOLE)]
         if cut:
             ranges = [Assignment(0, d, 0, 0.0, 0.0, 0, cut * d, 1024 - cut if d else cut) for d in range(2)]
         plan = Plan(tuple(ranges), "random", queue.devices, 0.0)
-        run_enqueued(queue, lambda _, plan=plan: plan)
+        run_by(prepared, lambda _, plan=plan: plan)
         expected[b] = 3 * expected[a] + 1
         assert max(held(queue)) <= LIMIT
         queue.session.directory.validate(3)
@@ -67,8 +68,9 @@ def test_arrays_that_fit_only_in_turn(queue: mc.Queue, seed: int) -> None:
 
 def test_a_run_that_needs_more_than_there_is_runs_in_ranges(queue: mc.Queue) -> None:
     arrays = [queue.array(np.full(COUNT, i, np.int32)) for i in range(5)]
-    PROGRAM.sum(queue, (COUNT,), (64,), *arrays)
-    graph = queue.take()
+    with queue.prepare() as prepared:
+        PROGRAM.sum(queue, (COUNT,), (64,), *arrays)
+    graph = prepared.graph
     result = queue.session.run(graph, Plan((Assignment(0, 0, 0, 0.0, 0.0),), "one", queue.devices, 0.0))
     assert len(result.ranges(0)) > 1
     assert max(held(queue)) <= LIMIT
@@ -92,11 +94,13 @@ def test_a_run_that_does_not_fit_begins_with_what_it_finds_valid_alone(
     monkeypatch.setattr("manycl.run.session.make_room", judged)
     arrays = [queue.array(np.full(COUNT, i, np.int32)) for i in range(6)]
     for a, b in ((0, 5), (1, 5)):
-        PROGRAM.triple(queue, (COUNT,), (64,), arrays[a], arrays[b])
-        run_enqueued(queue, lambda _: Plan((Assignment(0, 0, 0, 0.0, 0.0),), "one", queue.devices, 0.0))
+        with queue.prepare() as prepared:
+            PROGRAM.triple(queue, (COUNT,), (64,), arrays[a], arrays[b])
+        run_by(prepared, lambda _: Plan((Assignment(0, 0, 0, 0.0, 0.0),), "one", queue.devices, 0.0))
     arrays[0].set(np.full(COUNT, 7, np.int32))
-    PROGRAM.sum(queue, (COUNT,), (64,), *arrays[:5])
-    run_enqueued(queue, lambda _: Plan((Assignment(0, 0, 0, 0.0, 0.0),), "one", queue.devices, 0.0))
+    with queue.prepare() as prepared:
+        PROGRAM.sum(queue, (COUNT,), (64,), *arrays[:5])
+    run_by(prepared, lambda _: Plan((Assignment(0, 0, 0, 0.0, 0.0),), "one", queue.devices, 0.0))
     assert began == [True]
     assert (arrays[4].get() == 7 + 1 + 2 + 3).all()
     assert (arrays[5].get() == 4).all()
@@ -109,9 +113,10 @@ def test_of_a_run_with_little_room_one_range_of_many_tells_what_can_be_learned(
     monkeypatch.setattr("manycl.run.result.TYPICAL", 1)
     queue.session.profile = "always"
     arrays = [queue.array(np.full(COUNT, i, np.int32)) for i in range(5)]
-    PROGRAM.sum(queue, (COUNT,), (64,), *(arrays[i] for i in ((0, 0, 0, 0, 4) if fits else range(5))))
+    with queue.prepare() as prepared:
+        PROGRAM.sum(queue, (COUNT,), (64,), *(arrays[i] for i in ((0, 0, 0, 0, 4) if fits else range(5))))
     ranges = [Assignment(0, 0, 0, 0.0, 0.0, 0, 512 * i, 512) for i in range(2)]
-    result = run_enqueued(queue, lambda _: Plan(tuple(ranges), "halves", queue.devices, 0.0))
+    result = run_by(prepared, lambda _: Plan(tuple(ranges), "halves", queue.devices, 0.0))
     measured = list(result.measured())
     assert len(measured) > 1
     assert len(list(result.samples()[1])) == (len(measured) if fits else 1)

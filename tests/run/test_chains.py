@@ -117,10 +117,10 @@ def test_about_as_many_columns_as_have_room(queue: mc.Queue, data: Any, share: f
     count = data.draw(st.integers(2, 3))
     step = st.tuples(st.sampled_from(names), st.permutations(range(count)), st.integers(1, 2))
     arrays = [queue.array(np.zeros(COUNT, np.int32)) for _ in range(count)]
-    for name, order, halo in data.draw(st.lists(step, min_size=2, max_size=4)):
-        apply(queue, name, [arrays[i] for i in order], halo)
-    graph = queue.take()
-    queue.hold = {}
+    with queue.prepare() as prepared:
+        for name, order, halo in data.draw(st.lists(step, min_size=2, max_size=4)):
+            apply(queue, name, [arrays[i] for i in order], halo)
+    graph = prepared.graph
     dimensions = {len(t.global_size) for t in graph.nodes if isinstance(t, Launch)}
     assume(len(dimensions) == 1)
     total = sum(b.nbytes for b in graph.buffers.values())

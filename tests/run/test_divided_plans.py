@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from between_runs import Numbers, host_code_between_runs, run_enqueued
+from between_runs import Numbers, host_code_between_runs, run_by
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -194,8 +194,9 @@ def on_one_device(graph: Graph, names: tuple[str, ...]) -> Plan:
 
 
 def run(queue: mc.Queue, build: Callable[..., Enqueued], plan_for: Callable[[Graph, list[int]], Plan]) -> Any:
-    arrays, dimensions = build(queue, np.random.default_rng(3))
-    result = run_enqueued(queue, lambda graph: plan_for(graph, dimensions))
+    with queue.prepare() as prepared:
+        arrays, dimensions = build(queue, np.random.default_rng(3))
+    result = run_by(prepared, lambda graph: plan_for(graph, dimensions))
     found = [a.get().copy() for a in arrays]
     queue.session.directory.validate(queue.session.machine.memories)
     return found, result
@@ -267,10 +268,11 @@ def test_only_halos_move_between_iterations() -> None:
         pair = [queue.array(start), queue.array(start)]
 
         def iterate(steps: int) -> Result:
-            for _ in range(steps):
-                PROGRAM.jacobi(queue, (N, N), (4, 4), *pair, N)
-                pair.reverse()
-            graph = queue.take()
+            with queue.prepare() as prepared:
+                for _ in range(steps):
+                    PROGRAM.jacobi(queue, (N, N), (4, 4), *pair, N)
+                    pair.reverse()
+            graph = prepared.graph
             return queue.session.run(graph, even(queue, graph, [1] * steps))
 
         iterate(2)  # both arrays are where they are needed
@@ -291,16 +293,18 @@ def test_only_halos_move_between_iterations() -> None:
 def test_what_cannot_be_right_is_refused() -> None:
     with mc.Queue("cpu/2") as queue:
         x = queue.array(np.arange(65, dtype=np.int32))
-        PROGRAM.prefix(queue, (64,), (16,), x)
-        graph = queue.take()
+        with queue.prepare() as prepared:
+            PROGRAM.prefix(queue, (64,), (16,), x)
+        graph = prepared.graph
         with pytest.raises(PolicyError, match="prefix cannot be split along dimension 0: x: line"):
             queue.session.run(graph, even(queue, graph, [0]))
         halves = even(queue, graph, [0]).assignments
         for wrong in (halves[:1], (*halves, halves[0]), (halves[0], halves[1]._replace(first=3))):
             with pytest.raises(PolicyError):
                 queue.session.run(graph, Plan(wrong, "wrong", queue.devices, 0.0))
-        PROGRAM.condition(queue, (64,), (16,), x, x)
-        graph = queue.take()
+        with queue.prepare() as prepared:
+            PROGRAM.condition(queue, (64,), (16,), x, x)
+        graph = prepared.graph
         for wrong in (halves[:1], (*halves, halves[0]), (halves[0], halves[1]._replace(first=3))):
             with pytest.raises(PolicyError, match=r"work-groups? of node 0"):
                 queue.session.run(graph, Plan(wrong, "wrong", queue.devices, 0.0))
@@ -314,9 +318,10 @@ def test_host_code_may_write_between_runs(queue: mc.Queue, seed: int, data: st.D
     chance = random.Random(seed)
 
     def both(a: mc.Array, b: mc.Array, x: Numbers, y: Numbers) -> None:
-        PROGRAM.neighbours(queue, (256,), (8,), a, b, 256)
-        PROGRAM.condition(queue, (256,), (8,), b, a)
-        run_enqueued(queue, lambda graph: random_plan(queue, graph, [0, 0], chance.randrange(1 << 30), 3))
+        with queue.prepare() as prepared:
+            PROGRAM.neighbours(queue, (256,), (8,), a, b, 256)
+            PROGRAM.condition(queue, (256,), (8,), b, a)
+        run_by(prepared, lambda graph: random_plan(queue, graph, [0, 0], chance.randrange(1 << 30), 3))
         y[1:-1] = x[:-2] + x[2:]
         odd = (y & 1).astype(bool)
         x[odd] = y[odd] * 5
@@ -335,13 +340,15 @@ def test_what_is_overwritten_is_not_brought() -> None:
         y = queue.array(np.ones(count, np.float32), name="y")
         for plan_for in (on_one_device, lambda graph, names: even(queue, graph, [0])):
             x.set(np.zeros(count, np.float32))
-            PROGRAM.scale(queue, (count,), (16,), x, y, count)
-            graph = queue.take()
+            with queue.prepare() as prepared:
+                PROGRAM.scale(queue, (count,), (16,), x, y, count)
+            graph = prepared.graph
             result = queue.session.run(graph, plan_for(graph, queue.devices))
             assert {t.name for t in result.trace.transfers() if t.source == "host"} <= {"y"}
             assert (x.get() == 2).all()
-        PROGRAM.scale(queue, (count,), (16,), x, y, count - 1)  # the last element stays: brought
-        graph = queue.take()
+        with queue.prepare() as prepared:
+            PROGRAM.scale(queue, (count,), (16,), x, y, count - 1)  # the last element stays: brought
+        graph = prepared.graph
         x.set(np.zeros(count, np.float32))
         result = queue.session.run(graph, on_one_device(graph, queue.devices))
         assert "x" in {t.name for t in result.trace.transfers()}
@@ -352,8 +359,9 @@ def test_a_prepared_graph_in_ranges_is_played() -> None:
     """Independent ranges in the host's memory need nothing but launches: the second run is recorded."""
     with mc.Queue("cpu/2#0-1") as queue:
         x = queue.array(np.ones(1024, np.int32))
-        PROGRAM.condition(queue, (1024,), (16,), x, x)
-        graph = queue.take()
+        with queue.prepare() as enqueued:
+            PROGRAM.condition(queue, (1024,), (16,), x, x)
+        graph = enqueued.graph
         prepared = PreparedGraph(queue.session, graph, even(queue, graph, [0]))
         for turn in range(1, 6):
             result = prepared.run()
@@ -370,8 +378,9 @@ def test_work_groups_that_are_left_to_the_driver(queue: mc.Queue) -> None:
         "kernel void square(global const int *a, global int *b) { int i = get_global_id(0); b[i] = a[i] * a[i]; }"
     )
     a, b = queue.array(np.arange(1000, dtype=np.int32)), queue.empty(1000, np.int32)
-    program.square(queue, (992,), None, a, b)
-    graph = queue.take()
+    with queue.prepare() as prepared:
+        program.square(queue, (992,), None, a, b)
+    graph = prepared.graph
     halves = [Assignment(0, d, 0, 0.0, 0.0, 0, 20 * d, 20 - 9 * d) for d in range(2)]
     result = queue.session.run(graph, Plan(tuple(halves), "by hand", queue.devices, 0.0))
     assert [(m.step.first, m.step.groups) for m in result.ranges(0)] == [(0, 20), (20, 11)]
@@ -385,8 +394,9 @@ def test_static_policies_split_real_launches() -> None:
         a, b = queue.array(data), queue.empty((256, 256))
         one = queue.empty((256, 256))
         for policy, c in (("in_order", one), ("in_order", one), ("mkmd", b), ("balance", b)):
-            PROGRAM.product(queue, (256, 256), (16, 16), a, c, 256)
-            graph = queue.take()
+            with queue.prepare() as prepared:
+                PROGRAM.product(queue, (256, 256), (16, 16), a, c, 256)
+            graph = prepared.graph
             result = queue.session.run(graph, policy)
             if c is b:
                 assert result.plan is not None

@@ -43,8 +43,9 @@ def test_what_kernels_took_is_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_pat
         array, session = queue.array(np.ones(ITEMS, np.float32)), queue.session
 
         def estimated() -> float:
-            PROGRAM.halve(queue, (ITEMS,), (64,), array)
-            return session.problem(queue.take()).estimates.launch(0, 0)
+            with queue.prepare() as prepared:
+                PROGRAM.halve(queue, (ITEMS,), (64,), array)
+            return session.problem(prepared.graph).estimates.launch(0, 0)
 
         guessed = estimated()
         for _ in range(3):

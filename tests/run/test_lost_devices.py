@@ -90,8 +90,8 @@ def test_runs_go_on_without_a_device_that_has_died(
                 return [a, b + a, c]
 
             if prepared:
-                enqueue()
-                graph = queue.prepare()
+                with queue.prepare() as graph:
+                    enqueue()
             for turn in range(12):
                 if turn == 6:
                     death.of, death.calls = context(queue, r.randrange(3)), r.randrange(12)

@@ -223,10 +223,11 @@ def test_parts_give_the_bits_of_one_device(queue: mc.Queue, build: object) -> No
     parts = 0
     for seed in range(4):
         chance = random.Random(seed)
-        arrays, dimensions = build(queue, np.random.default_rng(3))
         seen: list[bytes] = []
-        queue.call(lambda *given, seen=seen: seen.extend(a.tobytes() for a in given), *arrays)
-        graph = queue.take()
+        with queue.prepare() as prepared:
+            arrays, dimensions = build(queue, np.random.default_rng(3))
+            queue.call(lambda *given, seen=seen: seen.extend(a.tobytes() for a in given), *arrays)
+        graph = prepared.graph
         if seed:
             cuts = [random_cuts(t, d, chance, 3) for t, d in zip(graph.nodes, dimensions, strict=False)]  # type: ignore
             ranges = [
@@ -256,8 +257,9 @@ def test_what_is_cut_follows_where_data_are(queue: mc.Queue, monkeypatch: pytest
         "kernel void up(global const int *x, global int *y) { y[get_global_id(0)] = x[get_global_id(0)] + 1; }"
     )
     x, y = queue.array(np.zeros(count, np.int32)), queue.empty(count, np.int32)
-    program.up(queue, (count,), (16,), x, y)
-    graph = queue.take()
+    with queue.prepare() as prepared:
+        program.up(queue, (count,), (16,), x, y)
+    graph = prepared.graph
     plan = Plan((Assignment(0, 0, 0, 0.0, 0.0, 0, 0, count // 16),), "all", queue.devices, 0.0)
     numbers = []
     for turn in range(4):

@@ -72,9 +72,10 @@ def test_nothing_is_asked_while_devices_wait(queue: mc.Queue, monkeypatch: pytes
     contents = np.arange(COUNT, dtype=np.int32)
     a, b, c = (queue.array(contents * k) for k in range(3))
     asked = Asked(monkeypatch)
-    PROGRAM.plain(queue, (COUNT,), (64,), a, b)
-    PROGRAM.mixed(queue, (COUNT,), (64,), b, c, 7, COUNT)
-    graph, hold = queue.take(), dict(queue.hold)
+    with queue.prepare() as prepared:
+        PROGRAM.plain(queue, (COUNT,), (64,), a, b)
+        PROGRAM.mixed(queue, (COUNT,), (64,), b, c, 7, COUNT)
+    graph = prepared.graph
     result = queue.session.run(
         graph, Plan(tuple(Assignment(n, n, 0, 0.0, 0.0) for n in range(2)), "", queue.devices, 0.0)
     )
@@ -84,17 +85,16 @@ def test_nothing_is_asked_while_devices_wait(queue: mc.Queue, monkeypatch: pytes
     assert b.buffer.key not in brought[:1]
     assert c.buffer.key in brought, "nobody knows that all of it is overwritten"
     assert (np.sort(c.get()) == np.sort(a.get() + 2)).all()
-    hold.clear()
 
 
 def test_of_graphs_that_run_again_isl_is_asked_a_few_questions(
     queue: mc.Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrays = [queue.array(np.zeros(COUNT, np.int32)) for _ in range(2 * overwritten.QUESTIONS + 1)]
-    for k, (one, other) in enumerate(itertools.pairwise(arrays)):
-        PROGRAM.mixed(queue, (COUNT,), (64,), one, other, 2 * k + 3, COUNT)
+    with queue.prepare() as graph:
+        for k, (one, other) in enumerate(itertools.pairwise(arrays)):
+            PROGRAM.mixed(queue, (COUNT,), (64,), one, other, 2 * k + 3, COUNT)
     asked = Asked(monkeypatch)
-    graph = queue.prepare()
     graph.run()
     assert not asked.late
     per_run = overwritten.QUESTIONS  # in planning, and before the run itself
@@ -107,19 +107,18 @@ def test_of_graphs_that_run_again_isl_is_asked_a_few_questions(
 def test_as_many_launches_are_looked_at_as_there_is_time_for(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overwritten, "LOOKED_AT", 2)
     arrays = [queue.array(np.zeros(COUNT, np.int32)) for _ in range(5)]
-    for k, (one, other) in enumerate(itertools.pairwise(arrays)):
-        PROGRAM.plain(queue, (COUNT - 64 * k,), (64,), one, other)
+    with queue.prepare() as prepared:
+        for k, (one, other) in enumerate(itertools.pairwise(arrays)):
+            PROGRAM.plain(queue, (COUNT - 64 * k,), (64,), one, other)
     looked: list[str] = []
     launched = service.launched
     monkeypatch.setattr(
         service, "launched", lambda p, kernel, known: looked.append(kernel) or launched(p, kernel, known)
     )
-    graph, hold = queue.take(), dict(queue.hold)
     plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(4)), "", queue.devices, 0.0)
-    queue.session.run(graph, plan)
+    queue.session.run(prepared.graph, plan)
     assert len(looked) == 2
     assert [int(array.get()[0]) for array in arrays] == list(range(5))
-    hold.clear()
 
 
 @pytest.mark.parametrize(("before", "repeated", "asked"), [(0, True, 1), (0, False, 0), (1, True, 0), (2, True, 0)])

@@ -158,13 +158,10 @@ def everything(graph: Graph) -> tuple[Assignment, ...]:
     return tuple(Assignment(n, place, 0, 0.0, 0.0) for n, place in enumerate(places))
 
 
-def run(queue: mc.Queue) -> None:
-    """What is enqueued, on the first device."""
-    graph = queue.take()
-    try:
-        queue.session.run(graph, Plan(everything(graph), "one", queue.devices, 0.0))
-    finally:
-        queue.hold = {}
+def run(prepared: mc.Prepared) -> None:
+    """On the first device."""
+    queue = prepared.queue
+    queue.session.run(prepared.graph, Plan(everything(prepared.graph), "one", queue.devices, 0.0))
 
 
 @pytest.fixture
@@ -197,11 +194,12 @@ def test_any_chain_within_any_limit_gives_the_same_bits(queue: mc.Queue, found: 
     for nbytes in (EVERYTHING, int(share * start.nbytes)):
         limit(queue, nbytes)
         arrays = [queue.array(start[i]) for i in range(count)]
-        for name, order, halo in chain * rounds:
-            apply(queue, name, [arrays[i] for i in order], halo)
+        with queue.prepare() as prepared:
+            for name, order, halo in chain * rounds:
+                apply(queue, name, [arrays[i] for i in order], halo)
         found.clear()
         try:
-            run(queue)
+            run(prepared)
         except mc.errors.RunError as error:
             if "at once" not in str(error):
                 raise
@@ -221,12 +219,13 @@ def test_chains_of_different_kernels_are_passes(queue: mc.Queue, found: list[int
     for nbytes in (EVERYTHING, start.nbytes // 3):
         limit(queue, nbytes)
         arrays = [queue.array(part) for part in start]
-        for _ in range(3):
-            for name, order, halo in (("plane", (0, 1, 2), 1), ("row", (1, 0, 2), 0), ("both", (1, 0, 2), 1)):
-                apply(queue, name, [arrays[i] for i in order], halo)
-            apply(queue, "tile", [arrays[2]], 1)
-            arrays = [arrays[2], arrays[0], arrays[1]]
-        run(queue)
+        with queue.prepare() as prepared:
+            for _ in range(3):
+                for name, order, halo in (("plane", (0, 1, 2), 1), ("row", (1, 0, 2), 0), ("both", (1, 0, 2), 1)):
+                    apply(queue, name, [arrays[i] for i in order], halo)
+                apply(queue, "tile", [arrays[2]], 1)
+                arrays = [arrays[2], arrays[0], arrays[1]]
+        run(prepared)
         results.append([array.get().tobytes() for array in arrays])
     assert results[0] == results[1]
     assert max(found) >= 6, found
@@ -238,18 +237,20 @@ def test_host_functions_and_other_devices_end_a_pass(queue: mc.Queue, found: lis
     limit(queue, EVERYTHING)
     a, b = queue.array(np.zeros(COUNT, np.int32)), queue.array(np.ones(COUNT, np.int32))
     limit(queue, COUNT * 4)
-    for _ in range(2):
-        apply(queue, "around", [a, b], 1)
-        apply(queue, "around", [b, a], 1)
-        queue.call(_shift, a)
-    run(queue)
+    with queue.prepare() as prepared:
+        for _ in range(2):
+            apply(queue, "around", [a, b], 1)
+            apply(queue, "around", [b, a], 1)
+            queue.call(_shift, a)
+    run(prepared)
     assert found == [2, 2]
     found.clear()
-    for _ in range(2):
-        apply(queue, "around", [a, b], 1)
-        apply(queue, "around", [b, a], 1)
-        apply(queue, "change", [a], 1)
-    graph = queue.take()
+    with queue.prepare() as prepared:
+        for _ in range(2):
+            apply(queue, "around", [a, b], 1)
+            apply(queue, "around", [b, a], 1)
+            apply(queue, "change", [a], 1)
+    graph = prepared.graph
     elsewhere = [a._replace(device=int(graph.nodes[a.node].name == "change")) for a in everything(graph)]
     queue.session.run(graph, Plan(tuple(elsewhere), "two", queue.devices, 0.0))
     assert found == [2, 2]
@@ -282,10 +283,11 @@ def sweeps(count: int) -> Graph:
     program = mc.Program(JACOBI)
     with mc.Queue("cpu") as queue:
         pair = [queue.array(np.zeros(SIDE, np.float32)) for _ in range(2)]
-        for _ in range(count):
-            program.jacobi(queue, SIDE[::-1], (64, 4), *pair, SIDE[1])
-            pair.reverse()
-        return queue.take()
+        with queue.prepare() as prepared:
+            for _ in range(count):
+                program.jacobi(queue, SIDE[::-1], (64, 4), *pair, SIDE[1])
+                pair.reverse()
+        return prepared.graph
 
 
 def simulated(graph: Graph, memory: int) -> Trace:
@@ -346,9 +348,10 @@ def test_a_range_is_said_to_touch_what_it_touches(data: st.DataObject) -> None:
         patch.setattr("manycl.run.windows.ALIGNED", 256)
         patch.setattr("manycl.run.windows.SMALL", 1024)
         arrays = [queue.array(np.zeros(COUNT, np.int32)) for _ in range(count)]
-        for name, order, halo in data.draw(st.lists(step, min_size=2, max_size=6), "launches"):
-            apply(queue, name, [arrays[i] for i in order], halo)
-        graph = queue.take()
+        with queue.prepare() as prepared:
+            for name, order, halo in data.draw(st.lists(step, min_size=2, max_size=6), "launches"):
+                apply(queue, name, [arrays[i] for i in order], halo)
+        graph = prepared.graph
         memory = int(data.draw(st.floats(0.3, 0.9)) * 4 * COUNT * count)
         where = Machine((Device("d", "gpu", memory=1, global_memory=memory, max_allocation=memory),))
         problem = Problem(graph, where, Link16(), (1,))
@@ -436,9 +439,10 @@ def test_what_lies_between_bytes_that_a_column_overwrites_is_brought() -> None:
     """Two rows, and what is between them, which leaves with them."""
     with mc.Queue("cpu") as queue:
         a = queue.array(np.zeros(COUNT, np.int32))
-        for j in (60, 20):
-            PROGRAM.row(queue, (WIDTH,), (16,), a, WIDTH, j)
-        graph = queue.take()
+        with queue.prepare() as prepared:
+            for j in (60, 20):
+                PROGRAM.row(queue, (WIDTH,), (16,), a, WIDTH, j)
+        graph = prepared.graph
     sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
     found = [PassMember(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
     made = columns_of(found, [s for m in found if (s := shape_of(m.division)) is not None], 2)
@@ -459,9 +463,10 @@ def test_a_column_overwrites_what_its_first_launch_writes() -> None:
     """)
     with mc.Queue("cpu") as queue:
         a, b = queue.array(np.zeros(1 << 16, np.int32)), queue.array(np.zeros(1 << 16, np.int32))
-        program.make(queue, (1 << 16,), (64,), a)
-        program.twice(queue, (1 << 16,), (64,), a, b)
-        graph = queue.take()
+        with queue.prepare() as prepared:
+            program.make(queue, (1 << 16,), (64,), a)
+            program.twice(queue, (1 << 16,), (64,), a, b)
+        graph = prepared.graph
     sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
     found = [PassMember(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
     shapes = [s for m in found if (s := shape_of(m.division)) is not None]

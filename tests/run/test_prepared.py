@@ -52,9 +52,10 @@ class Later:
 def test_plans_that_are_postponed_are_not_kept(knows: int, asked: int) -> None:
     with Queue("cpu/2") as queue:
         x = queue.array(np.zeros(64, np.int32))
-        Program(UP).up(queue, (64,), (8,), x)
+        with queue.prepare() as enqueued:
+            Program(UP).up(queue, (64,), (8,), x)
         policy = Later(knows)
-        prepared = PreparedGraph(queue.session, queue.take(), policy)
+        prepared = PreparedGraph(queue.session, enqueued.graph, policy)
         for _ in range(40):
             prepared.run()
         assert policy.asked == asked
@@ -66,8 +67,9 @@ def test_the_plan_that_ran_fastest_is_kept() -> None:
     """Not the last one that was made."""
     with Queue("cpu/2") as queue:
         x = queue.array(np.zeros(64, np.int32))
-        Program(UP).up(queue, (64,), (8,), x)
-        queue.call(lambda a: time.sleep(next(pauses)), x)
+        with queue.prepare() as enqueued:
+            Program(UP).up(queue, (64,), (8,), x)
+            queue.call(lambda a: time.sleep(next(pauses)), x)
         pauses = itertools.chain([0.2, 0.1, 0.0, 0.1], itertools.repeat(0.0))
         made: list[Plan] = []
 
@@ -77,7 +79,7 @@ def test_the_plan_that_ran_fastest_is_kept() -> None:
                 made.append(InOrder().plan(problem))
                 return made[-1]
 
-        prepared = PreparedGraph(queue.session, queue.take(), Remembers())
+        prepared = PreparedGraph(queue.session, enqueued.graph, Remembers())
         for _ in range(6):
             prepared.run()
         assert len(made) == PLANNED_RUNS
@@ -90,8 +92,9 @@ def test_a_graph_that_is_repeated_looks_at_small_arrays_too(monkeypatch: pytest.
     with Queue("cpu/2#0") as queue:
         x, y = (queue.array(np.ones(64, np.int32), name=name) for name in "xy")
         text = "kernel void up(global const int *x, global int *y) { y[get_global_id(0)] = x[get_global_id(0)] + 1; }"
-        Program(text).up(queue, (64,), (8,), x, y)
-        graph = queue.take()
+        with queue.prepare() as enqueued:
+            Program(text).up(queue, (64,), (8,), x, y)
+        graph = enqueued.graph
 
         def brought(run: Callable[[], Result]) -> set[str]:
             for array in (x, y):
@@ -121,9 +124,10 @@ kernel void add(global const int *y, global int *z) { z[get_global_id(0)] += y[g
     with Queue("cpu/2") as queue:
         x, y, z = (queue.array(np.ones(1 << 10, np.int32), name=name) for name in "xyz")
         program = Program(text)
-        program.twice(queue, (1 << 10,), (8,), x, y)
-        program.add(queue, (1 << 10,), (8,), y, z)
-        prepared = PreparedGraph(queue.session, queue.take(), Remembers())
+        with queue.prepare() as enqueued:
+            program.twice(queue, (1 << 10,), (8,), x, y)
+            program.add(queue, (1 << 10,), (8,), y, z)
+        prepared = PreparedGraph(queue.session, enqueued.graph, Remembers())
         for _ in range(2):
             prepared.run()
         home = found[1].valid[z.buffer.key]
@@ -146,8 +150,9 @@ def test_plans_are_foreseen_with_times_once_they_are_known(monkeypatch: pytest.M
 
     with Queue("cpu/2#0") as queue:
         x = queue.array(np.zeros(1 << 16, np.int32))
-        Program(UP).up(queue, (1 << 16,), (8,), x)
-        graph = queue.take()
+        with queue.prepare() as enqueued:
+            Program(UP).up(queue, (1 << 16,), (8,), x)
+        graph = enqueued.graph
         queue.session.run(graph, Remembers())
         assert found.pop().foresee is None
         prepared = PreparedGraph(queue.session, graph, Remembers())
@@ -164,8 +169,9 @@ def test_plans_are_foreseen_with_times_once_they_are_known(monkeypatch: pytest.M
     found.clear()
     with Queue("cpu/2") as queue:
         x = queue.array(np.zeros(64, np.int32))
-        Program(UP).up(queue, (64,), (8,), x)
-        prepared = PreparedGraph(queue.session, queue.take(), Remembers())
+        with queue.prepare() as enqueued:
+            Program(UP).up(queue, (64,), (8,), x)
+        prepared = PreparedGraph(queue.session, enqueued.graph, Remembers())
         for _ in range(2):
             prepared.run()
     assert all(p.foresee is None for p in found), "there is no link"
@@ -242,8 +248,9 @@ def test_the_policy_is_asked_for_the_rival(monkeypatch: pytest.MonkeyPatch) -> N
 
     with Queue("cpu/2") as queue:
         x = queue.array(np.zeros(64, np.int32))
-        Program(UP).up(queue, (64,), (8,), x)
-        prepared = PreparedGraph(queue.session, queue.take(), Remembers())
+        with queue.prepare() as enqueued:
+            Program(UP).up(queue, (64,), (8,), x)
+        prepared = PreparedGraph(queue.session, enqueued.graph, Remembers())
         for _ in range(PLANNED_RUNS + sum(SECOND_THOUGHTS) + len(SECOND_THOUGHTS)):
             prepared.run()
     rivals = (RIVAL, PLANNED_RUNS + RIVAL_THOUGHT)
@@ -263,10 +270,12 @@ def test_only_what_somebody_learns_from_is_timed(zero_copy: str, monkeypatch: py
     data = np.zeros(1 << 12, np.int32)
     with Queue("cpu/2", profile="learning") as queue:
         x, y = queue.array(data), queue.array(data)
-        Program(UP).up(queue, data.shape, (8,), x)
-        kept = PreparedGraph(queue.session, queue.take(), "in_order")
-        Program(UP).up(queue, data.shape, (8,), y)
-        learns = PreparedGraph(queue.session, queue.take(), "adaptive")
+        with queue.prepare() as prepared:
+            Program(UP).up(queue, data.shape, (8,), x)
+        kept = PreparedGraph(queue.session, prepared.graph, "in_order")
+        with queue.prepare() as prepared:
+            Program(UP).up(queue, data.shape, (8,), y)
+        learns = PreparedGraph(queue.session, prepared.graph, "adaptive")
         timed = []
         for turn in range(40):
             x.set(data + turn)
@@ -284,8 +293,9 @@ def test_only_what_somebody_learns_from_is_timed(zero_copy: str, monkeypatch: py
 def test_clocks_are_on_or_off_as_they_were_asked_for(profile: bool, timed: bool) -> None:
     with Queue("cpu/2", profile=profile) as queue:
         x = queue.array(np.zeros(1 << 12, np.int32))
-        Program(UP).up(queue, (1 << 12,), (8,), x)
-        prepared = PreparedGraph(queue.session, queue.take(), "in_order")
+        with queue.prepare() as enqueued:
+            Program(UP).up(queue, (1 << 12,), (8,), x)
+        prepared = PreparedGraph(queue.session, enqueued.graph, "in_order")
         assert {bool(list(prepared.run().measured())) for _ in range(10)} == {timed}
 
 
@@ -310,8 +320,9 @@ def test_what_is_moved_is_found_once_for_graphs_that_run_in_turns(monkeypatch: p
         x = queue.array(data)
         graphs = []
         for _ in range(2):
-            Program(UP).up(queue, data.shape, (8,), x)
-            graphs.append(queue.take())
+            with queue.prepare() as enqueued:
+                Program(UP).up(queue, data.shape, (8,), x)
+            graphs.append(enqueued.graph)
         plan = Plan((Assignment(0, 0, 0, 0.0, 0.0),), "given", queue.devices, 0.0)
         prepared = [PreparedGraph(queue.session, graph, plan) for graph in graphs]
         found = []
@@ -350,9 +361,10 @@ def test_what_was_kept_of_one_plan_is_not_played_for_another(zero_copy: str, mon
     data = np.zeros(1 << 12, np.int32)
     with Queue("cpu/2") as queue:
         x = queue.array(data)
-        Program(UP).up(queue, data.shape, (8,), x)
+        with queue.prepare() as enqueued:
+            Program(UP).up(queue, data.shape, (8,), x)
         policy = InTurns()
-        prepared = PreparedGraph(queue.session, queue.take(), policy)
+        prepared = PreparedGraph(queue.session, enqueued.graph, policy)
         for turn in range(13):
             x.set(data + turn)
             result = prepared.run()
@@ -375,8 +387,9 @@ def test_where_devices_have_changed_a_prepared_graph_begins_anew(monkeypatch: py
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     with Queue("cpu/2#0-1") as queue:
         x = queue.array(np.zeros(64, np.int32))
-        Program(UP).up(queue, (64,), (8,), x)
-        prepared = PreparedGraph(queue.session, queue.take(), InOrder())
+        with queue.prepare() as enqueued:
+            Program(UP).up(queue, (64,), (8,), x)
+        prepared = PreparedGraph(queue.session, enqueued.graph, InOrder())
         names = [d.name for d in queue.session.machine.devices]
         for _ in range(PLANNED_RUNS + 1):
             prepared.run()
@@ -395,7 +408,8 @@ def test_of_long_runs_nothing_is_done_again_at_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     with Queue("cpu/2#0") as queue:
         x = queue.array(np.zeros(64, np.int32))
-        Program(UP).up(queue, (64,), (8,), x)
+        with queue.prepare() as enqueued:
+            Program(UP).up(queue, (64,), (8,), x)
         session, decided = queue.session, []
         run = session.run
 
@@ -404,7 +418,7 @@ def test_of_long_runs_nothing_is_done_again_at_once(monkeypatch: pytest.MonkeyPa
             return run(*given, **more)
 
         monkeypatch.setattr(session, "run", noted)
-        prepared = PreparedGraph(session, queue.take(), InOrder())
+        prepared = PreparedGraph(session, enqueued.graph, InOrder())
         with monkeypatch.context() as patch:
             patch.setattr("manycl.run.prepared.AHEAD", 0.0)
             for _ in range(PLANNED_RUNS + 2):

@@ -325,11 +325,11 @@ def test_a_prepared_graph_decides_nothing_once_its_plan_is_kept(monkeypatch: pyt
         data = np.arange(1 << 12, dtype=np.int32)
         a, b = queue.array(data), queue.empty(data.shape, np.int32)
         c = queue.empty(data.shape, np.int32)
-        program.twice(queue, data.shape, (64,), a, b)
-        program.twice(queue, data.shape, (64,), b, c)
         seen: list[int] = []
-        queue.call(lambda v: seen.append(int(v.sum())), c, writes=[])
-        prepared = queue.prepare()
+        with queue.prepare() as prepared:
+            program.twice(queue, data.shape, (64,), a, b)
+            program.twice(queue, data.shape, (64,), b, c)
+            queue.call(lambda v: seen.append(int(v.sum())), c, writes=[])
         thought = PLANNED_RUNS + sum(n + 1 + COMPARED for n in SECOND_THOUGHTS[:2])
         for turn in range(thought + 10):
             if turn == thought + 2:  # from here on nothing is decided

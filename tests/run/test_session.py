@@ -43,8 +43,9 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
 def up(queue: Queue, n: int = 64) -> Any:
     """An array, and a graph that adds one to it."""
     x = queue.array(np.zeros(n, np.int32), name="x")
-    Program(UP).up(queue, (n,), (8,), x)
-    return x, queue.take()
+    with queue.prepare() as prepared:
+        Program(UP).up(queue, (n,), (8,), x)
+    return x, prepared.graph
 
 
 def every_other(first: int) -> Region:

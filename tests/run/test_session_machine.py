@@ -301,7 +301,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def prepared(self, data: Any) -> None:
-        """What is enqueued, or else something new, with a plan by hand or with the queue's policy."""
+        """Something new, with a plan by hand or with the queue's policy; what is enqueued stays so."""
         which = data.draw(st.integers(0, len(self.queues) - 1))
         self.settle(but=which)
         if len(self.graphs) >= MOST_GRAPHS:
@@ -309,13 +309,17 @@ class SessionMachine(RuleBasedStateMachine):
         self.prepare(data, which)
 
     def prepare(self, data: Any, which: int) -> None:
-        if not self.pending[which]:
-            self.enqueue(which, data)
-        queue, works = self.queues[which], self.pending[which]
-        if which < 2:
-            queue.policy = self.plan(works, data)
-        self.graphs.append(Graph(queue.prepare(), list(works)))
-        works.clear()
+        queue, before, works = self.queues[which], self.pending[which], list[Work]()
+        self.pending[which] = works
+        try:
+            with queue.prepare() as prepared:
+                for _ in range(data.draw(st.integers(1, MOST_PENDING))):
+                    self.enqueue(which, data)
+                if which < 2:
+                    queue.policy = self.plan(works, data)
+        finally:
+            self.pending[which] = before
+        self.graphs.append(Graph(prepared, works))
 
     @rule(data=st.data())
     def in_turns(self, data: Any) -> None:
@@ -423,12 +427,12 @@ def test_what_is_played_sees_that_another_graph_has_left_a_buffer_in_parts(monke
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     with mc.Queue("cpu/2") as queue:
         x, y = queue.array(np.arange(COUNT, dtype=np.int32)), queue.zeros(COUNT, np.int32)
-        PROGRAM.copy(queue, (COUNT,), (GROUP,), x, y)
-        queue.policy = by_hand(queue, Assignment(0, 0, 0, 0.0, 0.0))
-        copy = queue.prepare()
-        PROGRAM.inc(queue, (COUNT,), (GROUP,), x)
-        queue.policy = by_hand(queue, *(Assignment(0, d, 0, 0.0, 0.0, 0, 8 * d, 8) for d in range(2)))
-        inc = queue.prepare()
+        with queue.prepare() as copy:
+            PROGRAM.copy(queue, (COUNT,), (GROUP,), x, y)
+            queue.policy = by_hand(queue, Assignment(0, 0, 0, 0.0, 0.0))
+        with queue.prepare() as inc:
+            PROGRAM.inc(queue, (COUNT,), (GROUP,), x)
+            queue.policy = by_hand(queue, *(Assignment(0, d, 0, 0.0, 0.0, 0, 8 * d, 8) for d in range(2)))
         for _ in range(3):
             copy.run()
         for turn in range(1, 4):
@@ -445,13 +449,13 @@ def test_what_makes_way_for_a_graph_that_is_done_again_is_not_what_it_then_finds
     with mc.Queue("cpu/2") as queue:
         contents = np.random.default_rng(1).integers(0, 99, COUNT).astype(np.int32)
         x, y = queue.array(contents), queue.zeros(COUNT, np.int32)
-        PROGRAM.bins(queue, (COUNT,), (GROUP,), x, y)
         parts = Assignment(0, 1, 0, 0.0, 0.0, 0, 0, 1), Assignment(0, 0, 0, 0.0, 0.0, 0, 1, GROUPS - 1)
-        queue.policy = by_hand(queue, *parts)
-        bins = queue.prepare()
-        PROGRAM.copy(queue, (COUNT,), (GROUP,), x, y)
-        queue.policy = by_hand(queue, Assignment(0, 1, 0, 0.0, 0.0))
-        copy = queue.prepare()
+        with queue.prepare() as bins:
+            PROGRAM.bins(queue, (COUNT,), (GROUP,), x, y)
+            queue.policy = by_hand(queue, *parts)
+        with queue.prepare() as copy:
+            PROGRAM.copy(queue, (COUNT,), (GROUP,), x, y)
+            queue.policy = by_hand(queue, Assignment(0, 1, 0, 0.0, 0.0))
         bins.run()
         y.set(np.zeros(COUNT, np.int32))
         bins.run()

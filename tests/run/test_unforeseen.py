@@ -125,10 +125,10 @@ def right(queue: mc.Queue, policy: Any) -> None:
     queue.policy = policy
     given, scaled, moved, found = queue.array(x), queue.zeros(N), queue.zeros(N), queue.zeros(16, np.int32)
 
-    program.scale(queue, (N,), (64,), scaled, given, 2.0)
-    program.scatter(queue, (N // 4,), (64,), moved, scaled, N)
-    program.count(queue, (N,), (64,), found, moved)
-    prepared = queue.prepare()
+    with queue.prepare() as prepared:
+        program.scale(queue, (N,), (64,), scaled, given, 2.0)
+        program.scatter(queue, (N // 4,), (64,), moved, scaled, N)
+        program.count(queue, (N,), (64,), found, moved)
     for turn in range(3):
         prepared.run()
         reached = np.unique((np.arange(N // 4)[:, None] * 7 + np.arange(4) * 64) % N)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from between_runs import Numbers, host_code_between_runs, run_enqueued
+from between_runs import Numbers, host_code_between_runs, run_by
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_divided_plans import APPLICATIONS, PROGRAM, atomics, on_one_device, random_plan, run
@@ -96,7 +96,6 @@ def test_with_little_memory_any_cuts_give_the_bits_of_one_device(queue: mc.Queue
         except RunError as error:
             if isinstance(error, RunFailure) or "at once" not in str(error):
                 raise
-            queue.hold = {}
             continue
         ran += 1
         windows += cut_by_memory(result)
@@ -120,9 +119,10 @@ def test_host_code_may_write_between_runs(queue: mc.Queue, seed: int, data: st.D
         return chance.choice([cut, on_one_device(graph, queue.devices)])
 
     def both(a: mc.Array, b: mc.Array, x: Numbers, y: Numbers) -> None:
-        PROGRAM.neighbours(queue, (count,), (64,), a, b, count)
-        CHANGE.change(queue, (count,), (64,), a)
-        run_enqueued(queue, plan)
+        with queue.prepare() as prepared:
+            PROGRAM.neighbours(queue, (count,), (64,), a, b, count)
+            CHANGE.change(queue, (count,), (64,), a)
+        run_by(prepared, plan)
         y[1:-1] = x[:-2] + x[2:]
         x[:] = (x * 2 + np.arange(count, dtype=np.int32) // 64 + count) % 1000
 
@@ -175,8 +175,9 @@ def test_what_cannot_run_in_ranges_is_said(queue: mc.Queue) -> None:
     place = queue.array(np.arange(4096, dtype=np.int32))
     a, b = queue.array(np.zeros(4096, np.int32)), queue.array(np.zeros(4096, np.int32))
     limit(queue, 15000)
-    PROGRAM.scatter(queue, (4096,), (64,), place, a, b)
-    graph = queue.take()
+    with queue.prepare() as prepared:
+        PROGRAM.scatter(queue, (4096,), (64,), place, a, b)
+    graph = prepared.graph
     with pytest.raises(RunError, match=r"49,152 bytes of buffers on cpu0\.0 at once, which has 15,000.*scatter"):
         queue.session.run(graph, on_one_device(graph, queue.devices))
     limit(queue, 40000)
@@ -189,8 +190,9 @@ def test_small_buffers_are_said_to_be_kept_whole(queue: mc.Queue) -> None:
     x, y = queue.zeros(192), queue.zeros(192)  # 768 bytes each
     for room, words in ((1000, "1,536 bytes"), (700, "1,536 bytes, 768 of them for one buffer")):
         limit(queue, room)
-        PROGRAM.scale(queue, (192,), (16,), x, y, 192)
-        graph = queue.take()
+        with queue.prepare() as prepared:
+            PROGRAM.scale(queue, (192,), (16,), x, y, 192)
+        graph = prepared.graph
         with pytest.raises(RunError, match=rf"needs {words}: buffers of less than 1,024 bytes are kept whole"):
             queue.session.run(graph, on_one_device(graph, queue.devices))
     limit(queue, EVERYTHING)
@@ -205,8 +207,9 @@ def test_pointers_that_are_looked_at_are_no_windows(queue: mc.Queue) -> None:
     """)
     a, b = queue.array(np.arange(4096, dtype=np.int32)), queue.array(np.zeros(4096, np.int32))
     limit(queue, 20000)
-    program.same(queue, (4096,), (64,), a, b)
-    graph = queue.take()
+    with queue.prepare() as prepared:
+        program.same(queue, (4096,), (64,), a, b)
+    graph = prepared.graph
     with pytest.raises(RunError, match=r"kernel same .*compares an address"):
         queue.session.run(graph, on_one_device(graph, queue.devices))
     limit(queue, EVERYTHING)
@@ -218,8 +221,9 @@ def test_a_prepared_graph_that_does_not_fit_runs_again_and_again(queue: mc.Queue
     start = np.random.default_rng(2).integers(0, 100, 4096).astype(np.int32)
     x = queue.array(start)
     limit(queue, 4 * 4096 // 3)
-    PROGRAM.condition(queue, (4096,), (64,), x, x)
-    graph = queue.take()
+    with queue.prepare() as enqueued:
+        PROGRAM.condition(queue, (4096,), (64,), x, x)
+    graph = enqueued.graph
     prepared = PreparedGraph(queue.session, graph, on_one_device(graph, queue.devices))
     for _ in range(5):
         result = prepared.run()
@@ -236,12 +240,14 @@ def test_what_makes_way_may_be_used_elsewhere_in_the_run(queue: mc.Queue) -> Non
     limit(queue, EVERYTHING)
     x, y, z = (queue.array(np.full(count, i, np.int32)) for i in range(3))
     for array in (y, z):
-        CHANGE.change(queue, (count,), (64,), array)
-        graph = queue.take()
+        with queue.prepare() as prepared:
+            CHANGE.change(queue, (count,), (64,), array)
+        graph = prepared.graph
         queue.session.run(graph, on_one_device(graph, queue.devices))
-    CHANGE.change(queue, (count,), (64,), x)
-    CHANGE.change(queue, (count,), (64,), y)
-    graph = queue.take()
+    with queue.prepare() as prepared:
+        CHANGE.change(queue, (count,), (64,), x)
+        CHANGE.change(queue, (count,), (64,), y)
+    graph = prepared.graph
     shrink(queue, 20000)
     ranges = [Assignment(1, 1, 0, 0.0, 0.0, 0, 0, 16), Assignment(1, 2, 0, 0.0, 0.0, 0, 16, 16)]
     queue.session.run(graph, Plan((Assignment(0, 0, 0, 0.0, 0.0), *ranges), "by hand", queue.devices, 0.0))
@@ -264,13 +270,14 @@ def test_policies_that_decide_while_it_runs_have_ranges_or_say_what_does_not_fit
     """)
     a, b = queue.array(np.arange(4096, dtype=np.int32)), queue.array(np.zeros(4096, np.int32))
     limit(queue, 15000)
-    program.any(queue, (4096,), (64,), a, b)
-    graph, hold = queue.take(), dict(queue.hold)
+    with queue.prepare() as prepared:
+        program.any(queue, (4096,), (64,), a, b)
+    graph = prepared.graph
     with pytest.raises(PolicyError, match=r"no device can run node 0 \(any\).*too little memory"):
         queue.session.run(graph, policy)
-    program.more(queue, (4096,), (64,), a, b)
-    result = queue.session.run(queue.take(), policy)
+    with queue.prepare() as prepared:
+        program.more(queue, (4096,), (64,), a, b)
+    result = queue.session.run(prepared.graph, policy)
     assert len(result.ranges(0)) > 1
     limit(queue, EVERYTHING)
     assert (b.get() == np.arange(4096) + 1).all()
-    hold.clear()
