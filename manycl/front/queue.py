@@ -154,7 +154,7 @@ class Queue:
                     if array.queue is not self:
                         break
                 else:
-                    enqueued = self._mine()
+                    enqueued = self._mine() if self._preparing else self._enqueued
                     batch = enqueued.number
                     after = [e.node for e in wait_for if e.queue is self and e.batch == batch] if wait_for else ()
                     return Event(self, batch, enqueued.add(node, after, arrays))
@@ -356,7 +356,7 @@ class Queue:
 
     def _mine(self) -> Enqueued:
         """What the calling thread adds to."""
-        return self._preparing.get(threading.get_ident(), self._enqueued) if self._preparing else self._enqueued
+        return self._preparing.get(threading.get_ident(), self._enqueued)
 
     # running
 
