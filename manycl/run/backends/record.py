@@ -44,7 +44,7 @@ class RunRecord:
     def find_failure(self, now: float) -> None:
         """Look at every launch's final status: also at those that nobody waited for. Of several failures, the node that
         comes first in the graph counts: all that may depend on one of them comes after it."""
-        if self.failure is None:
+        if self.failure is None and not self._succeeded():
             failed: list[tuple[int, str]] = []
             done = [driver.done for driver in self._drivers]
             for node, device, _, event in self.kernels:
@@ -60,6 +60,13 @@ class RunRecord:
                 found = [words for event in events if (words := self._fault(device, event))]
                 if found and (self.failed_transfer is None or token < self.failed_transfer.token):
                     self.failed_transfer = Failed(token, now, found[0])
+
+    def _succeeded(self) -> bool:
+        """Whether no launch has failed, as nearly always."""
+        events: dict[int, list[Event]] = {}
+        for _, device, _, event in self.kernels:
+            events.setdefault(device, []).append(event)
+        return all(self._drivers[device].succeeded(found) for device, found in events.items())
 
     def _fault(self, device: int, event: Event) -> str:
         """Why a command has failed, if it has."""
