@@ -163,7 +163,8 @@ class Problem:
             size = buffers[key].nbytes
             part = slices.get(key)
             if part is not None:
-                out.append((key, *part.bounds(first, count, size)))
+                low, high = part.bounds(first, count, size)
+                out.append((key, low, high))
             elif parts:
                 found = reads.get(key, NOTHING) | writes.get(key, NOTHING)
                 out += [(key, low, high) for low, high in found.intervals]
