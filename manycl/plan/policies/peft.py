@@ -22,8 +22,7 @@ def schedule(given: Setting) -> Schedule:
     rank = [sum(row[d] for d in places) / len(places) for places, row in zip(view.places, table, strict=True)]
     board = given.board()
     for node in ready_order(given, rank):
-        fits = [board.fit(node, d) for d in view.places[node]]
-        put(board, min(fits, key=lambda fit: fit.end + table[node][fit.device]))
+        put(board, board.earliest(node, view.places[node], table[node]))
     return board.schedule()
 
 
