@@ -37,6 +37,7 @@ class LaunchForm:
         "_arrays",
         "_checked",
         "_convert",
+        "_count",
         "_device",
         "_flight",
         "_flights",
@@ -63,7 +64,8 @@ class LaunchForm:
         self._kernel = kernel
         self._convert = convert
         self._arrays = tuple([(a.dtype, a.nbytes) if type(a) is Array else None for a in args])
-        self._is_arrays = None not in self._arrays
+        self._count = len(args) - self._arrays.count(None)
+        self._is_arrays = self._count == len(args)
         self._checked = list(launch.args)  # numbers with which it does not leave its buffers
         self._steering: dict[int, Any] | None = None  # numbers that decide how long it takes; None: who knows
         self._flights = 0
@@ -158,8 +160,8 @@ class LaunchForm:
             values[i], bound[i] = flight.allocations[key], value.argument
             if facts[i].writes:
                 written.append(key)
-        if len({a.key for a in bound if type(a) is BufferArg}) != sum(1 for array in wanted if array is not None):
-            return False
+        if len({a.key for a in bound if type(a) is BufferArg}) != self._count:
+            return False  # one is given twice
         if not checked:
             bounds.check_launch(
                 with_arguments(self._launch, tuple(bound)),

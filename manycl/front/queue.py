@@ -64,6 +64,7 @@ class Queue:
         self.learners.find(policy, self.options)  # what there is not is told here, before devices are opened
         own = session is None
         with Uninterrupted():  # they import drivers
+            from manycl.front.forms import LaunchForm
             from manycl.run.immediate import is_possible
             from manycl.run.recurring import Recurring
             from manycl.run.session import Session
@@ -80,6 +81,7 @@ class Queue:
         self._is_immediate = is_possible(session, self.queues)
         self.enqueued = Enqueued(next(self._numbers), not self._is_immediate)
         self.forms: dict[object, LaunchForm] = {}  # launches that are known, by who makes them and their sizes
+        self.form = LaunchForm
         self._changes = session.changes
         self.preparing: dict[int, Enqueued] = {}  # what threads enqueue inside `with queue.prepare()`
         self._result: Callable[[], Result] | None = None

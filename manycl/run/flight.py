@@ -111,6 +111,10 @@ class Flight:
         valid = session.directory.valid.get(key, 0)
         if key in session.directory.parts or (valid and not valid & (self._bit | HOST_BIT)):
             return False
+        is_here = not valid or bool(valid & self._bit)
+        if key in self.allocations and is_here:
+            self.arrays[key], self.found[key] = array, valid
+            return True
         if key not in self.allocations:
             device = self._lanes.device
             self._bytes = self._bytes or sum(session.memory.allocated(self.device).values())
@@ -119,7 +123,7 @@ class Flight:
             self._bytes += nbytes
         with Uninterrupted():
             session.memory.on_device(key, self.device)
-            if valid and not valid & self._bit:
+            if not is_here:
                 self._bring(key, nbytes)
                 session.directory.copied(key, self._lanes.device.memory)
             self.arrays[key], self.found[key] = array, valid
