@@ -211,7 +211,7 @@ def against_optimum(machine: Machine, effort: float, say: Callable[[str], None])
     rows = []
     for case in cases:
         given = replace(case, splits={})
-        limited = replace(given, options={"effort": f"{effort:g}", "workers": "2"})
+        limited = replace(given, options={"effort": f"{effort:g}"})
         best = static("optimal").plan(limited)
         ours = static("balance").plan(given)
         gap = 100.0 * (ours.makespan / best.makespan - 1.0)

@@ -106,7 +106,7 @@ def profile(
     budget: float,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[ProfileStep]:
-    """Measure what is missing, largest first wanted, within ``budget`` seconds: yields what was done.
+    """Measure what is missing, largest first wanted, within ``budget`` seconds (infinity: all): yields what was done.
 
     The sizes that were asked for come first. A run that would take longer than what is left, as far as the models know,
     is left out; a first run, which builds kernels, is taken to need as long as the last one did.

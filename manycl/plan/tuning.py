@@ -1,6 +1,7 @@
 """All that can be tuned of planning (``manycl/plan``), in one value; adaptation has its own (``plan/adapt/tuning.py``).
 
-Ours, where no paper is named; each stage names what measures its seconds, or judges its numbers.
+Ours, where no paper is named; each stage names what measures its seconds, or judges its numbers. No clock limits a
+plan: what planning may take is counted in work, and its seconds are foreseen from that.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ class PlanningTuning:
     # plans foreseen by the engine (``simulate_10000_s`` of ``benchmarks/planning.py``)
     foreseen: int = 8
     """Plans that are foreseen in one planning, at most."""
+    foreseen_cells: int = 2000
+    """Cells that are foreseen in one planning, of all plans together, at most."""
     foreseen_runs: int = 20
-    foreseen_most: float = 1.0
-    """Foreseeing may take as long as so many runs, and so many seconds."""
     foreseen_cell: float = 5e-4
-    """What it takes for a cell: 0.1 to 1 ms."""
+    """Foreseeing is worth as long as so many runs take, and takes so long for a cell: 0.1 to 1 ms."""
     nearly: float = 1.15
     """Plans that are estimated to take so many times longer than another one are not tried."""
 

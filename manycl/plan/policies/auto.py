@@ -55,7 +55,7 @@ class Candidate(NamedTuple):
 class Auto:
     """Predict, compare, take the best; ``details`` says what was ``chosen``, and ``asked`` lists every candidate's
     makespan; ``postponed``: how kernels may be split was not found out, but will be for graphs that run on. Option
-    ``budget``: seconds that asking others than list scheduling may take."""
+    ``budget``: seconds that asking others than list scheduling may be foreseen to take."""
 
     options = Options("auto", _BUDGET)
 
