@@ -94,14 +94,14 @@ class ModelEstimates(Estimates):
             return 0.0
         return max(self._rows[node].estimates[d].error for d in devices)
 
-    def fastest(self, launch: Launch, device: int) -> int:
-        """The same for a launch like one of the graph's; -1 where there is none."""
+    def fastest(self, launch: Launch, device: int) -> int | None:
+        """The same for a launch like one of the graph's; None where there is none."""
         try:
             row = self._kinds.get(launch_kind(launch))
         except Exception as error:
             told(error, f"choosing a version of {launch.name}")
-            return -1
-        return -1 if row is None else row.versions[device]
+            return None
+        return None if row is None else row.versions[device]
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         """Seconds to move ``nbytes`` from a memory to another when nothing else moves."""

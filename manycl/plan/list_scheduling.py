@@ -29,7 +29,6 @@ from manycl.plan.timeline import Fit, Hop, Schedule, Timeline
 from manycl.plan.timing import contended
 
 ROUNDING = 1e-9  # sums of the same times in another order differ by less, as a part of them
-_NOWHERE = ON_HOST - 1  # in place of a device: on several, or not placed yet
 
 
 def list_schedule(
@@ -78,7 +77,8 @@ class _Growing:
         self._timeline = None if plain else Timeline(problem, table.seconds)
         self._assignments: list[Assignment] = []
         count = len(self._before)
-        self.end, self.heard, self._where = [0.0] * count, [0.0] * count, [_NOWHERE] * count
+        self.end, self.heard = [0.0] * count, [0.0] * count
+        self._where: list[int | None] = [None] * count  # on which device; on several, or not placed yet
         self._host_free = self._floor
         self.fixed = {a.node for a in problem.fixed}
         if self._timeline is not None:
@@ -91,7 +91,7 @@ class _Growing:
             self.end[n] = max(timeline.end[op] for op in ops)
             self.heard[n] = max(timeline.heard[op] for op in ops)
             on = {timeline.device[op] for op in ops}
-            self._where[n] = on.pop() if len(on) == 1 else _NOWHERE
+            self._where[n] = on.pop() if len(on) == 1 else None
         on_host = [a.end for a in self._problem.fixed if a.device == ON_HOST]
         self._host_free = max([self._floor, *on_host])
 
@@ -187,7 +187,7 @@ class _Lanes:
         # nothing new starts on the device before something fixed has ended, in whatever queue
         free = max([problem.not_before, *(a.end for a in problem.fixed if a.device == device)])
         self.free = [free] * max(1, count)
-        self._tail = [-1] * max(1, count)
+        self._tail: list[int | None] = [None] * max(1, count)
         self._queue_of: dict[int, int] = {}
         self._work = problem.not_before  # when the device could have done all work given to it
         self._nodes = problem.graph.nodes

@@ -15,7 +15,7 @@ from manycl.machine import HOST
 from manycl.plan.execution_units import Partition, Way, execution_units, ways
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem, contents_needed
-from manycl.plan.segments import Segments
+from manycl.plan.segments import INITIAL, Segments
 from manycl.plan.tuning import PLANNING
 
 AT_HOST = 1
@@ -82,7 +82,7 @@ class PartitionCosts:
         self._steps: dict[tuple[int, Partition], PricedPart] = {}
 
     def _contents(self) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], int]]:
-        """Who wrote what a node finds in a parameter (-1: nobody that is not fixed), and how many nodes find that."""
+        """Who wrote what a node finds in a parameter (INITIAL: nobody, or what is fixed); how many nodes find that."""
         graph = self.problem.graph
         last: dict[int, int] = {}
         writer: dict[tuple[int, int], int] = {}
@@ -92,7 +92,7 @@ class PartitionCosts:
                 continue
             for key in self._may_need(node):
                 p = self.index[key]
-                by = writer[node, p] = last.get(p, -1)
+                by = writer[node, p] = last.get(p, INITIAL)
                 readers[by, p] = readers.get((by, p), 0) + 1
             for key in task.writes:
                 last[self.index[key]] = node
@@ -142,7 +142,7 @@ class PartitionCosts:
             p = self.index[key]
             bring = transfer(high - low, HOST, memory)
             inputs.append(Input(p, bring, not groups or key not in sliced))
-            untouched = self.writer[node, p] == -1 and self.location[p] == AT_HOST and self.alone(node, p)
+            untouched = self.writer[node, p] == INITIAL and self.location[p] == AT_HOST and self.alone(node, p)
             if untouched and (not groups or key in sliced):
                 sure += bring
         for key, low, high in problem.regions(node, first, groups) if groups else ():

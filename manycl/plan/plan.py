@@ -15,7 +15,8 @@ from manycl.trace import Event, Trace
 
 FORMAT = 2
 ON_HOST = -1
-"""The device index of a host task's assignment."""
+"""The device index of a host task's assignment, the only negative one: lists by device that have a place for the host,
+too, have it as the last one, which this index names."""
 
 
 class Undivided(Enum):

@@ -108,12 +108,12 @@ def dependent_reads(graph: Graph, component: Component) -> tuple[KernelBuffer, .
 
 
 class QueueCommand(NamedTuple):
-    """An element q[j] of a command queue: ``kind`` is ``write``, ``ndrange`` or ``read``; ``buffer`` -1 for
-    ndrange."""
+    """An element q[j] of a command queue: ``kind`` is ``write``, ``ndrange`` or ``read``; of an
+    ndrange there is no ``buffer``."""
 
     kind: str
     node: int
-    buffer: int = -1
+    buffer: int | None = None
 
 
 class QueuePosition(NamedTuple):
@@ -199,7 +199,8 @@ class CommandQueues:
                 continue
             # (i) writes before the ndrange that uses them
             for key in self._graph.nodes[node].reads:
-                write = where.get(QueueCommand("write", self._written.get(key, -1), key))
+                writer = self._written.get(key)
+                write = where.get(QueueCommand("write", writer, key)) if writer is not None else None
                 if write is not None:
                     pairs.add((write, run))
             # (ii) the ndrange before reads of what it wrote: always the same queue, which keeps their order

@@ -203,7 +203,7 @@ class Emitter(Copies):
             if not writers:
                 self._arrived = {of: t for of, t in self._arrived.items() if of[0] != key}
             writers.append(node)
-            if (token := self._made.get(key, {}).get(at, -1)) >= len(self._lane):
+            if (token := self._transfer_to(key, at)) is not None:
                 self._arrived[key, at] = token  # others, which write it too, still wait for it
         else:
             self._writers[key] = [node]
@@ -218,8 +218,8 @@ class Emitter(Copies):
                 mask = self._mask(key)
                 if mask and not mask & HOST_BIT:
                     self._download(key, TransferQueue.EARLY)
-            token = self._made.get(key, {}).get(HOST, -1)
-            if token >= len(self._lane):  # what a node has made there comes before those whom the graph names
+            token = self._transfer_to(key, HOST)
+            if token is not None:  # what a node has made there comes before those whom the graph names
                 heard.add(token)
         # all of them are heard of themselves: a function is not called on what a kernel that failed has left
         heard.update(self._graph.predecessors[node])

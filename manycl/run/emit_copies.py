@@ -130,6 +130,11 @@ class Copies:
         self._made.setdefault(key, {})[at] = token
         return token
 
+    def _transfer_to(self, key: int, at: int) -> int | None:
+        """The transfer that makes a buffer valid in a place, if it is one that does."""
+        token = self._made.get(key, {}).get(at)
+        return token if token is not None and token >= len(self._lane) else None
+
     def _makers(self, key: int, at: int, device: int) -> tuple[list[int], set[int]]:
         """The commands that make a buffer valid in a place: of a device, and of others of its memory."""
         made = self._made.get(key, {}).get(at)

@@ -11,6 +11,7 @@ from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Piece
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
 from manycl.machine import Machine
+from manycl.plan.plan import ON_HOST
 from manycl.region import NOTHING, Region, union
 from manycl.run.coherence import HOST_BIT
 from manycl.run.steps import Lowered
@@ -102,7 +103,9 @@ def brought_to_be_overwritten(
     ``repeated``: also what the run finds where it is, which may be elsewhere when it runs again."""
     at = dict(valid)
     plan = lowered.plan
-    memory_of = {a.node: machine.devices[a.device].memory for a in plan.assignments if a.device >= 0} if plan else {}
+    memory_of = (
+        {a.node: machine.devices[a.device].memory for a in plan.assignments if a.device != ON_HOST} if plan else {}
+    )
     touched: set[int] = set()
     for node, task in enumerate(lowered.graph.nodes):
         memory = memory_of.get(node)

@@ -117,8 +117,8 @@ class TightEmitter(Emitter):
                 continue
             self._fetch(key, homes[key], lane, after, told, heard)
         for key in task.writes:  # what has left to make room has no reader that a writer would wait for
-            token = self._made.get(key, {}).get(HOST, -1)
-            if token >= len(self._lane):
+            token = self._transfer_to(key, HOST)
+            if token is not None:
                 if self._lane_of(token)[0] == device:
                     after.append(token)
                 else:

@@ -64,7 +64,7 @@ class LastTime:
     None: nobody has asked). ``keys``: of the buffers that this was found for, where others take their places;
     ``scalars``: what they were then."""
 
-    memory: int = -1
+    memory: int | None = None
     seconds: float = inf
     profile: bool | None = None
     short: CommandBuffer | None = None

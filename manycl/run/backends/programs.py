@@ -72,7 +72,7 @@ class Programs:
         # with the programs whose identities are their keys, which nothing else has while these are kept
         self._kernels: list[Kept[tuple[int, str], _KeptKernel]] = [Kept(KERNELS_KEPT) for _ in drivers]
         self._chosen: list[Kept[tuple[Any, ...], _Chosen]] = [Kept(KERNELS_KEPT) for _ in drivers]
-        self.prefer: Callable[[Launch, int], int] = lambda launch, device: -1
+        self.prefer: Callable[[Launch, int], int | None] = lambda launch, device: None
         """Which version (index) of a launch a device shall run if it can (-1: what it prefers itself)."""
 
     def rearrange(self, machine: Machine, drivers: Sequence[Driver], before: Sequence[int | None]) -> None:
@@ -139,7 +139,7 @@ class Programs:
             raise found.version
         return versions[found.version]
 
-    def _choose(self, launch: Launch, device: int, first: int) -> int:
+    def _choose(self, launch: Launch, device: int, first: int | None) -> int:
         name, kind = self._machine.devices[device].name, self._machine.devices[device].kind
         faults: list[str] = []
         diagnostics: list[Diagnostic] = []

@@ -68,15 +68,15 @@ class Underway:
     def unfinished(self) -> list[str]:
         """In words, what the devices have been given and have not completed: the first of each queue."""
         names = [d.name for d in self._machine.devices]
-        found: dict[tuple[int, int], str] = {}
+        found: dict[tuple[int, int | None] | None, str] = {}
         for node, device, queue, event in list(self.record.kernels):
             if (device, queue) not in found and self._is_pending(device, event):
                 found[device, queue] = f"kernel {self.graph.nodes[node].name} on {names[device]}"
         for _, device, _, events, _ in list(self.record.transfers):
-            if (device, -1) not in found and self._is_pending(device, events[-1]):
-                found[device, -1] = f"a transfer of {names[device]}"
+            if (device, None) not in found and self._is_pending(device, events[-1]):
+                found[device, None] = f"a transfer of {names[device]}"
         if self.host is not None:
-            found[-1, 0] = f"host function {self.graph.nodes[self.host].name}"
+            found[None] = f"host function {self.graph.nodes[self.host].name}"
         return sorted(set(found.values()), key=list(found.values()).index)
 
     def _is_pending(self, device: int, event: Event) -> bool:
