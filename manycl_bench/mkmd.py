@@ -18,7 +18,7 @@ from typing import Any
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import BufferArg, HostTask, Launch
+from manycl.graph.graph import BufferArg, BufferKey, HostTask, Launch
 from manycl.machine import HOST, Machine
 from manycl.machine_file import load_machine, shipped_machines
 from manycl.model.estimates import Estimates
@@ -179,12 +179,12 @@ def small_graph(seed: int, machine: Machine) -> Problem:
     facts = KernelFacts("k", 1, ())
     program = ProgramFacts("", (), {"k": facts})
 
-    def buffer() -> int:
+    def buffer() -> BufferKey:
         return builder.buffer(chance.randrange(64, 512) * 10**6)
 
     known = [buffer() for _ in range(3)]
     valid = {key: frozenset({HOST}) for key in known}
-    unused: set[int] = set()
+    unused: set[BufferKey] = set()
     rows: list[list[float]] = []
     for i in range(SMALL_NODES):
         reads = tuple(sorted({chance.choice(known), chance.choice(known)}))

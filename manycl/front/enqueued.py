@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from manycl.errors import LaunchError
 from manycl.front.arrays import AnyArray, Array
 from manycl.graph.dependences import Batch, GraphBuilder
-from manycl.graph.graph import Node
+from manycl.graph.graph import BufferKey, Node
 
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
@@ -22,7 +22,7 @@ class Enqueued:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.arrays: dict[int, Array] = {}  # by the buffer that they had when they were used; they live as long
+        self.arrays: dict[BufferKey, Array] = {}  # by the buffer that they had when they were used; they live as long
         self.builder = GraphBuilder()
         self._components: list[list[int]] = []
         self._component: list[int] | None = None  # the one that is open

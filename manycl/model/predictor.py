@@ -18,7 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from manycl.analysis.cost import Work
-from manycl.graph.graph import Buffer, Launch, Version
+from manycl.graph.graph import Buffer, BufferKey, Launch, Version
 from manycl.graph.versions import preferred
 from manycl.machine import Device, Machine
 from manycl.model.counts import Counts
@@ -56,7 +56,7 @@ class _Place:
 class Predictor:
     """The decision between the models, for one machine and history and for launches that use these buffers."""
 
-    def __init__(self, machine: Machine, history: History, buffers: Mapping[int, Buffer]) -> None:
+    def __init__(self, machine: Machine, history: History, buffers: Mapping[BufferKey, Buffer]) -> None:
         self._history = history
         self._counts = Counts(buffers)
         self._places = []

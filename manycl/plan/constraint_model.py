@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from manycl.graph.graph import BufferKey
 from manycl.machine import HOST
 from manycl.plan.insertion import Setting
 from manycl.plan.plan import ON_HOST
@@ -27,7 +28,7 @@ class ModelContents(NamedTuple):
     """Bytes of a buffer as ``writer`` left them. ``made``: the node that is still to write them (None: they are there);
     ``at[m]``: whether that is in memory m; ``known[m]``: else the operation of the timeline that brought them."""
 
-    buffer: int
+    buffer: BufferKey
     low: int
     high: int
     writer: int
@@ -184,8 +185,8 @@ class Model:
     # data, the machine's way
 
     def _move_data(self) -> None:
-        readers: dict[tuple[int, int | None], list[int]] = {}
-        writer: dict[int, int] = {}
+        readers: dict[tuple[BufferKey, int | None], list[int]] = {}
+        writer: dict[BufferKey, int] = {}
         for node, task in enumerate(self.problem.graph.nodes):
             if not self.on[node]:
                 continue
@@ -201,7 +202,7 @@ class Model:
         for intervals in self._lanes.values():
             self._model.add_no_overlap(intervals)
 
-    def _contents(self, key: int, made: int | None) -> Iterator[ModelContents]:
+    def _contents(self, key: BufferKey, made: int | None) -> Iterator[ModelContents]:
         """What a node makes of a buffer, or (None) what is in it at the start."""
         memories = range(self.problem.machine.memories)
         if made is not None:

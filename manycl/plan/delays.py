@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from manycl.graph.graph import BufferKey
 from manycl.machine import HOST
 from manycl.plan.costs import Costs, costs
 from manycl.plan.plan import ON_HOST
@@ -41,7 +42,7 @@ def delays(problem: Problem, table: Costs | None = None) -> Delays:
     found = table if table is not None else costs(problem)
     graph = problem.graph
     matrices = _Matrices(problem)
-    writer: dict[int, int] = {}
+    writer: dict[BufferKey, int] = {}
     before: list[tuple[tuple[int, Matrix], ...]] = []
     earliest: list[list[float]] = []
     floor = [problem.not_before] * (len(problem.machine.devices) + 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from manycl.graph.graph import HostTask
+from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import HOST
 from manycl.plan.execution_units import Partition, Way, execution_units, ways
 from manycl.plan.plan import ON_HOST
@@ -98,7 +98,7 @@ class PartitionCosts:
                 last[self.index[key]] = node
         return writer, readers
 
-    def _may_need(self, node: int) -> tuple[int, ...]:
+    def _may_need(self, node: int) -> tuple[BufferKey, ...]:
         """The buffers whose contents a node must find, in one of its ways or another."""
         task, split = self.problem.graph.nodes[node], self.problem.splits.get(node)
         if split is not None and split.merge != "none":
@@ -152,7 +152,7 @@ class PartitionCosts:
         return PricedPart(device, 1 << memory, seconds, tuple(inputs), sends, seconds + sends + sure)
 
 
-def _location(segments: Segments, key: int) -> int:
+def _location(segments: Segments, key: BufferKey) -> int:
     """Memories that hold all of a buffer (bits). What is scattered over several counts as collected by the host."""
     found = [s.places for s in segments.of.get(key, ()) if s.places]
     if not found:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.access import is_partial, needed, touched
-from manycl.graph.graph import Graph, HostTask, Launch, Node
+from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Node
 from manycl.machine import HOST, Device, Machine
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
@@ -27,6 +27,9 @@ class Part(NamedTuple):
     high: int
     memories: frozenset[int]
 
+
+BufferRange = tuple[BufferKey, int, int]
+"""Bytes from one up to another one of a buffer."""
 
 HANDOVER = 50e-6
 """Seconds that handing over from device to device is taken to cost until it was seen (36-52 us with PoCL on two cores,
@@ -65,20 +68,20 @@ class Problem:
     machine: Machine
     estimates: Estimates
     queues: tuple[int, ...]
-    valid: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    valid: Mapping[BufferKey, frozenset[int]] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     not_before: float = 0.0
     handover: float = HANDOVER
     splits: Mapping[int, Split] = field(default_factory=dict)
     fixed: tuple[Assignment, ...] = ()
-    parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
+    parts: Mapping[BufferKey, tuple[Part, ...]] = field(default_factory=dict)
     spills: bool = False
     repeated: int = 0
     rival: bool = False
     foresee: Callable[[Plan], Plan] | None = None
     looks: Looks | None = None
 
-    def initial(self, key: int) -> tuple[Part, ...]:
+    def initial(self, key: BufferKey) -> tuple[Part, ...]:
         """Where the contents of a buffer are at the start, part by part (none: they are undefined)."""
         places = self.valid.get(key)
         if key in self.parts:
@@ -148,7 +151,7 @@ class Problem:
         sizes = [buffer.nbytes for buffer in self.graph.buffers.values()]
         return all(device.holds(sizes) for device in self.machine.devices)
 
-    def regions(self, node: int, first: int = 0, count: int = 0) -> list[tuple[int, int, int]]:
+    def regions(self, node: int, first: int = 0, count: int = 0) -> list[BufferRange]:
         """The bytes (buffer, from, to) that groups first … first + count - 1 touch, ``count`` 0: the whole launch.
 
         Buffers that are only written are among them: a kernel may leave parts of them as they were.
@@ -158,7 +161,7 @@ class Problem:
         slices = self.splits[node].slices if count else {}
         parts = not self.graph.parts.isdisjoint(keys)
         reads, writes = touched(task, self._sizes) if parts else ({}, {})
-        out: list[tuple[int, int, int]] = []
+        out: list[BufferRange] = []
         for key in keys:
             size = buffers[key].nbytes
             part = slices.get(key)
@@ -171,17 +174,17 @@ class Problem:
                 out.append((key, 0, size))
         return out
 
-    def written(self, node: int, key: int) -> list[tuple[int, int]]:
+    def written(self, node: int, key: BufferKey) -> list[tuple[int, int]]:
         """From which bytes up to which a node may write a buffer."""
         if key not in self.graph.parts:
             return [(0, self.graph.buffers[key].nbytes)]
         return touched(self.graph.nodes[node], self._sizes)[1].get(key, NOTHING).intervals
 
     @cached_property
-    def _sizes(self) -> dict[int, int]:
+    def _sizes(self) -> dict[BufferKey, int]:
         return {key: buffer.nbytes for key, buffer in self.graph.buffers.items()}
 
-    def needs(self, node: int, first: int = 0, count: int = 0) -> list[tuple[int, int, int]]:
+    def needs(self, node: int, first: int = 0, count: int = 0) -> list[BufferRange]:
         """As :meth:`regions`, without what the node overwrites for certain: the bytes that must have been brought.
 
         Where partial results are merged, what every one of them overwrites is a part of that.
@@ -207,12 +210,12 @@ class Problem:
         return self.machine.peers
 
     @cached_property
-    def whole_needs(self) -> list[list[tuple[int, int, int]]]:
+    def whole_needs(self) -> list[list[BufferRange]]:
         """What every node needs as a whole, by :meth:`needs`."""
         return [self.needs(node) for node in range(len(self.graph))]
 
     @cached_property
-    def whole_writes(self) -> list[list[tuple[int, int, int]]]:
+    def whole_writes(self) -> list[list[BufferRange]]:
         """What every node writes as a whole, likewise."""
         nodes = enumerate(self.graph.nodes)
         return [[(key, *span) for key in task.writes for span in self.written(n, key)] for n, task in nodes]
@@ -345,7 +348,7 @@ class Problem:
         return tuple(range(len(devices)))
 
 
-def contents_needed(task: Node) -> tuple[int, ...]:
+def contents_needed(task: Node) -> tuple[BufferKey, ...]:
     """The buffers whose contents a node that runs as a whole must find: those that it reads, and those that it writes
     but may leave in part as they were."""
     overwrites = task.overwrites

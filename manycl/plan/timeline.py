@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, nearest
 from manycl.plan.operations import Operations
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
-from manycl.plan.problem import Problem
+from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.reach import Reach
 from manycl.plan.segments import INITIAL, Move, Segment, Segments
 from manycl.plan.slots import Slots
@@ -70,12 +71,12 @@ class Timeline(Operations):
 
     # looking
 
-    def _part(self, node: int, first: int, groups: int) -> list[tuple[int, int, int]]:
+    def _part(self, node: int, first: int, groups: int) -> list[BufferRange]:
         """As ``problem.needs`` of a range."""
         if self.problem.splits[node].merge != "none":
             return self.problem.needs(node, first, groups)
         slices, sizes = self.problem.splits[node].slices, self.problem.graph.buffers
-        out: list[tuple[int, int, int]] = []
+        out: list[BufferRange] = []
         for region in self.problem.whole_needs[node]:
             part, size = slices.get(region[0]), sizes[region[0]].nbytes
             out.append(region if part is None else (region[0], *part.bounds(first, groups, size)))
@@ -106,7 +107,7 @@ class Timeline(Operations):
         """Whether all that the node waits for ran on the same device."""
         return all(self.device[op] == fit.device for p in self._predecessors[fit.node] for op in self.of[p])
 
-    def arrival(self, regions: Sequence[tuple[int, int, int]], device: int, hops: list[Hop], after: list[int]) -> float:
+    def arrival(self, regions: Sequence[BufferRange], device: int, hops: list[Hop], after: list[int]) -> float:
         """When bytes of buffers can be in a device's memory; what has to be moved goes to ``hops``, the operations
         that bring what is there, or on its way there, to ``after``."""
         arrive = self.floor
@@ -357,7 +358,7 @@ class Timeline(Operations):
         return end
 
     def _send(
-        self, node: int, key: int, device: int, source: int, target: int, home: int, members: Sequence[int]
+        self, node: int, key: BufferKey, device: int, source: int, target: int, home: int, members: Sequence[int]
     ) -> int:
         """Move a partial result; the last operation of its way."""
         nbytes = self.problem.graph.buffers[key].nbytes

@@ -9,7 +9,7 @@ from math import inf
 from typing import NamedTuple
 
 from manycl.errors import ManyclError, PolicyError
-from manycl.graph.graph import HostTask
+from manycl.graph.graph import BufferKey, HostTask
 from manycl.plan.plan import ON_HOST
 from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy
 from manycl.plan.problem import Problem
@@ -47,7 +47,7 @@ class Ask:
         self,
         problem: Problem,
         policy: DynamicPolicy,
-        valid: Mapping[int, int],
+        valid: Mapping[BufferKey, int],
         fits: Callable[[int, int], bool] | None = None,
     ) -> None:
         if problem.fixed:
@@ -123,7 +123,7 @@ class Ask:
                 self._ready(index, out)
         return out + self._choose(now)
 
-    def completed(self, nodes: list[int], now: float, valid: Mapping[int, int]) -> list[Assigned]:
+    def completed(self, nodes: list[int], now: float, valid: Mapping[BufferKey, int]) -> list[Assigned]:
         self._valid = valid
         graph, of = self._problem.graph, self._component_of
         out: list[Assigned] = []

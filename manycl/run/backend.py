@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from manycl.graph.graph import Graph, Piece
+from manycl.graph.graph import BufferKey, Graph, Piece
 from manycl.machine import HOST, Machine
 from manycl.trace import Event
 
@@ -50,11 +50,11 @@ class Upload(NamedTuple):
     ``store``: to this window of it (None: to the whole). ``queue``: UPLOAD, AHEAD or a kernel queue."""
 
     token: int
-    buffer: int
+    buffer: BufferKey
     device: int
     after: Sequence[int]
     notify: bool
-    store: int | None = None
+    store: BufferKey | None = None
     queue: int = TransferQueue.UPLOAD
     source: int = HOST
 
@@ -64,11 +64,11 @@ class Download(NamedTuple):
     ``queue``: DOWNLOAD, EARLY or a kernel queue."""
 
     token: int
-    buffer: int
+    buffer: BufferKey
     device: int
     after: Sequence[int]
     notify: bool
-    store: int | None = None
+    store: BufferKey | None = None
     queue: int = TransferQueue.DOWNLOAD
 
 
@@ -77,13 +77,13 @@ class Copy(NamedTuple):
     whole, to another one (keys)."""
 
     token: int
-    buffer: int
+    buffer: BufferKey
     device: int
     queue: int
     after: Sequence[int]
     notify: bool
-    source: int
-    target: int
+    source: BufferKey
+    target: BufferKey
 
 
 def continues(graph: Graph, transfer: Upload | Download | Copy, command: Command) -> bool:
@@ -113,7 +113,7 @@ class Evict(NamedTuple):
     """A device's memory of a store (the key of a window or buffer) is free again: all that used it has completed."""
 
     device: int
-    store: int
+    store: BufferKey
 
 
 class HostCall(NamedTuple):

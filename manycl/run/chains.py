@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.division import divide
-from manycl.graph.graph import Graph, Launch
+from manycl.graph.graph import BufferKey, Graph, Launch
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
@@ -45,12 +45,12 @@ _TRIES = 6
 class _Chain:
     """Launches that may be a pass, or several."""
 
-    def __init__(self, sizes: Mapping[int, int]) -> None:
+    def __init__(self, sizes: Mapping[BufferKey, int]) -> None:
         self.members: list[PassMember] = []
         self.shapes: list[Outline] = []
         self._sizes = sizes
         self._middle = Boundary(0.5, sizes)
-        self._moving: set[int] = set()  # buffers of which groups touch one part after another
+        self._moving: set[BufferKey] = set()  # buffers of which groups touch one part after another
 
     def add(self, member: PassMember, shape: Outline) -> bool:
         """Take in a launch, if it has data in common with the others, and needs about the same part of them at the same
@@ -123,7 +123,7 @@ def _chains(problem: Problem, plan: Plan, device: int, dimensions: Mapping[int, 
 
 
 def _member(
-    problem: Problem, a: Assignment, dimension: int, sizes: Mapping[int, int]
+    problem: Problem, a: Assignment, dimension: int, sizes: Mapping[BufferKey, int]
 ) -> tuple[PassMember, Outline] | None:
     task = problem.graph.nodes[a.node]
     if not isinstance(task, Launch) or not problem.graph.parts.isdisjoint((*task.reads, *task.writes)):

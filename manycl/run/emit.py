@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import DeviceTask, HostTask
+from manycl.graph.graph import BufferKey, DeviceTask, HostTask
 from manycl.machine import HOST, nearest
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backend import (
@@ -98,7 +98,7 @@ class Emitter(Copies):
             if key in task.reads or not (key in task.overwrites or self._overwritten(node, key)):
                 self._upload(key, lane, False, self._comes_by(key, lane, False))
 
-    def _is_final(self, node: int, key: int) -> bool:
+    def _is_final(self, node: int, key: BufferKey) -> bool:
         """Whether all that writes a buffer before the node, which reads it, was emitted."""
         nodes, lane = self._graph.nodes, self._lane
         return all(lane[p] is not None or key not in nodes[p].writes for p in self._graph.predecessors[node])
@@ -194,7 +194,7 @@ class Emitter(Copies):
         self._lane[node] = lane
         self._newest[lane] = node
 
-    def _write(self, key: int, at: int, node: int) -> None:
+    def _write(self, key: BufferKey, at: int, node: int) -> None:
         """A buffer is valid in one place, where a node has written it."""
         if key in self._together:
             writers = self._writers.setdefault(key, [])
@@ -248,7 +248,7 @@ class Emitter(Copies):
     # transfers
 
     def _bring(
-        self, key: int, lane: Lane, is_due: bool, after: list[int], told: set[int | None], heard: set[int]
+        self, key: BufferKey, lane: Lane, is_due: bool, after: list[int], told: set[int | None], heard: set[int]
     ) -> None:
         """A buffer is to be valid in the memory of the device of the next node of a queue."""
         device, _ = lane
@@ -272,14 +272,14 @@ class Emitter(Copies):
         last = self._last.get(lane)
         return last is not None and last in self.held
 
-    def _comes_from(self, key: int, target: int) -> int:
+    def _comes_from(self, key: BufferKey, target: int) -> int:
         """The memory before another one on the way that a buffer takes to it."""
         if not self._peers or self._mask(key) & HOST_BIT:
             return HOST
         source = nearest(places(self._mask(key)), target, self._peers)
         return source if (source, target) in self._peers else HOST
 
-    def _upload(self, key: int, lane: Lane, is_due: bool, queue: int | None = None, source: int = HOST) -> None:
+    def _upload(self, key: BufferKey, lane: Lane, is_due: bool, queue: int | None = None, source: int = HOST) -> None:
         """What the host (or ``source``) has, or will have, comes to a device for the next node of a queue, or for a
         later one."""
         device, _ = lane
@@ -290,7 +290,7 @@ class Emitter(Copies):
             behind.add(self._at[self._lines[lane][turn]])
         self._bring_up(key, self._memory[device], device, queue, behind, source=source)
 
-    def _download(self, key: int, queue: int) -> None:
+    def _download(self, key: BufferKey, queue: int) -> None:
         """What a device has, or will have, comes to the host."""
         mask = self._mask(key)
         memory = (mask & -mask).bit_length() - 1
@@ -303,7 +303,7 @@ class Emitter(Copies):
                 queue = writer[1]
         self._bring_down(key, memory, device, queue)
 
-    def _comes_by(self, key: int, lane: Lane, is_due: bool) -> int:
+    def _comes_by(self, key: BufferKey, lane: Lane, is_due: bool) -> int:
         """The queue by which a buffer comes for a launch in a queue: what takes long, and is not due, in one of its
         own, where it holds up nothing."""
         device, queue = lane
@@ -312,7 +312,7 @@ class Emitter(Copies):
             return queue
         return TransferQueue.UPLOAD if is_due or is_small else TransferQueue.AHEAD
 
-    def _hand_over(self, node: int, device: int, written: Sequence[int]) -> None:
+    def _hand_over(self, node: int, device: int, written: Sequence[BufferKey]) -> None:
         """What nodes of other memories read leaves as soon as this one has made it, and goes on to them, whatever else
         they wait for."""
         memory = HOST if device == ON_HOST else self._memory[device]
@@ -340,14 +340,14 @@ class Emitter(Copies):
     # the whole
 
     @property
-    def begun(self) -> Mapping[int, frozenset[int]]:
+    def begun(self) -> Mapping[int, frozenset[BufferKey]]:
         """By device whose memory is short, what was there when the run began."""
         return {}
 
     def finish(self) -> None:
         """All steps are emitted."""
 
-    def leaves(self) -> Mapping[int, int]:
+    def leaves(self) -> Mapping[BufferKey, int]:
         """Where buffers are valid afterwards."""
         return self.masks
 

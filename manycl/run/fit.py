@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.division import Division, divide, identity
-from manycl.graph.graph import HostTask, Launch
+from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.group_range import GroupRange
 from manycl.machine import HOST, Device
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
@@ -86,7 +86,7 @@ def _at_once(problem: Problem, plan: Plan, device: int, limit: int) -> int:
     data may run one after another while these are there (:mod:`manycl.run.locality`), so the data cross the link once
     for all of them; but there are n times as many ranges as would fill the memory, each of which takes the engine its
     time. The number for which the slower of both, the link and the engine, is done first."""
-    count: dict[int, int] = {}  # launches by buffer
+    count: dict[BufferKey, int] = {}  # launches by buffer
     for node in {a.node for a in plan.assignments if a.device == device}:
         task = problem.graph.nodes[node]
         for key in () if isinstance(task, HostTask) else stores(task):

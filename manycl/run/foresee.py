@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from manycl.errors import PolicyError, RunError
-from manycl.graph.graph import Graph
+from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.reduction import Reduction
 from manycl.model.estimates import Ends, Estimates
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
@@ -146,9 +146,9 @@ def directory_of(problem: Problem) -> Directory:
     return directory
 
 
-def parts_of(directory: Directory, graph: Graph) -> dict[int, tuple[Interval, ...]]:
+def parts_of(directory: Directory, graph: Graph) -> dict[BufferKey, tuple[Interval, ...]]:
     """Where buffers are valid that are so in parts, for those whose parts are intervals (``Problem.parts``)."""
-    out: dict[int, tuple[Interval, ...]] = {}
+    out: dict[BufferKey, tuple[Interval, ...]] = {}
     for key, parts in directory.parts.items():
         if key in graph.buffers and all(box.rows == 1 for part in parts for box in part.region.boxes):
             found = [Interval(*ends, places(part.mask)) for part in parts for ends in part.region.intervals]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from manycl.errors import RunError
-from manycl.graph.graph import BufferArg, CopyTask, DeviceTask, FillTask, HostTask, Node
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, DeviceTask, FillTask, HostTask, Node
 from manycl.machine import HOST, Device
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
@@ -26,7 +26,7 @@ def limited(problem: Problem, plan: Plan | None) -> dict[int, int]:
     return found
 
 
-def stores(task: DeviceTask) -> set[int]:
+def stores(task: DeviceTask) -> set[BufferKey]:
     """The keys of what a node needs in its device's memory."""
     return {a.key for a in task.args if isinstance(a, BufferArg)}
 

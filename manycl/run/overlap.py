@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from manycl.graph.graph import HostTask, Launch
+from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.machine import HOST
 from manycl.model.occupancy import share_of, work_groups
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
@@ -129,7 +129,7 @@ class _Cutter:
         problem = self._problem
         memory = problem.machine.devices[device].memory
         link = free = 0.0
-        here: dict[int, tuple[int, int]] = {}  # bytes of each buffer that have come, or were made there
+        here: dict[BufferKey, tuple[int, int]] = {}  # bytes of each buffer that have come, or were made there
         for i in line:
             a = self._plan.assignments[i]
             split = self._split(i)
@@ -170,7 +170,7 @@ class _Cutter:
                 if key in problem.graph.nodes[a.node].writes:
                     here[key] = low, high
 
-    def _missing(self, key: int, low: int, high: int, memory: int, known: tuple[int, int]) -> int:
+    def _missing(self, key: BufferKey, low: int, high: int, memory: int, known: tuple[int, int]) -> int:
         """Bytes that only the host has, of those that have not come."""
         nbytes = 0
         for part_low, part_high, places in self._problem.initial(key):

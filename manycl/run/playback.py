@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from enum import Enum
 from heapq import heappop, heappush
 
-from manycl.graph.graph import Graph, HostTask, Launch, Piece
+from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Piece
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backend import Command, Evict, Failed, HostCall, Report, Run
 from manycl.run.coherence import Directory
@@ -194,7 +194,7 @@ class Playback:
         assert min(self._waits.values(), default=0) >= 0, "a command was freed twice"
 
 
-def leave(leaves: Mapping[int, int], directory: Directory) -> None:
+def leave(leaves: Mapping[BufferKey, int], directory: Directory) -> None:
     """A run has come to its end: where buffers are now."""
     valid = directory.valid
     for key, mask in leaves.items():

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from manycl.errors import PolicyError
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import Graph
+from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.shape import BatchShape, shape
 from manycl.plan import policies
 from manycl.plan.plan import Plan
@@ -105,10 +105,10 @@ class _Known:
 
     def _forget(self) -> None:
         self._script: Script | None = None
-        self._keys: tuple[int, ...] = ()
+        self._keys: tuple[BufferKey, ...] = ()
         self._last = LastTime()
 
-    def answered(self, result: Result, keys: tuple[int, ...]) -> None:
+    def answered(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
         """The policy was asked, and that was the run."""
         if self._thoughts:
             self._trials.answered(result.seconds, result.plan)
@@ -134,7 +134,7 @@ class _Known:
             self._trials.repeated(result.seconds)
         return result
 
-    def _follow(self, session: Session, graph: Graph, keys: tuple[int, ...], plan: Plan) -> Result | None:
+    def _follow(self, session: Session, graph: Graph, keys: tuple[BufferKey, ...], plan: Plan) -> Result | None:
         try:
             result = session.run(graph, plan)
         except PolicyError:  # it cannot be followed any more
@@ -142,7 +142,7 @@ class _Known:
         self._remember(result, keys)
         return result
 
-    def _remember(self, result: Result, keys: tuple[int, ...]) -> None:
+    def _remember(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
         """What a plan was compiled to. What is done again is enqueued at once: of long runs that would be more than
         Ctrl-C may have to wait for."""
         self._forget()

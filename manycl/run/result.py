@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from manycl.graph.graph import Graph, Launch, Piece
+from manycl.graph.graph import BufferKey, Graph, Launch, Piece
 from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.run.backend import Record
@@ -180,7 +180,7 @@ def _events(result: Result) -> Iterator[Event]:
         elif isinstance(event, HostEvent):
             yield replace(event, node=lowered.step(event.node).node)
         elif isinstance(event, TransferEvent):
-            buffer = lowered.graph.buffers[event.buffer]
+            buffer = lowered.graph.buffers[BufferKey(event.buffer)]
             yield replace(event, buffer=buffer.whole) if isinstance(buffer, Piece) else event
         else:
             yield event

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from manycl.changed import changed
-from manycl.graph.graph import Graph
+from manycl.graph.graph import BufferKey, Graph
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import Command, Copy, Download, Evict, HostCall, Run, Upload
@@ -42,9 +42,9 @@ class Script:
     waits: Mapping[int, int]
     frees: Mapping[int, Sequence[int]]
     hears: Mapping[int, Sequence[int]]
-    needs: Mapping[int, int]
-    leaves: Mapping[int, int]
-    held: Mapping[int, frozenset[int]]
+    needs: Mapping[BufferKey, int]
+    leaves: Mapping[BufferKey, int]
+    held: Mapping[int, frozenset[BufferKey]]
 
     def fits(self, directory: Directory) -> bool:
         """Whether buffers are where it needs them (while the directory is open for the steps)."""
@@ -58,7 +58,7 @@ class Script:
         """Whether its steps are the graph's nodes, on whole buffers for which there is room."""
         return self.lowered.graph is self.problem.graph and self.lowered.room is None and not self.held
 
-    def on(self, graph: Graph, keys: Mapping[int, int]) -> Script:
+    def on(self, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Script:
         """A plain script, on a graph of the same shape with buffers ``keys[b]`` instead of b."""
         assert self.is_plain, "pieces and windows are those of some buffers"
         commands = self.commands
@@ -96,7 +96,7 @@ class Script:
         return [i for i in free if i < self.ahead], [i for i in free if i >= self.ahead]
 
 
-def _on(command: Command, keys: Mapping[int, int]) -> Command:
+def _on(command: Command, keys: Mapping[BufferKey, BufferKey]) -> Command:
     if isinstance(command, Upload | Download):
         return command._replace(buffer=keys[command.buffer])
     if isinstance(command, Copy):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from manycl.graph.graph import BufferKey
 from manycl.machine import HOST
 from manycl.plan.adapt.families import Family
 from manycl.plan.adapt.tuning import TUNING
@@ -176,7 +177,7 @@ def _between(samples: Sequence[float], at: float) -> float:
     return samples[i] + left * (samples[i + 1] - samples[i])
 
 
-def _shape(problem: Problem, node: int, key: int) -> ReadShape:
+def _shape(problem: Problem, node: int, key: BufferKey) -> ReadShape:
     """What ranges of a node read of a buffer."""
     splits = problem.splits
     if not isinstance(splits, AnalysedSplits):

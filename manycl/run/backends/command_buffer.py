@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.changed import changed
 from manycl.drivers.driver import DriverError, Event, Queue
-from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
+from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch, Version
 from manycl.interrupts import interruptible
 from manycl.model.trips import trip_count
 from manycl.run.backend import Failed, Run
@@ -60,7 +60,7 @@ class CommandBuffer:
             entries.append((*entry[:_ARGS], args, *entry[_ARGS + 1 :]))
         return changed(self, entries=tuple(entries))
 
-    def bound(self, memory: Memory, graph: Graph, keys: Mapping[int, int]) -> CommandBuffer:
+    def bound(self, memory: Memory, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> CommandBuffer:
         """The same of a graph of this shape, with its scalars, on buffers ``keys[b]`` instead of b."""
         entries = []
         for entry, (node, device, _), of in zip(self.entries, self.places, self.buffers, strict=True):

@@ -18,7 +18,7 @@ from manycl import flags
 from manycl.drivers.choice import OpenDevice
 from manycl.drivers.driver import Driver, DriverError, End, Event
 from manycl.errors import ManyclError, RunError
-from manycl.graph.graph import BufferArg, CopyTask, FillTask, Graph, Launch, Version
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, Graph, Launch, Version
 from manycl.interrupts import interruptible
 from manycl.machine import Machine
 from manycl.region import Box
@@ -68,7 +68,9 @@ class Executor:
         self._moves: Moves | None = None
         self.host_calls = HostCalls(self.memory)
         # what was found of transfers, by graph: of several that run in turns
-        self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[int | None, ...], Moved]]] = deque(maxlen=KEPT_GRAPHS)
+        self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[BufferKey | None, ...], Moved]]] = deque(
+            maxlen=KEPT_GRAPHS
+        )
 
     @property
     def drivers(self) -> list[Driver]:
@@ -233,7 +235,7 @@ class Executor:
         run.record.find_failure(run.now())
         return run.record
 
-    def fetch(self, key: int, memory: int, rows: tuple[Box, ...] = ()) -> None:
+    def fetch(self, key: BufferKey, memory: int, rows: tuple[Box, ...] = ()) -> None:
         """Outside a run: copy a buffer, or rows of it, from a device's memory to the host's, and wait for it. Raises
         RunError."""
         device = next(i for i, d in enumerate(self.machine.devices) if d.memory == memory)
@@ -243,7 +245,7 @@ class Executor:
             name = self.machine.devices[device].name
             raise RunError(f"{self.memory.name(key)} cannot be brought from {name}: {error}") from None
 
-    def _fetch(self, key: int, device: int, rows: tuple[Box, ...]) -> None:
+    def _fetch(self, key: BufferKey, device: int, rows: tuple[Box, ...]) -> None:
         self.settle()
         lanes, target = self.lanes[device], self.memory.download_target(key, bool(rows))
         source = End(self.memory.on_device(key, device))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from manycl.drivers.driver import Driver, DriverError, Event
-from manycl.graph.graph import Graph, HostTask, Version, ndrange
+from manycl.graph.graph import BufferKey, Graph, HostTask, Version, ndrange
 from manycl.machine import Machine
 from manycl.run.backend import Failed
 from manycl.trace import Event as TraceEvent
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
 
-_Move = tuple[tuple[int, ...], int, bool | None, float, float]
+_Move = tuple[tuple[BufferKey, ...], int, bool | None, float, float]
 """Buffers, device, whether to it (None: within it), start, end; seconds since the run began."""
 
 
@@ -28,7 +28,7 @@ class RunRecord:
         self.begin = begin
         self.kernels: list[tuple[int, int, int, Event]] = []  # node, device, queue, event
         self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
-        self.transfers: list[tuple[tuple[int, ...], int, bool | None, Sequence[Event], int]] = []
+        self.transfers: list[tuple[tuple[BufferKey, ...], int, bool | None, Sequence[Event], int]] = []
         """Buffers (or neighbouring pieces of one), device, whether to it (None: within it), events in order, and the
         first of the commands that it does."""
         self.hosts: list[tuple[int, float, float]] = []
