@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch
-from manycl.machine import HOST, Machine
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
@@ -157,10 +157,10 @@ class RooflineEstimates(Estimates):
             )
         self._links = {(x.source, x.target): (x.latency, x.bandwidth) for x in machine.links}
 
-    def launch(self, node: int, device: int) -> float:
+    def launch(self, node: int, device: DeviceIndex) -> float:
         return self._rows[node][device]
 
-    def traffic(self, node: int, device: int) -> float:
+    def traffic(self, node: int, device: DeviceIndex) -> float:
         return self._traffic[node]
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:

@@ -19,7 +19,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, BufferKey, HostTask, Launch
-from manycl.machine import HOST, Machine
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.machine_file import load_machine, shipped_machines
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
@@ -167,7 +167,7 @@ class _Given(Estimates):
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         return self._transfers.transfer(nbytes, source, target)
 
-    def launch(self, node: int, device: int) -> float:
+    def launch(self, node: int, device: DeviceIndex) -> float:
         return self._rows[node][device]
 
 

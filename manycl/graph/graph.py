@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, NewType
 
 from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.machine import DeviceIndex
 from manycl.region import NOTHING, Region
 
 BufferKey = NewType("BufferKey", int)
@@ -41,7 +42,7 @@ class Window(NamedTuple):
     whole: BufferKey
     low: int
     nbytes: int
-    device: int
+    device: DeviceIndex
 
 
 class Beside(NamedTuple):

@@ -148,8 +148,8 @@ class PartitionCosts:
         for key, low, high in problem.regions(node, first, groups) if groups else ():
             if key in task.writes and key in sliced:
                 sends += transfer(high - low, memory, HOST)
-        device = self.host if device == ON_HOST else device
-        return PricedPart(device, 1 << memory, seconds, tuple(inputs), sends, seconds + sends + sure)
+        row = self.host if device == ON_HOST else device
+        return PricedPart(row, 1 << memory, seconds, tuple(inputs), sends, seconds + sends + sure)
 
 
 def _location(segments: Segments, key: BufferKey) -> int:

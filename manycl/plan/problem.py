@@ -11,7 +11,7 @@ from typing import NamedTuple
 from manycl.errors import PolicyError
 from manycl.graph.access import is_partial, needed, touched
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Node
-from manycl.machine import HOST, Device, Machine
+from manycl.machine import HOST, Device, DeviceIndex, Machine
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.plan.looks import Looks
@@ -88,7 +88,7 @@ class Problem:
             return self.parts[key]
         return (Part(0, self.graph.buffers[key].nbytes, places),) if places else ()
 
-    def allowed(self, node: int) -> tuple[int, ...]:
+    def allowed(self, node: int) -> tuple[DeviceIndex, ...]:
         """Indices of the devices that may run the node as a whole: those it prefers that can run it, and have the
         memory for it; where none has, those that can run it in ranges, one after another (``run/fit.py``). A host
         task has none (it runs on the host). Raises PolicyError where no device is left.
@@ -107,16 +107,16 @@ class Problem:
             )
         return able
 
-    def in_ranges(self, node: int, device: int) -> bool:
+    def in_ranges(self, node: int, device: DeviceIndex) -> bool:
         """Whether a node that does not fit into a device's memory is run there in ranges, one after another."""
         split = self.splits.get(node) if self.spills else None
         return split is not None and self._fit(node, device, split, 1)
 
-    def places(self, node: int) -> tuple[tuple[int, int], ...]:
+    def places(self, node: int) -> tuple[tuple[DeviceIndex, int], ...]:
         """Pairs of a device that may run the node and the most groups that fit into its memory at once, for a node
         that may be split; of a device and 0 where the whole fits. Raises PolicyError where there is none."""
         split = self.splits.get(node)
-        found: list[tuple[int, int]] = []
+        found: list[tuple[DeviceIndex, int]] = []
         for d in self.preferred(node):
             if not self.can_run(node, d):
                 continue
@@ -129,11 +129,11 @@ class Problem:
             raise PolicyError(f"no device can run node {node} ({name}), not even in ranges: {self._reasons(node)}")
         return tuple(found)
 
-    def can_run(self, node: int, device: int) -> bool:
+    def can_run(self, node: int, device: DeviceIndex) -> bool:
         """Whether some version of the node runs on the device at all."""
         return self.estimates.launch(node, device) < math.inf
 
-    def fits(self, node: int, device: int, first: int = 0, count: int = 0) -> bool:
+    def fits(self, node: int, device: DeviceIndex, first: int = 0, count: int = 0) -> bool:
         """Whether what the groups of a range touch fits into a device's memory; ``count`` 0: all the buffers that the
         node touches, as they are allocated whole."""
         if self.roomy:
@@ -181,6 +181,10 @@ class Problem:
         return touched(self.graph.nodes[node], self._sizes)[1].get(key, NOTHING).intervals
 
     @cached_property
+    def _devices(self) -> tuple[DeviceIndex, ...]:
+        return tuple(self.machine.indices)
+
+    @cached_property
     def _sizes(self) -> dict[BufferKey, int]:
         return {key: buffer.nbytes for key, buffer in self.graph.buffers.items()}
 
@@ -220,7 +224,7 @@ class Problem:
         nodes = enumerate(self.graph.nodes)
         return [[(key, *span) for key in task.writes for span in self.written(n, key)] for n, task in nodes]
 
-    def range_seconds(self, node: int, device: int, count: int) -> float:
+    def range_seconds(self, node: int, device: DeviceIndex, count: int) -> float:
         """Seconds of ``count`` of a node's work-groups on a device (0: of the whole launch).
 
         Where the estimates do not know: affine, with the device's launch overhead as what does not shrink.
@@ -235,15 +239,15 @@ class Problem:
         once = min(self.machine.devices[device].launch_overhead, whole)
         return once + (whole - once) * (count / groups)
 
-    def version(self, node: int, device: int) -> int:
+    def version(self, node: int, device: DeviceIndex) -> int:
         """The version (index) that a device runs of a node: the one that ``estimates.launch`` is about."""
         return self.estimates.version(node, device)
 
-    def doubt(self, node: int, devices: Sequence[int]) -> float:
+    def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
         """How far off the ratios of a node's times on these devices are expected to be, as a part of them."""
         return self.estimates.doubt(node, devices)
 
-    def merge_seconds(self, node: int, device: int, others: int) -> float:
+    def merge_seconds(self, node: int, device: DeviceIndex, others: int) -> float:
         """Seconds on a device to merge the partial results of ``others`` other memories into its own.
 
         ``kernel`` reads each partial result and writes it; ``difference`` reads the old contents beside it.
@@ -258,7 +262,7 @@ class Problem:
         nbytes = sum(self.graph.buffers[key].nbytes for key in self.graph.nodes[node].writes)
         return others * (where.launch_overhead + passes * nbytes / where.bandwidth)
 
-    def partners(self, node: int, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    def partners(self, node: int, places: Sequence[tuple[DeviceIndex, int]]) -> list[tuple[DeviceIndex, int]]:
         """Of the places of a node (device, and most groups at once), those among which it may be divided; none where
         it may not, or there is one only.
 
@@ -304,7 +308,7 @@ class Problem:
             if not fixed.issuperset(self.graph.predecessors[node]):
                 raise PolicyError(f"node {node} is fixed, but not all that it depends on")
 
-    def _most_groups(self, node: int, device: int, split: Split) -> int:
+    def _most_groups(self, node: int, device: DeviceIndex, split: Split) -> int:
         """The most groups of which any range fits (0: not even one); more groups never need less."""
         low, high = 0, split.groups
         while low < high:
@@ -315,7 +319,7 @@ class Problem:
                 high = middle - 1
         return low
 
-    def _fit(self, node: int, device: int, split: Split, count: int) -> bool:
+    def _fit(self, node: int, device: DeviceIndex, split: Split, count: int) -> bool:
         """Whether any range of so many groups fits."""
         # regions are clipped at the ends of their buffers: a range in the middle is the largest
         first = (split.groups - count) // 2
@@ -332,7 +336,7 @@ class Problem:
         ]
         return ", ".join(said) or "there are no devices"
 
-    def preferred(self, node: int) -> tuple[int, ...]:
+    def preferred(self, node: int) -> tuple[DeviceIndex, ...]:
         """Indices of the devices that the node prefers where some device matches, else all.
 
         A host task has none (it runs on the host).
@@ -340,12 +344,11 @@ class Problem:
         task = self.graph.nodes[node]
         if isinstance(task, HostTask):
             return ()
-        devices = self.machine.devices
         if task.device:
-            chosen = tuple(i for i, d in enumerate(devices) if matches(d, task.device))
+            chosen = tuple(i for i, d in self.machine.numbered() if matches(d, task.device))
             if chosen:
                 return chosen
-        return tuple(range(len(devices)))
+        return self._devices
 
 
 def contents_needed(task: Node) -> tuple[BufferKey, ...]:

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from manycl.graph.graph import BufferKey
+from manycl.machine import DeviceIndex
 from manycl.plan.problem import Problem
 
 INITIAL: Final = -1
@@ -49,7 +50,7 @@ class Move(NamedTuple):
     writer: int
     source: int
     target: int
-    device: int
+    device: DeviceIndex
     start: float
     end: float
     partial: int | None = None

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from manycl.graph.graph import BufferKey, Graph, Piece
-from manycl.machine import HOST, Machine
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.trace import Event
 
 
@@ -39,7 +39,7 @@ class Run(NamedTuple):
     """Run node ``token`` on a device."""
 
     token: int
-    device: int
+    device: DeviceIndex
     queue: int
     after: Sequence[int]
     notify: bool
@@ -51,7 +51,7 @@ class Upload(NamedTuple):
 
     token: int
     buffer: BufferKey
-    device: int
+    device: DeviceIndex
     after: Sequence[int]
     notify: bool
     store: BufferKey | None = None
@@ -65,7 +65,7 @@ class Download(NamedTuple):
 
     token: int
     buffer: BufferKey
-    device: int
+    device: DeviceIndex
     after: Sequence[int]
     notify: bool
     store: BufferKey | None = None
@@ -78,7 +78,7 @@ class Copy(NamedTuple):
 
     token: int
     buffer: BufferKey
-    device: int
+    device: DeviceIndex
     queue: int
     after: Sequence[int]
     notify: bool
@@ -112,7 +112,7 @@ def continues(graph: Graph, transfer: Upload | Download | Copy, command: Command
 class Evict(NamedTuple):
     """A device's memory of a store (the key of a window or buffer) is free again: all that used it has completed."""
 
-    device: int
+    device: DeviceIndex
     store: BufferKey
 
 
@@ -158,7 +158,7 @@ class Record(Protocol):
     def events(self) -> Sequence[Event]:
         """Kernel, transfer and host events of everything that completed, sorted by start."""
 
-    def durations(self) -> Iterable[tuple[int, int, float]]:
+    def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
         """(node, device, seconds) of every launch that completed."""
 
     def waited(self) -> Iterable[tuple[float, float]]:

@@ -109,7 +109,7 @@ class Buffers:
         if any(p.mask == 1 << memory for p in parts):
             self.host(key)
         directory.evict(key, memory)
-        for index, device in enumerate(session.machine.devices):
+        for index, device in session.machine.numbered():
             if device.memory == memory:
                 session.memory.evict(key, index)
 

@@ -17,7 +17,7 @@ from manycl.graph.division import Division, divide, identity
 from manycl.graph.graph import Buffer, BufferKey, HostTask, Launch, Node, Window
 from manycl.graph.reduction import Reduction
 from manycl.group_range import GroupRange
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.region import NOTHING, Region, union
@@ -39,7 +39,7 @@ class StepDraft:
 
     step: Step
     task: Node
-    device: int
+    device: DeviceIndex
     queue: int
     access: Mapping[BufferKey, Access]
     round: int = 0
@@ -86,7 +86,7 @@ def draft_steps(
     problem: Problem,
     of: Sequence[Sequence[Assignment]],
     directory: Directory,
-    limits: Container[int],
+    limits: Container[DeviceIndex],
     passes: Sequence[Pass] = (),
     shared: bool = True,
 ) -> Drafted:
@@ -105,7 +105,7 @@ class _Drafting:
         problem: Problem,
         of: Sequence[Sequence[Assignment]],
         directory: Directory,
-        limits: Container[int],
+        limits: Container[DeviceIndex],
         passes: Sequence[Pass],
         shared: bool,
     ) -> None:
@@ -130,7 +130,7 @@ class _Drafting:
             return union(p.region for p in parts if p.mask)
         return Region.span(0, self.sizes[key] if key in self.directory.valid else 0)
 
-    def _intervals(self) -> Iterator[tuple[int, BufferKey, int, int]]:
+    def _intervals(self) -> Iterator[tuple[DeviceIndex, BufferKey, int, int]]:
         """(device, buffer, low, high) of what may be windows."""
         for node, task in enumerate(self.graph.nodes):
             ranges = [a for a in self.of[node] if a.device in self.limits and a.is_range]
@@ -220,7 +220,7 @@ class _Drafting:
             what = "a host function" if isinstance(task, HostTask) else f"a {task.function}"
             raise PolicyError(f"the plan divides node {node} ({task.name}), {what}")
         dimensions = {a.dimension for a in ranges}
-        devices = range(len(self.problem.machine.devices))
+        devices = self.problem.machine.indices
         if len(dimensions) != 1 or WHOLE in dimensions or not all(a.device in devices for a in ranges):
             words = ", ".join(sorted(map(str, dimensions)))
             raise PolicyError(f"the plan divides node {node} ({task.name}) along dimensions {words}")
@@ -269,7 +269,7 @@ class _Drafting:
     def _turns(self, ranges: Sequence[Assignment], drafts: Sequence[StepDraft]) -> list[int]:
         """The rounds of ranges: those of a device that work on windows, and of which one may write what another one
         touches, run one after another, as they would in a queue."""
-        of_device: dict[int, list[int]] = {}
+        of_device: dict[DeviceIndex, list[int]] = {}
         turns = [0] * len(ranges)
         for index, a in enumerate(ranges):
             if a.device in self.limits:

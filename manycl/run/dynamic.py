@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from heapq import heappush
 
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import DynamicPolicy
 from manycl.run.assign import Ask, Assigned
@@ -25,7 +26,7 @@ class Dynamic(Playback):
         problem = subject.problem
         lowered = subject.lowered
 
-        def fits(step: int, device: int) -> bool:
+        def fits(step: int, device: DeviceIndex) -> bool:
             """Devices hold whole buffers, whatever pieces a step touches."""
             return problem.fits(lowered.step(step).node, device)
 
@@ -148,7 +149,7 @@ class Dynamic(Playback):
         """What was decided, so that it can be done again without asking."""
         return Plan(tuple(self.issued), name, self._names, 0.0)
 
-    def where(self, token: int, node: int) -> tuple[int, int | None, str]:
+    def where(self, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
         self.script = self.written()
         return super().where(token, node)
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import BufferKey, DeviceTask, HostTask
-from manycl.machine import HOST, nearest
+from manycl.machine import HOST, DeviceIndex, nearest
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backend import (
     Download,
@@ -45,7 +45,7 @@ class Emitter(Copies):
         super().__init__(subject)
         self._overwritten = subject.overwritten
         self._queues = queues
-        self._owner = {d.memory: i for i, d in enumerate(subject.problem.machine.devices) if d.memory != HOST}
+        self._owner = {d.memory: i for i, d in subject.problem.machine.numbered() if d.memory != HOST}
         self._ahead = 0
         self._newest: dict[Lane, int] = {}  # the last node of a kernel queue
         self._going: dict[int, Lane] = {}
@@ -312,7 +312,7 @@ class Emitter(Copies):
             return queue
         return TransferQueue.UPLOAD if is_due or is_small else TransferQueue.AHEAD
 
-    def _hand_over(self, node: int, device: int, written: Sequence[BufferKey]) -> None:
+    def _hand_over(self, node: int, device: DeviceIndex, written: Sequence[BufferKey]) -> None:
         """What nodes of other memories read leaves as soon as this one has made it, and goes on to them, whatever else
         they wait for."""
         memory = HOST if device == ON_HOST else self._memory[device]
@@ -340,7 +340,7 @@ class Emitter(Copies):
     # the whole
 
     @property
-    def begun(self) -> Mapping[int, frozenset[BufferKey]]:
+    def begun(self) -> Mapping[DeviceIndex, frozenset[BufferKey]]:
         """By device whose memory is short, what was there when the run began."""
         return {}
 

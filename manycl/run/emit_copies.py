@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.problem import Problem
 from manycl.run.backend import Command, Download, TransferQueue, Upload
 from manycl.run.steps import Lowered
 
-Lane = tuple[int, int]
+Lane = tuple[DeviceIndex, int]
 """A device and one of its queues."""
 
 
@@ -121,7 +121,7 @@ class Copies:
         """The node that is complete when a command is heard to be."""
         return token if token < len(self._lane) else self._tells[token - len(self._lane)]
 
-    def _transfer(self, key: BufferKey, at: int, device: int, queue: int, tells: int | None) -> int:
+    def _transfer(self, key: BufferKey, at: int, device: DeviceIndex, queue: int, tells: int | None) -> int:
         """A buffer is valid in one more place, where a transfer brings it."""
         token = len(self._lane) + len(self._transfers)
         self._transfers.append((device, queue))
@@ -136,7 +136,7 @@ class Copies:
         token = self._made.get(key, {}).get(at)
         return token if token is not None and token >= len(self._lane) else None
 
-    def _makers(self, key: BufferKey, at: int, device: int) -> tuple[list[int], set[int]]:
+    def _makers(self, key: BufferKey, at: int, device: DeviceIndex) -> tuple[list[int], set[int]]:
         """The commands that make a buffer valid in a place: of a device, and of others of its memory."""
         made = self._made.get(key, {}).get(at)
         if made is None:
@@ -146,7 +146,7 @@ class Copies:
         return mine, {t for t in found if t not in mine}
 
     def _comes_after(
-        self, key: BufferKey, at: int, device: int, after: list[int], told: set[int | None], heard: set[int]
+        self, key: BufferKey, at: int, device: DeviceIndex, after: list[int], told: set[int | None], heard: set[int]
     ) -> None:
         """A command of a device finds a buffer in a place: it comes after what brings it there. (Nodes that write it
         there are the command's predecessors, or write it at the same time.)"""
@@ -167,7 +167,7 @@ class Copies:
         self,
         key: BufferKey,
         at: int,
-        device: int,
+        device: DeviceIndex,
         queue: int,
         behind: Collection[int] = (),
         store: BufferKey | None = None,
@@ -185,7 +185,9 @@ class Copies:
         is_told = self._memory[device] in self._shared or bool(self._peers)  # others may wait for it
         self.commands.append(Upload(token, key, device, (), is_told, store, queue, source))
 
-    def _bring_down(self, key: BufferKey, at: int, device: int, queue: int, store: BufferKey | None = None) -> int:
+    def _bring_down(
+        self, key: BufferKey, at: int, device: DeviceIndex, queue: int, store: BufferKey | None = None
+    ) -> int:
         """From a place of a device, when it is there, to the host's memory; the token."""
         index, writers = len(self.commands), self._writers.get(key, [])
         before, others = self._makers(key, at, device)

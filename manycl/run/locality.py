@@ -16,7 +16,7 @@ from math import inf
 from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey, Graph, HostTask, Piece
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.lifetimes import Lifetimes
@@ -104,8 +104,8 @@ class _Run:
     def steps(self) -> Iterator[Assignment]:
         """All assignments, in their order."""
         missing = [len(p) for p in self.graph.predecessors]
-        ready: dict[int, list[int]] = {}  # by device: positions
-        latest: dict[int, list[int]] = {}
+        ready: dict[DeviceIndex, list[int]] = {}  # by device: positions
+        latest: dict[DeviceIndex, list[int]] = {}
         for node in self.order:
             if not missing[node]:
                 insort(ready.setdefault(self.of[node].device, []), self.position[node])
@@ -126,7 +126,7 @@ class _Run:
                         insort(ready.setdefault(self.of[s].device, []), self.position[s])
                         latest.setdefault(self.of[s].device, []).append(self.position[s])
 
-    def _best(self, device: int, line: Sequence[int], latest: Sequence[int]) -> int:
+    def _best(self, device: DeviceIndex, line: Sequence[int], latest: Sequence[int]) -> int:
         state = self.devices.get(device)
         if state is None or len(line) == 1:
             return line[0]
@@ -142,7 +142,7 @@ class _Run:
                 total += size
         return total
 
-    def _perform(self, device: int, node: int) -> None:
+    def _perform(self, device: DeviceIndex, node: int) -> None:
         state, needs = self.devices.get(device), self.needs.get(node)
         if state is None or needs is None:
             return
@@ -176,7 +176,7 @@ class _Run:
         if state.total > state.low:
             self._evict(device, state, mine, state.low)
 
-    def _evict(self, device: int, state: _Device, needs: Container[BufferKey], most: int) -> None:
+    def _evict(self, device: DeviceIndex, state: _Device, needs: Container[BufferKey], most: int) -> None:
         """Let go what the program uses again last, until no more is held than that."""
         uses = self.uses
         found = sorted(

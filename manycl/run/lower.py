@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Beside, BufferKey, Graph, Node
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.coherence import Directory
@@ -38,7 +38,7 @@ next comes down."""
 
 
 def lower(
-    problem: Problem, plan: Plan | None, directory: Directory, limits: Mapping[int, int] | None = None
+    problem: Problem, plan: Plan | None, directory: Directory, limits: Mapping[DeviceIndex, int] | None = None
 ) -> Lowered:
     """The steps of a plan, or of a graph that is run without one, in the directory's present state. ``limits``: the
     bytes of buffers that devices may hold at a time which do not hold all of the run (:func:`windows.limited`; None:
@@ -96,7 +96,7 @@ class _Assembly:
         problem: Problem,
         plan: Plan | None,
         directory: Directory,
-        limits: Mapping[int, int],
+        limits: Mapping[DeviceIndex, int],
         passes: Sequence[Pass] = (),
         shared: bool = True,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 
 from manycl.graph.graph import BufferKey
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.run.backend import Copy, Download, Evict, Failed, HostCall, Run, Upload
 from manycl.run.places import PiecePlaces
@@ -89,7 +89,7 @@ class _Outcome:
     def _mask(self, key: BufferKey) -> int:
         return self._masks.get(key, self._script.needs.get(key, 0))
 
-    def _at(self, device: int, store: BufferKey | None) -> int:
+    def _at(self, device: DeviceIndex, store: BufferKey | None) -> int:
         return self._memory[device] if self._places is None or store is None else self._places.at(device, store)
 
     def moved(self, command: Upload | Download | Copy) -> None:

@@ -28,6 +28,7 @@ from manycl.graph.access import Access
 from manycl.graph.division import Division
 from manycl.graph.graph import BufferKey, Graph
 from manycl.group_range import GroupRange
+from manycl.machine import DeviceIndex
 from manycl.plan.split import Slice
 from manycl.region import NOTHING, Region
 from manycl.run.windows import interval_of, is_window, size_of
@@ -59,7 +60,7 @@ class Column:
 class Pass:
     """The launches ``nodes`` run on ``device``, in columns."""
 
-    device: int
+    device: DeviceIndex
     nodes: tuple[int, ...]
     columns: tuple[Column, ...]
 

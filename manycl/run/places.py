@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from manycl.graph.graph import BufferKey, Graph, Piece
-from manycl.machine import HOST, Machine
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.run.coherence import HOST_BIT
 from manycl.run.steps import Room
 
@@ -23,7 +23,7 @@ class PiecePlaces:
         self.base = machine.memories
         self.whole = {k: b.whole if isinstance(b, Piece) else k for k, b in graph.buffers.items()}
         self._memory = [d.memory for d in machine.devices]
-        self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
+        self._owner = {d.memory: i for i, d in machine.numbered() if d.memory != HOST}
         self._place_of = {key: self.base + i for i, key in enumerate(room.windows)}
         self._window_at = list(room.windows.values())
         self._using = room.using
@@ -53,7 +53,7 @@ class PiecePlaces:
         """The run's buffers, as they are without being cut."""
         return self._pieces.keys() - self._place_of.keys()
 
-    def homes(self, step: int, device: int) -> Mapping[BufferKey, int]:
+    def homes(self, step: int, device: DeviceIndex) -> Mapping[BufferKey, int]:
         """The places where a step on a device finds the pieces that it touches."""
         task = self._nodes[step]
         using: Mapping[BufferKey, BufferKey] = self._using[step] if self._using else {}
@@ -67,11 +67,11 @@ class PiecePlaces:
             }
         return found
 
-    def at(self, device: int, store: BufferKey) -> int:
+    def at(self, device: DeviceIndex, store: BufferKey) -> int:
         """The place that a store of a device is."""
         return self._place_of.get(store, self._memory[device])
 
-    def store(self, place: int, key: BufferKey) -> tuple[int, BufferKey]:
+    def store(self, place: int, key: BufferKey) -> tuple[DeviceIndex, BufferKey]:
         """The device and the store that hold a piece at a place other than the host's memory."""
         if place < self.base:
             return self._owner[place], self.whole[key]

@@ -12,6 +12,7 @@ from enum import Enum
 from heapq import heappop, heappush
 
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Piece
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backend import Command, Evict, Failed, HostCall, Report, Run
 from manycl.run.coherence import Directory
@@ -65,7 +66,7 @@ class Playback:
         )
 
     @property
-    def limited(self) -> Collection[int]:
+    def limited(self) -> Collection[DeviceIndex]:
         """The devices whose room is limited."""
         return self.script.held.keys()
 
@@ -74,7 +75,7 @@ class Playback:
         """The run's buffers, as they are without being cut."""
         return {b.whole if isinstance(b, Piece) else key for key, b in self.graph.buffers.items()}
 
-    def held(self, device: int) -> Set[int]:
+    def held(self, device: DeviceIndex) -> Set[int]:
         """The stores that a device whose room is limited holds at the beginning."""
         return self.script.held[device]
 
@@ -143,7 +144,7 @@ class Playback:
         """What was followed; ``name``: of the policy."""
         return self.script.plan
 
-    def where(self, token: int, node: int) -> tuple[int, int | None, str]:
+    def where(self, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
         """As :func:`where`, of any command."""
         command = self.script.commands[self.script.index[token]]
         device = ON_HOST if isinstance(command, (HostCall, Evict)) else command.device
@@ -204,7 +205,7 @@ def leave(leaves: Mapping[BufferKey, int], directory: Directory) -> None:
             valid.pop(key, None)
 
 
-def where(graph: Graph, device: int, token: int, node: int) -> tuple[int, int | None, str]:
+def where(graph: Graph, device: DeviceIndex, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
     """For messages: the device of a command, its token if it is a step (of node ``node``), and what it is in words."""
     if token >= len(graph.nodes):
         return device, None, "a transfer"

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from manycl.graph.graph import BufferKey, DeviceTask, HostTask
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.backend import (
     Copy,
@@ -35,7 +35,7 @@ from manycl.run.lifetimes import Lifetimes
 from manycl.run.limits import stores, too_large
 from manycl.run.places import PiecePlaces
 
-Store = tuple[int, BufferKey]
+Store = tuple[DeviceIndex, BufferKey]
 """A device and the key of what it allocates there: a whole buffer, or a window of one."""
 
 
@@ -54,12 +54,11 @@ class TightEmitter(Emitter):
         self._mine = frozenset(lowered.own)
         self._lifetimes = Lifetimes(self._graph, self._is_emitted, self._mine, subject.overwritten)
         self._left = self._lifetimes.counts()  # steps to come that touch a piece
-        self._stores: dict[
-            int, frozenset[BufferKey]
-        ] = {}  # that steps work on; ranges of many launches have them in common
+        # that steps work on; ranges of many launches have them in common
+        self._stores: dict[int, frozenset[BufferKey]] = {}
         self._free = dict(self._room.limits)
         # by device: what it holds, and what made way for that (the index of the last that had)
-        self._holds: dict[int, dict[BufferKey, int | None]] = {d: {} for d in self._room.limits}
+        self._holds: dict[DeviceIndex, dict[BufferKey, int | None]] = {d: {} for d in self._room.limits}
         self._evicted: dict[int, int] = {}  # the last that made way, by device
         # by store: commands that use it; of a kernel queue the last one tells of all, transfers may overtake each other
         self._users: dict[Store, dict[tuple[int, int], int]] = {}
@@ -76,7 +75,7 @@ class TightEmitter(Emitter):
                     self._free[device] -= self._room.sizes[store]
         self._begun = {device: frozenset(held) for device, held in self._holds.items()}
 
-    def _order(self, device: int, plan: Plan | None) -> dict[int, deque[tuple[int, int]]]:
+    def _order(self, device: DeviceIndex, plan: Plan | None) -> dict[int, deque[tuple[int, int]]]:
         """Of each store, the steps that use it on a device, in their order: (position, step)."""
         steps = range(len(self._graph)) if plan is None else [a.node for a in plan.assignments if a.device == device]
         found: dict[int, deque[tuple[int, int]]] = {}
@@ -97,7 +96,7 @@ class TightEmitter(Emitter):
         return self._lane[step] is not None
 
     @property
-    def begun(self) -> Mapping[int, frozenset[BufferKey]]:
+    def begun(self) -> Mapping[DeviceIndex, frozenset[BufferKey]]:
         return self._begun
 
     def begin(self) -> None:
@@ -188,7 +187,7 @@ class TightEmitter(Emitter):
         waits = self._in_queue(index, lane, before, others, behind)
         self.commands.append(Copy(token, key, device, queue, waits, True, one[1], other[1]))
 
-    def _come(self, key: BufferKey, at: int, device: int) -> None:
+    def _come(self, key: BufferKey, at: int, device: DeviceIndex) -> None:
         """From the host's memory to a store of a device."""
         store = self._places.store(at, key)
         made_way = self._use(store, None, 0)
@@ -208,7 +207,7 @@ class TightEmitter(Emitter):
 
     # room
 
-    def _use(self, store: Store, lane: Lane | None, token: int) -> int | None:
+    def _use(self, store: Store, lane: tuple[int, int] | None, token: int) -> int | None:
         """A command uses a store: the index of what must have made way before, if something had to. ``lane``: the
         kernel queue whose last command tells of all of them; None: who waits for it tells."""
         device, key = store
@@ -219,7 +218,7 @@ class TightEmitter(Emitter):
             self._users.setdefault(store, {})[lane] = token
         return held[key]
 
-    def _make_room(self, node: int, device: int) -> None:
+    def _make_room(self, node: int, device: DeviceIndex) -> None:
         """What a step needs is allocated on its device. Raises RunError for a step that does not fit alone."""
         held, sizes, needed = self._holds[device], self._room.sizes, self._needs_of(node)
         missing = [store for store in sorted(needed) if store not in held]
@@ -248,7 +247,7 @@ class TightEmitter(Emitter):
             self._free[device] -= sizes[store]
         assert self._free[device] >= 0, "a step fits alone"
 
-    def _sources(self, node: int, device: int) -> set[BufferKey]:
+    def _sources(self, node: int, device: DeviceIndex) -> set[BufferKey]:
         """The stores of a device that alone have what a step needs."""
         found: set[BufferKey] = set()
         for key in self._graph.nodes[node].reads:
@@ -258,21 +257,21 @@ class TightEmitter(Emitter):
                 found.update(store for where, store in holders if where == device)
         return found
 
-    def _next_use(self, device: int, store: BufferKey) -> float:
+    def _next_use(self, device: DeviceIndex, store: BufferKey) -> float:
         """The position in a device's order of the first step to come that uses a store; infinite if there is none."""
         coming = self._coming[device].get(store)
         while coming and self._is_emitted(coming[0][1]):
             coming.popleft()
         return coming[0][0] if coming else inf
 
-    def _check_fits(self, node: int, device: int, needed: frozenset[BufferKey]) -> None:
+    def _check_fits(self, node: int, device: DeviceIndex, needed: frozenset[BufferKey]) -> None:
         """What of it is there already makes way for nobody, so all of it has to fit at once. That was seen to where
         there is a plan (``room``)."""
         where, sizes = self._problem.machine.devices[device], [self._room.sizes[store] for store in needed]
         if sum(sizes) > self._room.limits[device] or max(sizes) > where.max_allocation:
             raise too_large(self._graph.nodes[node], self._lowered.step(node).node, sum(sizes), where)
 
-    def _send_away(self, device: int, store: BufferKey, going: Sequence[BufferKey]) -> None:
+    def _send_away(self, device: DeviceIndex, store: BufferKey, going: Sequence[BufferKey]) -> None:
         """Bring to the host what only this store holds, and others that go with it, if somebody may need it."""
         at = self._places.at(device, store)
         for key in self._places.pieces(store):
@@ -283,7 +282,7 @@ class TightEmitter(Emitter):
             if all(where == device and other in going for where, other in others):
                 self._send(key, at, TransferQueue.DOWNLOAD)
 
-    def _evict(self, device: int, store: BufferKey) -> None:
+    def _evict(self, device: DeviceIndex, store: BufferKey) -> None:
         """The room of a store is free when all that uses it has ended."""
         at, index = self._places.at(device, store), len(self.commands)
         for key in self._places.pieces(store):

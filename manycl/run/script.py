@@ -14,6 +14,7 @@ from functools import cached_property
 
 from manycl.changed import changed
 from manycl.graph.graph import BufferKey, Graph
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import Command, Copy, Download, Evict, HostCall, Run, Upload
@@ -44,7 +45,7 @@ class Script:
     hears: Mapping[int, Sequence[int]]
     needs: Mapping[BufferKey, int]
     leaves: Mapping[BufferKey, int]
-    held: Mapping[int, frozenset[BufferKey]]
+    held: Mapping[DeviceIndex, frozenset[BufferKey]]
 
     def fits(self, directory: Directory) -> bool:
         """Whether buffers are where it needs them (while the directory is open for the steps)."""

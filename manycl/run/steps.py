@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from manycl.graph.graph import Buffer, BufferKey, Graph, Window
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.region import Region
 from manycl.run.coherence import HOST_BIT, Directory, ValidRegion
@@ -38,7 +39,7 @@ class Spill(NamedTuple):
     """What a device (index) is predicted to move because its ``limit`` is less than the ``needed`` bytes of buffers:
     bytes that come again, and that leave to make room or when the run ends; seconds of both."""
 
-    device: int
+    device: DeviceIndex
     limit: int
     needed: int
     up: int
@@ -53,7 +54,7 @@ class Room:
     that a step works on instead of buffers, by buffer. ``sizes``: bytes of all stores by key. ``spills``: what that is
     predicted to cost (nothing, where it is decided while the run goes on)."""
 
-    limits: Mapping[int, int]
+    limits: Mapping[DeviceIndex, int]
     windows: Mapping[BufferKey, Window]
     using: Sequence[Mapping[BufferKey, BufferKey]]
     sizes: Mapping[BufferKey, int]

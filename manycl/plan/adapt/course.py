@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from manycl.machine import DeviceIndex
 from manycl.plan.adapt.families import Family
 from manycl.plan.adapt.flows import Waits
 from manycl.plan.adapt.granularity import Granularity, anew, beside, cuts, daring
@@ -24,7 +25,7 @@ class Course:
     divided to see what that takes."""
 
     family: Family
-    devices: tuple[int, ...]
+    devices: tuple[DeviceIndex, ...]
     granularity: Granularity
     waits: Waits
     overhead: float = 0.0

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.adapt.families import Family
 from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.problem import Problem
@@ -109,7 +109,12 @@ class Flows:
         self.linked = [bool(self.near[i] or self._within[i]) for i in range(len(several))]
 
     def waits(
-        self, family: int, groups: int, devices: Sequence[int], parts: Mapping[int, Parts], at: Sequence[int] = ()
+        self,
+        family: int,
+        groups: int,
+        devices: Sequence[DeviceIndex],
+        parts: Mapping[int, Parts],
+        at: Sequence[int] = (),
     ) -> Waits:
         """For how long each device waits before (and the host after) the kernels of a family with so many groups, about
         where it is cut ``at`` (none: each as if it had all); ``parts``: of the other families (none: nothing comes from
@@ -129,7 +134,7 @@ class Flows:
                 seconds += max((self._brought(flow, memory, own) for memory in own), default=0.0)
         return seconds
 
-    def parts(self, devices: Sequence[int], at: Sequence[int]) -> Parts:
+    def parts(self, devices: Sequence[DeviceIndex], at: Sequence[int]) -> Parts:
         """Of a family that is cut there."""
         out: dict[int, float] = {}
         for i, d in enumerate(devices):

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from manycl.graph.graph import Graph, Launch
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.model.occupancy import share, work_groups
 from manycl.plan.adapt.course import Course
 from manycl.plan.adapt.families import Family, families
@@ -36,7 +36,7 @@ from manycl.plan.timeline import Timeline
 _METHOD, _FIRST = one_of("method", *METHODS), one_of("first", "estimates", "uniform")
 _LEAST, _BAND = whole("least", 1, 1), Option("band", TUNING.dead_band, real(below=1.0), "a number from 0 to below 1")
 
-Ranges = Sequence[tuple[int, int, int]]
+Ranges = Sequence[tuple[DeviceIndex, int, int]]
 """Device (index), first work-group and number of work-groups."""
 
 
@@ -318,7 +318,9 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options, fl
     return Course(family, devices, g, waits, overhead, _moving(problem, family, devices), guessed=guessed)
 
 
-def _density(problem: Problem, table: Table, family: Family, devices: Sequence[int]) -> tuple[tuple[float, ...], float]:
+def _density(
+    problem: Problem, table: Table, family: Family, devices: Sequence[DeviceIndex]
+) -> tuple[tuple[float, ...], float]:
     """How the counted work of a family lies along the groups of its leader, and how far off that may be."""
     cells = min(TUNING.cells, family.leader.groups)
     splits = problem.splits
@@ -336,7 +338,7 @@ def _density(problem: Problem, table: Table, family: Family, devices: Sequence[i
     return tuple(out), doubt
 
 
-def _filled(problem: Problem, family: Family, device: int) -> tuple[bool, float]:
+def _filled(problem: Problem, family: Family, device: DeviceIndex) -> tuple[bool, float]:
     """Whether a device other than a CPU has room for more work-items than all of a family's, and how many groups of its
     leader a CPU, on each core one work-group, runs at once (1: unknown)."""
     where = problem.machine.devices[device]
@@ -347,13 +349,13 @@ def _filled(problem: Problem, family: Family, device: int) -> tuple[bool, float]
     return False, where.compute_units * family.leader.groups / most if most else 1.0
 
 
-def _rate_doubt(problem: Problem, family: Family, devices: Sequence[int]) -> float:
+def _rate_doubt(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -> float:
     """How far off the ratios between the devices' times may be, as a logarithm."""
     doubt = max(problem.doubt(m.node, devices) for m in family.members)
     return min(max(math.log1p(doubt), TUNING.alike), TUNING.unknown)
 
 
-def _merging(problem: Problem, family: Family, devices: Sequence[int]) -> float:
+def _merging(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -> float:
     """Seconds that it takes to bring partial results together, and to make one of them."""
     seconds = 0.0
     for m in family.members:
@@ -366,7 +368,7 @@ def _merging(problem: Problem, family: Family, devices: Sequence[int]) -> float:
     return seconds
 
 
-def _moving(problem: Problem, family: Family, devices: Sequence[int]) -> tuple[float, ...]:
+def _moving(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -> tuple[float, ...]:
     """Seconds that it takes to bring all of what a family's members touch in slices to each device."""
     keys = {key for m in family.members for key in problem.splits[m.node].slices}
     sizes = [problem.graph.buffers[key].nbytes for key in keys]

@@ -19,7 +19,7 @@ import numpy as np
 from manycl.drivers.driver import Allocation, Bytes, Driver, DriverError, End
 from manycl.errors import RunError
 from manycl.graph.graph import Argument, BufferArg, BufferKey, LocalArg
-from manycl.machine import HOST, Machine
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.run.backends import red_zones
 from manycl.run.backends.pool import Pool, Storage, is_alone, references
 from manycl.run.backends.red_zones import Trespass
@@ -114,7 +114,7 @@ class Memory:
         """The contents are the caller's own array, read in place until somebody needs a host copy."""
         self._borrowed[key] = data
         self.version += 1
-        for index, device in enumerate(self._machine.devices):
+        for index, device in self._machine.numbered():
             if device.memory == HOST:  # it is a host copy that is stale now; made anew when it is needed
                 self._free(index, self._taken(index, key))
 
@@ -159,7 +159,7 @@ class Memory:
         data = self.host(key) if partly else self.replace(key)
         return End(data, 0, key in self._pins)
 
-    def on_device(self, key: BufferKey, device: int) -> Allocation:
+    def on_device(self, key: BufferKey, device: DeviceIndex) -> Allocation:
         """The memory that a buffer has on a device."""
         held = self._buffers[device]
         buffer = held.get(key)
@@ -167,7 +167,7 @@ class Memory:
             buffer = held[key] = self._create_on(key, device)
         return buffer
 
-    def argument(self, value: Argument, device: int) -> Allocation | bytes | LocalArg:
+    def argument(self, value: Argument, device: DeviceIndex) -> Allocation | bytes | LocalArg:
         """What a kernel's argument is set to on a device; a view begins at a multiple of its alignment."""
         if not isinstance(value, BufferArg):
             return value
@@ -193,20 +193,20 @@ class Memory:
         data = self.host(value.key)
         return data if value.nbytes is None else data[value.offset : value.offset + value.nbytes]
 
-    def buffers(self, device: int) -> dict[BufferKey, Allocation]:
+    def buffers(self, device: DeviceIndex) -> dict[BufferKey, Allocation]:
         """All memory that buffers have on a device, by key (the hot path looks here first)."""
         return self._buffers[device]
 
-    def allocated(self, device: int) -> dict[BufferKey, int]:
+    def allocated(self, device: DeviceIndex) -> dict[BufferKey, int]:
         """Bytes of the buffers that a device holds, by key."""
         return {key: self._sizes[key] for key in self._buffers[device]}
 
-    def evict(self, key: BufferKey, device: int) -> None:
+    def evict(self, key: BufferKey, device: DeviceIndex) -> None:
         """Free a device's copy. Only when no run is under way."""
         if self._free(device, self._taken(device, key)):
             self.version += 1
 
-    def set_aside(self, key: BufferKey, device: int) -> None:
+    def set_aside(self, key: BufferKey, device: DeviceIndex) -> None:
         """During a run: a device's copy is not needed any more, and may become another buffer."""
         self._old_views[device] += self._views[device].pop(key, {}).values()
         buffer = self._buffers[device].pop(key, None)
@@ -218,34 +218,34 @@ class Memory:
 
     def tidy(self) -> None:
         """After a run: free what was set aside, and all windows."""
-        for device, views in enumerate(self._old_views):
+        for device, views in zip(self._machine.indices, self._old_views, strict=True):
             for view in views:
                 self._free(device, view)
             views.clear()
         if not self._windows and not any(self._spare):
             return
         self.version += 1
-        for device, (held, spare) in enumerate(zip(self._buffers, self._spare, strict=True)):
+        for device, held, spare in zip(self._machine.indices, self._buffers, self._spare, strict=True):
             for buffer in [b for found in spare.values() for b in found]:
                 self._free(device, buffer)
             spare.clear()
             for key in self._windows.intersection(held):
                 self._free(device, held.pop(key))
 
-    def _taken(self, device: int, key: BufferKey) -> Allocation | None:
+    def _taken(self, device: DeviceIndex, key: BufferKey) -> Allocation | None:
         """What a buffer had on a device, if anything, is to be freed; no run is under way."""
         for view in self._views[device].pop(key, {}).values():
             self._free(device, view)
         return self._buffers[device].pop(key, None)
 
-    def _free(self, device: int, buffer: Allocation | None) -> bool:
+    def _free(self, device: DeviceIndex, buffer: Allocation | None) -> bool:
         """Whether there was anything to free."""
         if buffer is None:
             return False
         self._drivers[device].free(buffer)
         return True
 
-    def trespassed(self, device: int) -> Iterator[tuple[BufferKey, Trespass]]:
+    def trespassed(self, device: DeviceIndex) -> Iterator[tuple[BufferKey, Trespass]]:
         """The buffers (keys) outside of which something was written since this was asked last, of those that kernels
         of a device see."""
         shared = self._machine.devices[device].memory == HOST
@@ -258,7 +258,7 @@ class Memory:
             if found is not None:
                 yield key, found
 
-    def _make_room(self, device: int, nbytes: int) -> None:
+    def _make_room(self, device: DeviceIndex, nbytes: int) -> None:
         """Free as much of what was set aside as a new allocation takes."""
         spare = self._spare[device]
         if not spare and not self._pool:
@@ -277,7 +277,7 @@ class Memory:
     def release(self, key: BufferKey) -> None:
         """Free all copies, or keep them for a buffer of the same size. Only when no run is under way."""
         self.version += 1
-        devices = {d: b for d in range(len(self._buffers)) if (b := self._taken(d, key)) is not None}
+        devices = {d: b for d in self._machine.indices if (b := self._taken(d, key)) is not None}
         host, pin, nbytes = self._host.pop(key, None), self._pins.pop(key, None), self._sizes.pop(key, 0)
         self._borrowed.pop(key, None)
         self._zoned.pop(key, None)
@@ -306,7 +306,7 @@ class Memory:
         for storage in storages:
             self._free_all(storage.devices)
 
-    def _free_all(self, buffers: Mapping[int, Allocation]) -> None:
+    def _free_all(self, buffers: Mapping[DeviceIndex, Allocation]) -> None:
         for device, buffer in buffers.items():
             self._free(device, buffer)
 
@@ -365,7 +365,7 @@ class Memory:
             hint="use smaller arrays, or free some that are no longer needed",
         )
 
-    def _create_on(self, key: BufferKey, device: int) -> Allocation:
+    def _create_on(self, key: BufferKey, device: DeviceIndex) -> Allocation:
         value = self._machine.devices[device]
         nbytes = self._sizes[key]
         if nbytes > value.max_allocation:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from manycl.drivers.driver import Driver, End, Event, Queue
 from manycl.graph.graph import BufferKey, CopyTask, FillTask, Graph, Piece
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.region import Box, union
 from manycl.run.backend import Copy, Download, TransferQueue, Upload
 from manycl.run.backends.lanes import Lanes
@@ -23,7 +23,7 @@ class Running(Protocol):
     stopping: bool
     """Something has failed: nothing more is enqueued."""
 
-    def watch(self, device: int, queue: int, tokens: Sequence[int], event: Event) -> None:
+    def watch(self, device: DeviceIndex, queue: int, tokens: Sequence[int], event: Event) -> None:
         """Report when an event is complete that stands for commands."""
 
     def fail(self, token: int, error: object) -> None:
@@ -156,7 +156,7 @@ class Moves:
 
 
 def within(
-    driver: Driver, memory: Memory, task: CopyTask | FillTask, device: int
+    driver: Driver, memory: Memory, task: CopyTask | FillTask, device: DeviceIndex
 ) -> Callable[[Queue, Sequence[Event]], Event]:
     """What enqueues a node that copies or fills on a device, behind some events."""
     target = memory.on_device(task.args[0].key, device)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from manycl.drivers.driver import Driver, DriverError, Event
 from manycl.graph.graph import BufferKey, Graph, HostTask, Version, ndrange
-from manycl.machine import Machine
+from manycl.machine import DeviceIndex, Machine
 from manycl.run.backend import Failed
 from manycl.trace import Event as TraceEvent
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
@@ -26,9 +26,9 @@ class RunRecord:
         self.machine = machine
         self._drivers = drivers
         self.begin = begin
-        self.kernels: list[tuple[int, int, int, Event]] = []  # node, device, queue, event
+        self.kernels: list[tuple[int, DeviceIndex, int, Event]] = []  # node, device, queue, event
         self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
-        self.transfers: list[tuple[tuple[BufferKey, ...], int, bool | None, Sequence[Event], int]] = []
+        self.transfers: list[tuple[tuple[BufferKey, ...], DeviceIndex, bool | None, Sequence[Event], int]] = []
         """Buffers (or neighbouring pieces of one), device, whether to it (None: within it), events in order, and the
         first of the commands that it does."""
         self.hosts: list[tuple[int, float, float]] = []
@@ -38,7 +38,7 @@ class RunRecord:
         self.offsets: list[float | None] = []  # of the devices' clocks, where they are known
         self.failure: Failed | None = None
         self.failed_transfer: Failed | None = None
-        self._times: list[tuple[int, int, int, float, float]] | None = None
+        self._times: list[tuple[int, DeviceIndex, int, float, float]] | None = None
         self._moves: list[_Move] | None = None
 
     def find_failure(self, now: float) -> None:
@@ -61,7 +61,7 @@ class RunRecord:
                 if found and (self.failed_transfer is None or token < self.failed_transfer.token):
                     self.failed_transfer = Failed(token, now, found[0])
 
-    def _fault(self, device: int, event: Event) -> str:
+    def _fault(self, device: DeviceIndex, event: Event) -> str:
         """Why a command has failed, if it has."""
         try:
             self._drivers[device].done(event)
@@ -69,7 +69,7 @@ class RunRecord:
             return error.message
         return ""
 
-    def times(self) -> list[tuple[int, int, int, float, float]]:
+    def times(self) -> list[tuple[int, DeviceIndex, int, float, float]]:
         """(node, device, queue, start, end) of every launch that completed; seconds since the run began."""
         if self._times is None:
             shift = [None if o is None else o - self.begin for o in self.offsets]
@@ -92,7 +92,7 @@ class RunRecord:
         """From when to when the first launches of their kind waited to start."""
         return [(self.first[n], start) for n, _, _, start, _ in self.times() if n in self.first]
 
-    def durations(self) -> Iterable[tuple[int, int, float]]:
+    def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
         return [(n, d, end - start) for n, d, _, start, end in self.times()]
 
     def events(self) -> Sequence[TraceEvent]:

@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from manycl.clock import VirtualClock
 from manycl.errors import RunError
 from manycl.graph.graph import Graph, HostTask, Launch, ndrange
-from manycl.machine import HOST, Machine
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.model.contention import NOTHING, Activities, Contention, Use
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import share
@@ -64,7 +64,7 @@ class SimRecord:
     """What a simulated run did: sorted by start."""
 
     sorted_events: list[Event] = field(default_factory=list)
-    launches: list[tuple[int, int, float]] = field(default_factory=list)
+    launches: list[tuple[int, DeviceIndex, float]] = field(default_factory=list)
     failure: Failed | None = None
     failed_transfer: Failed | None = None
 
@@ -74,7 +74,7 @@ class SimRecord:
     def waited(self) -> Iterable[tuple[float, float]]:
         return ()  # nothing is compiled
 
-    def durations(self) -> Iterable[tuple[int, int, float]]:
+    def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
         return self.launches
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from manycl.drivers.driver import DriverError, Event
 from manycl.graph.graph import Graph
-from manycl.machine import Machine
+from manycl.machine import DeviceIndex, Machine
 from manycl.run.backend import Done, Failed
 from manycl.run.backends.inbox import Inbox
 from manycl.run.backends.lanes import Lanes
@@ -46,7 +46,7 @@ class Underway:
         self.stopping = True
         self.inbox.put(Failed(token, self.now(), str(error), self.number))
 
-    def watch(self, device: int, queue: int, tokens: Sequence[int], event: Event) -> None:
+    def watch(self, device: DeviceIndex, queue: int, tokens: Sequence[int], event: Event) -> None:
         """Report when an event is complete that stands for commands."""
         lanes = self._lanes[device]
         if lanes.watched:
@@ -79,7 +79,7 @@ class Underway:
             found[None] = f"host function {self.graph.nodes[self.host].name}"
         return sorted(set(found.values()), key=list(found.values()).index)
 
-    def _is_pending(self, device: int, event: Event) -> bool:
+    def _is_pending(self, device: DeviceIndex, event: Event) -> bool:
         try:
             return not self._lanes[device].driver.done(event)
         except DriverError:
