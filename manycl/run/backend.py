@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from manycl.graph.graph import BufferKey, Graph, Piece
 from manycl.machine import HOST, DeviceIndex, Machine
+from manycl.plan.plan import ON_HOST
 from manycl.trace import Event
 
 
@@ -125,6 +126,14 @@ class HostCall(NamedTuple):
 Queued = Run | Upload | Download | Copy | HostCall
 """What waits in a queue, and takes time."""
 Command = Queued | Evict
+
+
+Lane = tuple[DeviceIndex, int]
+"""A queue of a device. Host functions are called in one of the host's, (``ON_HOST``, 0)."""
+
+
+def lane_of(command: Queued) -> Lane:
+    return (ON_HOST, 0) if isinstance(command, HostCall) else (command.device, command.queue)
 
 
 class Done(NamedTuple):

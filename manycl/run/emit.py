@@ -17,12 +17,13 @@ from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backend import (
     Download,
     HostCall,
+    Lane,
     Run,
     TransferQueue,
     Upload,
 )
 from manycl.run.coherence import HOST_BIT, places
-from manycl.run.emit_copies import Copies, Lane, Subject
+from manycl.run.emit_copies import Copies, Subject
 from manycl.run.pace import Marks
 from manycl.run.script import Script, linked
 

@@ -9,10 +9,9 @@ from typing import NamedTuple
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.problem import Problem
-from manycl.run.backend import Command, Download, TransferQueue, Upload
+from manycl.run.backend import Command, Download, Lane, TransferQueue, Upload
 from manycl.run.steps import Lowered
 
-Lane = tuple[DeviceIndex, int]
 """A device and one of its queues."""
 
 

@@ -6,24 +6,24 @@ from collections.abc import Iterable, Set
 
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
-from manycl.plan.plan import ON_HOST
-from manycl.run.backend import Copy, Download, Evict, Failed, HostCall, Run, Upload
+from manycl.run.backend import Copy, Download, Evict, Failed, HostCall, Lane, Run, Upload, lane_of
 from manycl.run.places import PiecePlaces
 from manycl.run.script import Script
 
 
-def done(script: Script, heard: Iterable[int]) -> dict[tuple[int, int], int]:
+def done(script: Script, heard: Iterable[int]) -> dict[Lane, int]:
     """Up to which command the nodes of each queue are known to be complete, by the tokens that were ``heard``."""
     commands, index, count = script.commands, script.index, len(script.lowered.graph)
-    found: dict[tuple[int, int], int] = {}
+    found: dict[Lane, int] = {}
     for told in heard:
         command = commands[index[told]]
         # what a transfer was to wait for is complete when it is
         for token in (told, *command.after) if isinstance(command, (Upload, Download, Copy)) else (told,):
             if token < count:
                 of = commands[index[token]]
-                place = (of.device, of.queue) if isinstance(of, Run) else (ON_HOST, 0)
-                found[place] = max(found.get(place, -1), index[token])
+                assert not isinstance(of, Evict)
+                lane = lane_of(of)
+                found[lane] = max(found.get(lane, -1), index[token])
     return found
 
 
@@ -45,8 +45,7 @@ def left(
             if command.token in told:
                 outcome.moved(command)
         else:
-            place = (command.device, command.queue) if isinstance(command, Run) else (ON_HOST, 0)
-            is_known = index <= ended.get(place, -1) and command.token not in spoilt
+            is_known = index <= ended.get(lane_of(command), -1) and command.token not in spoilt
             outcome.ran(command, is_known)
             begun.add(script.lowered.step(command.token).node)
             if is_known:

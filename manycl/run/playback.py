@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Piece
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.backend import Command, Evict, Failed, HostCall, Report, Run
+from manycl.run.backend import Command, Evict, Failed, HostCall, Report, lane_of
 from manycl.run.coherence import Directory
 from manycl.run.outcome import done, left
 from manycl.run.script import Script
@@ -163,8 +163,8 @@ class Playback:
         if at not in self._was_given():
             return State.HELD if self.failed is None and not self._is_over else State.CANCELLED
         command = script.commands[at]
-        place = (command.device, command.queue) if isinstance(command, Run) else (ON_HOST, 0)
-        known = at <= done(script, self._heard).get(place, -1) if node else token in self._heard
+        assert not isinstance(command, Evict)
+        known = at <= done(script, self._heard).get(lane_of(command), -1) if node else token in self._heard
         return State.DONE if known else State.ISSUED
 
     def held_up(self) -> str:

@@ -26,11 +26,12 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.run.backend import (
     Copy,
     Evict,
+    Lane,
     TransferQueue,
 )
 from manycl.run.coherence import HOST_BIT
 from manycl.run.emit import Emitter
-from manycl.run.emit_copies import Lane, Subject
+from manycl.run.emit_copies import Subject
 from manycl.run.lifetimes import Lifetimes
 from manycl.run.limits import stores, too_large
 from manycl.run.places import PiecePlaces

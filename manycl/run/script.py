@@ -15,9 +15,9 @@ from functools import cached_property
 from manycl.changed import changed
 from manycl.graph.graph import BufferKey, Graph
 from manycl.machine import DeviceIndex
-from manycl.plan.plan import ON_HOST, Plan
+from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import Command, Copy, Download, Evict, HostCall, Run, Upload
+from manycl.run.backend import Command, Copy, Download, Evict, HostCall, Lane, Run, Upload, lane_of
 from manycl.run.coherence import Directory
 from manycl.run.steps import Lowered
 
@@ -80,14 +80,12 @@ class Script:
         return {c.token: i for i, c in enumerate(self.commands) if not isinstance(c, Evict)}
 
     @cached_property
-    def lines(self) -> Mapping[tuple[int, int], list[int]]:
+    def lines(self) -> Mapping[Lane, list[int]]:
         """The places of each queue's nodes, in their order."""
-        found: dict[tuple[int, int], list[int]] = {}
+        found: dict[Lane, list[int]] = {}
         for i, c in enumerate(self.commands):
-            if isinstance(c, Run):
-                found.setdefault((c.device, c.queue), []).append(i)
-            elif isinstance(c, HostCall):
-                found.setdefault((ON_HOST, 0), []).append(i)
+            if isinstance(c, (Run, HostCall)):
+                found.setdefault(lane_of(c), []).append(i)
         return found
 
     @cached_property

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from manycl.errors import ManyclError
 from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import HOST
+from manycl.plan.plan import ON_HOST
 from manycl.run.backend import Copy, Download, Evict, HostCall, Run, Upload
 from manycl.run.script import Script
 
@@ -110,7 +111,7 @@ class _Judge:
 
     def _place(self, index: int) -> tuple[int, int]:
         command = self._commands[index]
-        return (-1, 0) if isinstance(command, HostCall) else (command.device, command.queue)
+        return (ON_HOST, 0) if isinstance(command, HostCall) else (command.device, command.queue)
 
     def _touches(self, index: int) -> Iterator[tuple[int, BufferKey, bool]]:
         """(memory, buffer, whether it is written) of a command."""
