@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
-from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice
+from manycl.plan.tuning import ADAPT
 
 
 class Member(NamedTuple):
@@ -106,7 +106,7 @@ def _match(problem: Problem, a: int, b: int, key: BufferKey) -> tuple[float, flo
         return None
     scale, shift = q.stride / p.stride, (_middle(q) - _middle(p)) / p.stride
     end = scale * theirs.groups + shift
-    slack = TUNING.border * mine.groups + max(1.0, scale)
+    slack = ADAPT.border * mine.groups + max(1.0, scale)
     return (scale, shift) if abs(shift) <= slack and abs(end - mine.groups) <= slack else None
 
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.adapt.families import Family
-from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits
+from manycl.plan.tuning import ADAPT
 
 Waits = tuple[tuple[float, float], ...]
 """Of every device: seconds if it has any groups of a family, and for each of them."""
@@ -46,22 +46,22 @@ class ReadShape(NamedTuple):
         middle: what it is)."""
         if end <= first:  # it may get some
             first, end = (
-                (0.0, TUNING.sample_step)
+                (0.0, ADAPT.sample_step)
                 if end <= 0.0
-                else (1.0 - TUNING.sample_step, 1.0)
+                else (1.0 - ADAPT.sample_step, 1.0)
                 if first >= 1.0
                 else (first, end)
             )
         part, length = self.part(first, end), end - first
         if first > 0.0 and end < 1.0:
             return part, 0.0
-        step = TUNING.sample_step if length + TUNING.sample_step <= 1.0 else -TUNING.sample_step
+        step = ADAPT.sample_step if length + ADAPT.sample_step <= 1.0 else -ADAPT.sample_step
         other = self.part(first - step, end) if first > 0.0 else self.part(first, end + step)
         rises = min(max((other - part) / step, 0.0), part / length)
         return part - rises * length, rises
 
 
-WHOLE = ReadShape((1.0,) * (TUNING.samples + 1), (1.0,) * (TUNING.samples + 1))
+WHOLE = ReadShape((1.0,) * (ADAPT.samples + 1), (1.0,) * (ADAPT.samples + 1))
 """Every range reads everything."""
 
 
@@ -172,7 +172,7 @@ class Flows:
         return any(memory in parts.get(r, {}) for r in others)
 
     def _rate(self, source: int, target: int) -> float:
-        return self._transfer(TUNING.large, source, target) / TUNING.large if source != target else 0.0
+        return self._transfer(ADAPT.large, source, target) / ADAPT.large if source != target else 0.0
 
 
 def _between(samples: Sequence[float], at: float) -> float:
@@ -188,7 +188,7 @@ def _shape(problem: Problem, node: int, key: BufferKey) -> ReadShape:
     if not isinstance(splits, AnalysedSplits):
         return WHOLE
     touched, groups = splits.touched, splits[node].groups
-    cuts = [groups * i // TUNING.samples for i in range(TUNING.samples + 1)]
+    cuts = [groups * i // ADAPT.samples for i in range(ADAPT.samples + 1)]
     before = [touched(node, key, 0, max(cut, 1)) for cut in cuts]
     after = [touched(node, key, min(cut, groups - 1), max(groups - cut, 1)) for cut in cuts]
     return ReadShape(tuple(before), tuple(after))
