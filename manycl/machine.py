@@ -70,6 +70,15 @@ def nearest(memories: Collection[int], target: int, peers: Collection[tuple[int,
     return min([m for m in memories if (m, target) in peers] or memories) if peers else min(memories)
 
 
+def hops(source: int, target: int, peers: Collection[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """As :meth:`Machine.route`, by :attr:`Machine.peers`."""
+    if source == target:
+        return ()
+    if HOST in (source, target) or (source, target) in peers:
+        return ((source, target),)
+    return (source, HOST), (HOST, target)
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Devices and links. Memories are numbered 0 (host) to ``memories - 1``; :meth:`route`: which way data go between
@@ -105,11 +114,7 @@ class Machine:
     def route(self, source: int, target: int) -> tuple[tuple[int, int], ...]:
         """The memories that bytes go from and to, hop by hop, on their way from one memory to another: by a link of
         these two, else by the host."""
-        if source == target:
-            return ()
-        if HOST in (source, target) or self.link(source, target) is not None:
-            return ((source, target),)
-        return (source, HOST), (HOST, target)
+        return hops(source, target, self.peers)
 
     @property
     def peers(self) -> frozenset[tuple[int, int]]:

@@ -8,7 +8,7 @@ same ones (:func:`partition`); there are few, however ragged the regions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -241,6 +241,13 @@ class Region:
 
 
 NOTHING = Region(np.zeros(0, np.int64))
+
+
+def bytes_of(regions: Sequence[Region]) -> list[int]:
+    """How many bytes each of some regions has, one or more of which none is empty: of a hundred in the time of two."""
+    ends = np.concatenate([r.ends for r in regions])
+    first = accumulate((len(r.ends) // 2 for r in regions[:-1]), initial=0)
+    return np.add.reduceat(ends[1::2] - ends[::2], list(first)).tolist()  # type: ignore[no-any-return]
 
 
 def union(regions: Iterable[Region]) -> Region:

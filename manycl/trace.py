@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -103,6 +103,18 @@ _TYPES: dict[str, type[Any]] = {
 _TUPLES = {"global_size", "local_size", "nodes"}
 
 
+def _later(event: Event, seconds: float, nodes: int) -> Event:
+    """The same as a part of a longer trace: so much later, in a graph that so many nodes come before."""
+    if isinstance(event, TransferEvent):
+        return replace(event, start=event.start + seconds, end=event.end + seconds)
+    if isinstance(event, DecisionEvent):
+        return replace(event, time=event.time + seconds, nodes=tuple(n + nodes for n in event.nodes))
+    number = event.node + nodes if event.node >= 0 else event.node
+    if isinstance(event, FailureEvent):
+        return replace(event, time=event.time + seconds, node=number)
+    return replace(event, start=event.start + seconds, end=event.end + seconds, node=number)
+
+
 def _is_int(value: object) -> bool:
     return type(value) is int and -(2**63) <= value < 2**63
 
@@ -186,6 +198,17 @@ class Trace:
     def copies(self) -> Iterator[TransferEvent]:
         """Those within a device's memory."""
         return (e for e in self.events if isinstance(e, TransferEvent) and e.source == e.target)
+
+    def followed_by(self, other: Trace, nodes: int) -> Trace:
+        """What ran after this, on the same devices, in one trace; ``nodes``: how many there are of this."""
+        begin = self.makespan
+        later = [_later(event, begin, nodes) for event in other.events]
+        return replace(
+            other,
+            events=(*self.events, *later),
+            makespan=begin + other.makespan,
+            edges=(*self.edges, *((a + nodes, b + nodes) for a, b in other.edges)),
+        )
 
     def lines(self) -> Iterator[str]:
         """JSON lines: a header, then an event each."""

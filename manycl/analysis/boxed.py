@@ -136,59 +136,119 @@ def boxes_of(access: Linear, ids: Mapping[str, tuple[int, int]]) -> tuple[Box, .
     return _clipped(box, max(low for low, _ in clips), min(high for _, high in clips))
 
 
+class Shape:
+    """What ranges have in common whose bytes are the same, moved. ``boxes``: were the first group theirs; None: they
+    cannot be told; ``end``: of the last."""
+
+    __slots__ = ("boxes", "end")
+
+    def __init__(self, boxes: tuple[Box, ...] | None) -> None:
+        self.boxes = boxes
+        self.end = max([box.end for box in boxes or ()], default=0)
+
+
 class RangeBoxes:
-    """What :func:`boxes_of` finds of an access, range by range: along a dimension whose ids stand alone in its
-    conditions, ranges that these leave equally many ids touch the same bytes, moved. They are looked at once."""
+    """What :func:`boxes_of` finds of some accesses, range by range: along a dimension whose ids stand alone in their
+    conditions, ranges that these leave the same ids touch the same bytes, moved. They are looked at once."""
 
-    def __init__(self, access: Linear, launch: KnownLaunch) -> None:
-        self._access = access
+    def __init__(self, accesses: Sequence[Linear], launch: KnownLaunch) -> None:
         self._launch = launch
-        self._along = [self._free(d) for d in range(3)]
+        self._along = [self._looked(accesses, d) for d in range(3)]
 
-    def _free(self, dimension: int) -> _Free | None:
-        """None: conditions have the dimension's ids with others."""
-        access, name, size = self._access, f"grp{dimension}", 1
-        joined = tuple(j for j in access.joined if j[0] != name)
-        for group, local, count in access.joined:
-            if group == name:
-                name, size = local, count
-        if any(len(f) > 1 for f, _ in access.guards) or any(name in f for f, _ in access.fixed):
-            return None
-        mine = [(f[name], constant) for f, constant in access.guards if name in f]
-        low = max((_least(f, constant) for f, constant in mine if f > 0), default=0)
-        high = min((_most(f, constant) for f, constant in mine if f < 0), default=INFINITE)
-        guards = tuple(g for g in access.guards if name not in g[0])
-        rest = access._replace(guards=guards, joined=joined)
-        return _Free(rest, name, size, access.offset[0].get(name, 0), low, high, Kept(_ALIKE))
+    def _looked(self, accesses: Sequence[Linear], dimension: int) -> tuple[list[_Moving], list[Linear]]:
+        """Those accesses that move alike, by how far, and those that have to be looked at range by range."""
+        moving: dict[int, list[_Free]] = {}
+        alone: list[Linear] = []
+        for access in accesses:
+            if (free := _free(access, dimension)) is None:
+                alone.append(access)
+            else:
+                moving.setdefault(free.size * access.offset[0].get(free.name, 0), []).append(free)
+        return [_Moving(self._launch.ids, by, free) for by, free in moving.items()], alone
 
     def of(self, groups: GroupRange) -> tuple[Box, ...] | None:
-        """The boxes of some groups."""
-        free = self._along[groups.dimension]
-        if free is None:
-            return boxes_of(self._access, self._launch.ids_of(groups))
-        low, high = max(groups.first * free.size, free.low), min(groups.end * free.size - 1, free.high)
-        if low > high:
-            return ()
-        known = free.alike.get(high - low)
-        if known is None:
-            ids = {**self._launch.ids, free.name: (0, high - low)}
-            known = free.alike.keep(high - low, (boxes_of(free.rest, ids),))
-        moved = free.factor * low
-        return known[0] and tuple([Box(box[0] + moved, *box[1:]) for box in known[0]])
+        """The boxes of some groups, by their offsets; None where they cannot be told."""
+        moving, alone = self._along[groups.dimension]
+        ids = self._launch.ids_of(groups) if alone else {}
+        parts = [m.of(groups) for m in moving] + [boxes_of(access, ids) for access in alone]
+        if None in parts:
+            return None
+        return parts[0] if len(moving) == len(parts) == 1 else merged([box for part in parts for box in part or ()])
+
+    def place(self, groups: GroupRange, nbytes: int) -> tuple[Shape, int] | None:
+        """The shape of some groups, and by how many bytes theirs are moved; None where nobody has asked for groups like
+        these, not all accesses move alike, or some leave a memory of ``nbytes``. Finds nothing out, so it never fails.
+        """
+        moving, alone = self._along[groups.dimension]
+        place = moving[0].place(groups) if len(moving) == 1 and not alone else None
+        if place is None or not (boxes := place[0].boxes):
+            return None
+        return place if boxes[0].offset + place[1] >= 0 and place[0].end + place[1] <= nbytes else None
 
 
 class _Free(NamedTuple):
     """An access along a dimension: without the ids ``name`` of it in its conditions (``rest``), which keep them from
-    ``low`` to ``high``; ``size`` ids to a group, ``factor`` bytes from one to the next. ``alike``: boxes of as many ids
-    from 0 on."""
+    ``low`` to ``high``; ``size`` ids to a group."""
 
     rest: Linear
     name: str
     size: int
-    factor: int
     low: int
     high: int
-    alike: Kept[int, tuple[tuple[Box, ...] | None]]
+
+
+def _free(access: Linear, dimension: int) -> _Free | None:
+    """None: conditions have the dimension's ids with others."""
+    name, size = f"grp{dimension}", 1
+    joined = tuple(j for j in access.joined if j[0] != name)
+    for group, local, count in access.joined:
+        if group == name:
+            name, size = local, count
+    if any(len(f) > 1 for f, _ in access.guards) or any(name in f for f, _ in access.fixed):
+        return None
+    mine = [(f[name], constant) for f, constant in access.guards if name in f]
+    low = max((_least(f, constant) for f, constant in mine if f > 0), default=0)
+    high = min((_most(f, constant) for f, constant in mine if f < 0), default=INFINITE)
+    guards = tuple(g for g in access.guards if name not in g[0])
+    return _Free(access._replace(guards=guards, joined=joined), name, size, low, high)
+
+
+class _Moving:
+    """Accesses that are ``by`` bytes further on with each group along a dimension."""
+
+    def __init__(self, ids: Mapping[str, tuple[int, int]], by: int, accesses: Sequence[_Free]) -> None:
+        self._ids = ids
+        self._by = by
+        self._accesses = accesses
+        self._alike: Kept[tuple[tuple[int, int], ...], Shape] = Kept(_ALIKE)
+
+    def of(self, groups: GroupRange) -> tuple[Box, ...] | None:
+        left = self._left(groups)
+        known = self._alike.get(left) or self._alike.keep(left, Shape(self._boxes(left)))
+        by = self._by * groups.first
+        return known.boxes and tuple([Box(box[0] + by, *box[1:]) for box in known.boxes])
+
+    def place(self, groups: GroupRange) -> tuple[Shape, int] | None:
+        """As :meth:`RangeBoxes.place`, wherever it is."""
+        known = self._alike.get(self._left(groups))
+        return None if known is None else (known, self._by * groups.first)
+
+    def _left(self, groups: GroupRange) -> tuple[tuple[int, int], ...]:
+        """Which of the range's own ids are left of each access."""
+        _, first, count = groups
+        return tuple(
+            [(max(0, low - first * n), min(count * n - 1, high - first * n)) for _, _, n, low, high in self._accesses]
+        )
+
+    def _boxes(self, left: Sequence[tuple[int, int]]) -> tuple[Box, ...] | None:
+        """The boxes, were the range the first one."""
+        found: list[Box] = []
+        for access, ends in zip(self._accesses, left, strict=True):
+            boxes = boxes_of(access.rest, {**self._ids, access.name: ends}) if ends[0] <= ends[1] else ()
+            if boxes is None:
+                return None
+            found += boxes
+        return merged(found)
 
 
 def _clip(offset: _Factors, factors: dict[str, int], constant: int, size: int) -> tuple[int, int] | None:

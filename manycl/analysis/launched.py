@@ -99,7 +99,7 @@ class LaunchFacts:
     def _answered(self, key: tuple[object, ...], question: str, *arguments: Any) -> tuple[Any, bool]:
         quick = self.regions.boxed(*arguments) if question == "region" else None
         if quick is not None:
-            return quick, True
+            return quick, not quick.exact  # what takes no time is not kept: who asks of many ranges keeps what they do
         if self.remote is None or self.summary.failure:
             return self.computed(question, *arguments), True
         found = self.remote(question, arguments)

@@ -16,7 +16,7 @@ import numpy as np
 from manycl.analysis import expr as x
 from manycl.analysis.affine import AffineBuilder, value
 from manycl.analysis.bounds import Outside
-from manycl.analysis.boxed import RangeBoxes, linear_access, merged
+from manycl.analysis.boxed import Linear, RangeBoxes, Shape, linear_access
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpret import KnownLaunch
@@ -161,8 +161,7 @@ class Regions:
         self._relations: dict[tuple[int, str], tuple[Relation, ...]] = {}
         self._regions: Kept[tuple[int, str, GroupRange], Footprint] = Kept(RANGES_KEPT)
         self._unions: dict[tuple[int, str, int], Any] = {}
-        self._linears: dict[tuple[int, str], Sequence[RangeBoxes | None]] = {}
-        self._vague: dict[tuple[int, str], str | None] = {}  # why accesses are not exact; None: they are
+        self._linears: dict[tuple[int, str], tuple[RangeBoxes | None, str | None]] = {}
         self._by_argument: dict[int, list[MemoryAccess]] = {index: [] for index in self.buffers}
         for access in summary.accesses:
             if access.argument in self._by_argument:
@@ -363,36 +362,36 @@ class Regions:
         unit, size = self.units[argument], self._nbytes(argument)
         if reason := self.widened(argument, kind):
             return Footprint(argument, kind, unit, (Box(0, size),) if size else (), True, False, reason)
-        found: list[Box] = []
-        for linear in self._linear(argument, kind):
-            boxes_ = None if linear is None else linear.of(groups)
-            if boxes_ is None:
-                return None
-            found.extend(boxes_)
-        if any(b.offset < 0 or b.end > size for b in found):
+        linear, vague = self._linears.get((argument, kind)) or self._linear(argument, kind)
+        found = linear.of(groups) if linear is not None else None
+        if found is None or (found and (found[0].offset < 0 or max([box.end for box in found]) > size)):
             return None
-        vague = self._vague[argument, kind]
-        return Footprint(argument, kind, unit, merged(found), True, vague is None, "" if vague is None else vague)
+        return Footprint(argument, kind, unit, found, True, vague is None, vague or "")
 
-    def _linear(self, argument: int, kind: str) -> Sequence[RangeBoxes | None]:
-        """The accesses of a kind to an argument, those that are linear as such; then it is known, too, why they are
-        not exact."""
-        known = self._linears.get((argument, kind))
-        if known is not None:
-            return known
-        found: list[RangeBoxes | None] = []
+    def place(self, argument: int, kind: str, groups: GroupRange) -> tuple[Shape, int] | None:
+        """What an exact region has in common with others that are known, and by how many bytes it is moved from there;
+        None where that is not known yet. Raises ValueError as :meth:`region`, and nothing else."""
+        checked(self.launch, kind, groups)
+        linear, vague = self._linears.get((argument, kind), (None, None))
+        if linear is None or vague is not None or self.widened(argument, kind):
+            return None
+        return linear.place(groups, self._nbytes(argument))
+
+    def _linear(self, argument: int, kind: str) -> tuple[RangeBoxes | None, str | None]:
+        """The accesses of a kind to an argument, if all are linear, and why they are not exact (None: they are)."""
+        found: list[Linear | None] = []
         vague: str | None = None
         for access in self._by_argument[argument]:
             if access.kind not in (kind, "atomic"):
                 continue
             conditions, dropped = _relevant(access)
-            linear = linear_access(access, conditions, self.launch)
-            found.append(None if linear is None else RangeBoxes(linear, self.launch))
+            found.append(linear_access(access, conditions, self.launch))
             if vague is None and (dropped or not all(loop.exact for loop in access.loops)):
                 vague = self._why(access)
-        self._vague[argument, kind] = vague
-        self._linears[argument, kind] = found
-        return found
+        linear = [access for access in found if access is not None]
+        boxed = RangeBoxes(linear, self.launch) if len(linear) == len(found) else None
+        self._linears[argument, kind] = boxed, vague
+        return boxed, vague
 
     def _why(self, access: MemoryAccess) -> str:
         """Why an access is not exact."""
@@ -439,9 +438,10 @@ def checked(launch: KnownLaunch, kind: str, groups: GroupRange | None) -> GroupR
         raise ValueError(f"a region is read or written, not {kind}")
     if groups is None:
         return launch.whole()
-    number = launch.groups(groups.dimension)
-    if groups.first < 0 or groups.count < 1 or groups.end > number or not 0 <= groups.dimension < 3:
-        raise ValueError(f"groups {groups.first} to {groups.end - 1} are no range of {number} groups")
+    dimension, first, count = groups
+    number = launch.groups(dimension)
+    if first < 0 or count < 1 or first + count > number or not 0 <= dimension < 3:
+        raise ValueError(f"groups {first} to {groups.end - 1} are no range of {number} groups")
     return groups
 
 

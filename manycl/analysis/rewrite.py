@@ -86,23 +86,23 @@ class SubKernel:
             raise ValueError("the sizes of a launch have one to three dimensions, all the same number")
         if min(local_size) < 1 or min(global_size) < 1 or min(global_offset) < 0:
             raise ValueError("sizes must be positive, offsets not negative")
-        all_groups = [-(-size // local) for size, local in zip(global_size, local_size, strict=True)]
-        for first, count, whole in zip(first_group, groups, all_groups, strict=True):
-            if first < 0 or count < 1 or first + count > whole:
-                raise ValueError(f"groups {first} to {first + count - 1} are no range of {whole} groups")
-        starts = [first * local for first, local in zip(first_group, local_size, strict=True)]
-        sizes = tuple(
-            min(count * local, whole - start)
-            for count, local, whole, start in zip(groups, local_size, global_size, starts, strict=True)
-        )
-        offsets = tuple(offset + start for offset, start in zip(global_offset, starts, strict=True))
+        all_groups, sizes, offsets = list[int](), list[int](), list[int]()
+        given = zip(global_size, local_size, global_offset, first_group, groups, strict=True)
+        for whole, local, offset, first, count in given:  # a plain loop: this is asked of every range
+            number = -(-whole // local)
+            if first < 0 or count < 1 or first + count > number:
+                raise ValueError(f"groups {first} to {first + count - 1} are no range of {number} groups")
+            all_groups.append(number)
+            sizes.append(min(count * local, whole - first * local))
+            offsets.append(offset + first * local)
         values = {
             "first_group": first_group,
             "num_groups": all_groups,
             "global_size": global_size,
             "global_offset": global_offset,
         }
-        return sizes, offsets, tuple(_pack(values[name], _NEUTRAL[name]) for name in self.hidden)
+        hidden = tuple([_pack(values[name], _NEUTRAL[name]) for name in self.hidden])
+        return tuple(sizes), tuple(offsets), hidden
 
 
 def _pack(values: Sequence[int], neutral: int) -> bytes:

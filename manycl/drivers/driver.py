@@ -168,6 +168,9 @@ class Driver(Protocol):
     def done(self, event: Event) -> bool:
         """Whether a command is complete. Raises DriverError if it has failed. Must be quick: it is asked often."""
 
+    def succeeded(self, events: Sequence[Event]) -> bool:
+        """Whether all of these commands are complete and none has failed; quicker than to ask for each."""
+
     def wait(self, event: Event) -> None:
         """Until a command is complete; other threads run meanwhile. Raises DriverError if it has failed."""
 

@@ -13,7 +13,8 @@ from manycl.analysis.annotations import Annotation, annotation, merge
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
 from manycl.front.arrays import Array, ArrayView
-from manycl.graph.graph import Argument, BufferKey, Launch, LocalArg, Version
+from manycl.front.enqueued import Event
+from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, LocalArg, Version
 from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
 from manycl.graph.versions import all_versions, check_same_arguments
 from manycl.machine import DEVICE_KINDS
@@ -115,6 +116,7 @@ class Kernel:
         self.program = program
         self.facts = facts
         self._arguments = facts.arguments
+        self._key = object()  # what is known of its launches holds as long as it is the same
         self.annotations: tuple[Annotation, ...] = ()
         self._versions: list[tuple[Kernel, tuple[str, ...], Callable[..., Any] | None]] = []
         self._ndranges: dict[Any, NDRange] = {}
@@ -147,6 +149,7 @@ class Kernel:
                 )
         check_same_arguments(self.program, self.facts, other.program, other.facts)
         self._versions.append((other, wanted, ndrange))
+        self._key = object()
 
     def annotate(
         self,
@@ -165,6 +168,7 @@ class Kernel:
         """
         new = annotation(self.facts, argument, values=values, distinct=distinct, within=within)
         self.annotations = merge(self.annotations, [new])
+        self._key = object()
 
     def __call__(
         self,
@@ -185,8 +189,18 @@ class Kernel:
         LaunchError for what cannot be right.
         """
         try:
-            sizes = self._ndranges.get((global_size, local_size))
+            form = queue.forms.get((self._key, global_size, local_size))
         except TypeError:  # lists are not hashable
+            form = None
+        is_usual = global_offset is None and not wait_for and not g_times_l and not device and rank is None
+        if form is not None and is_usual and not queue.preparing:
+            enqueued = queue.enqueued
+            flight = enqueued.flight or enqueued.open_flight(queue)
+            if flight is not None and form.again(queue, flight, args):
+                return Event(queue, enqueued.number, len(flight.given) - 1)
+        try:
+            sizes = self._ndranges.get((global_size, local_size))
+        except TypeError:
             sizes = None
         if sizes is None or g_times_l:
             sizes = self._check_sizes(global_size, local_size, g_times_l)
@@ -219,25 +233,50 @@ class Kernel:
             options = {"global_offset": global_offset, "wait_for": wait_for, "device": device, "rank": rank}
             return self._by_copies(queue, sizes, args, stuck, options)
         offset = self._check_offset(global_offset, sizes[0]) if global_offset is not None else None
-        return queue.add(
-            Launch(
-                self.facts.name,
-                self.program,
-                self.facts,
-                sizes[0],
-                sizes[1],
-                tuple(bound),
-                tuple(reads),
-                tuple(writes),
-                offset,
-                device,
-                rank,
-                self.annotations,
-                self._all_versions(sizes, offset) if self._versions else (),
-            ),
-            wait_for,
-            arrays,
+        launch = Launch(
+            self.facts.name,
+            self.program,
+            self.facts,
+            sizes[0],
+            sizes[1],
+            tuple(bound),
+            tuple(reads),
+            tuple(writes),
+            offset,
+            device,
+            rank,
+            self.annotations,
+            self._all_versions(sizes, offset) if self._versions else (),
         )
+        event = queue.add(launch, wait_for, arrays)
+        flight = queue.enqueued.flight
+        if flight is not None and flight.is_open and is_usual and not views and not self._versions:
+            self._remember(queue, launch, global_size, local_size, args)
+        return event
+
+    def _remember(
+        self,
+        queue: Queue,
+        launch: Launch,
+        global_size: Sequence[int],
+        local_size: Sequence[int] | None,
+        args: Sequence[Any],
+    ) -> None:
+        """A launch that the device was given at once: others like it are given with less ado."""
+        if type(global_size) is not tuple or not (local_size is None or type(local_size) is tuple):
+            return
+        keys = [a.key for a in launch.args if isinstance(a, BufferArg)]
+        if len(set(keys)) == len(keys):
+            from manycl.front.forms import LaunchForm
+            from manycl.run.immediate import ONLY
+
+            kernel = queue.session.backend.programs.kernel(self.program, self.facts.name, ONLY)
+            if len(queue.forms) >= _KEPT:
+                queue.forms.clear()
+            queue.forms[self._key, global_size, local_size] = LaunchForm(launch, kernel, args, self._number)
+
+    def _number(self, index: int, value: Any) -> Argument:
+        return self._value(self._arguments[index], value)
 
     def _check_sizes(self, global_size: Sequence[int], local_size: Sequence[int] | None, g_times_l: bool) -> NDRange:
         size: Any = global_size

@@ -6,7 +6,7 @@ import itertools
 import operator
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,8 @@ from manycl.plan.policy import Policy, learns
 from manycl.run.learners import Learners, told
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+    from manycl.front.forms import LaunchForm
+    from manycl.run.immediate import Flight, UnplannedRun
     from manycl.run.result import Result
     from manycl.run.session import Profile, Session
 
@@ -59,6 +61,7 @@ class Queue:
         self.learners.find(policy, self.options)  # what there is not is told here, before devices are opened
         own = session is None
         with Uninterrupted():  # they import drivers
+            from manycl.run.immediate import is_possible
             from manycl.run.recurring import Recurring
             from manycl.run.session import Session
 
@@ -71,11 +74,15 @@ class Queue:
         self.mapped: set[int] = set()
         self._recurring = Recurring(self.session)
         self._numbers = itertools.count()
-        self._enqueued = Enqueued(next(self._numbers))
-        self._preparing: dict[int, Enqueued] = {}  # what threads enqueue inside `with queue.prepare()`
-        self._result: Result | None = None
+        self._is_immediate = is_possible(session, self.queues)
+        self.enqueued = Enqueued(next(self._numbers), not self._is_immediate)
+        self.forms: dict[object, LaunchForm] = {}  # launches that are known, by who makes them and their sizes
+        self._changes = session.changes
+        self.preparing: dict[int, Enqueued] = {}  # what threads enqueue inside `with queue.prepare()`
+        self._result: Callable[[], Result] | None = None
+        self._before: UnplannedRun | None = None  # what was run before it, since the last time
         self._trace: RunTrace | None = None
-        self._lock = threading.RLock()  # of what is enqueued
+        self.lock = threading.RLock()  # of what is enqueued
         self._running = threading.RLock()  # held by the thread whose run it is
 
     def __enter__(self) -> Queue:
@@ -89,9 +96,14 @@ class Queue:
             self.close()
 
     def close(self) -> None:
-        """Give the devices back, unless they are another queue's (``session``); what is enqueued does not run."""
-        with self._lock:
-            self._enqueued = self._enqueued.next(next(self._numbers))
+        """Give the devices back, unless they are another queue's (``session``); what was enqueued and not given to a
+        device yet does not run."""
+        with self.lock:
+            given = self.enqueued.flight
+            self.enqueued = self.enqueued.next(next(self._numbers), not self._is_immediate)
+        if given is not None:
+            with suppress(ManyclError):  # nobody asks any more
+                given.end()
         if self._owns_session:
             self.session.close()
 
@@ -149,23 +161,23 @@ class Queue:
                 if event.queue is not self:
                     event.wait()  # graphs of different queues know nothing of one another
         while True:
-            with self._lock:
+            with self.lock:
                 for array in arrays:
                     if array.queue is not self:
                         break
                 else:
-                    enqueued = self._mine() if self._preparing else self._enqueued
+                    enqueued = self._mine() if self.preparing else self.enqueued
                     batch = enqueued.number
                     after = [e.node for e in wait_for if e.queue is self and e.batch == batch] if wait_for else ()
-                    return Event(self, batch, enqueued.add(node, after, arrays))
+                    return Event(self, batch, enqueued.add(self, node, after, arrays))
             for array in arrays:  # another thread has used it elsewhere
                 array.use(self)
 
     def give(self, array: Array, queue: Queue) -> bool:
         """An array is another queue's from now on; not while what is enqueued here uses it (graphs that are being
         prepared ask for their arrays when they run)."""
-        with self._lock:
-            free = array.buffer.key not in self._enqueued.arrays
+        with self.lock:
+            free = not self.enqueued.uses(array.buffer.key)
             if free and array.queue is self:
                 array.queue = queue
         return free
@@ -312,12 +324,12 @@ class Queue:
     def component(self) -> Iterator[None]:
         """What is enqueued inside belongs to one task component (PySchedCL): policies such as ``clustering`` keep it on
         one device."""
-        with self._lock:
+        with self.lock:
             self._mine().open_component()
         try:
             yield
         finally:
-            with self._lock:
+            with self.lock:
                 self._mine().close_component()
 
     @contextmanager
@@ -336,19 +348,19 @@ class Queue:
         Nodes of the block wait for events of the block. Other events of this queue are nothing to wait for there, as
         the graph runs after what is enqueued by then; nor are the block's elsewhere.
         """
-        thread, enqueued, prepared = threading.get_ident(), Enqueued(next(self._numbers)), Prepared(self)
-        if thread in self._preparing:
+        thread, enqueued, prepared = threading.get_ident(), Enqueued(next(self._numbers), True), Prepared(self)
+        if thread in self.preparing:
             raise LaunchError("a graph is being prepared: what is prepared does not nest")
         try:
-            self._preparing[thread] = enqueued
+            self.preparing[thread] = enqueued
             yield prepared
         finally:
-            self._preparing.pop(thread, None)
+            self.preparing.pop(thread, None)
         prepared.complete(enqueued)
 
     def refuse_while_preparing(self) -> None:
         """Raise LaunchError if the calling thread is preparing a graph of this queue."""
-        if self._preparing and threading.get_ident() in self._preparing:
+        if self.preparing and threading.get_ident() in self.preparing:
             raise LaunchError(
                 "a graph is being prepared: results can be asked for when its `with` block has ended",
                 hint="Queue.read and Queue.write enqueue copies that are part of the graph",
@@ -356,31 +368,33 @@ class Queue:
 
     def _mine(self) -> Enqueued:
         """What the calling thread adds to."""
-        return self._preparing.get(threading.get_ident(), self._enqueued)
+        return self.preparing.get(threading.get_ident(), self.enqueued)
 
     # running
 
     def __len__(self) -> int:
         """How many nodes are enqueued and have not run."""
-        return len(self._enqueued)
+        return len(self.enqueued)
 
     @property
     def batch(self) -> int:
         """The number of what is enqueued: events of it have the same."""
-        return self._enqueued.number
+        return self.enqueued.number
 
     def finish(self) -> None:
         """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
         self.session.refuse_host_functions()  # the run that they are part of would be waited for
         self.refuse_while_preparing()
         with self._running:
-            with self._lock:
-                enqueued = self._enqueued
+            with self.lock:
+                enqueued = self.enqueued
                 if not len(enqueued):
                     return
-                self._enqueued = enqueued.next(next(self._numbers))
-                batch = enqueued.batch()
-            policy = self.learners.find(self.policy)
+                self.enqueued = enqueued.next(next(self._numbers), not self._is_immediate)
+            before = self._land(enqueued) if enqueued.flight is not None and enqueued.flight.given else None
+            if not len(enqueued.builder):
+                return
+            batch, policy = enqueued.batch(), self.learners.find(self.policy)
 
             def run() -> Result:
                 if policy is None or isinstance(policy, str):
@@ -389,34 +403,68 @@ class Queue:
                 return told(policy, result) if learns(policy) else result
 
             self.keep(run)
+            self._before = before
             enqueued.arrays.clear()  # those that only enqueued nodes still refer to had to live until now
+
+    def take_off(self) -> Flight | None:
+        """What the device is given before anybody asks for results, where there is nothing to plan."""
+        from manycl.run.immediate import POLICIES, begun  # what runs is imported with the first queue
+
+        if (self.policy or flags.policy()) not in POLICIES or self.options:
+            return None
+        if self._changes != self.session.changes:
+            self.forms.clear()  # they know kernels of devices that are gone
+            self._changes = self.session.changes
+        return begun(self.session, threading.RLock())
+
+    def _land(self, enqueued: Enqueued) -> UnplannedRun:
+        """Wait for what the device has been given. What was enqueued behind what has failed does not run."""
+        assert enqueued.flight is not None
+        self._result = self._trace = self._before = None
+        run = enqueued.flight.end()
+        if run.error is not None:
+            for node in enqueued.batch().nodes:
+                for key in node.writes:
+                    self.session.directory.lose(key, f"{node.name} did not run: what was enqueued before it has failed")
+            self._fail(run.error)
+            raise run.error
+        self._result = lambda: run.result
+        return run
+
+    def _fail(self, error: ManyclError) -> None:
+        from manycl.run.engine import RunFailure  # what runs is imported with the first queue
+
+        if isinstance(error, RunFailure):
+            self._trace = showable(error.trace)
 
     def keep(self, run: Callable[[], Result]) -> Result:
         """Do a run and make it the last one, also when it fails (its trace shows how far it came)."""
         with self._running:
-            self._result = self._trace = None
+            self._result = self._trace = self._before = None
             try:
-                self._result = run()
-            except ManyclError as failure:
-                from manycl.run.engine import RunFailure  # what runs is imported with the first queue
-
-                if isinstance(failure, RunFailure):
-                    self._trace = showable(failure.trace)
+                result = run()
+            except ManyclError as error:
+                self._fail(error)
                 raise
-            return self._result
+            self._result = lambda: result
+            return result
 
     @property
     def result(self) -> Result:
         """The last run: its seconds, plan and record."""
         if self._result is None:
             raise ManyclError("nothing has run on this queue yet")
-        return self._result
+        return self._result()
 
     @property
     def trace(self) -> RunTrace:
-        """The last run's trace."""
+        """The trace of what ran when a result was asked for last."""
         if self._trace is None:
-            self._trace = showable(self.result.trace)
+            trace = self.result.trace
+            if self._before is not None:
+                first = self._before.result
+                trace = first.trace.followed_by(trace, len(first.graph))
+            self._trace = showable(trace)
         return self._trace
 
 

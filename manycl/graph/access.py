@@ -52,11 +52,10 @@ def touched(task: Node, sizes: Mapping[BufferKey, int]) -> Touched:
     for keys, regions, direction in ((task.reads, found[0], "reads"), (task.writes, found[1], "writes")):
         facts = task.kernel.arguments if isinstance(task, Launch) else ()
         for key in keys:
-            spans = [
-                Region.span(a.offset, a.offset + a.size(sizes))
-                for i, a in enumerate(task.args)
-                if isinstance(a, BufferArg) and a.key == key and (i >= len(facts) or getattr(facts[i], direction))
-            ]
+            mine = [(i, a) for i, a in enumerate(task.args) if isinstance(a, BufferArg) and a.key == key]
+            # (of a node that says more than its kernel's facts: all that it has of the buffer)
+            given = [a for i, a in mine if i >= len(facts) or getattr(facts[i], direction)] or [a for _, a in mine]
+            spans = [Region.span(a.offset, a.offset + a.size(sizes)) for a in given]
             regions[key] = union(spans) if key in partly else Region.span(0, sizes[key])
     return found
 

@@ -82,11 +82,26 @@ def check(graph: Graph) -> None:
     for index, first in enumerate(graph.same):
         task = graph.nodes[index]
         if first == index and isinstance(task, Launch):
-            problem, hint = _known(task, graph.buffers, None)
-            for version in task.versions[1:] if not problem else ():
-                problem, hint = _known(task, graph.buffers, version) if not problem else (problem, hint)
-            if problem:
-                raise LaunchError(problem, hint=hint)
+            _check(task, graph.buffers)
+
+
+def check_launch(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
+    """The same for one launch, with its buffers by key."""
+    if flags.bounds():
+        _check(task, buffers)
+
+
+def decides(program: ProgramFacts, kernel: KernelFacts) -> frozenset[int] | None:
+    """The scalar arguments (indices) on which it may depend what a kernel accesses; None: any."""
+    return _checked.deciding(program, kernel)
+
+
+def _check(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
+    problem, hint = _known(task, buffers, None)
+    for version in task.versions[1:] if not problem else ():
+        problem, hint = _known(task, buffers, version) if not problem else (problem, hint)
+    if problem:
+        raise LaunchError(problem, hint=hint)
 
 
 def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version | None) -> _Words:

@@ -212,24 +212,23 @@ class Division:
         return known
 
     def _of(self, key: BufferKey, groups: GroupRange) -> Access:
-        writes, sure = [], True
-        for found in self.footprints(key, "write", groups):
-            region, just = self._around(found)
-            writes.append(region)
-            sure = sure and found.exact and just
-        return Access(union(self._around(f)[0] for f in self.footprints(key, "read", groups)), union(writes), sure)
+        writes = [self._around(index, "write", groups) for index in self._touching["write"][key]]
+        reads = [self._around(index, "read", groups)[0] for index in self._touching["read"][key]]
+        return Access(union(reads), union([region for region, _ in writes]), all(sure for _, sure in writes))
 
-    def _around(self, found: Footprint) -> tuple[Region, bool]:
-        """As :meth:`Footprint.around`: nearly all ranges touch what others do, moved."""
-        if not found.boxes or not found.tight:
-            return found.around()
-        low = found.boxes[0].offset
-        alike = tuple([(box[0] - low, *box[1:]) for box in found.boxes])
-        known = self._alike.get(alike)
-        if known is None:
-            region, just = found.around()
-            known = self._alike.keep(alike, (region.moved(-low), just))
-        return known[0].moved(low), known[1]
+    def _around(self, index: int, kind: str, groups: GroupRange) -> tuple[Region, bool]:
+        """What some groups read, or write, of the buffer that an argument is, as :meth:`Footprint.around`, and whether
+        that is sure: nearly all ranges touch what others do, moved."""
+        place = self.facts.regions.place(index, kind, groups)
+        known = None if place is None else self._alike.get(place[0])
+        if place is not None and known is not None:
+            return known[0].moved(place[1]), known[1]
+        found = self.facts.region(index, kind, groups)
+        region, just = found.behind(self.argument(index).offset).around()
+        place = self.facts.regions.place(index, kind, groups)
+        if place is not None:
+            self._alike.keep(place[0], (region.moved(-place[1]), just and found.exact))
+        return region, just and found.exact
 
     def hull(self, groups: GroupRange) -> Mapping[BufferKey, Access] | None:
         """As :meth:`access`, with intervals around what is touched, where that is found out in no time; else None."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -385,3 +386,11 @@ def _noun(facts: ArgumentFacts) -> str:
 
 def _describe(facts: ArgumentFacts) -> str:
     return f"argument {facts.index} ({facts.name})" if facts.name else f"argument {facts.index}"
+
+
+def with_arguments(launch: Launch, args: tuple[Argument, ...]) -> Launch:
+    """The same launch with other arguments, of the same kinds."""
+    given = list(zip(launch.kernel.arguments, args, strict=True))
+    reads = dict.fromkeys(a.key for fact, a in given if isinstance(a, BufferArg) and fact.reads)
+    writes = dict.fromkeys(a.key for fact, a in given if isinstance(a, BufferArg) and fact.writes)
+    return replace(launch, args=args, reads=tuple(reads), writes=tuple(writes))

@@ -23,9 +23,11 @@ class Costs:
     @cached_property
     def alone(self) -> list[float]:
         """Seconds that one queue of each device is busy for certain with what may run there (of no nodes: no list)."""
-        devices = range(len(self.seconds[0]) if self.seconds else 0)
-        both = list(zip(self.allowed, self.seconds, strict=True))
-        return [sum([row[d] for places, row in both if d in places]) for d in devices]
+        busy = [0.0] * (len(self.seconds[0]) if self.seconds else 0)
+        for places, row in zip(self.allowed, self.seconds, strict=True):
+            for d in places:
+                busy[d] += row[d]
+        return busy
 
 
 def costs(problem: Problem) -> Costs:

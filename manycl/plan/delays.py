@@ -9,7 +9,7 @@ queues of transfers), and what other planners can be compared in.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from manycl.graph.graph import BufferKey
@@ -34,6 +34,16 @@ class Delays:
     seconds: list[list[float]]
     before: list[tuple[tuple[int, Matrix], ...]]
     earliest: list[list[float]]
+    _means: dict[tuple[int, tuple[int, ...], tuple[int, ...]], float] = field(default_factory=dict)
+
+    def mean(self, source: int, target: int, matrix: Matrix) -> float:
+        """The delay on an edge, averaged over all pairs of different devices that its two nodes may run on."""
+        key = id(matrix), self.places[source], self.places[target]  # edges have it in common
+        known = self._means.get(key)
+        if known is None:
+            pairs = [matrix[a][b] for a in key[1] for b in key[2] if a != b]
+            known = self._means[key] = sum(pairs) / len(pairs) if pairs else 0.0
+        return known
 
 
 def delays(problem: Problem, table: Costs | None = None) -> Delays:
@@ -113,12 +123,6 @@ def mean_seconds(view: Delays) -> list[float]:
     return [sum(row[d] for d in ds) / len(ds) for ds, row in zip(view.places, view.seconds, strict=True)]
 
 
-def mean_delay(view: Delays, source: int, target: int, matrix: Matrix) -> float:
-    """The delay on an edge, averaged over all pairs of different devices that its two nodes may run on."""
-    pairs = [matrix[a][b] for a in view.places[source] for b in view.places[target] if a != b]
-    return sum(pairs) / len(pairs) if pairs else 0.0
-
-
 def after(view: Delays) -> list[list[tuple[int, Matrix]]]:
     """``before`` the other way round: for every node what waits for it."""
     out: list[list[tuple[int, Matrix]]] = [[] for _ in view.before]
@@ -132,7 +136,7 @@ def upward_ranks(view: Delays) -> list[float]:
     """Seconds from the start of every node to the end of the graph, all means (Topcuoglu, Hariri and Wu, IEEE TPDS
     13(3), 2002, Eq. 5)."""
     matrices = [dict(edges) for edges in view.before]
-    return upward(matrices, mean_seconds(view), lambda p, node: mean_delay(view, p, node, matrices[node][p]))
+    return upward(matrices, mean_seconds(view), lambda p, node: view.mean(p, node, matrices[node][p]))
 
 
 def downward_ranks(view: Delays) -> list[float]:
@@ -140,7 +144,7 @@ def downward_ranks(view: Delays) -> list[float]:
     mean = mean_seconds(view)
     rank: list[float] = []
     for node, edges in enumerate(view.before):
-        rank.append(max((rank[p] + mean[p] + mean_delay(view, p, node, m) for p, m in edges), default=0.0))
+        rank.append(max((rank[p] + mean[p] + view.mean(p, node, m) for p, m in edges), default=0.0))
     return rank
 
 
@@ -152,18 +156,20 @@ def lower_bound(
     when node n, which is fixed, ends."""
     end: list[float] = []
     work = 0.0
+    least: dict[tuple[int, tuple[int, ...]], list[float]] = {}  # delays to each device, by matrix and places before
     start = min((min(row) for row in view.earliest), default=0.0)
     for node, edges in enumerate(view.before):
         if node in fixed:
             end.append(fixed[node])
             continue
-        best = float("inf")
-        for d in view.places[node]:
-            ready = view.earliest[node][d]
-            for p, matrix in edges:
-                delay = 0.0 if p in fixed else min(matrix[a][d] for a in view.places[p])
-                ready = max(ready, end[p] + delay)
-            best = min(best, ready + view.seconds[node][d])
+        ready = view.earliest[node]
+        for p, matrix in edges:
+            key = id(matrix), () if p in fixed else view.places[p]
+            if key not in least:
+                rows = [matrix[a] for a in key[1]]
+                least[key] = [min(column) for column in zip(*rows, strict=True)] if rows else [0.0] * len(ready)
+            ready = [max(known, end[p] + delay) for known, delay in zip(ready, least[key], strict=True)]
+        best = min([ready[d] + view.seconds[node][d] for d in view.places[node]], default=float("inf"))
         end.append(best)
         work += min(view.seconds[node][d] for d in view.places[node])
     return max(max(end, default=start), start + work / max(1, len(devices)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
@@ -19,6 +18,7 @@ from manycl.plan.costs import Costs, costs
 from manycl.plan.delays import Delays, delays, lower_bound
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.plan.sketch import Sketch, SketchFit
 from manycl.plan.slots import Slots
 from manycl.plan.timeline import Schedule, Timeline
 
@@ -67,9 +67,9 @@ class Board:
         start = self.gaps[device].first(ready, seconds)
         return BoardFit(node, device, start, start + seconds)
 
-    def earliest(self, node: int, devices: Sequence[DeviceIndex]) -> BoardFit:
-        """On the device where the node ends first, the first of equals."""
-        return min((self.fit(node, d) for d in devices), key=attrgetter("end"))
+    def earliest(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> BoardFit:
+        """As :meth:`Timeline.earliest`."""
+        return min([self.fit(node, d) for d in devices], key=lambda fit: fit.end + (more[fit.device] if more else 0.0))
 
     def place(self, fit: BoardFit) -> None:
         node, device, start, end = fit
@@ -112,6 +112,12 @@ class Setting:
         """One that has what is fixed."""
         return Timeline(self.problem, self.table.seconds) if self.contention else Board(self.problem, self.view)
 
+    def sketch(self) -> AnyBoard | Sketch:
+        """The same, of which only the times of nodes are asked."""
+        if not self.contention or not Sketch.holds(self.problem):
+            return self.board()
+        return Sketch(self.problem, self.table.seconds)
+
     def bound(self) -> float:
         """Seconds that no schedule ends before."""
         ends: dict[int, float] = {}
@@ -144,7 +150,7 @@ def setting(problem: Problem, policy: str, contention: str = "yes") -> Setting:
     )
 
 
-def put(board: AnyBoard, fit: BoardFit | timeline.Fit) -> None:
+def put(board: AnyBoard | Sketch, fit: BoardFit | timeline.Fit | SketchFit) -> None:
     """Place a node where it fits."""
     board.place(fit)  # type: ignore[arg-type]
 

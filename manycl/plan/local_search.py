@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 from manycl.machine import DeviceIndex
 from manycl.plan.delays import after
-from manycl.plan.insertion import AnyBoard, Board, Setting, earliest_finish, put
+from manycl.plan.insertion import AnyBoard, Board, Setting, put
 from manycl.plan.plan import ON_HOST, Assignment
+from manycl.plan.sketch import Sketch
 from manycl.plan.timeline import Schedule
 from manycl.plan.tuning import PLANNING
 
@@ -60,18 +61,23 @@ class Search:
         """Place nodes in this order, where it is wished."""
         self.placed += len(order)
         if self._given.contention:
-            return SearchState(order, *self.board(order, where).by_node())
+            sketch = self._given.sketch()
+            self._fill(sketch, order, where)
+            return SearchState(order, *sketch.by_node())
         return self._decode_free(order, where)
 
     def board(self, order: Sequence[int], where: Sequence[Wish]) -> AnyBoard:
         """The same with its transfers."""
-        view, board, fixed = self._given.view, self._given.board(), self._given.fixed
-        for node in order:
-            if node in fixed:
-                continue
-            device = where[node]
-            put(board, earliest_finish(board, view, node) if device is None else board.fit(node, device))
+        board = self._given.board()
+        self._fill(board, order, where)
         return board
+
+    def _fill(self, board: AnyBoard | Sketch, order: Sequence[int], where: Sequence[Wish]) -> None:
+        places, fixed = self._given.view.places, self._given.fixed
+        for node in order:
+            device = where[node]
+            if node not in fixed:
+                put(board, board.earliest(node, places[node]) if device is None else board.fit(node, device))
 
     def _decode_free(self, order: list[int], where: Sequence[Wish]) -> SearchState:
         """``decode`` where transfers never meet; the inner loop of everything here."""
@@ -117,7 +123,7 @@ class Search:
     def _changed(self, current: SearchState) -> tuple[list[int], list[Wish]]:
         """An order and devices beside those of a schedule: by start, one node moved, some devices free."""
         rng = self._random
-        order = sorted(range(len(current.start)), key=lambda n: (current.start[n], current.end[n], n))
+        order = sorted(range(len(current.start)), key=[*zip(current.start, current.end, strict=True)].__getitem__)
         where: list[Wish] = list(current.where)
         pool = self._critical(current) if rng.random() < PLANNING.critical else order
         for _ in range(rng.randint(1, 3)):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.access import is_partial, needed, touched
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Node
-from manycl.machine import HOST, Device, DeviceIndex, Machine
+from manycl.machine import HOST, Device, DeviceIndex, Machine, hops
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.plan.looks import Looks
@@ -166,7 +166,8 @@ class Problem:
             size = buffers[key].nbytes
             part = slices.get(key)
             if part is not None:
-                out.append((key, *part.bounds(first, count, size)))
+                low, high = part.bounds(first, count, size)
+                out.append((key, low, high))
             elif parts:
                 found = reads.get(key, NOTHING) | writes.get(key, NOTHING)
                 out += [(key, low, high) for low, high in found.intervals]
@@ -206,7 +207,7 @@ class Problem:
     @cached_property
     def route(self) -> Callable[[int, int], tuple[tuple[int, int], ...]]:
         """:meth:`Machine.route`, found once for each two memories."""
-        return cache(self.machine.route)
+        return cache(partial(hops, peers=self.peers))
 
     @cached_property
     def peers(self) -> frozenset[tuple[int, int]]:

@@ -86,7 +86,7 @@ class Segments:
         # what is taken back: of a buffer all its segments (_ALL), or from one on so many, and what was there; or the
         # memory (count) that all of the buffer, in one segment, came to (_ONE_MORE)
         self._old: list[tuple[BufferKey, int | _Change, int, list[Segment] | None]] = []
-        self._marked = False  # nobody takes anything back before there is a mark
+        self.marked = False  # nobody takes anything back before there is a mark
 
     def touched(self, key: BufferKey, low: int, high: int) -> Sequence[Segment]:
         """The segments of a buffer that have some of these bytes, in order."""
@@ -97,7 +97,7 @@ class Segments:
 
     def mark(self) -> int:
         """Where :meth:`back` can go back to."""
-        self._marked = True
+        self.marked = True
         return len(self._old)
 
     def back(self, mark: int) -> None:
@@ -115,7 +115,7 @@ class Segments:
 
     def set(self, key: BufferKey, segments: list[Segment]) -> None:
         """A buffer has new contents."""
-        if self._marked:
+        if self.marked:
             self._old.append((key, _ALL, 0, self.of.get(key)))
         self.of[key] = segments
 
@@ -142,7 +142,7 @@ class Segments:
             low, high, _, places = of[0]
             if low == move.low and high == move.high and target not in places:
                 # segments only share their places with those that they are cut from, of which there are several then
-                if self._marked:
+                if self.marked:
                     self._old.append((key, _ONE_MORE, target, None))
                 places[target] = op
                 return
@@ -160,7 +160,7 @@ class Segments:
     def _put(self, key: BufferKey, first: int, last: int, segments: list[Segment]) -> None:
         """These instead of a buffer's segments from one up to another."""
         of = self.of[key]
-        if self._marked:
+        if self.marked:
             self._old.append((key, first, len(segments), of[first:last]))
         of[first:last] = segments
 

@@ -19,6 +19,8 @@ class Slots:
         starts, ends = self.starts, self.ends
         if not ends or ends[-1] <= ready:
             return ready
+        if starts[-1] < ready:
+            return ends[-1]
         start = ready
         for i in range(bisect_right(ends, ready), len(starts)):
             if start + seconds <= starts[i]:

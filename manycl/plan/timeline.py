@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex, nearest
-from manycl.plan.operations import Operations
+from manycl.plan.operations import Operations, times
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.reach import Reach
 from manycl.plan.segments import INITIAL, Move, Segment, Segments
 from manycl.plan.slots import Slots
+from manycl.plan.timing import contended
 
 
 class Schedule(NamedTuple):
@@ -103,10 +104,6 @@ class Timeline(Operations):
                     ready = known
         return ready
 
-    def stays(self, fit: Fit) -> bool:
-        """Whether all that the node waits for ran on the same device."""
-        return all(self.device[op] == fit.device for p in self._predecessors[fit.node] for op in self.of[p])
-
     def arrival(self, regions: Sequence[BufferRange], device: DeviceIndex, hops: list[Hop], after: list[int]) -> float:
         """When bytes of buffers can be in a device's memory; what has to be moved goes to ``hops``, the operations
         that bring what is there, or on its way there, to ``after``."""
@@ -124,7 +121,7 @@ class Timeline(Operations):
                     continue
                 op = places.get(memory)
                 if op is None:
-                    source = nearest(places, memory, peers)
+                    source = HOST if HOST in places else nearest(places, memory, peers)
                     op = places[source]
                     known = self.floor if op == INITIAL else ends[op]
                     missing.append((known, key, a if a > low else low, b if b < high else high, writer, source, op))
@@ -143,6 +140,7 @@ class Timeline(Operations):
         """Transfers, each queue one after the other in the order in which the data are there."""
         memory = self.memory[device]
         arrive = self.floor
+        several = len(missing) > 1  # else no two of them go by the same queue
         busy: dict[Slots, float] = {}
         for _, key, low, high, writer, source, op in missing:
             nbytes, here, lane = high - low, 0.0, ON_HOST
@@ -152,10 +150,11 @@ class Timeline(Operations):
                 before, lane = lane, self._owner[a] if b == HOST else device
                 slots = self._down[lane] if b == HOST else self._up[lane]
                 ready = self.known(op, lane) if by is None else here if lane == before else here + self._handover
-                if slots in busy and busy[slots] > ready:
+                if several and busy.get(slots, ready) > ready:
                     ready = busy[slots]
                 start, here = self.sent(slots, ready, nbytes, ends)
-                busy[slots] = here
+                if several:
+                    busy[slots] = here
                 hops.append((_new(Move, (key, low, high, writer, a, b, lane, start, here, None)), op, by))
                 by = len(hops) - 1
             if lane != device:
@@ -180,30 +179,27 @@ class Timeline(Operations):
             ready = arrive
         if self._host is None:
             start = self.kernels[device].first(ready, seconds)
-            return Fit(node, device, first, groups, start, start + seconds, hops, after)
+            return _new(Fit, (node, device, first, groups, start, start + seconds, hops, after))
         dimension = self.problem.splits[node].dimension if groups else WHOLE
         what = Assignment(node, device, 0, 0.0, 0.0, dimension, first, groups)
         start, end = self.room(self.kernels[device], ready, what, seconds)
         return Fit(node, device, first, groups, start, end, hops, after)
 
-    def earliest(self, node: int, devices: Sequence[DeviceIndex]) -> Fit:
-        """The fit of a whole node on the device where it ends first, the first of equals."""
+    def earliest(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> Fit:
+        """The fit of a whole node on the device where it ends first, the first of equals; ``more``: seconds by device
+        that count beside that."""
         best = self.fit(node, devices[0])
+        least = best.end + (more[devices[0]] if more else 0.0)
         for device in devices[1:]:
-            seconds = self.rows[node][device]
+            seconds, beside = self.rows[node][device], more[device] if more else 0.0
             if self._host is None:  # if its data were there it would not end earlier
                 start = self.kernels[device].first(self.ready(node, device), seconds)
-                if start + seconds >= best.end:
+                if start + seconds + beside >= least:
                     continue
             found = self.fit(node, device)
-            if found.end < best.end:
-                best = found
+            if found.end + beside < least:
+                best, least = found, found.end + beside
         return best
-
-    def need(self, node: int, device: DeviceIndex, hops: list[Hop], after: list[int]) -> float:
-        """When a whole node can start on a device (``ON_HOST``: the host) that is free; ``hops``, ``after``: see
-        :meth:`arrival`."""
-        return max(self.ready(node, device), self.arrival(self.problem.whole_needs[node], device, hops, after))
 
     def reach(self, node: int, device: DeviceIndex, most: int = 0) -> Reach:
         """How the end of a range of a node on a device depends on its number of groups. ``most``: groups that fit."""
@@ -287,8 +283,9 @@ class Timeline(Operations):
         return where, start, end
 
     def schedule(self) -> Schedule:
-        """What has been placed, as early as possible."""
-        assignments = self.finish()
+        """What has been placed, as early as possible: as it was, if nothing was taken back or is slowed down."""
+        plain = not (self.segments.marked or self.problem.fixed or contended(self.problem))
+        assignments = sorted(self.assignments(), key=times) if plain else self.finish()
         return Schedule(assignments, max((a.end for a in assignments), default=self.floor))
 
     def complete(self, node: int, ops: Sequence[int]) -> float:

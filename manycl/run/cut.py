@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from manycl.graph.access import Access
 from manycl.graph.graph import Buffer, BufferKey, Piece
-from manycl.region import Region, partition
+from manycl.region import Region, bytes_of, partition
 from manycl.run.coherence import Directory
 
 _ALIGNED = 4096  # bytes
@@ -69,8 +69,8 @@ class Cut:
                 continue
             keys = [self._directory.new_key() for _ in found]
             name = buffer.name or f"buffer {key}"
-            for new, region in zip(keys, found, strict=True):
-                self.buffers[new] = Piece(new, region.nbytes, name, key, region)
+            for new, region, nbytes in zip(keys, found, bytes_of(found), strict=True):
+                self.buffers[new] = Piece(new, nbytes, name, key, region)
             pieces = {region: tuple([keys[i] for i in h]) for region, h in zip(regions, held, strict=True)}
             self._pieces[key] = pieces
             self.cut[key] = dict(zip(keys, found, strict=True))
@@ -84,6 +84,8 @@ class Cut:
         """As :func:`partition`."""
         found, held = partition(nbytes, regions)
         if not self._most or len(found) == 1:  # what is used as a whole stays whole
+            return found, held
+        if max(bytes_of(found)) < 2 * self._most:
             return found, held
         parts = [chunks(region, self._most) for region in found]
         first = [0, *accumulate(len(p) for p in parts)]

@@ -249,17 +249,17 @@ class _Drafting:
     def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]) -> list[StepDraft]:
         """The ranges, each with the buffers that it works on instead in its memory."""
         drafts = []
-        division = cut.division
+        division, launches = cut.division, launches_of(cut.division)
         merged = {k for other in partial.values() for k in other}  # must be whole to be put together
         for a, access, memory in zip(cut.ranges, cut.found, cut.memories, strict=True):
-            other = partial.get(memory, {})
+            other, groups = partial.get(memory, {}), a.range
             windows: dict[BufferKey, Window] = {}
             if a.device in self.limits:
-                may = self._may_be_windows(division, a.range)
+                may = self._may_be_windows(division, groups)
                 windows = {k: self.windows.of(a.device, k, *x) for k, x in may.items() if k not in merged}
-            launch = launches_of(division).range(a.range, other, windows)
+            launch = launches.range(groups, other, windows)
             mine = {other.get(k, k): x for k, x in access.items()} if other else access
-            step = Step(cut.node, RANGE, *a.range, method)
+            step = Step(cut.node, RANGE, *groups, method)
             drafts.append(StepDraft(step, launch, a.device, a.queue, mine, windows=windows))
         turns = self._turns(cut.ranges, drafts)
         for draft, turn in zip(drafts, turns, strict=True):

@@ -251,7 +251,7 @@ def _on_pieces(
         using = windows.setdefault(id(draft.windows), {key: window.key for key, window in draft.windows.items()})
         task = draft.task
         if mine != (task.reads, task.writes, task.overwrites):
-            task = replace(task, **mine._asdict())
+            task = replace(task, reads=mine.reads, writes=mine.writes, overwrites=mine.overwrites)
         out.append(_OnPieces(draft.round, draft.step, task, frozenset(shared), using))
     return out
 

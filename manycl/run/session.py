@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from manycl import flags
 from manycl.drivers.choice import open_devices
@@ -50,6 +50,9 @@ from manycl.run.script import Script
 from manycl.run.simulate import with_ranges
 from manycl.run.steps import Lowered, State, state_of
 from manycl.unforeseen import told
+
+if TYPE_CHECKING:
+    from manycl.run.immediate import Flight, UnplannedRun
 
 UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
 
@@ -115,7 +118,7 @@ class Session:
         self.buffers = Buffers(self)
         self._last_times: weakref.WeakKeyDictionary[Script, LastTime] = weakref.WeakKeyDictionary()
         # results that nobody has learned from yet: reading thousands of times out costs more than running again
-        self._unlearned: deque[Result] = deque(maxlen=UNLEARNED)
+        self._unlearned: deque[Result | UnplannedRun] = deque(maxlen=UNLEARNED)
         self._steps = KeptSteps(self.memory, self.buffers.discard)
         self._unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=KEPT)
         self._looks = Looks()
@@ -125,6 +128,8 @@ class Session:
         """How often the devices that are there have become others."""
         self.closed = False
         """Whether the devices have been released."""
+        self.flight: Flight | None = None
+        """What a queue has given the devices without a plan, as long as nobody has waited for it."""
         _open.add(self)
         # whoever drops a session without closing it has its threads back
         weakref.finalize(self, self.backend.release).atexit = False
@@ -141,6 +146,8 @@ class Session:
             return  # they are another process's
         with self.lock:
             if not self.closed:
+                with suppress(Exception):  # it is told to who asks
+                    self.land()
                 self.closed = True
                 self._builder.close()
                 with suppress(Exception):  # what cannot be learned from a failed run is not worth another error
@@ -159,6 +166,7 @@ class Session:
         """Use a device again that was left out. Raises DeviceError if it still does not work."""
         self.check_open()
         with self.lock, Uninterrupted():
+            self.land()
             self.backend.settle()
             admit(self, name)
 
@@ -166,6 +174,7 @@ class Session:
         """Give back the memory that arrays have left behind and that is kept for others of the same size."""
         self.check_open()
         with self.lock, Uninterrupted():
+            self.land()
             self.buffers.collect()
             self.memory.trim()
 
@@ -187,7 +196,7 @@ class Session:
     ) -> Problem:
         """What a policy is asked for this graph in the session's present state. ``queues`` by device name or kind."""
         self.learn()
-        return self._problem(graph, queue_counts(self.machine, queues or {}), options or {})
+        return self.problem_of(graph, queue_counts(self.machine, queues or {}), options or {})
 
     def run(
         self,
@@ -208,14 +217,15 @@ class Session:
         self.check_open()
         bounds.check(graph)
         with self.lock, Uninterrupted():
+            self.land()
             self.buffers.collect()
-            self._use_clocks(learning)
+            self.use_clocks(learning)
             if not self.machine.devices:
                 reasons = "; ".join(f"{name}: {reason}" for name, reason in self.excluded.items())
                 raise DeviceError(f"no device is left that works ({reasons})", hint="Queue.admit tries one again")
             chosen: Any = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
             if isinstance(chosen, Plan):
-                problem, name = replace(self._problem(graph, (), {}), repeated=repeated), chosen.policy
+                problem, name = replace(self.problem_of(graph, (), {}), repeated=repeated), chosen.policy
             else:
                 problem = replace(self.problem(graph, queues, options), repeated=repeated, rival=rival)
                 if repeated and self.machine.memories > 1:
@@ -242,7 +252,7 @@ class Session:
                 raise
             finally:
                 self.memory.tidy()
-            self._unlearned.append(result)
+            self.learn_from(result)
             return result
 
     def again(self, script: Script, *, learning: bool = True) -> Result | None:
@@ -307,8 +317,9 @@ class Session:
         """What ``play`` makes of a script of the devices that there are, with all that surrounds a run."""
         self.check_open()
         with self.lock, Uninterrupted():
+            self.land()
             self.buffers.collect()
-            self._use_clocks(learning)
+            self.use_clocks(learning)
             if script.plan.devices != tuple([d.name for d in self.machine.devices]):
                 return None
             for key in script.problem.graph.buffers:
@@ -322,13 +333,15 @@ class Session:
                 self.memory.tidy()
             if result is not None:
                 last.memory, last.seconds = self.memory.version, result.seconds
-                self._unlearned.append(result)
+                self.learn_from(result)
             return result
 
-    def _use_clocks(self, learning: bool) -> None:
+    def use_clocks(self, learning: bool) -> None:
+        """Whether commands are timed from now on; ``learning``: whether somebody learns from that."""
         self.backend.use(learning if self._profile == "learning" else bool(self._profile))
 
-    def _problem(self, graph: Graph, queues: tuple[int, ...], options: Mapping[str, str]) -> Problem:
+    def problem_of(self, graph: Graph, queues: tuple[int, ...], options: Mapping[str, str]) -> Problem:
+        """The same, from what has been learned so far; ``queues``: of each device (none: as they come)."""
         valid = {k: self.directory.memories(k) for k in graph.buffers} if self.machine.memories > 1 else {}
         estimates = ModelEstimates(graph, self.machine, self.history, self.sharing)
         self.backend.programs.prefer = estimates.fastest
@@ -379,7 +392,11 @@ class Session:
             except Exception as error:  # models do without
                 told(error, "learning from a run")
 
-    def _learn_from(self, result: Result) -> None:
+    def learn_from(self, run: Result | UnplannedRun) -> None:
+        """Later, when something is planned; runs that nobody has learned from for long are forgotten."""
+        self._unlearned.append(run)
+
+    def _learn_from(self, result: Result | UnplannedRun) -> None:
         record = result.record
         graph, durations = result.samples()
         learn(self.history, graph, self.machine, durations, record.versions if isinstance(record, RunRecord) else {})
@@ -388,6 +405,11 @@ class Session:
                 self._links.observe(self.machine.devices[device], to_device, nbytes, seconds)
             self._links.handed_over(record.handovers())
             self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
+
+    def land(self) -> None:
+        """Wait for what a queue has given the devices; what goes wrong with it is told to who asks that queue."""
+        if self.flight is not None:
+            self.flight.end()
 
     def check_open(self) -> None:
         """Raise DeviceError if the session is closed; and as :meth:`refuse_host_functions`."""

@@ -42,17 +42,23 @@ def accesses(draw: st.DrawFn) -> Linear:
 
 
 @settings(max_examples=400)
-@given(accesses(), st.data())
-def test_ranges_that_are_alike_are_told_apart_by_their_place_alone(access: Linear, data: st.DataObject) -> None:
-    found = RangeBoxes(access, LAUNCH)
+@given(st.lists(accesses(), max_size=3), st.data())
+def test_ranges_that_are_alike_are_told_apart_by_their_place_alone(some: list[Linear], data: st.DataObject) -> None:
+    found = RangeBoxes(some, LAUNCH)
     for _ in range(6):
         dimension = data.draw(st.integers(0, 1))
         first = data.draw(st.integers(0, GROUPS[dimension] - 1))
         groups = GroupRange(dimension, first, data.draw(st.integers(1, GROUPS[dimension] - first)))
-        alone = boxes_of(access, LAUNCH.ids_of(groups))
-        if alone is None:
-            assert not found.of(groups), "what one cannot tell of it is more than nothing"
-        else:
-            boxes = found.of(groups)
-            assert boxes is not None
-            assert Region.of_boxes(boxes) == Region.of_boxes(alone)
+        alone = [boxes_of(access, LAUNCH.ids_of(groups)) for access in some]
+        boxes, known = found.of(groups), [box for each in alone for box in each or ()]
+        if None not in alone:
+            assert boxes is not None, "each of them is boxes"
+        if boxes is not None:  # what cannot be told of one alone is no more than nothing
+            assert Region.of_boxes(boxes) == Region.of_boxes(known)
+            assert [box.offset for box in boxes] == sorted(box.offset for box in boxes)
+            ends = [0, *(box.end for box in boxes)]
+            place = found.place(groups, max(ends))
+            if place is not None:
+                shape, by = place
+                assert Region.of_boxes(shape.boxes or ()).moved(by) == Region.of_boxes(boxes)
+                assert found.place(groups, max(ends) - 1) is None, "it leaves the memory"

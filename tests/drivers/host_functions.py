@@ -195,6 +195,9 @@ class HostDriver:
             raise DriverError(event.fault)
         return event.over.is_set()
 
+    def succeeded(self, events: Sequence[HostEvent]) -> bool:
+        return all(event.over.is_set() and not event.fault for event in events)
+
     def wait(self, event: HostEvent) -> None:
         event.over.wait()
         self.done(event)

@@ -29,7 +29,17 @@ def test_a_queue_that_shares_a_session_leaves_it_open() -> None:
             PROGRAM.inc(third, (N,), (16,), a)
             third.close()
         PROGRAM.inc(first, (N,), (16,), a)
-        assert (a.get() == 2).all()  # what was enqueued on a queue that is closed does not run
+        assert (a.get() == 3).all()  # the device had been given what was enqueued on the queue that was closed
+
+
+def test_what_no_device_was_given_does_not_run_on_a_queue_that_is_closed() -> None:
+    with mc.Queue("cpu/2") as first:
+        a = first.zeros(N, np.int32)
+        with mc.Queue(session=first.session) as second:
+            PROGRAM.inc(second, (N,), (16,), a)
+            second.close()
+        PROGRAM.inc(first, (N,), (16,), a)
+        assert (a.get() == 1).all()
 
 
 def test_close_gives_the_devices_back() -> None:

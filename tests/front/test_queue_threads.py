@@ -126,7 +126,7 @@ def test_an_add_that_was_interrupted_leaves_no_trace(monkeypatch: pytest.MonkeyP
     with mc.Queue("cpu/2", policy="in_order") as queue:
         a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
         PROGRAM.inc(queue, (N,), (16,), a)
-        builder = queue._enqueued.builder
+        builder = queue.enqueued.builder
 
         class Interrupted(list[object]):
             def append(self, node: object) -> None:

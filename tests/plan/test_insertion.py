@@ -14,15 +14,16 @@ from plan_cases import brief, chains, estimated, launch, machine, problem, probl
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
-from manycl.machine import HOST
+from manycl.machine import HOST, Link
 from manycl.plan.delays import delays, downward_ranks, lower_bound, upward_ranks
-from manycl.plan.insertion import setting
+from manycl.plan.insertion import put, setting
 from manycl.plan.plan import Assignment
 from manycl.plan.policies import portfolio
 from manycl.plan.policies.cpop import critical_path, path_device
 from manycl.plan.policies.peft import optimistic_costs
 from manycl.plan.problem import Problem
 from manycl.plan.slots import Slots
+from manycl.plan.timeline import Timeline
 from manycl.plan.verify import verify
 from manycl.run.simulate import simulate
 
@@ -83,6 +84,26 @@ def test_plans_are_valid(name: str, contention: str, p: Problem) -> None:
     assert plan == estimated(name, p)
     floor = lower_bound(delays(p), range(len(p.machine.devices)))
     assert plan.makespan >= floor * (1 - 1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(p=problems(), data=st.data())
+def test_a_sketch_has_the_times_of_the_timeline(p: Problem, data: st.DataObject) -> None:
+    own = range(1, p.machine.memories)
+    links = [Link(a, b, 1e9, 1e-3) for a in own for b in own if a != b and data.draw(st.booleans())]
+    where = replace(p.machine, links=tuple(links))
+    given = setting(replace(p, machine=where, not_before=0.25), "portfolio")
+    board, sketch = given.board(), given.sketch()
+    assert type(board) is not type(sketch)
+    for node, places in enumerate(given.view.places):
+        device = data.draw(st.sampled_from([*places, None]))
+        for each in (board, sketch):
+            put(each, each.earliest(node, places) if device is None else each.fit(node, device))
+    assert sketch.by_node() == board.by_node()
+    assert isinstance(board, Timeline)
+    again = board.finish()
+    assert [a[:3] for a in board.schedule().assignments] == [a[:3] for a in again]
+    assert [a[3:5] for a in board.schedule().assignments] == [pytest.approx(a[3:5]) for a in again]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -29,8 +29,19 @@ from manycl.run.session import Session
 
 ARRAYS = 4
 POLICIES = ("eager", "heft", "mkmd", "balance", "auto", "clustering")
-MEMORIES = {"shared": Case("shared"), "own": Case("own", own=True), "staged": Case("staged", own=True, staged=True)}
-KINDS = tuple(itertools.product(MEMORIES, ("plain", "prepared", "divided"), (1, 2, 3)))
+ALONE = ("auto", "in_order", "heft")  # with the first two, what is enqueued is given to the device at once
+MEMORIES = {
+    "shared": Case("shared"),
+    "own": Case("own", own=True),
+    "staged": Case("staged", own=True, staged=True),
+    "alone": Case("alone", devices="cpu/2#0"),
+    "alone, own": Case("alone, own", devices="cpu/2#0", own=True),
+}
+KINDS = tuple(
+    kind
+    for kind in itertools.product(MEMORIES, ("plain", "prepared", "divided"), (1, 2, 3))
+    if not ("alone" in kind[0] and kind[1] == "divided")
+)
 """Memories, how it runs, presses."""
 
 
@@ -81,14 +92,15 @@ class Torture:
     def __init__(self, memories: str, how: str, presses: int, seed: int) -> None:
         self.r = Random(f"{memories} {how} {presses} {seed}")
         self.how, self.presses = how, presses
-        self.session = Session("cpu/2")
+        self.session = Session(MEMORIES[memories].devices)
+        self.policies = POLICIES if len(self.session.machine.devices) > 1 else ALONE
         self.queue = mc.Queue(session=self.session)
         self.values: list[Bits] = [np.arange(N, dtype=np.uint32) * np.uint32(k + 3) for k in range(ARRAYS)]
         self.arrays = [self.queue.array(value) for value in self.values]
         self.took = 0.01  # seconds of a run
 
     def run(self, steps: list[Step]) -> None:
-        self.queue.policy = halves(self.queue, steps) if self.how == "divided" else self.r.choice(POLICIES)
+        self.queue.policy = halves(self.queue, steps) if self.how == "divided" else self.r.choice(self.policies)
         if self.how == "plain":
             self.enqueue(steps)
             self.queue.finish()

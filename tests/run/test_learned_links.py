@@ -30,7 +30,8 @@ def test_bandwidths_are_learned_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_pa
                 PROGRAM.halve(queue, (ITEMS,), (64,), array)
                 assert (array.get() == 0.5).all()
             PROGRAM.halve(queue, (ITEMS,), (64,), array)
-            queue.finish()  # planning learns from the runs before
+            queue.finish()
+            queue.session.learn()
             machine = queue.session.machine
             assert machine.notes["host->cpu0.0.bandwidth"] == OBSERVED
             seen.append(machine.link(HOST, memory).bandwidth)

@@ -173,9 +173,8 @@ def test_without_the_last_device_there_is_a_clear_error(death: Death) -> None:
     with mc.Queue("cpu/2#0") as queue:
         a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
         death.of = context(queue, 0)
-        PROGRAM.inc(queue, (N,), (16,), a)
         with pytest.warns(RuntimeWarning, match="are left: none"), pytest.raises(RunError):
-            queue.finish()
+            PROGRAM.inc(queue, (N,), (16,), a)
         PROGRAM.inc(queue, (N,), (16,), b)
         with pytest.raises(DeviceError, match=r"no device is left that works \(cpu0\.0: .*DEVICE_NOT_AVAILABLE"):
             queue.finish()

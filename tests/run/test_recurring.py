@@ -143,6 +143,14 @@ def test_every_repetition_gives_what_it_would_give_alone(
             event("recognised" if any(k._script is not None for k in queue._recurring._known.values()) else "not")
 
 
+PLANNED = {"budget": "1.0"}
+"""Options of ``auto``, with which it plans for one device, too."""
+
+
+def planned(devices: str) -> mc.Queue:
+    return mc.Queue(devices, options=PLANNED)
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the graphs that ``auto`` has planned."""
@@ -167,7 +175,7 @@ def loop(queue: mc.Queue, number: int, times: int = 3) -> Numbers:
 
 
 def test_with_one_device_a_graph_is_planned_once(asked: list[int]) -> None:
-    with mc.Queue("cpu/1") as queue:
+    with planned("cpu/1") as queue:
         results = [loop(queue, n) for n in range(12)]
         assert asked == [6]
         assert [loop(queue, n, 2)[0] for n in range(3)] == [4 * (4 * n + 1) + 1 for n in range(3)]
@@ -191,16 +199,16 @@ def test_with_several_devices_a_few_runs_are_planned(
 
 def test_another_policy_option_or_place_is_another_graph(asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    with mc.Queue("cpu/1") as queue:
+    with planned("cpu/1") as queue:
         for n in range(3):
             loop(queue, n)
         assert len(asked) == 1
         queue.options = {"budget": "0.5"}
         loop(queue, 4)
         assert len(asked) == 2
-        queue.policy = "in_order"
+        queue.policy, queue.options = "in_order", {}
         loop(queue, 5)
-        queue.policy, queue.options = "auto", {}
+        queue.policy, queue.options = "auto", dict(PLANNED)
         loop(queue, 6)
         assert len(asked) == 2
         x = queue.array(np.ones(COUNT, np.int32))
@@ -231,7 +239,7 @@ def test_a_policy_of_the_users_own_is_asked_each_time() -> None:
 def test_a_plan_that_cannot_be_followed_any_more_is_forgotten(
     asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with mc.Queue("cpu/1") as queue:
+    with planned("cpu/1") as queue:
         loop(queue, 1)
         run, refused = queue.session.run, []
 
@@ -249,7 +257,7 @@ def test_a_plan_that_cannot_be_followed_any_more_is_forgotten(
 
 
 def test_what_is_kept_is_bounded_and_holds_no_arrays() -> None:
-    with mc.Queue("cpu/1") as queue:
+    with planned("cpu/1") as queue:
         programs = [mc.Program(f"kernel void f(global int *x) {{ x[get_global_id(0)] = {n}; }}") for n in range(3)]
         arrays = []
         for size in range(1, KEPT + 20):
@@ -271,7 +279,7 @@ def test_what_is_kept_is_bounded_and_holds_no_arrays() -> None:
 
 def test_large_graphs_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recurring, "NODES", 20)
-    with mc.Queue("cpu/1") as queue:
+    with planned("cpu/1") as queue:
         for times in (3, 4, 5, 11):
             loop(queue, 1, times)
             assert queue._recurring._nodes <= 20
@@ -280,7 +288,7 @@ def test_large_graphs_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_fails_is_told_each_time() -> None:
     source = "kernel void f(global int *x, int n) { x[get_global_id(0) + n] = 1; }"
-    with mc.Queue("cpu/1") as queue:
+    with planned("cpu/1") as queue:
         program = mc.Program(source)
         x = queue.zeros(64, np.int32)
         for _ in range(3):
@@ -293,7 +301,7 @@ def test_what_fails_is_told_each_time() -> None:
 
 
 def test_host_functions_are_called_each_time() -> None:
-    with mc.Queue("cpu/1") as queue:
+    with planned("cpu/1") as queue:
         for n in range(5):
             x = queue.zeros(COUNT, np.int32)
             PROGRAM.add(queue, (COUNT,), (GROUP,), x, 1)
@@ -404,7 +412,7 @@ def test_with_one_device_other_scalars_need_no_other_plan(asked: list[int]) -> N
         int i = get_global_id(0);
         for (int k = 0; k < n; k++) x[i + first] = x[i + first] * 2 + a;
     }"""
-    with mc.Queue("cpu/1") as queue:
+    with planned("cpu/1") as queue:
         program = mc.Program(source)
         for turn in range(6):
             x = queue.zeros(COUNT, np.int32)

@@ -128,10 +128,12 @@ class SessionMachine(RuleBasedStateMachine):
 
     @initialize(
         memory=st.sampled_from(["own", "own", "own", "little", "little", "little", "windows", "shared"]),
-        devices=st.sampled_from(["cpu/2", "cpu/2", "cpu/3"]),
+        devices=st.sampled_from(["cpu/2", "cpu/2", "cpu/3", "cpu/2#0"]),
         own=st.lists(st.sampled_from(OWN_POLICIES), max_size=1),
     )
     def opened(self, memory: str, devices: str, own: list[str]) -> None:
+        if devices == "cpu/2#0":  # it is given things as they are enqueued
+            memory = "own" if memory == "own" else "shared"
         event(memory)
         with pytest.MonkeyPatch.context() as patch:
             for name, value in MEMORIES[memory].items():
@@ -366,7 +368,9 @@ class SessionMachine(RuleBasedStateMachine):
         if not works:
             return
         if which < 2:
-            queue.policy = self.plan(works, data) if data is not None else "in_order"
+            given = queue.enqueued.flight is not None
+            queue.policy = self.plan(works, data) if data is not None and not given else "in_order"
+            event("given at once" if given else "planned")
         try:
             queue.finish()
             for work in works:

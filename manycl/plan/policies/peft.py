@@ -6,7 +6,7 @@ IEEE TPDS 25(3), 2014 (Predict Earliest Finish Time), with insertion into gaps.
 
 from __future__ import annotations
 
-from manycl.plan.delays import Delays, after, mean_delay
+from manycl.plan.delays import Delays, after
 from manycl.plan.insertion import CONTENTION, Setting, put, ready_order, setting
 from manycl.plan.options import Options
 from manycl.plan.plan import Plan
@@ -22,8 +22,7 @@ def schedule(given: Setting) -> Schedule:
     rank = [sum(row[d] for d in places) / len(places) for places, row in zip(view.places, table, strict=True)]
     board = given.board()
     for node in ready_order(given, rank):
-        fits = [board.fit(node, d) for d in view.places[node]]
-        put(board, min(fits, key=lambda fit: fit.end + table[node][fit.device]))
+        put(board, board.earliest(node, view.places[node], table[node]))
     return board.schedule()
 
 
@@ -35,11 +34,11 @@ def optimistic_costs(view: Delays) -> list[list[float]]:
     table = [[0.0] * width for _ in view.before]
     for node in range(len(table) - 1, -1, -1):
         for s, matrix in following[node]:
-            delay = mean_delay(view, node, s, matrix)
-            costs = [(q, table[s][q] + view.seconds[s][q]) for q in view.places[s]]
+            delay = view.mean(node, s, matrix)
+            costs = {q: table[s][q] + view.seconds[s][q] for q in view.places[s]}
+            elsewhere = min(costs.values()) + delay
             for d in view.places[node]:
-                least = min(cost if q == d else cost + delay for q, cost in costs)
-                table[node][d] = max(table[node][d], least)
+                table[node][d] = max(table[node][d], min(costs.get(d, elsewhere), elsewhere))
     return table
 
 

@@ -18,7 +18,7 @@ from manycl import flags
 from manycl.drivers.choice import OpenDevice
 from manycl.drivers.driver import Driver, DriverError, End, Event
 from manycl.errors import ManyclError, RunError
-from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, Graph, Launch, Version
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, DeviceTask, FillTask, Graph, HostTask, Launch, Version
 from manycl.interrupts import interruptible
 from manycl.machine import DeviceIndex, Machine
 from manycl.region import Box
@@ -115,12 +115,26 @@ class Executor:
 
     def start(self, graph: Graph, offsets: list[float | None]) -> Underway:
         """A run begins; the one before is over. ``offsets``: of the devices' clocks, where they are known."""
-        self._runs += 1
-        run = self._run = Underway(self._runs, graph, self.machine, self.lanes, self.profile)
-        run.record.offsets = offsets
-        self._is_over = False
+        run = self.underway(graph, offsets)
+        self.adopt(run)
         last_words.begin()
         return run
+
+    def underway(self, graph: Graph, offsets: list[float | None]) -> Underway:
+        """A run that somebody else takes care of, until it is ``adopted``."""
+        self._runs += 1
+        run = Underway(self._runs, graph, self.machine, self.lanes, self.profile)
+        run.record.offsets = offsets
+        return run
+
+    def adopt(self, run: Underway) -> None:
+        """A run is the one that is waited for, and ended."""
+        self._run, self._is_over = run, False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no run is under way, and nothing is left of one."""
+        return self._is_over
 
     def now(self) -> float:
         return self.run.now()
@@ -279,15 +293,22 @@ class Executor:
         if lanes.throttled:
             lanes.submit(0, lambda: self._run_slowly(run, lanes, command))
             return
-        event = self._enqueue(run, lanes, command)
+        event = self._enqueue(run, command)
         if command.notify:
             run.watch(command.device, command.queue, [command.token], event)
 
-    def _enqueue(self, run: Underway, lanes: Lanes, command: Run) -> Event:
+    def _enqueue(self, run: Underway, command: Run) -> Event:
+        task = run.graph.nodes[command.token]
+        assert not isinstance(task, HostTask)
+        return self.give(run, task, command)
+
+    def give(self, run: Underway, task: DeviceTask, command: Run, uploads: Sequence[Event] = ()) -> Event:
+        """Enqueue a task that is command's node, behind some uploads. Raises DriverError, and RunError where there is
+        no room."""
+        if not isinstance(task, Launch):
+            return self._give_within(run, task, command, uploads)
+        launch, lanes = task, self.lanes[command.device]
         node, device, queue, after, _ = command
-        launch = run.graph.nodes[node]
-        if not isinstance(launch, Launch):
-            return self._enqueue_within(run, lanes, command)
         chosen: Launch | Version = launch
         if launch.versions:
             chosen = run.record.versions[node] = self.programs.version(launch, device)
@@ -305,7 +326,7 @@ class Executor:
             chosen.global_size,
             chosen.local_size,
             launch.global_offset,
-            _events(run, after) or None,
+            [*_events(run, after), *uploads] or None,
         )
         run.events[node] = event
         run.record.kernels.append((node, device, queue, event))
@@ -326,11 +347,9 @@ class Executor:
                 if buffer is None:
                     buffer = self.memory.on_device(arg.key, device)
                 if held[index] is not buffer:
-                    kernel.set(index, buffer)
-                    held[index] = buffer
+                    kernel.put(index, buffer)
             elif held[index] != arg:
-                kernel.set(index, arg)
-                held[index] = arg
+                kernel.put(index, arg)
         return kernel
 
     def _with_views(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> KernelObject:
@@ -341,18 +360,16 @@ class Executor:
         for index, arg in enumerate(args):
             value = self.memory.argument(arg, device)
             if not same(kernel.held[index], value):
-                kernel.set(index, value)
-                kernel.held[index] = value
+                kernel.put(index, value)
         return kernel
 
-    def _enqueue_within(self, run: Underway, lanes: Lanes, command: Run) -> Event:
+    def _give_within(self, run: Underway, task: CopyTask | FillTask, command: Run, uploads: Sequence[Event]) -> Event:
         """A copy or fill; one event, as it is of one row."""
         node, device, queue, after, _ = command
-        task = run.graph.nodes[node]
-        assert isinstance(task, CopyTask | FillTask)
+        lanes = self.lanes[device]
         if last_words.keeping():
             last_words.given(node, f"{lanes.device.name} queue {queue}", f"{task.function} {task.name}")
-        event = within(lanes.driver, self.memory, task, device)(lanes.queues[queue], _events(run, after))
+        event = within(lanes.driver, self.memory, task, device)(lanes.queues[queue], [*_events(run, after), *uploads])
         run.events[node] = lanes.latest[queue] = event
         run.record.kernels.append((node, device, queue, event))
         return event
@@ -378,7 +395,7 @@ class Executor:
         if run.stopping:
             return
         try:
-            event = self._enqueue(run, lanes, command)
+            event = self._enqueue(run, command)
             lanes.flush(lanes.queues[command.queue])
             lanes.driver.wait(event)
             start, end = lanes.driver.times(event)

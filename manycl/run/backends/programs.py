@@ -32,17 +32,25 @@ class KernelObject:
     """A kernel of one device, and what its arguments are set to.
 
     One object serves all launches: only one thread sets arguments, and a launch takes them as they are when it is
-    enqueued. ``held[i]`` is the value of argument i, or None: what is set already is not set again. ``launched``: the
-    kinds of launches so far, as drivers compile for them.
+    enqueued. ``held[i]`` is the value of argument i, or None: what is set already is not set again. ``setter``: who has
+    set all of them, if nobody else has set any since. ``launched``: the kinds of launches so far, as drivers compile
+    for them.
     """
 
-    __slots__ = ("held", "kernel", "launched", "set")
+    __slots__ = ("held", "kernel", "launched", "set", "setter")
 
     def __init__(self, kernel: DeviceKernel, arguments: int) -> None:
         self.kernel = kernel
         self.set = kernel.set
         self.held: list[Any] = [None] * arguments
         self.launched: set[tuple[Any, ...]] = set()
+        self.setter: object = None
+
+    def put(self, index: int, value: Any) -> None:
+        """Set an argument, and remember it; also where Ctrl-C may come between."""
+        self.setter = self.held[index] = None
+        self.set(index, value)
+        self.held[index] = value
 
 
 def same(value: Any, held: Any) -> bool:

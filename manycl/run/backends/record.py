@@ -44,9 +44,11 @@ class RunRecord:
     def find_failure(self, now: float) -> None:
         """Look at every launch's final status: also at those that nobody waited for. Of several failures, the node that
         comes first in the graph counts: all that may depend on one of them comes after it."""
+        if self._succeeded():
+            return
+        done = [driver.done for driver in self._drivers]
         if self.failure is None:
             failed: list[tuple[int, str]] = []
-            done = [driver.done for driver in self._drivers]
             for node, device, _, event in self.kernels:
                 try:
                     done[device](event)
@@ -57,17 +59,21 @@ class RunRecord:
                 self.failure = Failed(node, now, words)
         if self.failed_transfer is None:
             for _, device, _, events, token in self.transfers:
-                found = [words for event in events if (words := self._fault(device, event))]
-                if found and (self.failed_transfer is None or token < self.failed_transfer.token):
-                    self.failed_transfer = Failed(token, now, found[0])
+                try:
+                    for event in events:
+                        done[device](event)
+                except DriverError as error:
+                    if self.failed_transfer is None or token < self.failed_transfer.token:
+                        self.failed_transfer = Failed(token, now, error.message)
 
-    def _fault(self, device: DeviceIndex, event: Event) -> str:
-        """Why a command has failed, if it has."""
-        try:
-            self._drivers[device].done(event)
-        except DriverError as error:
-            return error.message
-        return ""
+    def _succeeded(self) -> bool:
+        """Whether all is complete and nothing has failed, as nearly always."""
+        found: dict[DeviceIndex, list[Event]] = {}
+        for _, device, _, event in self.kernels:
+            found.setdefault(device, []).append(event)
+        for _, device, _, events, _ in self.transfers:
+            found.setdefault(device, []).extend(events)
+        return all(self._drivers[device].succeeded(events) for device, events in found.items())
 
     def times(self) -> list[tuple[int, DeviceIndex, int, float, float]]:
         """(node, device, queue, start, end) of every launch that completed; seconds since the run began."""

@@ -34,6 +34,8 @@ class Underway:
         self.now: Callable[[], float] = lambda: time.perf_counter() - began
         """Seconds since the run began."""
         self.inbox = Inbox(self.now, number)
+        self.launched: Callable[[], list[tuple[str, DeviceIndex, int, Event]]] | None = None
+        """Names, devices, queues and events of its launches, where the record has not got them yet."""
         self.record = RunRecord(graph, machine, [x.driver for x in lanes], self.began, profiled=profiled)
 
     def complete(self, token: int) -> None:
@@ -68,10 +70,12 @@ class Underway:
     def unfinished(self) -> list[str]:
         """In words, what the devices have been given and have not completed: the first of each queue."""
         names = [d.name for d in self._machine.devices]
-        found: dict[tuple[int, int | None] | None, str] = {}
-        for node, device, queue, event in list(self.record.kernels):
+        found: dict[tuple[DeviceIndex, int | None] | None, str] = {}
+        nodes = self.graph.nodes
+        recorded = [(nodes[node].name, *rest) for node, *rest in self.record.kernels] if self.launched is None else []
+        for name, device, queue, event in recorded if self.launched is None else self.launched():
             if (device, queue) not in found and self._is_pending(device, event):
-                found[device, queue] = f"kernel {self.graph.nodes[node].name} on {names[device]}"
+                found[device, queue] = f"kernel {name} on {names[device]}"
         for _, device, _, events, _ in list(self.record.transfers):
             if (device, None) not in found and self._is_pending(device, events[-1]):
                 found[device, None] = f"a transfer of {names[device]}"

@@ -1,0 +1,368 @@
+"""Launches that are given to the one device as they are enqueued."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import manycl as mc
+from manycl.drivers.driver import DriverError
+from manycl.drivers.opencl import staging
+from manycl.errors import DeviceError, LaunchError, ResultError, RunError
+from manycl.run import immediate
+from manycl.run.backends import memory
+
+N = 64
+PROGRAM = mc.Program("""
+kernel void inc(global int *x) { x[get_global_id(0)] += 1; }
+kernel void add(global const int *x, global int *y) { y[get_global_id(0)] += x[get_global_id(0)]; }
+kernel void set(global float *x, float value) { x[get_global_id(0)] = value; }
+kernel void put(global int *x, int at, int value) { if (get_global_id(0) == 0) x[at] = value; }
+kernel void rows(global int *x, local int *t) {
+    t[get_local_id(0)] = get_global_id(0); barrier(CLK_LOCAL_MEM_FENCE);
+    x[get_global_id(0)] = t[get_local_size(0) - 1 - get_local_id(0)];
+}
+kernel void spin(global int *x, int n) {
+    for (int i = 0; i < n; i++) x[get_global_id(0)] = x[get_global_id(0)] * 3 + 1;
+}
+""")
+SIZES = (N,), (16,)
+
+
+@pytest.fixture(params=["shared", "own", "staged"])
+def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
+    if request.param != "shared":
+        monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    if request.param == "staged":
+        monkeypatch.setattr(staging, "STAGE_FROM", 1)
+        monkeypatch.setattr(memory, "PIN_FROM", 1 << 40)
+        monkeypatch.setattr(immediate, "BESIDE", 1)
+    with mc.Queue("cpu/2#0") as queue:
+        yield queue
+
+
+def given_at_once(queue: mc.Queue) -> int:
+    flight = queue.enqueued.flight
+    return len(flight.given) if flight is not None else 0
+
+
+def test_launches_run_before_anybody_asks(queue: mc.Queue) -> None:
+    a = queue.zeros(N, np.int32)
+    for count in range(1, 4):
+        PROGRAM.inc(queue, *SIZES, a)
+        assert given_at_once(queue) == len(queue) == count
+    assert queue.session.flight is not None
+    assert (a.get() == 3).all()
+    assert queue.session.flight is None
+    assert len(queue) == 0
+
+
+def test_their_trace_is_that_of_a_run(queue: mc.Queue) -> None:
+    a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+    PROGRAM.inc(queue, *SIZES, a)
+    PROGRAM.add(queue, *SIZES, a, b)
+    PROGRAM.add(queue, *SIZES, a, b)
+    queue.fill(a, 3)
+    queue.finish()
+    result, trace = queue.result, queue.trace
+    assert [e.name for e in trace.kernels()] == ["inc", "add", "add", "fill"]
+    assert set(trace.edges) == set(result.graph.edges) == {(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)}
+    assert result.plan is not None
+    assert "add" in result.story(1)
+    assert {m.step.node for m in result.measured()} == {0, 1, 2, 3}
+    assert 0 < sum(m.seconds for m in result.measured()) <= result.seconds
+
+
+def test_what_has_to_be_planned_comes_behind(queue: mc.Queue) -> None:
+    """A host function is a node of a graph; what comes after it waits for it."""
+    a, seen = queue.zeros(N, np.int32), list[int]()
+    PROGRAM.inc(queue, *SIZES, a)
+    queue.call(lambda x: seen.append(int(x[0])), a)
+    PROGRAM.inc(queue, *SIZES, a)
+    assert given_at_once(queue) == 1
+    assert len(queue) == 3
+    assert not seen
+    assert (a.get() == 2).all()
+    assert seen == [1]
+    trace = queue.trace
+    assert [(e.node, e.name) for e in trace.kernels()] == [(0, "inc"), (2, "inc")]
+    first, second = trace.kernels()
+    assert first.end <= second.start <= second.end <= trace.makespan
+    PROGRAM.inc(queue, *SIZES, a)
+    assert given_at_once(queue) == 1
+
+
+def test_components_and_preferences_are_planned(queue: mc.Queue) -> None:
+    a = queue.zeros(N, np.int32)
+    with queue.component():
+        PROGRAM.inc(queue, *SIZES, a)
+    assert given_at_once(queue) == 0
+    PROGRAM.inc(queue, *SIZES, a)
+    queue.finish()
+    assert next(queue.trace.kernels()).component == 0
+    PROGRAM.inc(queue, *SIZES, a, device="cpu")
+    assert given_at_once(queue) == 0
+    assert (a.get() == 3).all()
+
+
+def test_a_prepared_graph_takes_nothing_off(queue: mc.Queue) -> None:
+    a = queue.zeros(N, np.int32)
+    PROGRAM.inc(queue, *SIZES, a)
+    with queue.prepare() as graph:
+        PROGRAM.inc(queue, *SIZES, a)
+        PROGRAM.inc(queue, *SIZES, a)
+    assert given_at_once(queue) == 1
+    assert (a.get() == 1).all()
+    graph.run()
+    PROGRAM.inc(queue, *SIZES, a)
+    graph.run()
+    assert (a.get() == 6).all()
+
+
+def test_another_queue_of_the_session_lets_it_end(queue: mc.Queue) -> None:
+    a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+    with mc.Queue(session=queue.session) as other:
+        for _ in range(3):
+            PROGRAM.inc(queue, *SIZES, a)
+            PROGRAM.inc(other, *SIZES, b)
+            assert given_at_once(other) == 0
+            assert (b.get() >= 1).all()
+            PROGRAM.inc(queue, *SIZES, a)  # its flight is over, but nobody has asked
+            assert (a.get() % 2 == 0).all()
+        PROGRAM.inc(queue, *SIZES, a)
+        PROGRAM.inc(other, *SIZES, a)
+        assert (a.get() == 8).all()
+
+
+def test_numbers_are_told_apart_by_their_bytes(queue: mc.Queue) -> None:
+    x = queue.zeros(N, np.float32)
+    for value in (0.0, -0.0, 0, 1, 1.0, True, np.float64(2.5), np.int32(7), -0.0, 0.0):
+        PROGRAM.set(queue, *SIZES, x, value)
+        PROGRAM.set(queue, *SIZES, x, value)
+        assert x.get().tobytes() == np.full(N, value, np.float32).tobytes()
+    for value in (0.0, -0.0):
+        PROGRAM.set(queue, *SIZES, x, 1.0)
+        PROGRAM.set(queue, *SIZES, x, value)
+        assert x.get().tobytes() == np.full(N, value, np.float32).tobytes()
+
+
+def test_a_launch_like_the_last_one_is_refused_for_what_is_not(queue: mc.Queue) -> None:
+    a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+    for _ in range(2):
+        PROGRAM.add(queue, *SIZES, a, b)
+        PROGRAM.inc(queue, *SIZES, a)
+    with pytest.raises(LaunchError, match="2 arguments"):
+        PROGRAM.add(queue, *SIZES, a)
+    with pytest.raises(LaunchError, match="int"):
+        PROGRAM.inc(queue, *SIZES, queue.zeros(N, np.float32))
+    with pytest.raises(LaunchError, match="outside of a buffer"):
+        PROGRAM.inc(queue, *SIZES, queue.zeros(N // 2, np.int32))
+    with mc.Queue("cpu/2#1") as other, pytest.raises(LaunchError, match="another queue's devices"):
+        PROGRAM.inc(queue, *SIZES, other.zeros(N, np.int32))
+    PROGRAM.inc(queue, *SIZES, queue.zeros(2 * N, np.int32))
+    PROGRAM.add(queue, *SIZES, a, a)  # the same array twice
+    assert (a.get() == 4).all()
+    assert (b.get() == 1).all()
+    with a.map(), pytest.raises(LaunchError, match="mapped"):
+        PROGRAM.inc(queue, *SIZES, a)
+    assert (a.get() == 4).all()
+
+
+def test_a_number_that_leads_out_of_a_buffer_is_noticed(queue: mc.Queue) -> None:
+    a = queue.zeros(N, np.int32)
+    for at in range(9):
+        PROGRAM.put(queue, *SIZES, a, at, at)
+    with pytest.raises(LaunchError, match="outside of a buffer"):
+        PROGRAM.put(queue, *SIZES, a, N, 1)
+    PROGRAM.put(queue, *SIZES, a, 0, 9)
+    assert (a.get() == [9, *range(1, 9), *[0] * (N - 9)]).all()
+
+
+def test_local_memory_may_change_its_size(queue: mc.Queue) -> None:
+    a = queue.zeros(N, np.int32)
+    want = np.arange(N).reshape(-1, 16)[:, ::-1].reshape(-1)
+    for nbytes in (64, 64, 128, 64):
+        PROGRAM.rows(queue, *SIZES, a, mc.LocalMemory(nbytes))
+        assert (a.get() == want).all()
+        a.fill(0)
+
+
+def test_exchanged_arrays_are_each_others(queue: mc.Queue) -> None:
+    a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+    for count in range(1, 4):
+        PROGRAM.inc(queue, *SIZES, a)
+        PROGRAM.inc(queue, *SIZES, a)
+        a.exchange(b)
+        assert (b.get() - a.get() == (2 if count % 2 else 0)).all()
+
+
+def test_promises_hold_from_then_on(queue: mc.Queue) -> None:
+    program = mc.Program(PROGRAM.facts.source)
+    a = queue.zeros(N, np.int32)
+    program.inc(queue, *SIZES, a)
+    program.inc(queue, *SIZES, a)
+    program.inc.annotate("x", distinct=True)
+    program.inc(queue, *SIZES, a)
+    queue.finish()
+    assert [len(node.annotations) for node in queue.result.graph.nodes] == [0, 0, 1]  # type: ignore[union-attr]
+
+
+def test_arrays_live_as_long_as_a_device_needs_them(queue: mc.Queue) -> None:
+    a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+    PROGRAM.inc(queue, *SIZES, a)
+    PROGRAM.inc(queue, *SIZES, a)
+    PROGRAM.add(queue, *SIZES, a, b)
+    gone = weakref.ref(a)
+    del a
+    assert gone() is not None
+    assert (b.get() == 2).all()
+    assert gone() is None
+
+
+def test_what_a_device_refuses_is_told_at_once(queue: mc.Queue) -> None:
+    a = queue.zeros(1 << 16, np.int32)
+    PROGRAM.inc(queue, (N,), (16,), a)
+    with pytest.raises(RunError, match=r"kernel inc failed on cpu.* with NDRange \(65536,\), work-groups \(65536,\)"):
+        PROGRAM.inc(queue, (1 << 16,), (1 << 16,), a)
+    PROGRAM.inc(queue, (N,), (16,), a)
+    assert (a.get()[:N] == 2).all()
+
+
+def test_a_closed_session_is_told(queue: mc.Queue) -> None:
+    a = queue.zeros(N, np.int32)
+    for _ in range(2):
+        PROGRAM.inc(queue, *SIZES, a)
+        queue.finish()
+    queue.close()
+    with pytest.raises(DeviceError, match="closed"):
+        PROGRAM.inc(queue, *SIZES, a)
+
+
+@pytest.mark.parametrize("watcher", ["owner", "other queue"])
+def test_a_command_that_fails_is_told_to_who_asks(
+    queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, watcher: str
+) -> None:
+    """What it and those after it write is unknown; other arrays are what they were."""
+    a, b, c = (queue.zeros(N, np.int32) for _ in range(3))
+    driver = queue.session.backend.lanes[0].driver
+    PROGRAM.inc(queue, *SIZES, c)
+    queue.finish()
+    PROGRAM.inc(queue, *SIZES, a)
+    PROGRAM.add(queue, *SIZES, a, b)
+    assert queue.enqueued.flight is not None
+    bad, done = queue.enqueued.flight.given[1][2], driver.done
+
+    def fails(event: Any) -> bool:
+        if event is bad:
+            raise DriverError("out of order")
+        return done(event)
+
+    monkeypatch.setattr(driver, "done", fails)
+    monkeypatch.setattr(driver, "succeeded", lambda events: all(e is not bad for e in events))
+    if watcher == "other queue":
+        with mc.Queue(session=queue.session) as other:
+            x = other.zeros(N, np.int32)
+            PROGRAM.inc(other, *SIZES, x)
+            assert (x.get() == 1).all()
+    with pytest.raises(RunError, match=r"kernel add .*failed on .*out of order"):
+        queue.finish()
+    with pytest.raises(ResultError, match="unknown"):
+        b.get()
+    assert (a.get() == 1).all()
+    assert (c.get() == 1).all()
+    assert any(e.event == "failure" for e in queue.trace.events)
+    b.set(np.zeros(N, np.int32))
+    PROGRAM.add(queue, *SIZES, a, b)
+    assert (b.get() == 1).all()
+
+
+def test_what_comes_behind_a_failure_does_not_run(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, called = queue.zeros(N, np.int32), queue.zeros(N, np.int32), list[int]()
+    PROGRAM.inc(queue, *SIZES, a)
+    queue.call(lambda x, y: called.append(1), a, b, writes=[b])
+    driver = queue.session.backend.lanes[0].driver
+    with monkeypatch.context() as patch:
+
+        def fails(event: Any) -> bool:
+            raise DriverError("broken")
+
+        patch.setattr(driver, "done", fails)
+        patch.setattr(driver, "succeeded", lambda events: False)
+        with pytest.raises(RunError, match="broken"):
+            queue.finish()
+    assert not called
+    for array in (a, b):
+        with pytest.raises(ResultError):
+            array.get()
+
+
+def test_no_more_is_ahead_than_ctrl_c_may_wait_for(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, waits = queue.zeros(N, np.int32), list[int]()
+    original = immediate.Flight.pace
+
+    def pace(flight: immediate.Flight) -> None:
+        waits.append(len(flight.given))
+        original(flight)
+
+    monkeypatch.setattr(immediate.Flight, "pace", pace)
+    for _ in range(200):
+        PROGRAM.spin(queue, *SIZES, a, 10)
+    few = list(waits)
+    assert 4 <= len(few) <= 8
+    assert max(np.diff([0, *few])) <= 64
+    want = a.get()
+    waits.clear()
+    for _ in range(3):  # its times are known now, and that no data decide them
+        a.fill(0)
+        for _ in range(200):
+            PROGRAM.spin(queue, *SIZES, a, 10)
+        assert (a.get() == want).all()
+    assert len(waits) <= 10
+    waits.clear()
+    for _ in range(200):
+        PROGRAM.spin(queue, *SIZES, a, 10)
+        PROGRAM.spin(queue, *SIZES, a, 11)  # takes another time
+    queue.finish()
+    assert len(waits) >= 8
+
+
+@pytest.mark.parametrize("own", [False, True])
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["inc", "add", "put", "fill", "copy", "view"]), st.integers(0, 5)), max_size=25)
+)
+def test_any_mixture_is_what_numpy_makes_of_it(own: bool, steps: list[tuple[str, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYCL_ZERO_COPY", str(int(not own)))
+        queue = mc.Queue("cpu/2#0")
+    with queue:
+        arrays = [queue.array(np.full(N, i, np.int32)) for i in range(3)]
+        model = [np.full(N, i, np.int32) for i in range(3)]
+        for kind, r in steps:
+            i, j = r % 3, (r + 1) % 3
+            if kind == "inc":
+                PROGRAM.inc(queue, *SIZES, arrays[i])
+                model[i] += 1
+            elif kind == "add":
+                PROGRAM.add(queue, *SIZES, arrays[i], arrays[j])
+                model[j] += model[i]
+            elif kind == "put":
+                PROGRAM.put(queue, *SIZES, arrays[i], r, r)
+                model[i][r] = r
+            elif kind == "fill":
+                arrays[i].fill(r)
+                model[i][:] = r
+            elif kind == "copy":
+                queue.copy(arrays[i], arrays[j])
+                model[i][:] = model[j]
+            else:
+                PROGRAM.inc(queue, (16,), (16,), arrays[i][r : r + 16])
+                model[i][r : r + 16] += 1
+        for array, want in zip(arrays, model, strict=True):
+            assert (array.get() == want).all()
