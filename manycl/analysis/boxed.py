@@ -136,7 +136,7 @@ def boxes_of(access: Linear, ids: Mapping[str, tuple[int, int]]) -> tuple[Box, .
     return _clipped(box, max(low for low, _ in clips), min(high for _, high in clips))
 
 
-class Shape:
+class Pattern:
     """What ranges have in common whose bytes are the same, moved. ``boxes``: were the first group theirs; None: they
     cannot be told; ``end``: of the last."""
 
@@ -175,7 +175,7 @@ class RangeBoxes:
             return None
         return parts[0] if len(moving) == len(parts) == 1 else merged([box for part in parts for box in part or ()])
 
-    def place(self, groups: GroupRange, nbytes: int) -> tuple[Shape, int] | None:
+    def place(self, groups: GroupRange, nbytes: int) -> tuple[Pattern, int] | None:
         """The shape of some groups, and by how many bytes theirs are moved; None where nobody has asked for groups like
         these, not all accesses move alike, or some leave a memory of ``nbytes``. Finds nothing out, so it never fails.
         """
@@ -220,15 +220,15 @@ class _Moving:
         self._ids = ids
         self._by = by
         self._accesses = accesses
-        self._alike: Kept[tuple[tuple[int, int], ...], Shape] = Kept(_ALIKE)
+        self._alike: Kept[tuple[tuple[int, int], ...], Pattern] = Kept(_ALIKE)
 
     def of(self, groups: GroupRange) -> tuple[Box, ...] | None:
         left = self._left(groups)
-        known = self._alike.get(left) or self._alike.keep(left, Shape(self._boxes(left)))
+        known = self._alike.get(left) or self._alike.keep(left, Pattern(self._boxes(left)))
         by = self._by * groups.first
         return known.boxes and tuple([Box(box[0] + by, *box[1:]) for box in known.boxes])
 
-    def place(self, groups: GroupRange) -> tuple[Shape, int] | None:
+    def place(self, groups: GroupRange) -> tuple[Pattern, int] | None:
         """As :meth:`RangeBoxes.place`, wherever it is."""
         known = self._alike.get(self._left(groups))
         return None if known is None else (known, self._by * groups.first)

@@ -16,7 +16,7 @@ import numpy as np
 from manycl.analysis import expr as x
 from manycl.analysis.affine import AffineBuilder, value
 from manycl.analysis.bounds import Outside
-from manycl.analysis.boxed import Linear, RangeBoxes, Shape, linear_access
+from manycl.analysis.boxed import Linear, RangeBoxes, Pattern, linear_access
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpret import KnownLaunch
@@ -368,7 +368,7 @@ class Regions:
             return None
         return Footprint(argument, kind, unit, found, True, vague is None, vague or "")
 
-    def place(self, argument: int, kind: str, groups: GroupRange) -> tuple[Shape, int] | None:
+    def place(self, argument: int, kind: str, groups: GroupRange) -> tuple[Pattern, int] | None:
         """What an exact region has in common with others that are known, and by how many bytes it is moved from there;
         None where that is not known yet. Raises ValueError as :meth:`region`, and nothing else."""
         checked(self.launch, kind, groups)
