@@ -16,7 +16,7 @@ import numpy as np
 from manycl.analysis import expr as x
 from manycl.analysis.affine import AffineBuilder, value
 from manycl.analysis.bounds import Outside
-from manycl.analysis.boxed import Linear, RangeBoxes, Pattern, linear_access
+from manycl.analysis.boxed import Linear, Pattern, RangeBoxes, linear_access
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpret import KnownLaunch
