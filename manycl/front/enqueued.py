@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from manycl.errors import LaunchError
@@ -14,18 +15,19 @@ from manycl.graph.graph import BufferKey, HostTask, Launch, Node
 
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
-    from manycl.run.immediate import Flight
+    from manycl.run.flight import Flight
 
 
 class Enqueued:
     """``number`` tells it from all others of its queue. ``flight``: what the device has been given, unless all has to
     be planned (``planned``); all else, which comes after that, is one graph to be."""
 
-    __slots__ = ("_component", "_components", "_planned", "_thread", "arrays", "builder", "flight", "number")
+    __slots__ = ("_component", "_components", "_planned", "_thread", "arrays", "began", "builder", "flight", "number")
 
     def __init__(self, number: int, planned: bool) -> None:
         self.number = number
         self.flight: Flight | None = None
+        self.began = 0.0  # by time.perf_counter, of what has to be planned
         self._planned = planned
         self.arrays: dict[BufferKey, Array] = {}  # by the buffer that they had when they were used; they live as long
         self.builder = GraphBuilder()
@@ -58,6 +60,8 @@ class Enqueued:
             if key not in self.arrays:
                 self.builder.adopt(array.buffer)
                 self.arrays[key] = array
+        if not len(self.builder):
+            self.began = perf_counter()
         before = self._given
         index = self.builder.add(node, [n - before for n in after if n >= before])
         if self._component is not None and self._thread == threading.get_ident():

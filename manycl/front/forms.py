@@ -1,4 +1,4 @@
-"""Launches like one before, given to a device that takes them as they come (:mod:`manycl.run.immediate`): what need not
+"""Launches like one before, given to a device that takes them as they come (:mod:`manycl.run.flight`): what need not
 be looked at again is not.
 
 Loops enqueue the same kernels with the same sizes, most arguments being the same objects as the last time. Of those
@@ -17,9 +17,10 @@ from manycl.front.arrays import Array
 from manycl.graph import bounds
 from manycl.graph.graph import Argument, BufferArg, Launch
 from manycl.graph.launch import with_arguments
+from manycl.machine import DeviceIndex
 from manycl.model.trips import trip_count
 from manycl.run.backends.programs import KernelObject, same
-from manycl.run.immediate import UNKNOWN, Flight
+from manycl.run.flight import UNKNOWN, Flight
 
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
@@ -30,13 +31,14 @@ _UNKNOWN = object()
 
 
 class LaunchForm:
-    """A kernel at one NDRange, on arrays of certain types and sizes, none given twice. ``convert(i, value)``: what
-    argument i, which is no array, is set to."""
+    """A kernel at one NDRange on a device, on arrays of certain types and sizes, none given twice. ``convert(i,
+    value)``: what argument i, which is no array, is set to."""
 
     __slots__ = (
         "_arrays",
         "_checked",
         "_convert",
+        "_device",
         "_flight",
         "_flights",
         "_is_arrays",
@@ -49,8 +51,14 @@ class LaunchForm:
     )
 
     def __init__(
-        self, launch: Launch, kernel: KernelObject, args: Sequence[Any], convert: Callable[[int, Any], Argument]
+        self,
+        launch: Launch,
+        device: DeviceIndex,
+        kernel: KernelObject,
+        args: Sequence[Any],
+        convert: Callable[[int, Any], Argument],
     ) -> None:
+        self._device = device
         self._launch = launch
         self._ranges = launch.global_size, launch.local_size
         self._kernel = kernel
@@ -94,7 +102,7 @@ class LaunchForm:
                     return False
             else:
                 self._forget()
-                if not self._bind(queue, flight, args):
+                if flight.device != self._device or not self._bind(queue, flight, args):
                     return False
                 self._flight = flight
                 flight.forms.append(self)

@@ -268,12 +268,13 @@ class Kernel:
         keys = [a.key for a in launch.args if isinstance(a, BufferArg)]
         if len(set(keys)) == len(keys):
             from manycl.front.forms import LaunchForm
-            from manycl.run.immediate import ONLY
 
-            kernel = queue.session.backend.programs.kernel(self.program, self.facts.name, ONLY)
+            assert queue.enqueued.flight is not None
+            device = queue.enqueued.flight.device
+            kernel = queue.session.backend.programs.kernel(self.program, self.facts.name, device)
             if len(queue.forms) >= _KEPT:
                 queue.forms.clear()
-            queue.forms[self._key, global_size, local_size] = LaunchForm(launch, kernel, args, self._number)
+            queue.forms[self._key, global_size, local_size] = LaunchForm(launch, device, kernel, args, self._number)
 
     def _number(self, index: int, value: Any) -> Argument:
         return self._value(self._arguments[index], value)

@@ -7,6 +7,7 @@ import operator
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,9 +28,10 @@ from manycl.run.learners import Learners, told
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
     from manycl.front.forms import LaunchForm
-    from manycl.run.immediate import Flight, UnplannedRun
+    from manycl.run.flight import Flight
     from manycl.run.result import Result
     from manycl.run.session import Profile, Session
+    from manycl.run.unplanned import UnplannedRun
 
 
 class Queue:
@@ -38,8 +40,9 @@ class Queue:
     ``devices``: the syntax of ``--devices`` (default: MANYCL_DEVICES, else all); ``policy``: a name, a policy object or
     a plan (default: MANYCL_POLICY, else ``auto``); ``queues``: command queues per device name or kind; ``options``: the
     policy's. ``session`` shares the devices and arrays of another queue, which closes them. ``profile=False`` gives up
-    kernel times in traces for less overhead per kernel and transfer (GPUs); ``"learning"`` does so only for the
-    repetitions of prepared graphs whose plan is kept.
+    kernel times in traces for less overhead per kernel and transfer (GPUs); ``"learning"`` does so only for
+    repetitions that nobody learns from any more, as is done by default where there are GPUs: with ``True``, traces of
+    these have all kernels, too.
 
     Several threads may use one queue, as they may one of OpenCL's: each of their calls is one step, so a thread's own
     launches stay in its order, and a thread that asks for a result waits for a run that another one has begun. What
@@ -54,7 +57,7 @@ class Queue:
         queues: Mapping[str, int] | None = None,
         options: Mapping[str, Any] | None = None,
         session: Session | None = None,
-        profile: Profile = True,
+        profile: Profile = None,
     ) -> None:
         self.learners = Learners()
         self.options = {k: str(v) for k, v in (options or {}).items()}
@@ -398,7 +401,10 @@ class Queue:
 
             def run() -> Result:
                 if policy is None or isinstance(policy, str):
-                    return self._recurring.run(batch, policy or flags.policy(), self.queues, self.options)
+                    result = self._recurring.run(batch, policy or flags.policy(), self.queues, self.options)
+                    if before is None:
+                        self._recurring.took(perf_counter() - enqueued.began)
+                    return result
                 result = self.session.run(batch.graph(), policy, queues=self.queues, options=self.options)
                 return told(policy, result) if learns(policy) else result
 
@@ -412,10 +418,13 @@ class Queue:
 
         if (self.policy or flags.policy()) not in POLICIES or self.options:
             return None
+        device = self._recurring.expect()
+        if device is None:
+            return None
         if self._changes != self.session.changes:
             self.forms.clear()  # they know kernels of devices that are gone
             self._changes = self.session.changes
-        return begun(self.session, threading.RLock())
+        return begun(self.session, device, self._recurring.learns)
 
     def _land(self, enqueued: Enqueued) -> UnplannedRun:
         """Wait for what the device has been given. What was enqueued behind what has failed does not run."""
@@ -429,6 +438,11 @@ class Queue:
             self._fail(run.error)
             raise run.error
         self._result = lambda: run.result
+        if len(enqueued.builder):
+            self._recurring.stayed()
+        else:
+            seconds = perf_counter() - enqueued.flight.began
+            self._recurring.flew(run, seconds, str(self.policy or flags.policy()), self.queues, self.options)
         return run
 
     def _fail(self, error: ManyclError) -> None:

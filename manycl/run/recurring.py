@@ -3,32 +3,50 @@
 A loop that makes its arrays where it needs them enqueues the same graph each time, on other buffers. Its first runs are
 planned, each knowing better how long kernels take; then the plan that ran fastest is kept, and what it was compiled to
 is played on the new buffers. Where arrays are when it begins is part of what is recognised.
+
+What came after a graph the last time is expected to come after it again. Where nothing can be chosen, or the plan that
+is kept uses one device only, it can be given to that device command by command, before anybody knows that it is this
+graph (:mod:`manycl.run.flight`): of both ways, the one that has taken less time is taken. Where something else comes,
+that is right as well, only not planned.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from math import inf
+from operator import is_
 
 from manycl.errors import PolicyError
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import BufferKey, Graph
+from manycl.graph.graph import BufferKey, DeviceTask, Graph
 from manycl.graph.shape import BatchShape, shape
+from manycl.machine import DeviceIndex
 from manycl.plan import policies
-from manycl.plan.plan import Plan
+from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import find, is_static, learns
 from manycl.plan.problem import queue_counts
 from manycl.run.pace import AHEAD
 from manycl.run.result import Result
 from manycl.run.script import Script
 from manycl.run.session import LastTime, Session
-from manycl.run.trials import SECOND_THOUGHTS, Trials
+from manycl.run.trials import PLANNED_RUNS, SECOND_THOUGHTS, Trials
+from manycl.run.unplanned import Given, UnplannedRun
 
 KEPT, NODES = 64, 1 << 16
 """Graphs that are kept, and nodes of all of them."""
 THOUGHTS = (*SECOND_THOUGHTS, *(4**n for n in range(3, 10)))
 """After so many runs of a plan the policy is asked once more: ever more rarely, as devices and links may change."""
+FLIGHTS = 2
+"""Runs without a plan that are compared with those of plans: of each, the fastest."""
+WORTH = 3e-4
+"""Seconds: what takes less without a plan takes no less with one."""
+ONLY = DeviceIndex(0)
+"""The device, where there is one."""
+OTHER_THOUGHTS = (64, 512, 4096)
+"""The runs that go the other way, as devices and links may change."""
 
 
 class Recurring:
@@ -40,31 +58,26 @@ class Recurring:
         self._nodes = 0
         self._changes = session.changes
         self._static: dict[str, bool] = {}
+        self._last: _Known | None = None
+        self._expected: _Known | None = None
 
     def run(
         self, batch: Batch, policy: str, queues: Mapping[str, int] | None, options: Mapping[str, str] | None
     ) -> Result:
         """Run what was enqueued by the policy of that name; raises what ``Session.run`` raises."""
         session = self._session
-        if self._changes != session.changes:
-            self._known.clear()
-            self._nodes, self._changes = 0, session.changes
+        self._forget_others()
+        self._expected = None
         found = shape(batch) if len(batch.nodes) <= NODES and self._is_static(policy) else None
         if found is None:
             return session.run(batch.graph(), policy, queues=queues, options=options)
         directory, keys = session.directory, found.keys
         places = tuple([directory.parts.get(key) or directory.valid.get(key, 0) for key in keys])
-        settings = tuple((queues or {}).items()), tuple((options or {}).items())
-        # with one device that computes in the host's memory, nothing is decided by the scalars
-        alone = session.machine.memories == 1 and queue_counts(session.machine, queues or {}) == (1,)
-        key = (policy, *settings, places, found.structure, () if alone else found.scalars)
-        known = self._known.get(key)
-        if known is None:
-            several = queue_counts(session.machine, queues or {}) != (1,)
-            graph = batch.graph()
-            known = self._keep(key, _Known(graph, found, THOUGHTS if several else ()))
+        known = self._expected = self._find(batch, found, places, policy, queues, options)
+        if known.graph is None:
+            graph = known.graph = batch.graph()
+            known.shape = found  # of the buffers that the graph names
         else:
-            self._known.move_to_end(key)
             graph = batch.as_in(known.graph, dict(zip(known.shape.keys, keys, strict=True)))
             if found.scalars != known.shape.scalars:
                 bounds.check(graph)
@@ -74,6 +87,87 @@ class Recurring:
         result = session.run(graph, policy, queues=queues, options=options)
         known.answered(result, keys)
         return result
+
+    def took(self, seconds: float) -> None:
+        """What ``run`` has done took so long, from the first call that enqueued it on."""
+        if self._expected is not None:
+            self._expected.took(seconds)
+        self._follow(self._expected)
+
+    def expect(self) -> DeviceIndex | None:
+        """The device that is given what comes next as it is enqueued; None where that is planned when a result is asked
+        for."""
+        self._forget_others()
+        self._expected = self._last.then() if self._last is not None and self._last.then is not None else None
+        alone = len(self._session.machine.devices) == 1
+        if self._expected is None:
+            return ONLY if alone else None
+        return self._expected.way(alone)
+
+    @property
+    def learns(self) -> bool:
+        """Whether somebody will learn from what comes next."""
+        return self._expected is None or not self._expected.is_learned
+
+    def flew(
+        self,
+        run: UnplannedRun,
+        seconds: float,
+        policy: str,
+        queues: Mapping[str, int] | None,
+        options: Mapping[str, str] | None,
+    ) -> None:
+        """A device was given all that was enqueued, which took so long from the first command on."""
+        if self._session.machine.memories == 1 and len(self._session.machine.devices) == 1:
+            return  # it is never planned
+        known = self._expected
+        if known is None or not known.is_like(run.given):
+            found = shape(run.batch) if len(run.given) <= NODES else None
+            if found is not None:
+                places = tuple([run.found[key] for key in found.keys])
+                known = self._find(run.batch, found, places, policy, queues, options)
+        if known is not None:
+            known.flew(run, seconds)
+        self._follow(known)
+
+    def stayed(self) -> None:
+        """Some of what was enqueued could not be given to the device that was expected to get all."""
+        if self._expected is not None:
+            self._expected.stays = True
+        self._follow(None)
+
+    def _follow(self, known: _Known | None) -> None:
+        if self._last is not None:
+            self._last.then = weakref.ref(known) if known is not None else None
+        self._last = known
+
+    def _forget_others(self) -> None:
+        """What is known of other devices than there are now is forgotten."""
+        if self._changes != self._session.changes:
+            self._known.clear()
+            self._last = self._expected = None
+            self._nodes, self._changes = 0, self._session.changes
+
+    def _find(
+        self,
+        batch: Batch,
+        found: BatchShape,
+        places: tuple[object, ...],
+        policy: str,
+        queues: Mapping[str, int] | None,
+        options: Mapping[str, str] | None,
+    ) -> _Known:
+        machine = self._session.machine
+        settings = tuple((queues or {}).items()), tuple((options or {}).items())
+        alone = queue_counts(machine, queues or {}) == (1,)
+        # with one device that computes in the host's memory, nothing is decided by the scalars
+        scalars = () if alone and machine.memories == 1 else found.scalars
+        key = (policy, *settings, places, found.structure, scalars)
+        known = self._known.get(key)
+        if known is None:
+            return self._keep(key, _Known(len(batch.nodes), found, () if alone else THOUGHTS))
+        self._known.move_to_end(key)
+        return known
 
     def _is_static(self, policy: str) -> bool:
         """Whether a policy plans before the run; a user's own may have reasons to be asked each time."""
@@ -86,19 +180,26 @@ class Recurring:
 
     def _keep(self, key: Hashable, known: _Known) -> _Known:
         self._known[key] = known
-        self._nodes += len(known.graph)
+        self._nodes += known.nodes
         while len(self._known) > KEPT or self._nodes > NODES:
             _, oldest = self._known.popitem(last=False)
-            self._nodes -= len(oldest.graph)
+            self._nodes -= oldest.nodes
         return known
 
 
 class _Known:
     """One of them. ``thoughts``: as of trials; nothing is tried where there is nothing to choose."""
 
-    def __init__(self, graph: Graph, of: BatchShape, thoughts: Sequence[int]) -> None:
-        self.graph = graph  # whose programs are what the shape names
+    def __init__(self, nodes: int, of: BatchShape, thoughts: Sequence[int]) -> None:
+        self.nodes = nodes
+        self.graph: Graph | None = None  # its edges, once they were needed
         self.shape = of
+        self.then: weakref.ref[_Known] | None = None  # what came next
+        self.stays = False  # whether no device can be given all of it
+        self._device: DeviceIndex | None = None  # that can be given it
+        self._given: list[DeviceTask] = []  # in its last flight
+        self._flights = self._planned = self._runs = 0
+        self._flight = self._plan = inf  # seconds of the fastest run
         self._thoughts = thoughts
         self._trials = Trials(thoughts=thoughts)
         self._forget()
@@ -107,6 +208,42 @@ class _Known:
         self._script: Script | None = None
         self._keys: tuple[BufferKey, ...] = ()
         self._last = LastTime()
+
+    def took(self, seconds: float) -> None:
+        """It was planned, or what was kept was played."""
+        self._runs += 1
+        self._planned += 1
+        self._plan = min(self._plan, seconds)
+        kept = self._trials.kept
+        if kept is not None:
+            used = {a.device for a in kept.assignments}
+            if len(used) == 1 and ON_HOST not in used:
+                (self._device,) = used
+
+    def flew(self, run: UnplannedRun, seconds: float) -> None:
+        """It was given to a device without a plan."""
+        self._runs += 1
+        self._flights += 1
+        self._flight = min(self._flight, seconds)
+        self._device, self._given = run.device, [task for task, _, _ in run.given]
+
+    @property
+    def is_learned(self) -> bool:
+        return self._flights > 0
+
+    def is_like(self, given: Sequence[Given]) -> bool:
+        """Whether commands are those of its last flight, on whatever buffers."""
+        return len(given) == len(self._given) and all(map(is_, self._given, [task for task, _, _ in given]))
+
+    def way(self, alone: bool) -> DeviceIndex | None:
+        """The device that it is to be given to, or None where it is to be planned."""
+        device = ONLY if alone else self._device
+        if device is None or self.stays:
+            return None
+        if self._flights < FLIGHTS:
+            return device
+        flies = self._flight < WORTH or (self._planned >= PLANNED_RUNS and self._flight <= self._plan)
+        return device if flies != (self._runs in OTHER_THOUGHTS) else None
 
     def answered(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
         """The policy was asked, and that was the run."""

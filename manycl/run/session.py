@@ -52,12 +52,14 @@ from manycl.run.steps import Lowered, State, state_of
 from manycl.unforeseen import told
 
 if TYPE_CHECKING:
-    from manycl.run.immediate import Flight, UnplannedRun
+    from manycl.run.flight import Flight
+    from manycl.run.unplanned import UnplannedRun
 
 UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
 
-Profile = bool | Literal["learning"]
-"""Whether commands are timed by the devices' clocks: always, never, or as long as somebody learns from it."""
+Profile = bool | Literal["learning"] | None
+"""Whether commands are timed by the devices' clocks: always, never, or as long as somebody learns from it (None: that
+where it makes commands slower, as on GPUs, and else always)."""
 
 
 @dataclass(slots=True)
@@ -83,7 +85,7 @@ class Session:
 
     ``profile=False`` leaves the devices' clocks off: traces then hold no kernels and estimates stay first guesses, but
     NVIDIA's driver enqueues a kernel in 9.6 us instead of 15.9 (benchmarks/drivers.py). ``"learning"``: they are on but
-    for the repetitions of a prepared graph whose plan is kept, of which nobody learns anything.
+    for the repetitions of a graph whose plan is kept, of which nobody learns anything. None: so where there are GPUs.
 
     ``remember``: begin with what earlier sessions measured, and keep what this one measures when it is closed (None:
     unless MANYCL_MODELS is 0).
@@ -95,11 +97,11 @@ class Session:
         self,
         devices: str | Sequence[str] | None = None,
         *,
-        profile: Profile = True,
+        profile: Profile = None,
         remember: bool | None = None,
     ) -> None:
-        if profile not in (True, False, "learning"):
-            raise DeviceError(f"profile={profile!r}", hint='it is True, False or "learning"')
+        if profile not in (True, False, "learning", None):
+            raise DeviceError(f"profile={profile!r}", hint='it is True, False, "learning" or None')
         flags.check()
         self._all, self.opened = open_devices(devices if devices is not None else flags.devices())
         self._opened = self._all  # less what is left out
@@ -110,7 +112,7 @@ class Session:
         self._links = ObservedLinks()
         self.machine = on_machine(self._opened, self._measurements)
         self.sharing = sharing(self.machine, self._measurements)
-        self._profile = profile
+        self._profile: Profile = profile
         self.backend = Executor(self.machine, self.opened, profile is not False)
         self.directory = Directory()
         self.history = self.store.history() if self.store is not None else History()
@@ -283,7 +285,7 @@ class Session:
         self, script: Script, last: LastTime, keys: tuple[BufferKey, ...], scalars: tuple[bytes, ...]
     ) -> Result | None:
         """Play a plain script (``Script.on``) on the buffers ``keys``, with its graph's ``scalars``; ``last``: what is
-        known of it on those of other times. None where memory is short, or buffers are not where it needs them; raises
+        known of it on those of other times. Nobody learns from that. None where memory is short, or buffers are not where it needs them; raises
         what ``run`` raises."""
 
         def play() -> Result | None:
@@ -304,7 +306,7 @@ class Session:
             last.scalars = scalars
             return played(script, self.backend, self.directory, bound, seconds)
 
-        return self._repeated(script, last, True, play)
+        return self._repeated(script, last, False, play)
 
     def _played_by_steps(self, script: Script, setup: Setup) -> Result | None:
         """A script, command by command."""
@@ -338,7 +340,10 @@ class Session:
 
     def use_clocks(self, learning: bool) -> None:
         """Whether commands are timed from now on; ``learning``: whether somebody learns from that."""
-        self.backend.use(learning if self._profile == "learning" else bool(self._profile))
+        wanted = self._profile
+        if wanted is None:
+            wanted = "learning" if any(lanes.watched for lanes in self.backend.lanes) else True
+        self.backend.use(learning if wanted == "learning" else wanted)
 
     def problem_of(self, graph: Graph, queues: tuple[int, ...], options: Mapping[str, str]) -> Problem:
         """The same, from what has been learned so far; ``queues``: of each device (none: as they come)."""

@@ -15,7 +15,7 @@ import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.drivers.opencl import staging
 from manycl.errors import DeviceError, LaunchError, ResultError, RunError
-from manycl.run import immediate
+from manycl.run import flight
 from manycl.run.backends import memory
 
 N = 64
@@ -42,7 +42,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if request.param == "staged":
         monkeypatch.setattr(staging, "STAGE_FROM", 1)
         monkeypatch.setattr(memory, "PIN_FROM", 1 << 40)
-        monkeypatch.setattr(immediate, "BESIDE", 1)
+        monkeypatch.setattr(flight, "BESIDE", 1)
     with mc.Queue("cpu/2#0") as queue:
         yield queue
 
@@ -302,15 +302,16 @@ def test_what_comes_behind_a_failure_does_not_run(queue: mc.Queue, monkeypatch: 
             array.get()
 
 
-def test_no_more_is_ahead_than_ctrl_c_may_wait_for(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_ahead_than_ctrl_c_may_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = mc.Queue("cpu/2#0")
     a, waits = queue.zeros(N, np.int32), list[int]()
-    original = immediate.Flight.pace
+    original = flight.Flight.pace
 
-    def pace(flight: immediate.Flight) -> None:
-        waits.append(len(flight.given))
-        original(flight)
+    def pace(of: flight.Flight) -> None:
+        waits.append(len(of.given))
+        original(of)
 
-    monkeypatch.setattr(immediate.Flight, "pace", pace)
+    monkeypatch.setattr(flight.Flight, "pace", pace)
     for _ in range(200):
         PROGRAM.spin(queue, *SIZES, a, 10)
     few = list(waits)
@@ -330,6 +331,7 @@ def test_no_more_is_ahead_than_ctrl_c_may_wait_for(queue: mc.Queue, monkeypatch:
         PROGRAM.spin(queue, *SIZES, a, 11)  # takes another time
     queue.finish()
     assert len(waits) >= 8
+    queue.close()
 
 
 @pytest.mark.parametrize("own", [False, True])

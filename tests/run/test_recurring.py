@@ -188,7 +188,7 @@ def test_with_several_devices_a_few_runs_are_planned(
     asked: list[int], monkeypatch: pytest.MonkeyPatch, zero_copy: str
 ) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
-    with mc.Queue("cpu/2") as queue:
+    with planned("cpu/2") as queue:
         for n in range(7):
             assert loop(queue, n)[0] == 4 * (4 * (4 * n + 1) + 1) + 1
         assert len(asked) == 4
@@ -439,3 +439,60 @@ def test_with_several_devices_scalars_are_part_of_the_graph(asked: list[int]) ->
             assert (x.get() == n).all()
         assert len(asked) == 3
         assert len(queue._recurring._known) == 3
+
+
+# ways: planned, or given to a device as it is enqueued
+
+
+def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, flown: float, runs: int) -> str:
+    """How a loop runs whose runs take so long, planned and given at once: a letter for each run."""
+    taken = {"p": planned, "f": flown}
+    out = ""
+    took, flew = recurring._Known.took, recurring._Known.flew
+    monkeypatch.setattr(recurring._Known, "took", lambda known, seconds: took(known, taken["p"]))
+    monkeypatch.setattr(recurring._Known, "flew", lambda known, run, seconds: flew(known, run, taken["f"]))
+    for n in range(runs):
+        x, y = queue.array(np.full(COUNT, n, np.int32)), queue.zeros(COUNT, np.int32)
+        PROGRAM.stencil(queue, (COUNT,), (GROUP,), x, y)
+        PROGRAM.add(queue, (COUNT,), (GROUP,), y, 1)
+        out += "p" if queue.enqueued.flight is None else "f"
+        assert (y.get()[:-1] == 4 * n + 1).all()
+    return out
+
+
+@pytest.mark.parametrize("devices", ["cpu/2", "cpu/1"])
+def test_the_quicker_way_is_taken(monkeypatch: pytest.MonkeyPatch, devices: str) -> None:
+    first = "pppp" + "ff" if devices == "cpu/2" else "ff" + "pppp"
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    for planned, flown, then in ((1.0, 2.0, "p"), (2.0, 1.0, "f")):
+        with mc.Queue(devices) as queue, monkeypatch.context() as patch:
+            found = ways(queue, patch, planned, flown, 70)
+            if devices == "cpu/2" and "f" not in found:
+                continue  # no plan for one device was kept
+            assert found[: len(first)] == first
+            other = "f" if then == "p" else "p"
+            assert found[len(first) :] == then * (64 - len(first)) + other + then * 5
+
+
+def test_what_takes_no_time_is_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with mc.Queue("cpu/1") as queue:
+        assert ways(queue, monkeypatch, 1e-5, 1e-4, 20) == "f" * 20
+
+
+def test_in_the_hosts_memory_one_device_is_given_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mc.Queue("cpu/1") as queue:
+        assert ways(queue, monkeypatch, 1.0, 2.0, 70) == "f" * 70
+        assert not queue._recurring._known
+
+
+def test_what_was_not_expected_is_right_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two loops in turn, and in any order; one of them begins as the other one does."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setattr(recurring, "WORTH", 1.0)
+    with mc.Queue("cpu/2") as queue:
+        for n, times in enumerate([3, 3, 3, 3, 3, 3, 5, 3, 5, 3, 5, 3, 5, 3, 5, 5, 5, 3, 3, 1, 3, 1]):
+            want = n
+            for _ in range(times):
+                want = 4 * want + 1
+            assert loop(queue, n, times)[0] == want

@@ -1,0 +1,282 @@
+"""What a queue gives a device until somebody asks for a result, command by command."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from manycl.drivers.driver import DriverError, End, Event
+from manycl.drivers.survey import is_forked
+from manycl.errors import RunError
+from manycl.graph import bounds
+from manycl.graph.graph import Buffer, BufferKey, DeviceTask, Graph, Launch
+from manycl.interrupts import Uninterrupted, interruptible
+from manycl.machine import DeviceIndex
+from manycl.region import Box
+from manycl.run.backend import Failed, Run
+from manycl.run.backends.record import RunRecord
+from manycl.run.backends.responsive import responsive
+from manycl.run.coherence import HOST_BIT
+from manycl.run.health import examine
+from manycl.run.pace import AHEAD
+from manycl.run.unplanned import Given, UnplannedRun, launched
+
+if TYPE_CHECKING:
+    from manycl.run.session import Session
+
+UNKNOWN = AHEAD / 64
+"""Seconds that a command counts for of which nobody knows how long it takes."""
+AT_ONCE = 1e-3
+"""Seconds that flights may take for the driver's own wait, during which Ctrl-C is not heard."""
+BESIDE = 1 << 20
+"""Bytes from which on it pays to upload by another queue, which costs the command that waits for it some 40 us
+(NVIDIA's driver)."""
+_NOTHING = Graph((), {}, ())
+
+
+class Owner(Protocol):
+    """Whose memory a buffer is: an array."""
+
+    @property
+    def buffer(self) -> Buffer: ...
+
+
+class Repeated(Protocol):
+    """A kind of launch that comes again."""
+
+    def landed(self, seconds: float) -> None:
+        """Its flight is over: what it refers to may go. ``seconds``: of one command there."""
+
+
+class Flight:
+    """What a queue has given a device since a result was asked for last. ``given``: of each command its node (of a
+    launch that has a form, the one that the form was made for), its own arguments where they may differ from the
+    node's, and its event. ``arrays``: by the keys of their buffers, all that it uses; ``found``: masks of the memories
+    where these were valid before; ``written``: keys of those that it writes. ``ahead``: the foreseen seconds of what is
+    not known to be complete; beyond ``limit`` somebody has to look (``pace``). Whoever gives it something holds the
+    ``lock``, while it ``is_open``. ``uploads``: what the next command has to wait for."""
+
+    def __init__(self, session: Session, device: DeviceIndex) -> None:
+        executor = session.backend
+        self.device = device
+        self._session: Session = weakref.proxy(session)
+        self._lanes = lanes = executor.lanes[device]
+        offsets = [lanes.driver.clock() if i == device else None for i in range(len(executor.lanes))]
+        self._run = executor.underway(_NOTHING, offsets)
+        self._mark: tuple[Event, float] | None = None
+        self._bit = 1 << lanes.device.memory
+        self._bytes = 0  # of what the device holds
+        self._brought: list[BufferKey] = []  # keys of what came to its memory
+        self._token = 0
+        self._over: UnplannedRun | None = None
+        self.lock = threading.RLock()
+        self.is_open = True
+        self.given = given = list[Given]()
+        self._run.launched = lambda: [(node.name, device, 0, event) for node, _, event in given]
+        self.after: dict[int, tuple[int, ...]] = {}
+        self.arrays: dict[BufferKey, Owner] = {}
+        self.found: dict[BufferKey, int] = {}
+        self.written: set[BufferKey] = set()
+        self.forms: list[Repeated] = []
+        self.uploads: list[Event] = []
+        self.ahead = 0.0
+        self.limit = AHEAD / 2
+        # for launches that have a form
+        self.allocations = executor.memory.buffers(device)
+        self.queue = lanes.queues[0]
+        self.launch = lanes.launch
+
+    def __del__(self) -> None:
+        if self._over is None and self.given and not is_forked():  # nobody has waited, and its arrays go now
+            self._lanes.driver.finish()
+
+    @property
+    def record(self) -> RunRecord:
+        """What is known of its commands."""
+        return self._run.record
+
+    @property
+    def began(self) -> float:
+        """By ``time.perf_counter``."""
+        return self._run.began
+
+    # giving
+
+    def adopt(self, array: Owner) -> bool:
+        """An array is used from now on; False where there may be no room for it. Raises ResultError for one whose
+        contents a failed run has left unknown."""
+        session, key, nbytes = self._session, array.buffer.key, array.buffer.nbytes
+        session.directory.check(key)
+        valid = session.directory.valid.get(key, 0)
+        if key in session.directory.parts or (valid and not valid & (self._bit | HOST_BIT)):
+            return False
+        if key not in self.allocations:
+            device = self._lanes.device
+            self._bytes = self._bytes or sum(session.memory.allocated(self.device).values())
+            if nbytes > device.max_allocation or self._bytes + nbytes > device.global_memory:
+                return False
+            self._bytes += nbytes
+        with Uninterrupted():
+            session.memory.on_device(key, self.device)
+            if valid and not valid & self._bit:
+                self._bring(key, nbytes)
+                session.directory.copied(key, self._lanes.device.memory)
+            self.arrays[key], self.found[key] = array, valid
+        return True
+
+    def _bring(self, key: BufferKey, nbytes: int) -> None:
+        """Upload a buffer: a large one beside what the device computes."""
+        memory, lanes, run = self._session.memory, self._lanes, self._run
+        is_beside = nbytes >= BESIDE
+        queue = lanes.uploads if is_beside else self.queue
+        target = End(memory.on_device(key, self.device))
+        try:
+            events = lanes.driver.copy(queue, target, memory.upload_source(key), (Box(0, nbytes),), ())
+            if is_beside:
+                lanes.flush(queue)
+        except DriverError as error:
+            raise RunError(f"{memory.name(key)} cannot be brought to {lanes.device.name}: {error.message}") from None
+        run.record.transfers.append(((key,), self.device, True, events, len(self.given)))
+        self._brought.append(key)
+        if is_beside:
+            self.uploads.append(events[-1])
+
+    def give(self, task: DeviceTask, arrays: Sequence[Owner], after: Sequence[int] = ()) -> bool:
+        """Enqueue a command; False where it has to be planned. Raises ManyclError for one that cannot be: then it was
+        not."""
+        for array in arrays:
+            if array.buffer.key not in self.arrays and not self.adopt(array):
+                return False
+        if isinstance(task, Launch):
+            bounds.check_launch(task, {array.buffer.key: array.buffer for array in arrays})
+        index, lanes = len(self.given), self._lanes
+        with Uninterrupted():
+            try:
+                event = self._session.backend.give(self._run, task, Run(index, self.device, 0, (), False), self.uploads)
+                lanes.flush(self.queue)
+            except DriverError as error:
+                sizes = (
+                    f" with NDRange {task.global_size}, work-groups {task.local_size or 'chosen by the driver'}"
+                    if isinstance(task, Launch)
+                    else ""
+                )
+                what = f"kernel {task.name}" if isinstance(task, Launch) else f"{task.function} {task.name}"
+                words = f"{what} failed on {lanes.device.name}{sizes}: {error.message}"
+                self._refused()
+                raise RunError(words, hint=error.hint) from None
+            self.given.append((task, None, event))
+            self.uploads = []
+            if after:
+                self.after[index] = tuple(sorted(set(after)))
+            self.written.update(task.writes)
+        self.ahead += UNKNOWN
+        if self.ahead > self.limit:
+            self.pace()
+        return True
+
+    def _refused(self) -> None:
+        """The device did not take a command: maybe it takes none any more."""
+        session = self._session
+        if session.lock.acquire(blocking=False):  # else somebody waits for the lock of this
+            try:
+                self.end()
+                examine(session)
+            finally:
+                session.lock.release()
+
+    def pace(self) -> None:
+        """So much is ahead of the device that half of it has to be complete before there is more: what was given cannot
+        be taken back, and whoever presses Ctrl-C waits for it."""
+        event = self.given[-1][2]
+        if self._mark is not None:
+            before, ahead = self._mark
+            self._wait_for(before)
+            self.ahead -= ahead
+        self._mark = event, self.ahead
+        self.limit = self.ahead + AHEAD / 2
+
+    # ending
+
+    def close(self) -> None:
+        """Nothing more is given."""
+        with self.lock:
+            self.is_open = False
+
+    def end(self) -> UnplannedRun:
+        """Wait for all that was given, while nothing else runs; what has gone wrong is the run's ``error``. Ctrl-C ends
+        the waiting, and all that is written is unknown then."""
+        self.close()
+        if self._over is None:
+            with self._session.lock, Uninterrupted():
+                self._session.flight = None
+                self._over = UnplannedRun(self._session, self)
+                try:
+                    if self.given:
+                        self._land(self._over)
+                    elif self._brought:
+                        self._lanes.driver.finish()
+                finally:
+                    self.arrays, self.forms = {}, []
+        return self._over
+
+    def _land(self, over: UnplannedRun) -> None:
+        session, run, executor = self._session, self._run, self._session.backend
+        executor.adopt(run)
+        failed = None
+        last = self.given[-1][2]
+        try:
+            if self.ahead <= AT_ONCE:
+                self._lanes.flush(self.queue)
+                self._lanes.driver.wait(last)
+            else:
+                responsive.enter(executor)
+                self._wait_for(last)
+            self._lanes.driver.finish()  # Ctrl-C may have come before what was enqueued last was noted
+        except DriverError as error:
+            failed = Failed(len(self.given) - 1, run.now(), error.message, run.number)
+        except BaseException as error:
+            reason = f"the run was stopped by {type(error).__name__}"
+            for key in {*self.written, *self._brought}:
+                session.directory.lose(key, reason)
+            over.error = RunError(reason)
+            executor.abort()
+            raise
+        over.seconds = run.now()
+        ends = [event for _, _, event in self.given]
+        ends += [events[-1] for _, _, _, events, _ in run.record.transfers]
+        if failed is not None or not self._lanes.driver.succeeded(ends):
+            run.record.kernels = launched(self.given, self.device)
+            record = executor.abort()
+            record.failure = record.failure or failed
+            lost = record.failed_transfer
+            if lost is not None and (record.failure is None or lost.token <= record.failure.token):
+                record.failure = lost  # the command that it was for
+            assert record.failure is not None
+            for key in self._brought:
+                session.directory.drop(key, self._lanes.device.memory)
+            over.fail(record.failure)
+            examine(session)
+            return
+        executor.ended(run)
+        session.directory.valid.update(dict.fromkeys(self.written, self._bit))
+        session.learn_from(over)
+        each = over.seconds / len(self.given)
+        for form in self.forms:
+            form.landed(each)
+
+    def _wait_for(self, event: Event) -> None:
+        """Until an event is complete, by the thread that waits for the queue. Raises DriverError if it has failed."""
+        run = self._run
+        self._lanes.flush(self.queue)
+        self._token += 1
+        run.watch(self.device, 0, [self._token], event)
+        while True:  # Ctrl-C may have ended a waiting before, of which is heard now
+            with interruptible:
+                reports = run.inbox.wait()
+            for report in reports:
+                if report.token == self._token:
+                    if isinstance(report, Failed):
+                        raise DriverError(report.message)
+                    return

@@ -1,0 +1,127 @@
+"""What was run without a plan: as a graph, a plan and a trace, when somebody wants to see that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from manycl.drivers.driver import Event
+from manycl.errors import ManyclError
+from manycl.graph.dependences import Batch
+from manycl.graph.graph import Argument, DeviceTask, Graph, Launch
+from manycl.graph.launch import with_arguments
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import Assignment, Plan
+from manycl.run.backend import Done, Failed
+from manycl.run.backends.record import RunRecord
+from manycl.run.coherence import Directory
+from manycl.run.compiler import compiled
+from manycl.run.emit_copies import Subject
+from manycl.run.engine import failure
+from manycl.run.lower import lower
+from manycl.run.playback import Playback
+from manycl.run.result import Result
+
+if TYPE_CHECKING:
+    from manycl.run.flight import Flight
+    from manycl.run.session import Session
+
+Value = TypeVar("Value")
+Given = tuple[DeviceTask, Sequence[Argument] | None, Event]
+"""A command: its node, or one like it; its own arguments where they may differ from that's; its event."""
+
+
+def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, DeviceIndex, int, Event]]:
+    """Of commands in one queue of a device, as in records."""
+    return [(i, device, 0, event) for i, (_, _, event) in enumerate(given)]
+
+
+class UnplannedRun:
+    """A flight that is over. ``found``: masks of the memories where its buffers were valid before. ``error``: what went
+    wrong with it."""
+
+    def __init__(self, session: Session, flight: Flight) -> None:
+        self._session = session
+        self._after = flight.after
+        self._buffers = {key: array.buffer for key, array in flight.arrays.items()}
+        self._record = flight.record
+        self.given: Sequence[Given] = flight.given
+        self.found = flight.found
+        self.device = flight.device
+        self.seconds = 0.0
+        self.error: ManyclError | None = None
+
+    @cached_property
+    def batch(self) -> Batch:
+        """What was enqueued."""
+        nodes = [
+            with_arguments(node, tuple(args)) if args is not None and isinstance(node, Launch) else node
+            for node, args, _ in self.given
+        ]
+        return Batch(tuple(nodes), self._buffers, self._after)
+
+    @cached_property
+    def graph(self) -> Graph:
+        return self.batch.graph()
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """When its commands ran."""
+        self._record.graph = self.graph
+        self._record.kernels = launched(self.given, self.device)
+        return self._record
+
+    def samples(self) -> tuple[Graph, Iterable[tuple[int, DeviceIndex, float]]]:
+        """What models learn from, as of a result."""
+        return self.graph, self.record.durations()
+
+    @cached_property
+    def result(self) -> Result:
+        """What it would have been as a run of a plan."""
+
+        def ended(playback: Playback) -> Result:
+            playback.end()
+            return self._result(playback)
+
+        with self._session.lock:
+            return self._played(self._session.directory.copy(), ended)
+
+    def fail(self, failed: Failed) -> None:
+        """A command has failed: the story is the ``error``, and what may be half written is unknown from now on."""
+
+        def told(playback: Playback) -> ManyclError:
+            playback.start(0.0)
+            playback.handle()
+            if failed.token:  # what came before it in the queue is complete
+                playback.handle(Done(failed.token - 1, failed.time, failed.run))
+            playback.fail(failed)
+            return failure(playback, failed, self._result(playback))
+
+        self.error = self._played(self._session.directory, told)
+
+    def _played(self, directory: Directory, ended: Callable[[Playback], Value]) -> Value:
+        """What ``ended`` makes of the player of the script that it has followed."""
+        session, nodes = self._session, range(len(self.graph))
+        names = tuple([device.name for device in session.machine.devices])
+        plan = Plan(tuple([Assignment(n, self.device, 0, 0.0, 0.0) for n in nodes]), "in_order", names, 0.0)
+        problem = session.problem_of(self.graph, (), {})
+        lowered = lower(problem, plan, directory)
+        lowered.open(directory)
+        try:
+            return ended(Playback(compiled(Subject(problem, lowered, directory.valid), plan), directory))
+        finally:
+            lowered.close(directory)
+
+    def _result(self, playback: Playback) -> Result:
+        script = playback.script
+        return Result(
+            self.graph,
+            self._session.machine,
+            script.plan.policy,
+            self.seconds,
+            self.record,
+            plan=script.plan,
+            lowered=script.lowered,
+            playback=playback,
+        )
