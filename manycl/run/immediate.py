@@ -32,7 +32,8 @@ def is_possible(session: Session, queues: Mapping[str, int]) -> bool:
 
 
 def begun(session: Session, device: DeviceIndex, learning: bool) -> Flight | None:
-    """A new flight to a device, of which somebody learns or not; None where something else is under way, or somebody wants to look on."""
+    """A new flight to a device, of which somebody learns or not; None where something else is under way, or somebody
+    wants to look on."""
     if session.closed or session.flight is not None or flags.debug() or last_words.keeping():
         return None
     if not session.lock.acquire(blocking=False):

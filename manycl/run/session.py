@@ -285,8 +285,8 @@ class Session:
         self, script: Script, last: LastTime, keys: tuple[BufferKey, ...], scalars: tuple[bytes, ...]
     ) -> Result | None:
         """Play a plain script (``Script.on``) on the buffers ``keys``, with its graph's ``scalars``; ``last``: what is
-        known of it on those of other times. Nobody learns from that. None where memory is short, or buffers are not where it needs them; raises
-        what ``run`` raises."""
+        known of it on those of other times. Nobody learns from that. None where memory is short, or buffers are not
+        where it needs them; raises what ``run`` raises."""
 
         def play() -> Result | None:
             if self.machine.memories > 1:

@@ -301,7 +301,7 @@ def test_clocks_are_on_or_off_as_they_were_asked_for(profile: bool, timed: bool)
 
 @pytest.mark.parametrize("profile", ["learn", "", 2])
 def test_what_profile_may_be_is_said(profile: Any) -> None:
-    with pytest.raises(DeviceError, match=r'profile=.*\n.*True, False or "learning"'):
+    with pytest.raises(DeviceError, match=r'profile=.*\n.*True, False, "learning" or None'):
         Queue("cpu/2", profile=profile)
 
 
