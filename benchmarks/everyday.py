@@ -215,7 +215,7 @@ def in_turns(ours: Worker, plain: Mapping[int, Worker], repeatable: bool) -> Tur
 def singles(machine: Machine, opened: Sequence[OpenDevice]) -> list[int]:
     """The devices that plain PyOpenCL is tried on: of those that are alike, one."""
     found: dict[tuple[str, str, int], int] = {}
-    for i, device in enumerate(machine.devices):
+    for i, device in machine.numbered():
         if hasattr(opened[i].handle, "cl"):
             found.setdefault((device.platform, device.model, device.compute_units), i)
     return sorted(found.values())

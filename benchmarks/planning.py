@@ -24,8 +24,8 @@ import planning_saga
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import BufferArg, Launch
-from manycl.machine import HOST, Device, Link, Machine
+from manycl.graph.graph import BufferArg, BufferKey, Launch
+from manycl.machine import HOST, Device, DeviceIndex, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy, find
@@ -47,7 +47,7 @@ class Rates(Estimates):
         self._work = work
         self._rates = [d.flops for d in machine.devices]
 
-    def launch(self, node: int, device: int) -> float:
+    def launch(self, node: int, device: DeviceIndex) -> float:
         return self._work[node] / self._rates[device]
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
@@ -62,7 +62,7 @@ def random_problem(kernels: int, seed: int = 1, *, split: bool = True) -> Proble
     builder = GraphBuilder()
     before = [builder.buffer(GROUPS * ROW) for _ in range(WIDTH)]
     valid = {key: frozenset({HOST}) for key in before}
-    layer: list[int] = []
+    layer: list[BufferKey] = []
     splits: dict[int, Split] = {}
     work: list[float] = []
     for i in range(kernels):

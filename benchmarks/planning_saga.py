@@ -32,7 +32,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Launch
-from manycl.machine import HOST, Device, Machine
+from manycl.machine import HOST, Device, DeviceIndex, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
@@ -192,7 +192,7 @@ class Costs(Estimates):
     def __init__(self, of: Instance) -> None:
         self.of = of
 
-    def launch(self, node: int, device: int) -> float:
+    def launch(self, node: int, device: DeviceIndex) -> float:
         return self.of.costs[node] / self.of.speeds[device]
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
@@ -266,7 +266,7 @@ def as_saga(of: Instance) -> tuple[Any, Any]:
 def as_plan(schedule: Any, of: Instance, name: str) -> Plan:
     """One of their schedules in our form; makespan and times as they say."""
     members = [
-        Assignment(int(task.name[1:]), int(node[1:]), 0, task.start, task.end)
+        Assignment(int(task.name[1:]), DeviceIndex(int(node[1:])), 0, task.start, task.end)
         for node, tasks in schedule.items()
         for task in tasks
     ]

@@ -23,6 +23,7 @@ import common
 import numpy as np
 
 import manycl as mc
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.lower import lower
 from manycl.trace import TransferEvent
@@ -63,7 +64,9 @@ def divided(queue: mc.Queue, launches: int, groups: int, seed: int) -> Plan:
         cuts = [0, *sorted(chance.sample(range(1, groups), RANGES - 1)), groups]
         dimension = chance.randrange(1 + node % 2)
         for a, b in itertools.pairwise(cuts):
-            out.append(Assignment(node, chance.randrange(len(queue.devices)), 0, 0.0, 0.0, dimension, a, b - a))
+            out.append(
+                Assignment(node, DeviceIndex(chance.randrange(len(queue.devices))), 0, 0.0, 0.0, dimension, a, b - a)
+            )
     return Plan(tuple(out), "random", queue.devices, 0.0)
 
 
@@ -72,7 +75,7 @@ def lowering(queue: mc.Queue, repeats: int) -> tuple[list[float], list[float]]:
     program, session, first, again = mc.Program(STENCIL), queue.session, list[float](), list[float]()
     arrays = queue.zeros((SIDE, SIDE), np.float32), queue.empty((SIDE, SIDE), np.float32)
     groups = SIDE // GROUP // LOWERED
-    ranges = [Assignment(0, i % 2, 0, 0.0, 0.0, 1, groups * i, groups) for i in range(LOWERED)]
+    ranges = [Assignment(0, DeviceIndex(i % 2), 0, 0.0, 0.0, 1, groups * i, groups) for i in range(LOWERED)]
     plan = Plan(tuple(ranges), "in turns", queue.devices, 0.0)
     for step in range(repeats):
         with queue.prepare() as prepared:

@@ -25,7 +25,7 @@ import numpy as np
 
 import manycl as mc
 from manycl.graph.graph import Graph, Launch
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.playback import Playback
 from manycl.run.prepared import PreparedGraph
@@ -82,7 +82,7 @@ def halves(graph: Graph, devices: tuple[str, ...]) -> Plan:
         assert isinstance(task, Launch)
         assert task.local_size is not None
         half = task.global_size[1] // task.local_size[1] // 2
-        out += [Assignment(n, d, 0, 0.0, 0.0, 1, d * half, half) for d in range(2)]
+        out += [Assignment(n, DeviceIndex(d), 0, 0.0, 0.0, 1, d * half, half) for d in range(2)]
     return Plan(tuple(out), "halves", devices, 0.0)
 
 

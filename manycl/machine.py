@@ -7,11 +7,15 @@ is only described in a file (``machine_file``). Units: bytes, seconds, hertz, by
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NewType
 
 HOST = 0
 """Index of the host's memory. A device that shares it has ``memory == HOST``; the others number from 1."""
+
+DeviceIndex = NewType("DeviceIndex", int)
+"""Place of a device in :attr:`Machine.devices` (``plan.ON_HOST``: the host's)."""
 
 ALIGNMENT = 4096  # bytes; where parts of allocations may begin: at multiples, on any device that there is
 
@@ -86,6 +90,13 @@ class Machine:
     name: str = "this machine"
     notes: dict[str, str] = field(default_factory=dict)  # where each number comes from
     host_bandwidth: float = math.inf
+
+    @property
+    def indices(self) -> Sequence[DeviceIndex]:
+        return range(len(self.devices))  # type: ignore[return-value]  # they are numbered here
+
+    def numbered(self) -> Iterator[tuple[DeviceIndex, Device]]:
+        return zip(self.indices, self.devices, strict=True)
 
     @property
     def memories(self) -> int:

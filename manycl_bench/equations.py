@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
-from manycl.machine import HOST, Machine
+from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
@@ -36,26 +36,26 @@ class Equation:
     operations: list[float] = field(default_factory=list)
     nbytes: list[float] = field(default_factory=list)
     splits: dict[int, Split] = field(default_factory=dict)
-    inputs: set[int] = field(default_factory=set)
+    inputs: set[BufferKey] = field(default_factory=set)
 
     # data
 
-    def matrix(self, name: str) -> int:
+    def matrix(self, name: str) -> BufferKey:
         key = self.builder.buffer(N * N * FLOAT, name)
         self.inputs.add(key)
         return key
 
-    def vector(self, name: str) -> int:
+    def vector(self, name: str) -> BufferKey:
         key = self.builder.buffer(N * FLOAT, name)
         self.inputs.add(key)
         return key
 
-    def number(self, name: str) -> int:
+    def number(self, name: str) -> BufferKey:
         key = self.builder.buffer(FLOAT, name)
         self.inputs.add(key)
         return key
 
-    def _new(self, nbytes: int, name: str) -> int:
+    def _new(self, nbytes: int, name: str) -> BufferKey:
         return self.builder.buffer(nbytes, name)
 
     # kernels
@@ -64,11 +64,11 @@ class Equation:
         self,
         name: str,
         size: tuple[tuple[int, ...], tuple[int, ...]],
-        reads: tuple[int, ...],
-        write: int,
+        reads: tuple[BufferKey, ...],
+        write: BufferKey,
         work: tuple[float, float],
         split: Split | None,
-    ) -> int:
+    ) -> BufferKey:
         facts = KernelFacts(name, 1, ())
         program = ProgramFacts("", (), {name: facts})
         args = tuple(BufferArg(k) for k in (*reads, write))
@@ -80,7 +80,7 @@ class Equation:
             self.splits[node] = split
         return write
 
-    def product(self, a: int, b: int) -> int:
+    def product(self, a: BufferKey, b: BufferKey) -> BufferKey:
         """A times B: a range of rows of work-groups needs its rows of A and all of B."""
         c = self._new(N * N * FLOAT, "product")
         rows = Slice(TILE * N * FLOAT)
@@ -91,13 +91,13 @@ class Equation:
             "matmul", ((N, N), (TILE, TILE)), (a, b), c, (2.0 * N**3, traffic), Split(1, N // TILE, slices)
         )
 
-    def transposed(self, a: int) -> int:
+    def transposed(self, a: BufferKey) -> BufferKey:
         """A's transpose: a range of columns of work-groups writes rows; what it reads lies all over A."""
         c = self._new(N * N * FLOAT, "transposed")
         split = Split(0, N // TILE, {c: Slice(TILE * N * FLOAT)})
         return self._add("transpose", ((N, N), (TILE, TILE)), (a,), c, (0.0, 2.0 * N * N * FLOAT), split)
 
-    def plus(self, a: int, b: int, name: str = "add") -> int:
+    def plus(self, a: BufferKey, b: BufferKey, name: str = "add") -> BufferKey:
         """A + B (or A - B), element by element."""
         c = self._new(N * N * FLOAT, name)
         rows = Slice(TILE * N * FLOAT)
@@ -105,21 +105,21 @@ class Equation:
         split = Split(1, N // TILE, dict.fromkeys((a, b, c), rows))
         return self._add(name, ((N, N), (TILE, TILE)), (a, b), c, work, split)
 
-    def minus(self, a: int, b: int) -> int:
+    def minus(self, a: BufferKey, b: BufferKey) -> BufferKey:
         return self.plus(a, b, "subtract")
 
-    def times_vector(self, a: int, x: int) -> int:
+    def times_vector(self, a: BufferKey, x: BufferKey) -> BufferKey:
         """A times a vector: a work-group a row."""
         y = self._new(N * FLOAT, "matvec")
         split = Split(0, N, {a: Slice(N * FLOAT), y: Slice(FLOAT)})
         return self._add("matvec", ((N * 64,), (64,)), (a, x), y, (2.0 * N * N, 1.0 * N * N * FLOAT), split)
 
-    def dot(self, x: int, y: int) -> int:
+    def dot(self, x: BufferKey, y: BufferKey) -> BufferKey:
         """The inner product of two vectors, a sum over all work-groups: one launch, never split."""
         s = self._new(FLOAT, "dot")
         return self._add("dot", ((N,), (256,)), (x, y), s, (2.0 * N, 2.0 * N * FLOAT), None)
 
-    def combined(self, name: str, vectors: tuple[int, ...], scalars: tuple[int, ...]) -> int:
+    def combined(self, name: str, vectors: tuple[BufferKey, ...], scalars: tuple[BufferKey, ...]) -> BufferKey:
         """A linear combination of vectors, with coefficients from scalars on the device."""
         y = self._new(N * FLOAT, name)
         chunk = 256
@@ -127,7 +127,7 @@ class Equation:
         work = (2.0 * N * len(vectors), (1.0 + len(vectors)) * N * FLOAT)
         return self._add("axpy", ((N,), (chunk,)), (*vectors, *scalars), y, work, split)
 
-    def graph(self, name: str, *results: int) -> Graph:
+    def graph(self, name: str, *results: BufferKey) -> Graph:
         """The graph, with a host function at its end that needs the results (MKMD's sink)."""
         self.builder.add(HostTask("sink", _nothing, (), results, ()))
         self.operations.append(0.0)
@@ -157,10 +157,10 @@ class RooflineEstimates(Estimates):
             )
         self._links = {(x.source, x.target): (x.latency, x.bandwidth) for x in machine.links}
 
-    def launch(self, node: int, device: int) -> float:
+    def launch(self, node: int, device: DeviceIndex) -> float:
         return self._rows[node][device]
 
-    def traffic(self, node: int, device: int) -> float:
+    def traffic(self, node: int, device: DeviceIndex) -> float:
         return self._traffic[node]
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
@@ -192,13 +192,13 @@ def asked(of: Equation, graph: Graph, machine: Machine, handover: float = 50e-6)
     )
 
 
-def _bernoulli(e: Equation) -> tuple[int, ...]:
+def _bernoulli(e: Equation) -> tuple[BufferKey, ...]:
     a, x, b = (e.matrix(n) for n in "AXB")
     left = e.plus(e.product(e.transposed(a), x), e.product(x, a))
     return (e.minus(left, e.product(e.product(e.product(x, b), e.transposed(b)), x)),)
 
 
-def _bicgstab(e: Equation) -> tuple[int, ...]:
+def _bicgstab(e: Equation) -> tuple[BufferKey, ...]:
     a = e.matrix("A")
     x, r, first, p, v = (e.vector(n) for n in ("x", "r", "r0", "p", "v"))
     old = [e.number(n) for n in ("rho", "alpha", "omega")]
@@ -214,7 +214,7 @@ def _bicgstab(e: Equation) -> tuple[int, ...]:
     return e.combined("x", (h, s), (ts, tt)), e.combined("r", (s, t), (ts, tt))
 
 
-def _commutator(e: Equation) -> tuple[int, ...]:
+def _commutator(e: Equation) -> tuple[BufferKey, ...]:
     a, b, c = (e.matrix(n) for n in "ABC")
     three = [e.product(e.product(x, y), z) for x, y, z in ((a, b, c), (b, c, a), (c, a, b))]
     back = [e.product(e.product(x, y), z) for x, y, z in ((b, a, c), (a, c, b), (c, b, a))]
@@ -224,7 +224,7 @@ def _commutator(e: Equation) -> tuple[int, ...]:
     return (total,)
 
 
-def _general_bernoulli(e: Equation) -> tuple[int, ...]:
+def _general_bernoulli(e: Equation) -> tuple[BufferKey, ...]:
     a, x, f, g = (e.matrix(n) for n in "AXEG")
     turned = e.transposed(f)
     left = e.product(e.product(e.transposed(a), x), f)
@@ -234,47 +234,47 @@ def _general_bernoulli(e: Equation) -> tuple[int, ...]:
     return (e.minus(e.plus(left, middle), right),)
 
 
-def _gramian(e: Equation) -> tuple[int, ...]:
+def _gramian(e: Equation) -> tuple[BufferKey, ...]:
     a, p, b = (e.matrix(n) for n in "APB")
     left = e.plus(e.product(a, p), e.product(p, e.transposed(a)))
     return (e.plus(left, e.product(b, e.transposed(b))),)
 
 
-def _jacobi(e: Equation) -> tuple[int, ...]:
+def _jacobi(e: Equation) -> tuple[BufferKey, ...]:
     d, low, up = (e.matrix(n) for n in ("D^-1", "L", "U"))
     x, b = e.vector("x"), e.vector("b")
     left = e.times_vector(d, e.times_vector(e.plus(low, up), x))
     return (e.combined("x", (left, e.times_vector(d, b)), ()),)
 
 
-def _lyapunov(e: Equation) -> tuple[int, ...]:
+def _lyapunov(e: Equation) -> tuple[BufferKey, ...]:
     a, x, q = (e.matrix(n) for n in "AXQ")
     return (e.plus(e.plus(e.product(a, x), e.product(x, e.transposed(a))), q),)
 
 
-def _riccati(e: Equation) -> tuple[int, ...]:
+def _riccati(e: Equation) -> tuple[BufferKey, ...]:
     a, x, b, r, q = (e.matrix(n) for n in ("A", "X", "B", "R^-1", "Q"))
     left = e.plus(e.product(e.transposed(a), x), e.product(x, a))
     right = e.product(e.product(e.product(e.product(x, b), r), e.transposed(b)), x)
     return (e.plus(e.minus(left, right), q),)
 
 
-def _stein(e: Equation) -> tuple[int, ...]:
+def _stein(e: Equation) -> tuple[BufferKey, ...]:
     a, x = (e.matrix(n) for n in "AX")
     return (e.minus(e.product(e.product(a, x), e.transposed(a)), x),)
 
 
-def _svd(e: Equation) -> tuple[int, ...]:
+def _svd(e: Equation) -> tuple[BufferKey, ...]:
     u, s, v = (e.matrix(n) for n in ("U", "S", "V"))
     return (e.product(e.product(u, s), e.transposed(v)),)
 
 
-def _sylvester(e: Equation) -> tuple[int, ...]:
+def _sylvester(e: Equation) -> tuple[BufferKey, ...]:
     a, x, b, c = (e.matrix(n) for n in "AXBC")
     return (e.minus(e.plus(e.product(a, x), e.product(x, b)), c),)
 
 
-EQUATIONS: dict[str, Callable[[Equation], tuple[int, ...]]] = {
+EQUATIONS: dict[str, Callable[[Equation], tuple[BufferKey, ...]]] = {
     "ABE": _bernoulli,
     "BiCGSTAB": _bicgstab,
     "Commutator": _commutator,

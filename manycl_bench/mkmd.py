@@ -18,8 +18,8 @@ from typing import Any
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import BufferArg, HostTask, Launch
-from manycl.machine import HOST, Machine
+from manycl.graph.graph import BufferArg, BufferKey, HostTask, Launch
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.machine_file import load_machine, shipped_machines
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
@@ -167,7 +167,7 @@ class _Given(Estimates):
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         return self._transfers.transfer(nbytes, source, target)
 
-    def launch(self, node: int, device: int) -> float:
+    def launch(self, node: int, device: DeviceIndex) -> float:
         return self._rows[node][device]
 
 
@@ -179,12 +179,12 @@ def small_graph(seed: int, machine: Machine) -> Problem:
     facts = KernelFacts("k", 1, ())
     program = ProgramFacts("", (), {"k": facts})
 
-    def buffer() -> int:
+    def buffer() -> BufferKey:
         return builder.buffer(chance.randrange(64, 512) * 10**6)
 
     known = [buffer() for _ in range(3)]
     valid = {key: frozenset({HOST}) for key in known}
-    unused: set[int] = set()
+    unused: set[BufferKey] = set()
     rows: list[list[float]] = []
     for i in range(SMALL_NODES):
         reads = tuple(sorted({chance.choice(known), chance.choice(known)}))
@@ -211,7 +211,7 @@ def against_optimum(machine: Machine, effort: float, say: Callable[[str], None])
     rows = []
     for case in cases:
         given = replace(case, splits={})
-        limited = replace(given, options={"effort": f"{effort:g}", "workers": "2"})
+        limited = replace(given, options={"effort": f"{effort:g}"})
         best = static("optimal").plan(limited)
         ours = static("balance").plan(given)
         gap = 100.0 * (ours.makespan / best.makespan - 1.0)

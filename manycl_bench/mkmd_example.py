@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from manycl.graph.graph import BufferKey
 from manycl.machine import Machine
 from manycl.plan.partition import Slot
 from manycl.plan.plan import Assignment, Plan
@@ -27,20 +28,20 @@ PARTITIONED = 2
 class Example(Equation):
     """Its matrices are not all square; buffers by key: rows and columns."""
 
-    shapes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    shapes: dict[BufferKey, tuple[int, int]] = field(default_factory=dict)
 
-    def given(self, name: str, rows: int, columns: int) -> int:
+    def given(self, name: str, rows: int, columns: int) -> BufferKey:
         key = self.builder.buffer(rows * columns * FLOAT, name)
         self.inputs.add(key)
         self.shapes[key] = rows, columns
         return key
 
-    def _made(self, name: str, rows: int, columns: int) -> int:
+    def _made(self, name: str, rows: int, columns: int) -> BufferKey:
         key = self._new(rows * columns * FLOAT, name)
         self.shapes[key] = rows, columns
         return key
 
-    def times(self, a: int, b: int, name: str) -> int:
+    def times(self, a: BufferKey, b: BufferKey, name: str) -> BufferKey:
         """A times B, as :meth:`Equation.product`."""
         (rows, inner), (_, columns) = self.shapes[a], self.shapes[b]
         c = self._made(name, rows, columns)
@@ -51,7 +52,7 @@ class Example(Equation):
         work = 2.0 * rows * columns * inner, traffic
         return self._add("matmul", ((columns, rows), (TILE, TILE)), (a, b), c, work, Split(1, rows // TILE, slices))
 
-    def turned(self, a: int, name: str) -> int:
+    def turned(self, a: BufferKey, name: str) -> BufferKey:
         """A's transpose, as :meth:`Equation.transposed`."""
         rows, columns = self.shapes[a]
         c = self._made(name, columns, rows)

@@ -147,7 +147,7 @@ def measure(name: str, size: int, machine: Machine, settings: Settings, bounded:
     most = min(settings.sample, number - 1) if bounded else settings.sample
     everything = [simulate(real, laid_out(given, c)).makespan for c in combinations(of_nodes, most, settings.seed)]
     alone = {}
-    for d, device in enumerate(machine.devices):
+    for d, device in machine.numbered():
         ways = [(Partition(ON_HOST if not given.preferred(n) else d),) for n in range(len(given.graph))]
         alone[device.kind] = simulate(real, laid_out(given, ways)).makespan
     others = {p: simulate(real, _static(p).plan(given)).makespan for p in OTHERS}

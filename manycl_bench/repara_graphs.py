@@ -14,7 +14,7 @@ from pathlib import Path
 from manycl.analysis import parse_program
 from manycl.analysis.facts import ProgramFacts
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask
+from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, HostTask
 from manycl.graph.launch import LaunchOptions, make_launch
 from manycl.machine import HOST
 from manycl.plan.split import Split
@@ -42,7 +42,7 @@ class Benchmark:
     graph: Graph
     kernels: tuple[str, ...]
     work: tuple[float, ...]
-    valid: dict[int, frozenset[int]]
+    valid: dict[BufferKey, frozenset[int]]
     splits: dict[int, Split]
 
     @property
@@ -61,23 +61,23 @@ class _Maker:
     """A graph under construction."""
 
     builder: GraphBuilder = field(default_factory=GraphBuilder)
-    buffers: dict[int, Buffer] = field(default_factory=dict)
+    buffers: dict[BufferKey, Buffer] = field(default_factory=dict)
     kernels: list[str] = field(default_factory=list)
     work: list[float] = field(default_factory=list)
-    inputs: set[int] = field(default_factory=set)
+    inputs: set[BufferKey] = field(default_factory=set)
 
-    def made(self, nbytes: int, name: str) -> int:
+    def made(self, nbytes: int, name: str) -> BufferKey:
         key = self.builder.buffer(nbytes, name)
         self.buffers[key] = Buffer(key, nbytes, name)
         return key
 
-    def given(self, nbytes: int, name: str) -> int:
+    def given(self, nbytes: int, name: str) -> BufferKey:
         key = self.made(nbytes, name)
         self.inputs.add(key)
         return key
 
     def run(
-        self, kernel: str, size: tuple[int, ...], local: tuple[int, ...], buffers: tuple[int, ...], *scalars: int,
+        self, kernel: str, size: tuple[int, ...], local: tuple[int, ...], buffers: tuple[BufferKey, ...], *scalars: int,
         work: float, name: str = "",
     ) -> None:  # fmt: skip
         args = (*map(BufferArg, buffers), *scalars)
@@ -89,7 +89,7 @@ class _Maker:
         self.kernels.append(kernel)
         self.work.append(work)
 
-    def benchmark(self, name: str, size: int, results: tuple[int, ...], *, divided: bool = True) -> Benchmark:
+    def benchmark(self, name: str, size: int, results: tuple[BufferKey, ...], *, divided: bool = True) -> Benchmark:
         self.builder.add(HostTask("read", _read, (), results, ()))
         graph = self.builder.build(name=f"{name} {size}")
         splits = {n: s for n, s in Splits(graph).items() if s.merge == "none"} if divided else {}

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from manycl.machine import HOST, Machine
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.model.estimates import Estimates
 from manycl.model.interpolation import interpolate
 from manycl_bench.repara_graphs import Benchmark
@@ -62,7 +62,7 @@ class Real(_Transfers):
         super().__init__(machine)
         self._of, self._machine = of, machine
 
-    def part(self, node: int, device: int, part: float) -> float:
+    def part(self, node: int, device: DeviceIndex, part: float) -> float:
         """Seconds of a part of a node's work (1: all)."""
         kernel = self._of.kernels[node]
         where = self._machine.devices[device]
@@ -71,10 +71,10 @@ class Real(_Transfers):
             rate *= IN_CACHE.get(kernel, 1.0)
         return where.launch_overhead + self._of.work[node] * part / rate
 
-    def launch(self, node: int, device: int) -> float:
+    def launch(self, node: int, device: DeviceIndex) -> float:
         return self.part(node, device, 1.0)
 
-    def groups(self, node: int, device: int, count: int, of: int) -> float:
+    def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float:
         return self.part(node, device, count / of)
 
 
@@ -94,7 +94,7 @@ class Profiled(_Transfers):
             if not of.kernels[node]:
                 continue  # the host's
             fractions = (0.25, 0.5, 0.75, 1.0) if node in of.splits else (1.0,)
-            for d in range(len(machine.devices)):
+            for d in machine.indices:
                 chance = random.Random(f"{seed} {of.name} {node} {d}")
                 profiles = {
                     (b.size, part): Real(b, machine).part(node, d, part) * chance.lognormvariate(0.0, NOISE)
@@ -106,10 +106,10 @@ class Profiled(_Transfers):
                     for part in fractions
                 ]
 
-    def launch(self, node: int, device: int) -> float:
+    def launch(self, node: int, device: DeviceIndex) -> float:
         return self._points[node, device][-1][1]
 
-    def groups(self, node: int, device: int, count: int, of: int) -> float:
+    def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float:
         found = interpolate(self._points[node, device])
         assert found is not None
         return found.at(count / of)

@@ -32,6 +32,7 @@ from manycl.run.backend import (
     Report,
     Run,
     Upload,
+    lane_of,
 )
 from manycl.run.limits import stores
 from manycl.trace import Event
@@ -191,11 +192,7 @@ class ChaosBackend:
                 self._allocate(command.device, command.store)
             if isinstance(command, Run | Copy):
                 assert 0 <= command.queue < self._queues[command.device], "a queue that was not announced"
-                place = (command.device, command.queue)
-            elif isinstance(command, Upload | Download):
-                place = (command.device, command.queue)
-            else:
-                place = (ON_HOST, 0)
+            place = lane_of(command)
             assert self._enqueued.issuperset(getattr(command, "after", ())), f"{command} waits for what is to come"
             self._enqueued.add(command.token)
             if place not in self._silent:

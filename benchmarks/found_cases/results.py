@@ -16,6 +16,7 @@ import numpy as np
 
 import manycl as mc
 from found_cases.case import OWN_MEMORIES, case, expect, files, manycl, same
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment
 
 STEPS = """
@@ -76,11 +77,11 @@ def valid_copies_freed() -> None:
     first = np.random.default_rng(1).integers(0, 99, size).astype(np.int32)
     with mc.Queue("cpu/2") as queue:
         x, y = queue.array(first), queue.zeros(size, np.int32)
-        cuts = Assignment(0, 1, 0, 0.0, 0.0, 0, 0, 1), Assignment(0, 0, 0, 0.0, 0.0, 0, 1, 15)
+        cuts = Assignment(0, DeviceIndex(1), 0, 0.0, 0.0, 0, 0, 1), Assignment(0, DeviceIndex(0), 0, 0.0, 0.0, 0, 1, 15)
         queue.policy = mc.Plan(cuts, "by hand", queue.devices, 0.0)
         with queue.prepare() as hist:
             program.hist(queue, (size,), (16,), x, y)
-        queue.policy = mc.Plan((Assignment(0, 1, 0, 0.0, 0.0),), "by hand", queue.devices, 0.0)
+        queue.policy = mc.Plan((Assignment(0, DeviceIndex(1), 0, 0.0, 0.0),), "by hand", queue.devices, 0.0)
         with queue.prepare() as copy:
             program.copy(queue, (size,), (16,), x, y)
         hist.run()
@@ -112,11 +113,11 @@ def _cuts(chance: random.Random, nodes: int, groups: int) -> tuple[Assignment, .
     for node in range(nodes):
         first = chance.randrange(2)
         if chance.random() < 0.5:
-            made.append(Assignment(node, first, 0, 0.0, 0.0))
+            made.append(Assignment(node, DeviceIndex(first), 0, 0.0, 0.0))
         else:
             cut = chance.randrange(1, groups)
-            made.append(Assignment(node, first, 0, 0.0, 0.0, 0, 0, cut))
-            made.append(Assignment(node, 1 - first, 0, 0.0, 0.0, 0, cut, groups - cut))
+            made.append(Assignment(node, DeviceIndex(first), 0, 0.0, 0.0, 0, 0, cut))
+            made.append(Assignment(node, DeviceIndex(1 - first), 0, 0.0, 0.0, 0, cut, groups - cut))
     return tuple(made)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_application(parser)
     options.add_devices(parser)
     parser.add_argument(
-        "--budget", metavar="SECONDS", type=float, default=60.0, help="begin nothing that would end later (default 60)"
+        "--budget", metavar="SECONDS", type=float, default=math.inf, help="begin nothing that would end later"
     )
     parser.add_argument("--one-size", action="store_true", help="only the size that is given")
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")

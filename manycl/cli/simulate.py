@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from manycl.cli import options
 from manycl.errors import ManyclError
+from manycl.machine import DeviceIndex
 
 if TYPE_CHECKING:
     from manycl.graph.graph import Graph
@@ -212,11 +213,11 @@ def _seconds(text: str, where: str) -> float:
         raise ManyclError(f"{where}: {error}") from None
 
 
-def _devices(machine: Machine, wanted: str, where: str) -> Sequence[int]:
+def _devices(machine: Machine, wanted: str, where: str) -> Sequence[DeviceIndex]:
     """By name, by what they are parts of, or by kind."""
     from manycl.plan.problem import matches
 
-    found = [i for i, d in enumerate(machine.devices) if matches(d, wanted)]
+    found = [i for i, d in machine.numbered() if matches(d, wanted)]
     if not found:
         raise ManyclError(f"{where}: no device is {wanted!r}; there are {', '.join(d.name for d in machine.devices)}")
     return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from manycl.errors import SpecificationError
-from manycl.graph.graph import Graph
+from manycl.graph.graph import BufferKey, Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Output:
     """A result: ``path`` is the .npy file to save it to, or empty."""
 
     name: str
-    buffer: int
+    buffer: BufferKey
     dtype: str
     shape: tuple[int, ...]
     path: str = ""
@@ -102,9 +102,9 @@ class Iterate:
     """
 
     times: int
-    swap: tuple[tuple[int, int], ...] = ()
+    swap: tuple[tuple[BufferKey, BufferKey], ...] = ()
     until: tuple[str, str] | None = None
-    buffers: tuple[int, ...] = ()
+    buffers: tuple[BufferKey, ...] = ()
     every: int = 1
 
 
@@ -120,7 +120,7 @@ class Application:
 
     name: str
     graph: Graph
-    contents: Mapping[int, Contents]
+    contents: Mapping[BufferKey, Contents]
     outputs: tuple[Output, ...]
     queues: Mapping[str, int] = field(default_factory=dict)
     reference: tuple[str, str] | None = None

@@ -18,7 +18,7 @@ from manycl.errors import GraphError, LaunchError
 from manycl.front.application import Contents, Output
 from manycl.front.json_lines import Location
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, LocalArg, Version
+from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg, Version
 from manycl.graph.launch import LaunchOptions, make_launch
 
 SHOWN_WARNINGS = 20
@@ -94,8 +94,8 @@ class Draft:
 @dataclass(frozen=True)
 class Assembled:
     graph: Graph
-    contents: dict[int, Contents]
-    keys: dict[int, int]  # index in the draft -> key, for buffers that are used
+    contents: dict[BufferKey, Contents]
+    keys: dict[int, BufferKey]  # index in the draft -> key, for buffers that are used
     results: tuple[Output, ...]  # what nobody reads after its last write
 
 
@@ -109,7 +109,7 @@ def assemble(draft: Draft) -> Assembled:
         _bind(draft, consumer, incoming.get(consumer, []))
     used = {arg.key for k in draft.kernels for arg in k.args if isinstance(arg, BufferArg)}
     builder = GraphBuilder()
-    keys: dict[int, int] = {}
+    keys: dict[int, BufferKey] = {}
     for index in sorted(used):
         buffer = draft.buffers[index]
         try:
@@ -120,14 +120,14 @@ def assemble(draft: Draft) -> Assembled:
     components = _components(draft, order)
     contents = {keys[index]: draft.buffers[index].contents for index in keys}
     _warn_unset(draft, launches, keys)
-    for index, unused in enumerate(draft.buffers):
-        if index not in used and index not in draft.replaced:
+    for number, unused in enumerate(draft.buffers):
+        if number not in used and number not in draft.replaced:
             draft.warn("unused buffers", unused.place, f"buffer {unused.name} is not used")
     graph = builder.build(components, draft.name, draft.all_warnings())
     return Assembled(graph, contents, keys, _results(launches, graph, contents))
 
 
-def output(graph: Graph, contents: dict[int, Contents], key: int, name: str = "", path: str = "") -> Output:
+def output(graph: Graph, contents: dict[BufferKey, Contents], key: BufferKey, name: str = "", path: str = "") -> Output:
     shape, dtype = contents[key].shape, contents[key].dtype
     return Output(name or graph.buffers[key].name, key, dtype, shape, path)
 
@@ -268,7 +268,7 @@ def _warn_idle_edge(draft: Draft, edge: DraftEdge) -> None:
         draft.warn(kind, edge.place, f"kernel {target.id} never reads {name}; the edge only orders")
 
 
-def _add_launches(draft: Draft, order: list[int], keys: dict[int, int], builder: GraphBuilder) -> list[Launch]:
+def _add_launches(draft: Draft, order: list[int], keys: dict[int, BufferKey], builder: GraphBuilder) -> list[Launch]:
     position = {kernel: node for node, kernel in enumerate(order)}
     buffers = {keys[i]: Buffer(keys[i], draft.buffers[i].contents.nbytes, draft.buffers[i].name) for i in keys}
     dtypes = {keys[i]: draft.buffers[i].contents.dtype for i in keys}
@@ -324,7 +324,7 @@ def _components(draft: Draft, order: list[int]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in members.values())
 
 
-def _warn_unset(draft: Draft, launches: list[Launch], keys: dict[int, int]) -> None:
+def _warn_unset(draft: Draft, launches: list[Launch], keys: dict[int, BufferKey]) -> None:
     unset = {keys[i]: draft.buffers[i] for i in keys if not draft.buffers[i].given}
     for launch in launches:
         for key in launch.reads:
@@ -340,9 +340,9 @@ def _warn_unset(draft: Draft, launches: list[Launch], keys: dict[int, int]) -> N
             unset.pop(key, None)
 
 
-def _results(launches: list[Launch], graph: Graph, contents: dict[int, Contents]) -> tuple[Output, ...]:
-    read: dict[int, int] = {}
-    written: dict[int, int] = {}
+def _results(launches: list[Launch], graph: Graph, contents: dict[BufferKey, Contents]) -> tuple[Output, ...]:
+    read: dict[BufferKey, int] = {}
+    written: dict[BufferKey, int] = {}
     for node, launch in enumerate(launches):
         read.update((key, node) for key in launch.reads)
         written.update((key, node) for key in launch.writes)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from manycl.errors import LaunchError
 from manycl.front.arrays import AnyArray, Array
 from manycl.graph.dependences import Batch, GraphBuilder
-from manycl.graph.graph import HostTask, Launch, Node
+from manycl.graph.graph import BufferKey, HostTask, Launch, Node
 
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
@@ -29,7 +29,7 @@ class Enqueued:
         self.flight: Flight | None = None
         self.began = 0.0  # by time.perf_counter, of what has to be planned
         self._planned = planned
-        self.arrays: dict[int, Array] = {}  # by the buffer that they had when they were used; they live as long
+        self.arrays: dict[BufferKey, Array] = {}  # by the buffer that they had when they were used; they live as long
         self.builder = GraphBuilder()
         self._components: list[list[int]] = []
         self._component: list[int] | None = None  # the one that is open
@@ -80,7 +80,7 @@ class Enqueued:
             self.flight.close()
         return False
 
-    def uses(self, key: int) -> bool:
+    def uses(self, key: BufferKey) -> bool:
         """Whether some node uses a buffer."""
         return key in self.arrays or (self.flight is not None and key in self.flight.arrays)
 

@@ -17,6 +17,7 @@ from manycl.front.arrays import Array
 from manycl.graph import bounds
 from manycl.graph.graph import Argument, BufferArg, Launch
 from manycl.graph.launch import with_arguments
+from manycl.machine import DeviceIndex
 from manycl.model.trips import trip_count
 from manycl.run.backends.programs import KernelObject, same
 from manycl.run.flight import UNKNOWN, Flight
@@ -53,7 +54,7 @@ class LaunchForm:
     def __init__(
         self,
         launch: Launch,
-        device: int,
+        device: DeviceIndex,
         kernel: KernelObject,
         args: Sequence[Any],
         convert: Callable[[int, Any], Argument],

@@ -15,7 +15,7 @@ from manycl.front.arrays import AnyArray
 from manycl.front.json_lines import Location
 from manycl.front.symbols import Scope, integer, text
 from manycl.front.trust import confined
-from manycl.graph.graph import Graph
+from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.rename import renamed
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
@@ -29,8 +29,8 @@ def read_iterate(
     document: Mapping[str, Any],
     place: Location,
     scope: Scope,
-    keys: Mapping[str, int | None],
-    contents: Mapping[int, Contents],
+    keys: Mapping[str, BufferKey | None],
+    contents: Mapping[BufferKey, Contents],
     outputs: Sequence[Output],
     trust: bool = False,
 ) -> Iterate | None:
@@ -41,7 +41,7 @@ def read_iterate(
         return None
     here = place.at("iterate")
 
-    def key(name: str, where: Location) -> int:
+    def key(name: str, where: Location) -> BufferKey:
         buffer = text(name, scope, where)
         found = keys.get(buffer)
         if found is None:
@@ -49,7 +49,7 @@ def read_iterate(
             raise where.error(f"the buffer {buffer!r} {what}")
         return found
 
-    pairs: list[tuple[int, int]] = []
+    pairs: list[tuple[BufferKey, BufferKey]] = []
     for index, (one, other) in enumerate(node.get("swap", ())):
         where = here.at("swap", index)
         a, b = key(one, where.at(0)), key(other, where.at(1))
@@ -85,14 +85,14 @@ class Iterations:
         self._application = application
         self._how = how
         self._session = session
-        self._swapped = dict((*how.swap, *((b, a) for a, b in how.swap)))
+        self._swapped: dict[BufferKey, BufferKey] = dict((*how.swap, *((b, a) for a, b in how.swap)))
         self._graphs: tuple[Graph, Graph] = application.graph, renamed(application.graph, self._swapped)
         self._learners = Learners()
         self._odd = False
         self.times = 0  # of the last run
 
     @property
-    def exchanged(self) -> frozenset[int]:
+    def exchanged(self) -> frozenset[BufferKey]:
         """Buffers that take part in an exchange."""
         return frozenset(self._swapped)
 
@@ -100,7 +100,7 @@ class Iterations:
         """Every buffer is again what its name says."""
         self._odd = False
 
-    def holds(self, key: int) -> int:
+    def holds(self, key: BufferKey) -> BufferKey:
         """The buffer that holds the contents of another one now."""
         return self._swapped.get(key, key) if self._odd else key
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from manycl.errors import LaunchError
 from manycl.front.arrays import Array
-from manycl.graph.graph import Graph
+from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.rename import renamed
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
@@ -41,7 +41,7 @@ class Prepared:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self._graph: Graph | None = None
-        self._arrays: dict[int, Array] = {}  # kept alive as long as the graph may run
+        self._arrays: dict[BufferKey, Array] = {}  # kept alive as long as the graph may run
         self._policy: str | Policy | Plan | None = None
         self._arranged: dict[tuple[int, ...], PreparedGraph] = {}
 

@@ -17,7 +17,7 @@ from manycl.front.application import Application
 from manycl.front.runner import Runner
 from manycl.graph.graph import Graph, HostTask, Launch
 from manycl.graph.versions import preferred
-from manycl.machine import Device
+from manycl.machine import Device, DeviceIndex
 from manycl.model.estimate import ModelEstimates
 from manycl.model.history import Shape, identity, kernel_key
 from manycl.model.trips import trip_count
@@ -106,7 +106,7 @@ def profile(
     budget: float,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[ProfileStep]:
-    """Measure what is missing, largest first wanted, within ``budget`` seconds: yields what was done.
+    """Measure what is missing, largest first wanted, within ``budget`` seconds (infinity: all): yields what was done.
 
     The sizes that were asked for come first. A run that would take longer than what is left, as far as the models know,
     is left out; a first run, which builds kernels, is taken to need as long as the last one did.
@@ -118,7 +118,7 @@ def profile(
             yield ProfileStep(parameters, "all devices", "left out")
             continue
         with Runner(application, devices) as runner:
-            for device in range(len(runner.session.machine.devices)):
+            for device in runner.session.machine.indices:
                 for edition, graph in enumerate(_editions(application.graph, runner.session.machine.devices[device])):
                     step = _on_device(runner, graph, parameters, device, edition, begin + budget, first)
                     first = step.first or first
@@ -147,7 +147,7 @@ def _editions(graph: Graph, device: Device) -> list[Graph]:
 
 
 def _on_device(
-    runner: Runner, graph: Graph, parameters: Parameters, device: int, edition: int, end: float, building: float
+    runner: Runner, graph: Graph, parameters: Parameters, device: DeviceIndex, edition: int, end: float, building: float
 ) -> ProfileStep:
     session = runner.session
     name = session.machine.devices[device].name
@@ -175,7 +175,7 @@ def _on_device(
     return ProfileStep(parameters, name, outcome, runs, time.monotonic() - begin, edition, first)
 
 
-def _known(session: Session, problem: Problem, device: int) -> int:
+def _known(session: Session, problem: Problem, device: DeviceIndex) -> int:
     """How often the launch that was measured least on a device has been measured there (RUNS: nothing is missing)."""
     place = session.machine.devices[device]
     least = RUNS
@@ -188,7 +188,7 @@ def _known(session: Session, problem: Problem, device: int) -> int:
     return least
 
 
-def _all_on(problem: Problem, device: int) -> Plan:
+def _all_on(problem: Problem, device: DeviceIndex) -> Plan:
     """Every node on one device, in order; those that may not run there, on the first that they may."""
     assignments = []
     for node, task in enumerate(problem.graph.nodes):

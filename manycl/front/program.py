@@ -14,7 +14,7 @@ from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
 from manycl.front.arrays import Array, ArrayView
 from manycl.front.enqueued import Event
-from manycl.graph.graph import Argument, BufferArg, Launch, LocalArg, Version
+from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, LocalArg, Version
 from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
 from manycl.graph.versions import all_versions, check_same_arguments
 from manycl.machine import DEVICE_KINDS
@@ -209,8 +209,8 @@ class Kernel:
             names = ", ".join(a.name or f"#{a.index}" for a in facts)
             raise LaunchError(f"kernel {self.name} takes {len(facts)} arguments ({names}), got {len(args)}")
         bound: list[Argument] = []
-        reads: list[int] = []
-        writes: list[int] = []
+        reads: list[BufferKey] = []
+        writes: list[BufferKey] = []
         arrays: list[Array] = []
         views = False
         for fact, value in zip(facts, args, strict=True):
@@ -316,7 +316,7 @@ class Kernel:
             raise LaunchError(f"kernel {self.name}: global offset {offset!r:.80} does not fit the global size {size}")
         return checked
 
-    def _array(self, fact: ArgumentFacts, array: Array, queue: Queue) -> int:
+    def _array(self, fact: ArgumentFacts, array: Array, queue: Queue) -> BufferKey:
         if array.queue is not queue or array.buffer.key in queue.mapped:
             try:
                 array.use(queue)

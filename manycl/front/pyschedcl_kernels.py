@@ -39,7 +39,7 @@ from manycl.front.contents import array_type
 from manycl.front.json_lines import Location
 from manycl.front.kernel_files import KernelFiles
 from manycl.front.schema import show
-from manycl.graph.graph import BufferArg, LocalArg
+from manycl.graph.graph import BufferArg, BufferKey, LocalArg
 from manycl.graph.launch import TYPES, check_ndrange, scalar_bytes, split_type
 
 _WHOLE: Mapping[str, Number] = {"size_percent": 100, "offset_percent": 0}
@@ -314,7 +314,7 @@ class Reader:
         origin = entry.get("from")
         if origin is not None:
             self.origins.append((len(self.draft.kernels), facts.index, origin, place.at("from")))
-        return BufferArg(len(self.draft.buffers) - 1)
+        return BufferArg(BufferKey(len(self.draft.buffers) - 1))
 
     def warn(self, place: Location, message: str) -> None:
         """Once for every place, however many kernels share the information file."""

@@ -13,6 +13,7 @@ from manycl.errors import ResultError, RunError
 from manycl.front.application import Application
 from manycl.front.arrays import AnyArray, as_bytes
 from manycl.front.iterations import Iterations
+from manycl.graph.graph import BufferKey
 from manycl.plan.plan import Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.policy import Policy, learns
@@ -59,7 +60,7 @@ class Runner:
         if application.iterate is not None:
             self.iterations = Iterations(application, application.iterate, self.session)
             written |= self.iterations.exchanged
-        self._initial: dict[int, AnyArray] = {}
+        self._initial: dict[BufferKey, AnyArray] = {}
         for key, buffer in graph.buffers.items():
             self.session.buffers.adopt(buffer)
             contents = application.contents[key]
@@ -133,7 +134,7 @@ class Runner:
             for o in self.application.outputs
         }
 
-    def _holds(self, key: int) -> int:
+    def _holds(self, key: BufferKey) -> BufferKey:
         return key if self.iterations is None else self.iterations.holds(key)
 
     def check(self, outputs: Mapping[str, AnyArray]) -> list[Check]:

@@ -33,7 +33,7 @@ from manycl.front.kernel_files import KernelFiles
 from manycl.front.schema import check
 from manycl.front.symbols import Scope, integer, integers, limit, number, read_parameters, repetitions, text
 from manycl.front.trust import confined
-from manycl.graph.graph import BufferArg, LocalArg, Version
+from manycl.graph.graph import BufferArg, BufferKey, LocalArg, Version
 from manycl.graph.launch import check_ndrange, scalar_bytes
 from manycl.graph.versions import check_same_arguments
 
@@ -58,7 +58,7 @@ class _SpecificationReader:
         self.programs = KernelFiles([self.folder])
         self.scope = read_parameters(document.get("parameters", {}), place.at("parameters"), parameters)
         self.draft = Draft(place, document.get("name") or Path(place.path).stem)
-        self.buffers: dict[str, int] = {}
+        self.buffers: dict[str, BufferKey] = {}
         self.ids: dict[str, int] = {}
 
     def read(self) -> Application:
@@ -100,10 +100,12 @@ class _SpecificationReader:
                 self.buffers[name] = self.add_buffer(name, node, scope, place, "")
                 limit(len(self.draft.buffers), place)
 
-    def add_buffer(self, name: str, node: dict[str, Any], scope: Scope, place: Location, default_type: str) -> int:
+    def add_buffer(
+        self, name: str, node: dict[str, Any], scope: Scope, place: Location, default_type: str
+    ) -> BufferKey:
         made = self.read_contents(name, node, scope, place, default_type)
         self.draft.buffers.append(DraftBuffer(name, made, place, "init" in node))
-        return len(self.draft.buffers) - 1
+        return BufferKey(len(self.draft.buffers) - 1)
 
     def read_contents(
         self, name: str, node: dict[str, Any], scope: Scope, place: Location, default_type: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from manycl.graph.graph import BufferArg, CopyTask, FillTask, Launch, Node
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, Launch, Node
 from manycl.region import NOTHING, Region, common, union
 
 COPIES = (CopyTask, FillTask)
-Touched = tuple[dict[int, Region], dict[int, Region]]
+Touched = tuple[dict[BufferKey, Region], dict[BufferKey, Region]]
 """The bytes that may be read, and that may be written, by buffer."""
 
 
@@ -36,7 +36,7 @@ def is_partial(task: Node) -> bool:
     return type(task) in COPIES
 
 
-def touched(task: Node, sizes: Mapping[int, int]) -> Touched:
+def touched(task: Node, sizes: Mapping[BufferKey, int]) -> Touched:
     """What a node that runs as a whole may touch of its buffers: what its arguments have of them, in the directions of
     these. ``sizes``: bytes of the buffers, by key."""
     if isinstance(task, CopyTask | FillTask):
@@ -60,14 +60,14 @@ def touched(task: Node, sizes: Mapping[int, int]) -> Touched:
     return found
 
 
-def access_of(task: Node, sizes: Mapping[int, int]) -> dict[int, Access]:
+def access_of(task: Node, sizes: Mapping[BufferKey, int]) -> dict[BufferKey, Access]:
     """What a node does that runs as a whole, by buffer; ``sizes``: bytes by key."""
     reads, writes = touched(task, sizes)
     sure = writes if isinstance(task, CopyTask | FillTask) else task.overwrites
     return {k: Access(reads.get(k, NOTHING), writes.get(k, NOTHING), k in sure) for k in {**reads, **writes}}
 
 
-def needed(task: Node, sizes: Mapping[int, int]) -> dict[int, Region]:
+def needed(task: Node, sizes: Mapping[BufferKey, int]) -> dict[BufferKey, Region]:
     """The bytes that a node that runs as a whole must find: those that it reads, and those that it may leave in part as
     they were."""
     found, writes = touched(task, sizes)
@@ -78,7 +78,7 @@ def needed(task: Node, sizes: Mapping[int, int]) -> dict[int, Region]:
     return found
 
 
-def forget_unread(found: list[dict[int, Access]], shared: Container[int]) -> None:
+def forget_unread(found: list[dict[BufferKey, Access]], shared: Container[BufferKey]) -> None:
     """No range reads what another one writes, but of buffers that groups share by atomic operations: that was proved of
     all groups, so what is said to be read at most is less by what the others certainly write."""
     for key in found[0] if found else ():
@@ -95,7 +95,7 @@ def forget_unread(found: list[dict[int, Access]], shared: Container[int]) -> Non
                 found[index] = {**found[index], key: replace(mine, reads=mine.reads - theirs)}
 
 
-def clash(key: int, found: Sequence[Mapping[int, Access]], memories: Sequence[int]) -> bool:
+def clash(key: BufferKey, found: Sequence[Mapping[BufferKey, Access]], memories: Sequence[int]) -> bool:
     """Whether ranges in different memories touch the same bytes of a buffer that one of them writes."""
     by_memory: dict[int, list[Access]] = {}
     for access, memory in zip(found, memories, strict=True):

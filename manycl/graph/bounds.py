@@ -17,7 +17,7 @@ from manycl.analysis.bounds import Outside, deciding, suspicious
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError
-from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Version
+from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, Version
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
 
@@ -85,7 +85,7 @@ def check(graph: Graph) -> None:
             _check(task, graph.buffers)
 
 
-def check_launch(task: Launch, buffers: Mapping[int, Buffer]) -> None:
+def check_launch(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
     """The same for one launch, with its buffers by key."""
     if flags.bounds():
         _check(task, buffers)
@@ -96,7 +96,7 @@ def decides(program: ProgramFacts, kernel: KernelFacts) -> frozenset[int] | None
     return _checked.deciding(program, kernel)
 
 
-def _check(task: Launch, buffers: Mapping[int, Buffer]) -> None:
+def _check(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
     problem, hint = _known(task, buffers, None)
     for version in task.versions[1:] if not problem else ():
         problem, hint = _known(task, buffers, version) if not problem else (problem, hint)
@@ -104,7 +104,7 @@ def _check(task: Launch, buffers: Mapping[int, Buffer]) -> None:
         raise LaunchError(problem, hint=hint)
 
 
-def _known(task: Launch, buffers: Mapping[int, Buffer], version: Version | None) -> _Words:
+def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version | None) -> _Words:
     own = version or Version(task.program, task.kernel, task.global_size, task.local_size)
     if not own.program.tree:  # facts that were made by hand
         return "", ""
@@ -140,7 +140,7 @@ def _known(task: Launch, buffers: Mapping[int, Buffer], version: Version | None)
     return found
 
 
-def _look(task: Launch, own: Version, buffers: Mapping[int, Buffer]) -> _Words:
+def _look(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer]) -> _Words:
     program, name = own.program, own.kernel.name
     kernel = program.tree, name
     launch = None
@@ -166,7 +166,7 @@ def _look(task: Launch, own: Version, buffers: Mapping[int, Buffer]) -> _Words:
     return "", ""
 
 
-def _as_known(task: Launch, own: Version, buffers: Mapping[int, Buffer]) -> KnownLaunch | None:
+def _as_known(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer]) -> KnownLaunch | None:
     """What the analysis is asked about; None where the driver's choice of a local size matters."""
     if own.local_size is None:
         open_ = replace(task, kernel=own.kernel, global_size=own.global_size, local_size=None)
@@ -192,7 +192,7 @@ def _worth(counts: Counter[_Kernel], kernel: _Kernel, few: int) -> bool:
     return count <= few or not count & (count - 1)
 
 
-def _words(task: Launch, own: Version, buffers: Mapping[int, Buffer], found: Sequence[Outside]) -> _Words:
+def _words(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer], found: Sequence[Outside]) -> _Words:
     """What is said of accesses that leave their memory: of all to the argument of the first."""
     first = found[0]
     found = [o for o in found if o.argument == first.argument]

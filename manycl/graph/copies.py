@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl.errors import LaunchError
-from manycl.graph.graph import Buffer, BufferArg, CopyTask, FillTask, HostTask, Node
+from manycl.graph.graph import Buffer, BufferArg, BufferKey, CopyTask, FillTask, HostTask, Node
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -130,7 +130,7 @@ def _by_numpy(task: CopyTask | FillTask) -> Callable[..., None]:
     return filled
 
 
-def check_extent(task: Node, sizes: Mapping[int, int]) -> None:
+def check_extent(task: Node, sizes: Mapping[BufferKey, int]) -> None:
     """Raise LaunchError for a copy or fill that does not fit into its buffers, as far as their ``sizes`` (bytes, by
     key) are known. Anything else fits."""
     if not isinstance(task, CopyTask | FillTask):

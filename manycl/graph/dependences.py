@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from manycl.errors import GraphError
 from manycl.graph.access import COPIES, is_partial, touched
 from manycl.graph.copies import check_extent
-from manycl.graph.graph import Buffer, Graph, Node
+from manycl.graph.graph import Buffer, BufferKey, Graph, Node
 from manycl.graph.last_accesses import END, LastAccesses
 from manycl.region import NOTHING
 
@@ -18,7 +18,7 @@ class Batch:
     """What was enqueued, in order. ``after``: what nodes come after beyond what the buffers imply, where they do."""
 
     nodes: tuple[Node, ...]
-    buffers: Mapping[int, Buffer]
+    buffers: Mapping[BufferKey, Buffer]
     after: Mapping[int, tuple[int, ...]]
     components: tuple[tuple[int, ...], ...] = ()
 
@@ -30,7 +30,7 @@ class Batch:
         parts = frozenset(key for key, cut in found.cut.items() if cut.is_partial(self.buffers[key].nbytes))
         return self._graph(tuple(found.predecessors), parts, name, warnings)
 
-    def as_in(self, graph: Graph, keys: Mapping[int, int]) -> Graph:
+    def as_in(self, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Graph:
         """With the edges of a graph of the same shape (:mod:`manycl.graph.shape`) that has buffer b where this has
         ``keys[b]``."""
         return self._graph(graph.predecessors, frozenset([keys[key] for key in graph.parts]))
@@ -38,7 +38,7 @@ class Batch:
     def _graph(
         self,
         predecessors: tuple[tuple[int, ...], ...],
-        parts: frozenset[int],
+        parts: frozenset[BufferKey],
         name: str = "",
         warnings: tuple[str, ...] = (),
     ) -> Graph:
@@ -54,16 +54,16 @@ class GraphBuilder:
     """
 
     def __init__(self) -> None:
-        self._buffers: dict[int, Buffer] = {}
+        self._buffers: dict[BufferKey, Buffer] = {}
         self._nodes: list[Node] = []
         self._after: dict[int, tuple[int, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def buffer(self, nbytes: int, name: str = "") -> int:
+    def buffer(self, nbytes: int, name: str = "") -> BufferKey:
         """A new buffer's key."""
-        key = len(self._buffers)
+        key = BufferKey(len(self._buffers))
         self.adopt(Buffer(key, nbytes, name))
         return key
 
@@ -110,9 +110,9 @@ class _Edges:
 
     def __init__(self) -> None:
         self.predecessors: list[tuple[int, ...]] = []
-        self.cut: dict[int, LastAccesses] = {}
-        self._writer: dict[int, int] = {}
-        self._readers: dict[int, list[int]] = {}
+        self.cut: dict[BufferKey, LastAccesses] = {}
+        self._writer: dict[BufferKey, int] = {}
+        self._readers: dict[BufferKey, list[int]] = {}
 
     def add(self, index: int, node: Node, after: Sequence[int]) -> None:
         before = set(after)
@@ -155,8 +155,8 @@ class _Edges:
             self.cut[key].touch(index, reads.get(key, NOTHING), writes.get(key, NOTHING), before)
 
 
-class _Endless(dict[int, int]):
+class _Endless(dict[BufferKey, int]):
     """As sizes of buffers: until buffers are all known, whole ones end nowhere."""
 
-    def __missing__(self, key: int) -> int:
+    def __missing__(self, key: BufferKey) -> int:
         return END

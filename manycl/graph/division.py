@@ -16,7 +16,7 @@ from manycl.analysis.merge import MergeKernel
 from manycl.analysis.rewrite import SubKernel
 from manycl.errors import LaunchError, PolicyError, SourceError
 from manycl.graph.access import Access
-from manycl.graph.graph import BufferArg, Launch
+from manycl.graph.graph import BufferArg, BufferKey, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import ATOMICS, Atomic, Reduction
 from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_groups
@@ -41,14 +41,14 @@ class NotDivisibleError(PolicyError):
         self.reason = reason
 
 
-def divide(launch: Launch, dimension: int, sizes: Mapping[int, int]) -> Division:
+def divide(launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> Division:
     """A launch divided along a dimension; the same for all of one identity. ``sizes``: bytes of its buffers by key.
     Raises NotDivisibleError where its ranges cannot be run apart."""
     key = dimension, identity(launch, sizes)
     found = _known.get(key)
     if found is None:  # another thread may be first
         # loops that make their arrays anew launch the same on other buffers
-        places = {k: place for place, k in enumerate(dict.fromkeys(a.key for a in _buffers(launch)))}
+        places = {k: BufferKey(place) for place, k in enumerate(dict.fromkeys(a.key for a in _buffers(launch)))}
         alike = _keyed(launch, places)
         of = {places[k]: sizes[k] for k in places}
         shared = dimension, identity(alike, of)
@@ -59,7 +59,7 @@ def divide(launch: Launch, dimension: int, sizes: Mapping[int, int]) -> Division
     return found
 
 
-def _keyed(launch: Launch, keys: Mapping[int, int]) -> Launch:
+def _keyed(launch: Launch, keys: Mapping[BufferKey, BufferKey]) -> Launch:
     """A launch of the buffers ``keys[b]`` instead of b."""
     return replace(
         launch,
@@ -70,11 +70,11 @@ def _keyed(launch: Launch, keys: Mapping[int, int]) -> Launch:
     )
 
 
-def _named(found: tuple[int, ...], keys: Mapping[int, int]) -> tuple[int, ...]:
+def _named(found: tuple[BufferKey, ...], keys: Mapping[BufferKey, BufferKey]) -> tuple[BufferKey, ...]:
     return tuple([keys[key] for key in found if key in keys])
 
 
-def identity(launch: Launch, sizes: Mapping[int, int]) -> Hashable:
+def identity(launch: Launch, sizes: Mapping[BufferKey, int]) -> Hashable:
     """What launches have in common whose ranges do the same to the same buffers."""
     given = tuple((a, sizes[a.key]) if isinstance(a, BufferArg) else a for a in launch.args)
     ndrange = launch.global_size, launch.local_size, launch.global_offset
@@ -91,7 +91,7 @@ class Division:
     """See :func:`divide`. Several threads may share one. ``own_groups``: the launch's ranges run with its work-groups
     (else with those that the driver chooses). ``operations``: by buffer that groups change by atomic operations."""
 
-    def __init__(self, launch: Launch, dimension: int, sizes: Mapping[int, int]) -> None:
+    def __init__(self, launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> None:
         self.own_groups = not chosen_by_driver(launch)
         self.launch = launch = with_work_groups(launch)
         self.dimension = dimension
@@ -114,12 +114,14 @@ class Division:
             raise self._refused(self.sub_kernel.reason)
         self.groups = self.facts.launch.groups(dimension)
         self.operations = self._operations(verdict.merges)
-        self._common: tuple[Division, Mapping[int, int]] | None = None  # of which this is another, and its keys here
-        self._access: Kept[tuple[int, int], dict[int, Access]] = Kept(RANGES_KEPT)
+        self._common: tuple[Division, Mapping[BufferKey, BufferKey]] | None = (
+            None  # of which this is another, and its keys here
+        )
+        self._access: Kept[tuple[int, int], dict[BufferKey, Access]] = Kept(RANGES_KEPT)
         self._alike: Kept[Hashable, tuple[Region, bool]] = Kept(RANGES_KEPT)
-        self._hulls: Kept[tuple[int, int], tuple[dict[int, Access] | None]] = Kept(RANGES_KEPT)
+        self._hulls: Kept[tuple[int, int], tuple[dict[BufferKey, Access] | None]] = Kept(RANGES_KEPT)
 
-    def on(self, launch: Launch, keys: Mapping[int, int]) -> Division:
+    def on(self, launch: Launch, keys: Mapping[BufferKey, BufferKey]) -> Division:
         """The same of a launch that differs in its buffers only: ``keys[b]`` instead of b."""
         made = object.__new__(Division)
         made.own_groups, made.dimension, made.groups = self.own_groups, self.dimension, self.groups
@@ -134,8 +136,8 @@ class Division:
     def _refused(self, why: str) -> NotDivisibleError:
         return NotDivisibleError(self.launch, self.dimension, why)
 
-    def _operations(self, merges: Mapping[int, str]) -> dict[int, Atomic]:
-        found: dict[int, Atomic] = {}
+    def _operations(self, merges: Mapping[int, str]) -> dict[BufferKey, Atomic]:
+        found: dict[BufferKey, Atomic] = {}
         for index, operation in merges.items():
             base = self.launch.kernel.arguments[index].base.removeprefix("atomic_")
             if base not in ATOMICS:
@@ -151,15 +153,15 @@ class Division:
         assert isinstance(argument, BufferArg)
         return argument
 
-    def key(self, index: int) -> int:
+    def key(self, index: int) -> BufferKey:
         """The buffer that an argument is, or is a part of."""
         return self.argument(index).key
 
-    def is_one(self, key: int) -> bool:
+    def is_one(self, key: BufferKey) -> bool:
         """Whether all arguments that are a buffer, or a part of it, are the same bytes."""
         return len({(a.offset, a.nbytes) for a in map(self.argument, self.arguments.get(key, ()))}) < 2
 
-    def extent(self, key: int) -> tuple[int, int]:
+    def extent(self, key: BufferKey) -> tuple[int, int]:
         """From which byte up to which the launch may touch a buffer: around its views of it."""
         mine = [self.argument(i) for i in self.arguments.get(key, ())]
         if not mine:
@@ -167,9 +169,9 @@ class Division:
         return min(a.offset for a in mine), max(a.offset + a.size(self.sizes) for a in mine)
 
     @cached_property
-    def arguments(self) -> dict[int, list[int]]:
+    def arguments(self) -> dict[BufferKey, list[int]]:
         """The arguments that are each buffer."""
-        found: dict[int, list[int]] = {}
+        found: dict[BufferKey, list[int]] = {}
         for index, argument in enumerate(self.launch.args):
             if isinstance(argument, BufferArg):
                 found.setdefault(argument.key, []).append(index)
@@ -185,19 +187,19 @@ class Division:
 
     # what ranges touch
 
-    def footprints(self, key: int, kind: str, groups: GroupRange) -> list[Footprint]:
+    def footprints(self, key: BufferKey, kind: str, groups: GroupRange) -> list[Footprint]:
         """What some groups read, or write (``kind``), of a buffer, by argument that it is, or a view of it."""
         found = ((i, self.facts.region(i, kind, groups)) for i in self._touching[kind][key])
         return [region.behind(self.argument(i).offset) for i, region in found]
 
     @cached_property
-    def _touching(self) -> dict[str, dict[int, list[int]]]:
+    def _touching(self) -> dict[str, dict[BufferKey, list[int]]]:
         """The arguments that are each buffer and are read, and written."""
         given, of = self.launch.kernel.arguments, self.arguments.items()
         read = {key: [i for i in indices if given[i].reads] for key, indices in of}
         return {"read": read, "write": {key: [i for i in indices if given[i].writes] for key, indices in of}}
 
-    def access(self, groups: GroupRange) -> dict[int, Access]:
+    def access(self, groups: GroupRange) -> dict[BufferKey, Access]:
         """What some groups do, by buffer."""
         known = self._access.get(groups[1:])
         if known is None:
@@ -209,7 +211,7 @@ class Division:
             known = self._access.keep(groups[1:], found)
         return known
 
-    def _of(self, key: int, groups: GroupRange) -> Access:
+    def _of(self, key: BufferKey, groups: GroupRange) -> Access:
         writes = [self._around(index, "write", groups) for index in self._touching["write"][key]]
         reads = [self._around(index, "read", groups)[0] for index in self._touching["read"][key]]
         return Access(union(reads), union([region for region, _ in writes]), all(sure for _, sure in writes))
@@ -228,11 +230,11 @@ class Division:
             self._alike.keep(place[0], (region.moved(-place[1]), just and found.exact))
         return region, just and found.exact
 
-    def hull(self, groups: GroupRange) -> Mapping[int, Access] | None:
+    def hull(self, groups: GroupRange) -> Mapping[BufferKey, Access] | None:
         """As :meth:`access`, with intervals around what is touched, where that is found out in no time; else None."""
         known = self._hulls.get(groups[1:])
         if known is None:
-            hulls: dict[int, Access] | None = None
+            hulls: dict[BufferKey, Access] | None = None
             if self._common is not None:
                 common, keys = self._common
                 if (of := common.hull(groups)) is not None:
@@ -253,9 +255,9 @@ class Division:
                 parts.append(sum(box.nbytes for f in (*reads, *writes) for box in f.boxes) / (high - low))
         return None if found is None else min(parts)
 
-    def _quick(self, groups: GroupRange) -> dict[int, tuple[list[Footprint], list[Footprint]]] | None:
+    def _quick(self, groups: GroupRange) -> dict[BufferKey, tuple[list[Footprint], list[Footprint]]] | None:
         """What is read and written by buffer, without isl."""
-        out: dict[int, tuple[list[Footprint], list[Footprint]]] = {}
+        out: dict[BufferKey, tuple[list[Footprint], list[Footprint]]] = {}
         for key, indices in self.arguments.items():
             reads, writes = out[key] = [], []
             for index in indices:
@@ -276,7 +278,7 @@ class Division:
         return service.windowed_kernel(self.launch.program, self.launch.kernel.name)
 
     @cached_property
-    def movable(self) -> frozenset[int]:
+    def movable(self) -> frozenset[BufferKey]:
         """The buffers that may be windows."""
         may = frozenset(self.windowed.windows)
         return frozenset(key for key, indices in self.arguments.items() if may.issuperset(indices))
@@ -294,16 +296,16 @@ class Division:
         return found
 
     @cached_property
-    def merge_written(self) -> frozenset[int]:
+    def merge_written(self) -> frozenset[BufferKey]:
         """The buffers that the merge kernel copies to."""
         return frozenset(self.key(i) for i in self.merge_kernel.written)
 
     @cached_property
-    def merge_reads(self) -> frozenset[int]:
+    def merge_reads(self) -> frozenset[BufferKey]:
         """The buffers that steer it."""
         return frozenset(self.key(i) for i in self.merge_kernel.reads)
 
-    def reduction(self, shared: Set[int]) -> Reduction:
+    def reduction(self, shared: Set[BufferKey]) -> Reduction:
         """What puts results together where ranges in several memories write the same bytes of the buffers
         ``shared``."""
         if self.operations:

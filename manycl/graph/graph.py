@@ -6,18 +6,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NewType
 
 from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.machine import DeviceIndex
 from manycl.region import NOTHING, Region
+
+BufferKey = NewType("BufferKey", int)
+"""Of a buffer, or of a piece or window of one: unique in its session. Only who numbers buffers makes one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """A one-dimensional run of ``nbytes`` bytes that kernels read and write. ``key`` is unique in its session."""
 
-    key: int
+    key: BufferKey
     nbytes: int
     name: str = ""
 
@@ -27,18 +31,18 @@ class Piece(Buffer):
     """The bytes ``region`` of buffer ``whole``, ``nbytes`` together: what a run that takes launches apart keeps track
     of instead of the buffer. ``key`` is negative."""
 
-    whole: int = 0
+    whole: BufferKey = BufferKey(0)
     region: Region = NOTHING
 
 
 class Window(NamedTuple):
     """An allocation on a device for bytes ``low`` … of buffer ``whole``."""
 
-    key: int
-    whole: int
+    key: BufferKey
+    whole: BufferKey
     low: int
     nbytes: int
-    device: int
+    device: DeviceIndex
 
 
 class Beside(NamedTuple):
@@ -46,7 +50,7 @@ class Beside(NamedTuple):
     own (or by atomic operations): no race."""
 
     launch: int
-    pieces: frozenset[int]
+    pieces: frozenset[BufferKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +65,15 @@ class BufferArg:
     """A buffer argument: the key of the buffer. Of a view, which is a part of it: the ``nbytes`` bytes from byte
     ``offset`` on (``nbytes`` None: all of the buffer)."""
 
-    key: int
+    key: BufferKey
     offset: int = 0
     nbytes: int | None = None
 
-    def size(self, sizes: Mapping[int, int]) -> int:
+    def size(self, sizes: Mapping[BufferKey, int]) -> int:
         """Bytes behind the argument; ``sizes``: those of buffers, by key."""
         return sizes[self.key] if self.nbytes is None else self.nbytes
 
-    def of(self, key: int) -> BufferArg:
+    def of(self, key: BufferKey) -> BufferArg:
         """The same bytes of another buffer."""
         return self if key == self.key else BufferArg(key, self.offset, self.nbytes)
 
@@ -111,14 +115,14 @@ class Launch:
     global_size: tuple[int, ...]
     local_size: tuple[int, ...] | None
     args: tuple[Argument, ...]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
+    reads: tuple[BufferKey, ...]
+    writes: tuple[BufferKey, ...]
     global_offset: tuple[int, ...] | None = None
     device: str = ""
     rank: float | None = None
     annotations: tuple[Annotation, ...] = ()
     versions: tuple[Version, ...] = ()
-    overwrites: tuple[int, ...] = ()
+    overwrites: tuple[BufferKey, ...] = ()
     partition: int | None = None
 
     @property
@@ -137,10 +141,10 @@ class HostTask:
     name: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
+    reads: tuple[BufferKey, ...]
+    writes: tuple[BufferKey, ...]
     rank: float | None = None
-    overwrites: tuple[int, ...] = ()
+    overwrites: tuple[BufferKey, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -154,9 +158,9 @@ class MemoryTask:
     args: tuple[BufferArg, ...]
     nbytes: int
     target_offset: int
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    overwrites: tuple[int, ...] = ()
+    reads: tuple[BufferKey, ...]
+    writes: tuple[BufferKey, ...]
+    overwrites: tuple[BufferKey, ...] = ()
     device: str = ""
     rank: float | None = None
 
@@ -209,14 +213,14 @@ class Graph:
     """
 
     nodes: tuple[Node, ...]
-    buffers: Mapping[int, Buffer]
+    buffers: Mapping[BufferKey, Buffer]
     predecessors: tuple[tuple[int, ...], ...]
     components: tuple[tuple[int, ...], ...] = ()
     name: str = ""
     warnings: tuple[str, ...] = ()
-    parts: frozenset[int] = frozenset()
+    parts: frozenset[BufferKey] = frozenset()
     beside: Mapping[int, Beside] = field(default_factory=dict)
-    windows: Mapping[int, Window] = field(default_factory=dict)
+    windows: Mapping[BufferKey, Window] = field(default_factory=dict)
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
@@ -227,7 +231,7 @@ class Graph:
         return tuple(tuple(s) for s in after)
 
     @cached_property
-    def written_together(self) -> frozenset[int]:
+    def written_together(self) -> frozenset[BufferKey]:
         """The pieces that several steps write at the same time."""
         return frozenset(key for _, pieces in self.beside.values() for key in pieces)
 

@@ -12,7 +12,7 @@ from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpret import KnownLaunch
 from manycl.errors import LaunchError
-from manycl.graph.graph import BufferArg, Launch, Version
+from manycl.graph.graph import BufferArg, BufferKey, Launch, Version
 
 if TYPE_CHECKING:
     from manycl.analysis.annotations import Annotation
@@ -28,7 +28,7 @@ _OPERATIONS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
 }
 
 
-def known_launch(launch: Launch, sizes: Mapping[int, int], version: Version | None = None) -> KnownLaunch:
+def known_launch(launch: Launch, sizes: Mapping[BufferKey, int], version: Version | None = None) -> KnownLaunch:
     """What the analysis is told of a launch, or of another version of it, for :func:`manycl.analysis.service.launched`.
 
     ``sizes``: bytes of each of its buffers by key. Floating-point arguments are left out: no subscript depends on

@@ -18,7 +18,7 @@ import numpy as np
 from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
-from manycl.graph.graph import Argument, Buffer, BufferArg, Launch, LocalArg, Version
+from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, Launch, LocalArg, Version
 from manycl.graph.versions import all_versions
 
 Sizes = tuple[int, ...]
@@ -277,8 +277,8 @@ def make_launch(
     local_size: int | Iterable[int] | None,
     args: Sequence[Any],
     *,
-    buffers: Mapping[int, Buffer],
-    dtypes: Mapping[int, str] | None = None,
+    buffers: Mapping[BufferKey, Buffer],
+    dtypes: Mapping[BufferKey, str] | None = None,
     options: LaunchOptions = PLAIN,
 ) -> Launch:
     """A checked launch. ``args`` are BufferArg, LocalArg or values for scalars, one per parameter of the
@@ -295,8 +295,8 @@ def make_launch(
         raise LaunchError(f"{where} takes {len(kernel.arguments)} arguments ({names}), got {len(args)}")
     size, local = check_ndrange(kernel, global_size, local_size, max_work_group=most)
     checked: list[Argument] = []
-    reads: list[int] = []
-    writes: list[int] = []
+    reads: list[BufferKey] = []
+    writes: list[BufferKey] = []
     for facts, value in zip(kernel.arguments, args, strict=True):
         try:
             checked.append(_argument(facts, value, buffers, dtypes or {}))
@@ -337,7 +337,9 @@ def find_kernel(program: ProgramFacts, name: str) -> KernelFacts:
     return kernel
 
 
-def _argument(facts: ArgumentFacts, value: Any, buffers: Mapping[int, Buffer], dtypes: Mapping[int, str]) -> Argument:
+def _argument(
+    facts: ArgumentFacts, value: Any, buffers: Mapping[BufferKey, Buffer], dtypes: Mapping[BufferKey, str]
+) -> Argument:
     if facts.kind not in _BUFFER_LIKE:
         raise LaunchError(f"{_describe(facts)} is of a kind ({facts.kind}) that manycl does not run yet")
     if isinstance(value, BufferArg):
@@ -359,7 +361,7 @@ def _argument(facts: ArgumentFacts, value: Any, buffers: Mapping[int, Buffer], d
 
 
 def _check_buffer(
-    facts: ArgumentFacts, value: BufferArg, buffers: Mapping[int, Buffer], dtypes: Mapping[int, str]
+    facts: ArgumentFacts, value: BufferArg, buffers: Mapping[BufferKey, Buffer], dtypes: Mapping[BufferKey, str]
 ) -> None:
     buffer = buffers.get(value.key)
     if buffer is None:

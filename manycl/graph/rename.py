@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from manycl.graph.graph import Argument, BufferArg, Graph, Node
+from manycl.graph.graph import Argument, BufferArg, BufferKey, Graph, Node
 
 
-def renamed(graph: Graph, keys: Mapping[int, int]) -> Graph:
+def renamed(graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Graph:
     """The graph with other buffers for some of its own: ``keys[b]`` instead of b. They are of the same sizes, among the
     graph's own, and no two become one, so its dependences stay what they are."""
     if sorted(keys.values()) != sorted(keys) or not keys.keys() <= graph.buffers.keys():
@@ -20,7 +20,7 @@ def renamed(graph: Graph, keys: Mapping[int, int]) -> Graph:
     return replace(graph, nodes=tuple(_on(node, keys) for node in graph.nodes), parts=parts)
 
 
-def _on(node: Node, keys: Mapping[int, int]) -> Node:
+def _on(node: Node, keys: Mapping[BufferKey, BufferKey]) -> Node:
     if keys.keys().isdisjoint((*node.reads, *node.writes)):
         return node
     args: tuple[Any, ...] = tuple(_argument(a, keys) for a in node.args)
@@ -33,5 +33,5 @@ def _on(node: Node, keys: Mapping[int, int]) -> Node:
     )
 
 
-def _argument(argument: Argument, keys: Mapping[int, int]) -> Argument:
+def _argument(argument: Argument, keys: Mapping[BufferKey, BufferKey]) -> Argument:
     return argument.of(keys.get(argument.key, argument.key)) if isinstance(argument, BufferArg) else argument

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import Argument, BufferArg, CopyTask, FillTask, HostTask, Launch
+from manycl.graph.graph import Argument, BufferArg, BufferKey, CopyTask, FillTask, HostTask, Launch
 
 
 class BatchShape(NamedTuple):
@@ -16,7 +16,7 @@ class BatchShape(NamedTuple):
 
     structure: Hashable
     scalars: tuple[bytes, ...]
-    keys: tuple[int, ...]
+    keys: tuple[BufferKey, ...]
 
 
 def shape(batch: Batch) -> BatchShape | None:
@@ -25,7 +25,7 @@ def shape(batch: Batch) -> BatchShape | None:
     None for one with host functions: what those do is theirs, and each has to run as it was given. Takes some two
     microseconds a node.
     """
-    places: dict[int, int] = {}
+    places: dict[BufferKey, int] = {}
     place = places.setdefault
     nodes: list[object] = []
     scalars: list[bytes] = []
@@ -69,13 +69,13 @@ def shape(batch: Batch) -> BatchShape | None:
     return BatchShape((tuple(nodes), tuple(batch.after.items()), batch.components, sizes), tuple(scalars), keys)
 
 
-def _moving(task: CopyTask | FillTask, places: dict[int, int]) -> tuple[object, ...]:
+def _moving(task: CopyTask | FillTask, places: dict[BufferKey, int]) -> tuple[object, ...]:
     what = (task.source_offset,) if isinstance(task, CopyTask) else (task.pattern,)
     args = tuple([places.setdefault(a.key, len(places)) for a in task.args])
     return task.function, args, task.nbytes, task.target_offset, *what, task.overwrites != (), task.device, task.rank
 
 
-def _at(argument: Argument, places: dict[int, int]) -> object:
+def _at(argument: Argument, places: dict[BufferKey, int]) -> object:
     """Which buffer an argument is, and which part of it; None for a scalar."""
     if type(argument) is BufferArg:
         place = places.setdefault(argument.key, len(places))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from manycl.errors import GraphError
-from manycl.graph.graph import BufferArg, CopyTask, FillTask, Graph, HostTask, Launch, Node
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, Graph, HostTask, Launch, Node
 
 
 def verify(graph: Graph) -> None:
@@ -68,7 +68,7 @@ def check_conflicts(graph: Graph) -> Iterator[str]:
                 yield f"nodes {earlier} and {later} both use buffer {min(clash)} and neither waits for the other"
 
 
-def _meet(graph: Graph, key: int, one: Node, other: Node) -> bool:
+def _meet(graph: Graph, key: BufferKey, one: Node, other: Node) -> bool:
     """Whether two nodes, of which one writes a buffer, have bytes of it in common, at least one of them a writer's."""
     for low, high, writes in _spans(graph, key, one):
         for begin, end, too in _spans(graph, key, other):
@@ -77,7 +77,7 @@ def _meet(graph: Graph, key: int, one: Node, other: Node) -> bool:
     return False
 
 
-def _spans(graph: Graph, key: int, node: Node) -> Iterator[tuple[int, int, bool]]:
+def _spans(graph: Graph, key: BufferKey, node: Node) -> Iterator[tuple[int, int, bool]]:
     """From which byte up to which a node may touch a buffer, and whether it may write these."""
     size = graph.buffers[key].nbytes
     if isinstance(node, CopyTask) and node.args[1].key == key:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from manycl.analysis.cost import Work
 from manycl.errors import ManyclError
 from manycl.graph.access import is_partial, touched
-from manycl.graph.graph import Buffer, BufferArg, Launch, Version
+from manycl.graph.graph import Buffer, BufferArg, BufferKey, Launch, Version
 from manycl.model.history import KernelKey, kernel_key
 from manycl.model.work import work_of
 from manycl.unforeseen import told
@@ -36,7 +36,7 @@ class _Kind(NamedTuple):
 class Counts:
     """The work of launches that use these buffers; each kind of launch is counted when it is first asked for."""
 
-    def __init__(self, buffers: Mapping[int, Buffer]) -> None:
+    def __init__(self, buffers: Mapping[BufferKey, Buffer]) -> None:
         self._buffers = buffers
         self._found: dict[KernelKey, dict[_Kind, Work]] = {}
         self._left = MOST
@@ -58,7 +58,7 @@ class Counts:
         return found
 
 
-def buffer_bytes(buffers: Mapping[int, Buffer], launch: Launch) -> int:
+def buffer_bytes(buffers: Mapping[BufferKey, Buffer], launch: Launch) -> int:
     """The bytes of the buffers, or parts of them, that a launch reads, and of those it writes."""
     nbytes = 0
     if is_partial(launch):
@@ -73,7 +73,9 @@ def buffer_bytes(buffers: Mapping[int, Buffer], launch: Launch) -> int:
     return nbytes
 
 
-def _counted(launch: Launch, chosen: Launch | Version, plain: Work, buffers: Mapping[int, Buffer], nbytes: int) -> Work:
+def _counted(
+    launch: Launch, chosen: Launch | Version, plain: Work, buffers: Mapping[BufferKey, Buffer], nbytes: int
+) -> Work:
     if not chosen.program.tree:  # facts that were made by hand
         return replace(plain, global_bytes=nbytes, reason="there is no source to analyse")
     from manycl.analysis.service import launched

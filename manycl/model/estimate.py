@@ -8,7 +8,7 @@ from functools import cached_property
 
 from manycl.graph.graph import CopyTask, FillTask, Graph, HostTask, Launch, Version
 from manycl.graph.versions import preferred
-from manycl.machine import Device, Machine
+from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import buffer_bytes
 from manycl.model.estimates import Ends, Estimates
 from manycl.model.history import History, identity
@@ -48,15 +48,15 @@ class ModelEstimates(Estimates):
         self._names = [identity(d) for d in machine.devices]
         self._once: dict[tuple[int, int], float] = {}
 
-    def launch(self, node: int, device: int) -> float:
+    def launch(self, node: int, device: DeviceIndex) -> float:
         """Seconds of a node on a device of the machine; infinite where no version of it is for such a device."""
         return self._seconds[node][device]
 
-    def estimate(self, node: int, device: int) -> Estimate:
+    def estimate(self, node: int, device: DeviceIndex) -> Estimate:
         """The same with its error bar, and where it comes from."""
         return self._rows[node].estimates[device]
 
-    def groups(self, node: int, device: int, count: int, of: int) -> float | None:
+    def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float | None:
         """Seconds of a range of ``count`` of a node's ``of`` work-groups along a dimension: what the launch takes
         however many there are, and of the rest in proportion, but no less than so few take that leave some of the
         device idle.
@@ -69,7 +69,7 @@ class ModelEstimates(Estimates):
             told(error, f"predicting a range of {self._graph.nodes[node].name}")
             return None  # affine
 
-    def _of_range(self, node: int, device: int, count: int, of: int) -> float:
+    def _of_range(self, node: int, device: DeviceIndex, count: int, of: int) -> float:
         whole = self._seconds[node][device]
         task = self._graph.nodes[node]
         if not isinstance(task, Launch) or whole == math.inf or count >= of:
@@ -82,26 +82,26 @@ class ModelEstimates(Estimates):
         once = self._fixed(node, device)
         return once + (whole - once) * min(1.0, part * full / some)
 
-    def version(self, node: int, device: int) -> int:
+    def version(self, node: int, device: DeviceIndex) -> int:
         """Which of a node's versions (index) the times are for: the one that is predicted to be the fastest of those
         that the device may run (:meth:`manycl.model.predictor.Predictor.row`)."""
         return self._rows[node].versions[device]
 
-    def doubt(self, node: int, devices: Sequence[int]) -> float:
+    def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
         """How far off the ratios of a node's times on these devices are expected to be, as a part of them: on devices
         that are alike whatever is wrong is wrong for all of them alike."""
         if self._exact or len({self._names[d] for d in devices}) < 2:
             return 0.0
         return max(self._rows[node].estimates[d].error for d in devices)
 
-    def fastest(self, launch: Launch, device: int) -> int:
-        """The same for a launch like one of the graph's; -1 where there is none."""
+    def fastest(self, launch: Launch, device: DeviceIndex) -> int | None:
+        """The same for a launch like one of the graph's; None where there is none."""
         try:
             row = self._kinds.get(launch_kind(launch))
         except Exception as error:
             told(error, f"choosing a version of {launch.name}")
-            return -1
-        return -1 if row is None else row.versions[device]
+            return None
+        return None if row is None else row.versions[device]
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         """Seconds to move ``nbytes`` from a memory to another when nothing else moves."""
@@ -111,7 +111,7 @@ class ModelEstimates(Estimates):
             told(error, "predicting a transfer")
             return nbytes / _GUESSED_BANDWIDTH if source != target else 0.0
 
-    def traffic(self, node: int, device: int) -> float:
+    def traffic(self, node: int, device: DeviceIndex) -> float:
         """Bytes that a launch moves if it finds in a cache whatever it has touched before (``model/counts.py``)."""
         task = self._graph.nodes[node]
         if isinstance(task, Launch):
@@ -127,10 +127,10 @@ class ModelEstimates(Estimates):
             told(error, "predicting transfers at the same time")
             return super().slowdowns(ends)
 
-    def _chosen(self, task: Launch, node: int, device: int) -> Launch | Version:
+    def _chosen(self, task: Launch, node: int, device: DeviceIndex) -> Launch | Version:
         return task.versions[self.version(node, device)] if task.versions else task
 
-    def _fixed(self, node: int, device: int) -> float:
+    def _fixed(self, node: int, device: DeviceIndex) -> float:
         """Seconds of a launch on a device that do not depend on the number of work-groups."""
         found = self._once.get((node, device))
         if found is None:

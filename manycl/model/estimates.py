@@ -6,6 +6,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from manycl.machine import DeviceIndex
+
 Ends = tuple[int, int]
 """Source and target memory of a transfer."""
 
@@ -18,27 +20,27 @@ class Estimates(ABC):
     """Whether transfers can slow each other down at all (:meth:`slowdowns`)."""
 
     @abstractmethod
-    def launch(self, node: int, device: int) -> float:
+    def launch(self, node: int, device: DeviceIndex) -> float:
         """Seconds of a node on a device, without transfers: of its fastest version; infinite where none can run."""
 
     @abstractmethod
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         """Seconds to move ``nbytes`` between two memories when nothing else moves (0 when they are the same)."""
 
-    def groups(self, node: int, device: int, count: int, of: int) -> float | None:
+    def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float | None:
         """Seconds of a range of ``count`` of the ``of`` work-groups along the dimension in which a node may be split.
         None: affine in their number (``Problem.range_seconds``)."""
         return None
 
-    def version(self, node: int, device: int) -> int:
+    def version(self, node: int, device: DeviceIndex) -> int:
         """Which of the launch's versions (index) the time of :meth:`launch` is for: its own."""
         return 0
 
-    def doubt(self, node: int, devices: Sequence[int]) -> float:
+    def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
         """How far off the ratios of a node's times on some devices are, as a part of them: not at all."""
         return 0.0
 
-    def traffic(self, node: int, device: int) -> float:
+    def traffic(self, node: int, device: DeviceIndex) -> float:
         """Bytes that a node as a whole reads from and writes to the memory of a device; 0 where nobody knows. Asked
         only of devices that share a memory whose bandwidth is limited (``Machine.host_bandwidth``)."""
         return 0.0
@@ -56,22 +58,22 @@ class Wrapped(Estimates):
         self.known = known
         self.contended = known.contended
 
-    def launch(self, node: int, device: int) -> float:
+    def launch(self, node: int, device: DeviceIndex) -> float:
         return self.known.launch(node, device)
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         return self.known.transfer(nbytes, source, target)
 
-    def groups(self, node: int, device: int, count: int, of: int) -> float | None:
+    def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float | None:
         return self.known.groups(node, device, count, of)
 
-    def version(self, node: int, device: int) -> int:
+    def version(self, node: int, device: DeviceIndex) -> int:
         return self.known.version(node, device)
 
-    def doubt(self, node: int, devices: Sequence[int]) -> float:
+    def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
         return self.known.doubt(node, devices)
 
-    def traffic(self, node: int, device: int) -> float:
+    def traffic(self, node: int, device: DeviceIndex) -> float:
         return self.known.traffic(node, device)
 
     def slowdowns(self, ends: Sequence[Ends]) -> list[float]:

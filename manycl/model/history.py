@@ -211,7 +211,7 @@ class OnDevice:
 class _Kernel:
     devices: dict[str, OnDevice] = field(default_factory=dict)
     runs: int = 0  # in which it was measured, on any device
-    last: int = -1
+    last: int | None = None
 
 
 class Stored(NamedTuple):

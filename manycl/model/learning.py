@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from manycl.graph.graph import Graph, Launch, Version
 from manycl.graph.versions import preferred
-from manycl.machine import Device, Machine
+from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.estimate import launch_kind
 from manycl.model.history import PRIOR, History, KernelKey, Shape, identity, kernel_key
 from manycl.model.predictor import Predictor
@@ -20,7 +20,7 @@ def learn(
     history: History,
     graph: Graph,
     machine: Machine,
-    durations: Iterable[tuple[int, int, float]],
+    durations: Iterable[tuple[int, DeviceIndex, float]],
     versions: Mapping[int, Version] = _NO_VERSIONS,
 ) -> None:
     """Feed (node, device, seconds) of one run to the history; seconds with the devices' slow-downs, as measured.
@@ -32,7 +32,7 @@ def learn(
     names = [identity(d) for d in devices]
     seen: dict[object, tuple[KernelKey, Shape]] = {}
     same, later = graph.same, dict[tuple[int, int, int], list[float]]()  # what launches took that were seen before
-    series: dict[tuple[KernelKey, Shape, int], list[float]] = {}
+    series: dict[tuple[KernelKey, Shape, DeviceIndex], list[float]] = {}
     predictor: Predictor | None = None  # what was measured before is compared with nothing
     comparisons = 0
     history.next_run()

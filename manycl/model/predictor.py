@@ -18,9 +18,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from manycl.analysis.cost import Work
-from manycl.graph.graph import Buffer, Launch, Version
+from manycl.graph.graph import Buffer, BufferKey, Launch, Version
 from manycl.graph.versions import preferred
-from manycl.machine import Device, Machine
+from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import Counts
 from manycl.model.history import History, Shape, identity, kernel_key, lone
 from manycl.model.measured import SOURCE
@@ -56,9 +56,10 @@ class _Place:
 class Predictor:
     """The decision between the models, for one machine and history and for launches that use these buffers."""
 
-    def __init__(self, machine: Machine, history: History, buffers: Mapping[int, Buffer]) -> None:
+    def __init__(self, machine: Machine, history: History, buffers: Mapping[BufferKey, Buffer]) -> None:
         self._history = history
         self._counts = Counts(buffers)
+        self._indices = machine.indices
         self._places = []
         for device in machine.devices:
             name = identity(device)
@@ -76,11 +77,11 @@ class Predictor:
         first guesses are too rough to tell versions apart.
         """
         if not launch.versions:
-            found = self._of(launch, launch, range(len(self._places)))
+            found = self._of(launch, launch, self._indices)
             return LaunchRow(tuple(found.values()), (0,) * len(found))
         orders = [self._able(launch, p) for p in self._places]
         told = [
-            self._of(launch, version, [d for d, order in enumerate(orders) if v in order])
+            self._of(launch, version, [d for d, order in zip(self._indices, orders, strict=True) if v in order])
             for v, version in enumerate(launch.versions)
         ]
         estimates, versions = [], []
@@ -99,17 +100,17 @@ class Predictor:
         order, unable = preferred(launch.versions, place.device.kind), self._history.unable
         return [v for v in order if (kernel_key(launch.versions[v]), place.name) not in unable]
 
-    def _of(self, launch: Launch, chosen: Launch | Version, devices: Sequence[int]) -> dict[int, Estimate]:
+    def _of(self, launch: Launch, chosen: Launch | Version, devices: Sequence[DeviceIndex]) -> dict[int, Estimate]:
         """Of one implementation, by device."""
         cases = [_Case(launch, chosen, self._places[d], self._history, self._counts) for d in devices]
         return {d: _choose(i, cases) for i, d in enumerate(devices)}
 
-    def models(self, launch: Launch, chosen: Launch | Version, device: int) -> list[Estimate]:
+    def models(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> list[Estimate]:
         """What each fitted model says of a launch on a device (without its slow-down), measured there or not."""
         case = _Case(launch, chosen, self._places[device], self._history, self._counts)
         return case.here.predictions(case.work) if case.here is not None else []
 
-    def guess(self, launch: Launch, chosen: Launch | Version, device: int) -> Estimate:
+    def guess(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> Estimate:
         """The first guess, not corrected by what others were."""
         place = self._places[device]
         return replace(place, seen=NO_CORRECTION).guess(self._counts.work(launch, chosen))
@@ -118,7 +119,7 @@ class Predictor:
         """Bytes of memory that an implementation of a launch moves."""
         return self._counts.work(launch, chosen).global_bytes
 
-    def fixed(self, launch: Launch, chosen: Launch | Version, device: int) -> float | None:
+    def fixed(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> float | None:
         """The part of a launch's time on a device that does not depend on the number of its work-groups (MKMD's e over
         y), as the regression has it; None without one."""
         case = _Case(launch, chosen, self._places[device], self._history, self._counts)

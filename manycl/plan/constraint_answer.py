@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.constraint_model import Model, ModelContents
 from manycl.plan.insertion import put
 from manycl.plan.plan import ON_HOST, Assignment
@@ -30,7 +30,7 @@ def schedule_of(model: Model, solver: Any) -> Schedule:
 class _Reading:
     """The operations that a solution needs."""
 
-    def __init__(self, model: Model, solver: Any, where: list[int]) -> None:
+    def __init__(self, model: Model, solver: Any, where: list[DeviceIndex]) -> None:
         self._model, self._value, self._where = model, solver, where
         problem, timeline = model.problem, model.timeline
         self._ops: list[Assignment | Move] = list(timeline.what)
@@ -70,7 +70,7 @@ class _Reading:
             return memory == (HOST if d == ON_HOST else self._model.memory[d])
         return memory in contents.known
 
-    def _arrive(self, contents: ModelContents, device: int) -> list[int]:
+    def _arrive(self, contents: ModelContents, device: DeviceIndex) -> list[int]:
         """The operations that bring contents to a device: the last of each way."""
         memory = HOST if device == ON_HOST else self._model.memory[device]
         if self._holds(contents, memory):

@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from manycl.machine import HOST
+from manycl.graph.graph import BufferKey
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.insertion import Setting
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import contents_needed
@@ -27,7 +28,7 @@ class ModelContents(NamedTuple):
     """Bytes of a buffer as ``writer`` left them. ``made``: the node that is still to write them (None: they are there);
     ``at[m]``: whether that is in memory m; ``known[m]``: else the operation of the timeline that brought them."""
 
-    buffer: int
+    buffer: BufferKey
     low: int
     high: int
     writer: int
@@ -43,7 +44,7 @@ class PossibleCopy(NamedTuple):
     contents: ModelContents
     source: int
     target: int
-    lane: int
+    lane: DeviceIndex
     present: Any
     begin: Any
     end: Any
@@ -76,10 +77,10 @@ class Model:
         count = len(given.view.before)
         self.start = [self._time(f"s{n}") for n in range(count)]
         self.end = [self._time(f"e{n}") for n in range(count)]
-        self.on: list[dict[int, Any]] = []
+        self.on: list[dict[DeviceIndex, Any]] = []
         self.copies: list[PossibleCopy] = []
         self.needs: list[list[ModelContents]] = [[] for _ in range(count)]
-        self._lanes: dict[tuple[bool, int], list[Any]] = {}  # by direction (down?) and device
+        self._lanes: dict[tuple[bool, DeviceIndex], list[Any]] = {}  # by direction (down?) and device
         self._place_nodes()
         if given.contention:
             self._order_nodes()
@@ -184,8 +185,8 @@ class Model:
     # data, the machine's way
 
     def _move_data(self) -> None:
-        readers: dict[tuple[int, int | None], list[int]] = {}
-        writer: dict[int, int] = {}
+        readers: dict[tuple[BufferKey, int | None], list[int]] = {}
+        writer: dict[BufferKey, int] = {}
         for node, task in enumerate(self.problem.graph.nodes):
             if not self.on[node]:
                 continue
@@ -201,7 +202,7 @@ class Model:
         for intervals in self._lanes.values():
             self._model.add_no_overlap(intervals)
 
-    def _contents(self, key: int, made: int | None) -> Iterator[ModelContents]:
+    def _contents(self, key: BufferKey, made: int | None) -> Iterator[ModelContents]:
         """What a node makes of a buffer, or (None) what is in it at the start."""
         memories = range(self.problem.machine.memories)
         if made is not None:
@@ -288,7 +289,7 @@ class Model:
         """A copy that may have to be made, by one of the devices with that memory."""
         model, made = self._model, []
         memory = source if target == HOST else target
-        for lane in (d for d, m in enumerate(self.memory) if m == memory):
+        for lane in (d for d, described in self.problem.machine.numbered() if described.memory == memory):
             ticks, begin = self.duration(contents, source, target), self._time("")
             copy = PossibleCopy(contents, source, target, lane, model.new_bool_var(""), begin, begin + ticks)
             interval = model.new_optional_fixed_size_interval_var(begin, ticks, copy.present, "")

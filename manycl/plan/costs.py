@@ -7,6 +7,7 @@ from functools import cached_property
 from math import inf
 
 from manycl.graph.graph import HostTask
+from manycl.machine import DeviceIndex
 from manycl.plan.problem import Problem
 
 
@@ -15,7 +16,7 @@ class Costs:
     """``allowed[n]``: devices that may run node n as a whole (none: it is a host task), or do run it, if it is fixed.
     ``seconds[n][d]``: its time on device d. ``moves``: the machine has more than one memory, so data must be moved."""
 
-    allowed: list[tuple[int, ...]]
+    allowed: list[tuple[DeviceIndex, ...]]
     seconds: list[list[float]]
     moves: bool
 
@@ -31,14 +32,14 @@ class Costs:
 
 def costs(problem: Problem) -> Costs:
     """The table of a problem. Raises PolicyError for a node that no device can run as a whole."""
-    devices = range(len(problem.machine.devices))
+    devices = problem.machine.indices
     launch = problem.estimates.launch
-    by_preference: dict[str, tuple[int, ...]] = {}
-    allowed: list[tuple[int, ...]] = []
+    by_preference: dict[str, tuple[DeviceIndex, ...]] = {}
+    allowed: list[tuple[DeviceIndex, ...]] = []
     seconds: list[list[float]] = []
     nothing = [0.0 for _ in devices]
     roomy = problem.roomy
-    fixed: dict[int, set[int]] = {}
+    fixed: dict[int, set[DeviceIndex]] = {}
     for a in problem.fixed:
         fixed.setdefault(a.node, set()).add(a.device)
     for index, node in enumerate(problem.graph.nodes):

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from manycl.machine import HOST
+from manycl.graph.graph import BufferKey
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.costs import Costs, costs
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem, contents_needed
@@ -29,7 +30,7 @@ class Delays:
     ``earliest[n][d]``: when its initial data can be there.
     """
 
-    places: list[tuple[int, ...]]
+    places: list[tuple[DeviceIndex, ...]]
     seconds: list[list[float]]
     before: list[tuple[tuple[int, Matrix], ...]]
     earliest: list[list[float]]
@@ -51,7 +52,7 @@ def delays(problem: Problem, table: Costs | None = None) -> Delays:
     found = table if table is not None else costs(problem)
     graph = problem.graph
     matrices = _Matrices(problem)
-    writer: dict[int, int] = {}
+    writer: dict[BufferKey, int] = {}
     before: list[tuple[tuple[int, Matrix], ...]] = []
     earliest: list[list[float]] = []
     floor = [problem.not_before] * (len(problem.machine.devices) + 1)
@@ -147,7 +148,9 @@ def downward_ranks(view: Delays) -> list[float]:
     return rank
 
 
-def lower_bound(view: Delays, devices: Sequence[int], fixed: Mapping[int, float] = MappingProxyType({})) -> float:
+def lower_bound(
+    view: Delays, devices: Sequence[DeviceIndex], fixed: Mapping[int, float] = MappingProxyType({})
+) -> float:
     """No schedule is shorter, in seconds from time zero: the longest way through the graph where every task and delay
     is at its shortest, and (``devices``: those of the machine) the least work there is over all devices. ``fixed[n]``:
     when node n, which is fixed, ends."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from manycl.errors import PolicyError
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.trace import Event, HostEvent, KernelEvent, Trace, TransferEvent
 
@@ -14,7 +15,7 @@ def plan_of(trace: Trace) -> Plan:
     events: list[Event] = []
     for e in trace.events:
         if isinstance(e, KernelEvent):
-            assignments.append(Assignment(e.node, trace.devices.index(e.device), e.queue, e.start, e.end))
+            assignments.append(Assignment(e.node, DeviceIndex(trace.devices.index(e.device)), e.queue, e.start, e.end))
             events.append(e)
         elif isinstance(e, HostEvent):
             assignments.append(Assignment(e.node, ON_HOST, 0, e.start, e.end))

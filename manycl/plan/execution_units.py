@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.plan.split import Split
@@ -34,13 +35,13 @@ class Units:
     units: tuple[ExecutionUnit, ...]
     incompatible: tuple[frozenset[int], ...]
     depends: tuple[frozenset[int], ...]
-    feasible: tuple[tuple[int, ...], ...]
+    feasible: tuple[tuple[DeviceIndex, ...], ...]
 
 
 class Partition(NamedTuple):
     """A partition: groups ``first`` … ``first + groups - 1`` of a unit on a device, at once; ``groups`` 0: all."""
 
-    device: int
+    device: DeviceIndex
     first: int = 0
     groups: int = 0
 
@@ -56,14 +57,14 @@ def execution_units(problem: Problem) -> Units:
     where only some of it fits at a time. Raises PolicyError for a node that can run nowhere, and for a wrong split.
     """
     units: list[ExecutionUnit] = []
-    feasible: list[tuple[int, ...]] = []
+    feasible: list[tuple[DeviceIndex, ...]] = []
     for node, task in enumerate(problem.graph.nodes):
         if isinstance(task, HostTask):
             units.append(ExecutionUnit(node, 0, False))
             feasible.append((ON_HOST,))
             continue
         places = problem.places(node)
-        by_version: dict[int, list[int]] = {}
+        by_version: dict[int, list[DeviceIndex]] = {}
         for device, most in places:
             if most == 0:
                 by_version.setdefault(problem.version(node, device), []).append(device)
@@ -84,7 +85,9 @@ def execution_units(problem: Problem) -> Units:
     return Units(tuple(units), incompatible, depends, tuple(feasible))
 
 
-def ways(problem: Problem, unit: ExecutionUnit, devices: Sequence[int], rates: int = PLANNING.rates) -> list[Way]:
+def ways(
+    problem: Problem, unit: ExecutionUnit, devices: Sequence[DeviceIndex], rates: int = PLANNING.rates
+) -> list[Way]:
     """Algorithm 1: every way to cover a unit's data by partitions on feasible devices, in ``rates`` equal parts.
 
     A device that holds only some parts at a time takes its share in ranges, as many full ones as it needs and the rest
@@ -113,7 +116,7 @@ def _bound(split: Split, most: int, count: int) -> int:
 
 
 def _shares(
-    problem: Problem, split: Split, devices: Sequence[int], bounds: Sequence[int], count: int
+    problem: Problem, split: Split, devices: Sequence[DeviceIndex], bounds: Sequence[int], count: int
 ) -> Iterator[tuple[int, ...]]:
     """Parts by device that add up to ``count``, at least two partitions in all (one would be the whole unit).
 
@@ -140,7 +143,7 @@ def _shares(
             yield shares
 
 
-def _as_way(devices: Sequence[int], bounds: Sequence[int], shares: Sequence[int], cuts: Sequence[int]) -> Way:
+def _as_way(devices: Sequence[DeviceIndex], bounds: Sequence[int], shares: Sequence[int], cuts: Sequence[int]) -> Way:
     parts: list[Partition] = []
     at = 0
     for device, bound, share in zip(devices, bounds, shares, strict=True):

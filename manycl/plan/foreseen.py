@@ -19,11 +19,9 @@ def how_many(problem: Problem, makespan: float) -> int:
     """How many plans of a problem may be foreseen whose makespan is about this."""
     if problem.foresee is None or not problem.splits:
         return 0
-    cells = len(problem.graph) * len(problem.machine.devices)
-    return min(
-        PLANNING.foreseen,
-        int(min(PLANNING.foreseen_most, PLANNING.foreseen_runs * makespan) / (PLANNING.foreseen_cell * max(1, cells))),
-    )
+    cells = max(1, len(problem.graph) * len(problem.machine.devices))
+    worth = min(PLANNING.foreseen_cells, PLANNING.foreseen_runs * makespan / PLANNING.foreseen_cell)
+    return min(PLANNING.foreseen, int(worth / cells))
 
 
 def foreseen(problem: Problem, plan: Plan) -> Plan:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
+from manycl.machine import DeviceIndex
 from manycl.plan import options, rank, timeline
 from manycl.plan.costs import Costs, costs
 from manycl.plan.delays import Delays, delays, lower_bound
@@ -29,7 +30,7 @@ class BoardFit(NamedTuple):
     """Where a node would run, and when: seconds."""
 
     node: int
-    device: int
+    device: DeviceIndex
     start: float
     end: float
 
@@ -54,7 +55,7 @@ class Board:
                 self.gaps[a.device].take(max(a.start, busy[a.device]), a.end)
                 busy[a.device] = a.end
 
-    def fit(self, node: int, device: int) -> BoardFit:
+    def fit(self, node: int, device: DeviceIndex) -> BoardFit:
         """The earliest place for a node on a device (``ON_HOST``: the host)."""
         view, end, where = self._view, self.end, self.where
         ready = view.earliest[node][device]
@@ -66,7 +67,7 @@ class Board:
         start = self.gaps[device].first(ready, seconds)
         return BoardFit(node, device, start, start + seconds)
 
-    def earliest(self, node: int, devices: Sequence[int], more: Sequence[float] = ()) -> BoardFit:
+    def earliest(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> BoardFit:
         """As :meth:`Timeline.earliest`."""
         return min([self.fit(node, d) for d in devices], key=lambda fit: fit.end + (more[fit.device] if more else 0.0))
 
@@ -76,7 +77,7 @@ class Board:
         self.where[node], self.start[node], self.end[node] = device, start, end
         self._order.append(node)
 
-    def by_node(self) -> tuple[list[int], list[float], list[float]]:
+    def by_node(self) -> tuple[list[DeviceIndex], list[float], list[float]]:
         """Of every node: where it runs, when it starts and when it ends."""
         return self.where, self.start, self.end
 
@@ -122,7 +123,7 @@ class Setting:
         ends: dict[int, float] = {}
         for a in self.problem.fixed:
             ends[a.node] = max(ends.get(a.node, a.end), a.end)
-        devices = range(len(self.problem.machine.devices))
+        devices = self.problem.machine.indices
         return max(self.problem.not_before, lower_bound(self.view, devices, ends))
 
     @property

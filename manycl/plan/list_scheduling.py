@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from math import inf
 
 from manycl.graph.graph import Launch
+from manycl.machine import DeviceIndex
 from manycl.model.occupancy import share
 from manycl.plan.costs import Costs
 from manycl.plan.operations import times
@@ -29,14 +30,13 @@ from manycl.plan.timeline import Fit, Hop, Schedule, Timeline
 from manycl.plan.timing import contended
 
 ROUNDING = 1e-9  # sums of the same times in another order differ by less, as a part of them
-_NOWHERE = ON_HOST - 1  # in place of a device: on several, or not placed yet
 
 
 def list_schedule(
     problem: Problem,
     table: Costs,
     order: Sequence[int],
-    candidates: Sequence[tuple[int, ...]],
+    candidates: Sequence[tuple[DeviceIndex, ...]],
     queues: Sequence[int],
     limit: float = inf,
 ) -> Schedule:
@@ -69,7 +69,7 @@ class _Growing:
         self._before = problem.graph.predecessors
         self._moving, self._limited = table.moves, problem.contention.limited
         self._needs = problem.whole_needs if self._moving else ()
-        self._lanes = [_Lanes(problem, d, count) for d, count in enumerate(queues)]
+        self._lanes = [_Lanes(problem, d, count) for d, count in zip(problem.machine.indices, queues, strict=True)]
         self._several = any(not lane.single for lane in self._lanes)
         self.earlier = self._several or self._limited  # whether a node may end earlier than where it is placed
         # where nothing moves, and nothing slows anything down, when everything happens is known already
@@ -78,7 +78,8 @@ class _Growing:
         self._timeline = None if plain else Timeline(problem, table.seconds)
         self._assignments: list[Assignment] = []
         count = len(self._before)
-        self.end, self.heard, self._where = [0.0] * count, [0.0] * count, [_NOWHERE] * count
+        self.end, self.heard = [0.0] * count, [0.0] * count
+        self._where: list[DeviceIndex | None] = [None] * count  # on which device; on several, or not placed yet
         self._host_free = self._floor
         self.fixed = {a.node for a in problem.fixed}
         if self._timeline is not None:
@@ -91,11 +92,11 @@ class _Growing:
             self.end[n] = max(timeline.end[op] for op in ops)
             self.heard[n] = max(timeline.heard[op] for op in ops)
             on = {timeline.device[op] for op in ops}
-            self._where[n] = on.pop() if len(on) == 1 else _NOWHERE
+            self._where[n] = on.pop() if len(on) == 1 else None
         on_host = [a.end for a in self._problem.fixed if a.device == ON_HOST]
         self._host_free = max([self._floor, *on_host])
 
-    def place(self, node: int, candidates: Sequence[int]) -> float:
+    def place(self, node: int, candidates: Sequence[DeviceIndex]) -> float:
         """Place a node on the device where it ends first; on the host, where it has none. When it ends."""
         end, heard, where, timeline = self.end, self.heard, self._where, self._timeline
         before, seconds = self._before[node], self._seconds[node]
@@ -143,12 +144,12 @@ class _Growing:
             self._assignments.append(Assignment(node, chosen, queue, begin, finish, WHOLE, 0, 0, version))
         return finish
 
-    def _choices(self, node: int, candidates: Sequence[int]) -> list[tuple[float, int, float, float]]:
+    def _choices(self, node: int, candidates: Sequence[DeviceIndex]) -> list[tuple[float, DeviceIndex, float, float]]:
         """When the node ends on each device at least, the device, when its predecessors are known there to have ended,
         and what leaving one of them must gain; the earliest first."""
         end, heard, where, handover = self.end, self.heard, self._where, self._handover
         before, seconds, lanes = self._before[node], self._seconds[node], self._lanes
-        out: list[tuple[float, int, float, float]] = []
+        out: list[tuple[float, DeviceIndex, float, float]] = []
         for d in candidates:
             ready, extra = self._floor, 0.0
             for p in before:
@@ -182,12 +183,12 @@ class _Lanes:
     """The queues of one device: from when on each is free, what each held last, and the work given to the
     device."""
 
-    def __init__(self, problem: Problem, device: int, count: int) -> None:
+    def __init__(self, problem: Problem, device: DeviceIndex, count: int) -> None:
         self.single = count <= 1
         # nothing new starts on the device before something fixed has ended, in whatever queue
         free = max([problem.not_before, *(a.end for a in problem.fixed if a.device == device)])
         self.free = [free] * max(1, count)
-        self._tail = [-1] * max(1, count)
+        self._tail: list[int | None] = [None] * max(1, count)
         self._queue_of: dict[int, int] = {}
         self._work = problem.not_before  # when the device could have done all work given to it
         self._nodes = problem.graph.nodes

@@ -11,15 +11,16 @@ import math
 import random
 from collections.abc import Sequence
 
+from manycl.machine import DeviceIndex
 from manycl.plan.delays import after
 from manycl.plan.insertion import AnyBoard, Board, Setting, put
-from manycl.plan.plan import Assignment
+from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.sketch import Sketch
 from manycl.plan.timeline import Schedule
 from manycl.plan.tuning import PLANNING
 
-FREE = -2
-"""In a list of devices: the node may go where it ends first."""
+Wish = DeviceIndex | None
+"""Where a node is to go (None: where it ends first)."""
 
 
 class SearchState:
@@ -27,7 +28,7 @@ class SearchState:
 
     __slots__ = ("end", "makespan", "order", "start", "where")
 
-    def __init__(self, order: list[int], where: list[int], start: list[float], end: list[float]) -> None:
+    def __init__(self, order: list[int], where: list[DeviceIndex], start: list[float], end: list[float]) -> None:
         self.order, self.where, self.start, self.end = order, where, start, end
         self.makespan = max(end, default=0.0)
 
@@ -56,8 +57,8 @@ class Search:
         self._after = [[s for s, _ in edges] for edges in after(given.view)]
         self.placed = 0
 
-    def decode(self, order: list[int], where: Sequence[int]) -> SearchState:
-        """Place nodes in this order, on these devices; ``FREE``: where it ends first."""
+    def decode(self, order: list[int], where: Sequence[Wish]) -> SearchState:
+        """Place nodes in this order, where it is wished."""
         self.placed += len(order)
         if self._given.contention:
             sketch = self._given.sketch()
@@ -65,33 +66,33 @@ class Search:
             return SearchState(order, *sketch.by_node())
         return self._decode_free(order, where)
 
-    def board(self, order: Sequence[int], where: Sequence[int]) -> AnyBoard:
+    def board(self, order: Sequence[int], where: Sequence[Wish]) -> AnyBoard:
         """The same with its transfers."""
         board = self._given.board()
         self._fill(board, order, where)
         return board
 
-    def _fill(self, board: AnyBoard | Sketch, order: Sequence[int], where: Sequence[int]) -> None:
+    def _fill(self, board: AnyBoard | Sketch, order: Sequence[int], where: Sequence[Wish]) -> None:
         places, fixed = self._given.view.places, self._given.fixed
         for node in order:
             device = where[node]
             if node not in fixed:
-                put(board, board.earliest(node, places[node]) if device == FREE else board.fit(node, device))
+                put(board, board.earliest(node, places[node]) if device is None else board.fit(node, device))
 
-    def _decode_free(self, order: list[int], where: Sequence[int]) -> SearchState:
+    def _decode_free(self, order: list[int], where: Sequence[Wish]) -> SearchState:
         """``decode`` where transfers never meet; the inner loop of everything here."""
         view = self._given.view
         before, seconds, earliest, places = view.before, view.seconds, view.earliest, view.places
         fixed = self._given.fixed
         board = Board(self._given.problem, view)
-        start, end, at, gaps = board.start, board.end, list(where), board.gaps
+        start, end, at, gaps = board.start, board.end, board.where, board.gaps
         for node in order:
             if node in fixed:
                 continue
             edges, row, first = before[node], seconds[node], earliest[node]
-            best_end = float("inf")
-            best_start, best = 0.0, where[node]
-            for d in places[node] if best == FREE else (best,):
+            best_start, best_end, best = 0.0, float("inf"), ON_HOST
+            wish = where[node]
+            for d in places[node] if wish is None else (wish,):
                 ready = first[d]
                 for p, matrix in edges:
                     arrived = end[p] + matrix[at[p]][d]
@@ -119,22 +120,22 @@ class Search:
                 best, idle = found, 0
         return best
 
-    def _changed(self, current: SearchState) -> tuple[list[int], list[int]]:
+    def _changed(self, current: SearchState) -> tuple[list[int], list[Wish]]:
         """An order and devices beside those of a schedule: by start, one node moved, some devices free."""
         rng = self._random
         order = sorted(range(len(current.start)), key=[*zip(current.start, current.end, strict=True)].__getitem__)
-        where = list(current.where)
+        where: list[Wish] = list(current.where)
         pool = self._critical(current) if rng.random() < PLANNING.critical else order
         for _ in range(rng.randint(1, 3)):
             node = rng.choice(pool)
-            where[node] = FREE if rng.random() < PLANNING.free else rng.choice(self._given.view.places[node])
+            where[node] = None if rng.random() < PLANNING.free else rng.choice(self._given.view.places[node])
             self._move(order, rng.choice(pool))
         if rng.random() < PLANNING.stretch:
             # a whole stretch of time goes where it ends first
             width = rng.randint(2, max(2, len(order) // 4))
             first = rng.randrange(len(order))
             for node in order[first : first + width]:
-                where[node] = FREE
+                where[node] = None
         return order, where
 
     def _move(self, order: list[int], node: int) -> None:

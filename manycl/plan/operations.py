@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.model.estimates import Ends
 from manycl.plan.available import Available
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
@@ -35,7 +35,7 @@ class Operations:
         self.what: list[Assignment | Move] = []
         self.end: list[float] = []
         self.heard: list[float] = []  # when others than its own device know that an operation has ended
-        self.device: list[int] = []
+        self.device: list[DeviceIndex] = []
         self._waits: list[Sequence[int]] = []
         self.of: list[tuple[int, ...]] = [() for _ in problem.graph.nodes]
         self._together: dict[int, tuple[int, ...]] = {}
@@ -51,7 +51,7 @@ class Operations:
         that ran parts of a node."""
         return () if op == INITIAL else self._together.get(op, (op,))
 
-    def known(self, op: int, device: int) -> float:
+    def known(self, op: int, device: DeviceIndex) -> float:
         """When a device knows that what ``op`` has made is there."""
         at = self.floor
         if op == INITIAL:
@@ -82,7 +82,7 @@ class Operations:
             return start, start + seconds
         return self._host.first(slots, ready, seconds, self._draws(what, seconds))
 
-    def until(self, node: int, device: int, start: float, seconds: float) -> float:
+    def until(self, node: int, device: DeviceIndex, start: float, seconds: float) -> float:
         """When a whole kernel ends that begins then and takes so long alone."""
         if self._host is None:
             return start + seconds

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from manycl.graph.graph import HostTask
+from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import HOST
 from manycl.plan.execution_units import Partition, Way, execution_units, ways
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem, contents_needed
-from manycl.plan.segments import Segments
+from manycl.plan.segments import INITIAL, Segments
 from manycl.plan.tuning import PLANNING
 
 AT_HOST = 1
@@ -82,7 +82,7 @@ class PartitionCosts:
         self._steps: dict[tuple[int, Partition], PricedPart] = {}
 
     def _contents(self) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], int]]:
-        """Who wrote what a node finds in a parameter (-1: nobody that is not fixed), and how many nodes find that."""
+        """Who wrote what a node finds in a parameter (INITIAL: nobody, or what is fixed); how many nodes find that."""
         graph = self.problem.graph
         last: dict[int, int] = {}
         writer: dict[tuple[int, int], int] = {}
@@ -92,13 +92,13 @@ class PartitionCosts:
                 continue
             for key in self._may_need(node):
                 p = self.index[key]
-                by = writer[node, p] = last.get(p, -1)
+                by = writer[node, p] = last.get(p, INITIAL)
                 readers[by, p] = readers.get((by, p), 0) + 1
             for key in task.writes:
                 last[self.index[key]] = node
         return writer, readers
 
-    def _may_need(self, node: int) -> tuple[int, ...]:
+    def _may_need(self, node: int) -> tuple[BufferKey, ...]:
         """The buffers whose contents a node must find, in one of its ways or another."""
         task, split = self.problem.graph.nodes[node], self.problem.splits.get(node)
         if split is not None and split.merge != "none":
@@ -142,17 +142,17 @@ class PartitionCosts:
             p = self.index[key]
             bring = transfer(high - low, HOST, memory)
             inputs.append(Input(p, bring, not groups or key not in sliced))
-            untouched = self.writer[node, p] == -1 and self.location[p] == AT_HOST and self.alone(node, p)
+            untouched = self.writer[node, p] == INITIAL and self.location[p] == AT_HOST and self.alone(node, p)
             if untouched and (not groups or key in sliced):
                 sure += bring
         for key, low, high in problem.regions(node, first, groups) if groups else ():
             if key in task.writes and key in sliced:
                 sends += transfer(high - low, memory, HOST)
-        device = self.host if device == ON_HOST else device
-        return PricedPart(device, 1 << memory, seconds, tuple(inputs), sends, seconds + sends + sure)
+        row = self.host if device == ON_HOST else device
+        return PricedPart(row, 1 << memory, seconds, tuple(inputs), sends, seconds + sends + sure)
 
 
-def _location(segments: Segments, key: int) -> int:
+def _location(segments: Segments, key: BufferKey) -> int:
     """Memories that hold all of a buffer (bits). What is scattered over several counts as collected by the host."""
     found = [s.places for s in segments.of.get(key, ()) if s.places]
     if not found:

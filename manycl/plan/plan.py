@@ -11,11 +11,13 @@ from typing import Any, Final, NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.group_range import GroupRange
+from manycl.machine import DeviceIndex
 from manycl.trace import Event, Trace
 
 FORMAT = 2
-ON_HOST = -1
-"""The device index of a host task's assignment."""
+ON_HOST: Final = DeviceIndex(-1)
+"""The device index of a host task's assignment, the only negative one: lists by device that have a place for the host,
+too, have it as the last one, which this index names."""
 
 
 class Undivided(Enum):
@@ -41,7 +43,7 @@ class Assignment(NamedTuple):
     """
 
     node: int
-    device: int
+    device: DeviceIndex
     queue: int
     start: float
     end: float

@@ -23,7 +23,7 @@ from manycl import user_file
 from manycl.errors import PolicyError
 from manycl.expressions import suggest
 from manycl.graph.graph import Graph
-from manycl.machine import Device
+from manycl.machine import Device, DeviceIndex
 from manycl.plan import policies
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
@@ -42,7 +42,7 @@ class Component:
     index: int
     nodes: tuple[int, ...]
     rank: float
-    devices: tuple[int, ...]
+    devices: tuple[DeviceIndex, ...]
     seconds: tuple[float, ...]
 
 
@@ -51,7 +51,7 @@ class DeviceState:
     """A device as a policy sees it. ``free`` places for components are left; ``ready_at`` is the estimated
     time (in seconds, same clock as ``now``) when what runs there now will have finished."""
 
-    index: int
+    index: DeviceIndex
     device: Device
     free: int
     running: tuple[int, ...]
@@ -63,7 +63,7 @@ class Choice:
     """Run component ``component`` (its index) on device ``device`` (its index)."""
 
     component: int
-    device: int
+    device: DeviceIndex
 
 
 Select = Callable[[Sequence[Component], Sequence[DeviceState], float], Choice | None]
@@ -97,9 +97,9 @@ class DynamicPolicy(Protocol):
 
     def components(self, graph: Graph) -> tuple[tuple[int, ...], ...]: ...
 
-    def queues(self, device: int) -> int: ...
+    def queues(self, device: DeviceIndex) -> int: ...
 
-    def resident(self, device: int) -> int: ...
+    def resident(self, device: DeviceIndex) -> int: ...
 
     def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None: ...
 
@@ -129,10 +129,10 @@ class KernelByKernel:
     def components(self, graph: Graph) -> tuple[tuple[int, ...], ...]:
         return tuple((i,) for i in range(len(graph.nodes)))
 
-    def queues(self, device: int) -> int:
+    def queues(self, device: DeviceIndex) -> int:
         return 1
 
-    def resident(self, device: int) -> int:
+    def resident(self, device: DeviceIndex) -> int:
         return 1
 
     def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.access import is_partial, needed, touched
-from manycl.graph.graph import Graph, HostTask, Launch, Node
-from manycl.machine import HOST, Device, Machine, hops
+from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Node
+from manycl.machine import HOST, Device, DeviceIndex, Machine, hops
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.plan.looks import Looks
@@ -27,6 +27,9 @@ class Part(NamedTuple):
     high: int
     memories: frozenset[int]
 
+
+BufferRange = tuple[BufferKey, int, int]
+"""Bytes from one up to another one of a buffer."""
 
 HANDOVER = 50e-6
 """Seconds that handing over from device to device is taken to cost until it was seen (36-52 us with PoCL on two cores,
@@ -65,27 +68,27 @@ class Problem:
     machine: Machine
     estimates: Estimates
     queues: tuple[int, ...]
-    valid: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    valid: Mapping[BufferKey, frozenset[int]] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     not_before: float = 0.0
     handover: float = HANDOVER
     splits: Mapping[int, Split] = field(default_factory=dict)
     fixed: tuple[Assignment, ...] = ()
-    parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
+    parts: Mapping[BufferKey, tuple[Part, ...]] = field(default_factory=dict)
     spills: bool = False
     repeated: int = 0
     rival: bool = False
     foresee: Callable[[Plan], Plan] | None = None
     looks: Looks | None = None
 
-    def initial(self, key: int) -> tuple[Part, ...]:
+    def initial(self, key: BufferKey) -> tuple[Part, ...]:
         """Where the contents of a buffer are at the start, part by part (none: they are undefined)."""
         places = self.valid.get(key)
         if key in self.parts:
             return self.parts[key]
         return (Part(0, self.graph.buffers[key].nbytes, places),) if places else ()
 
-    def allowed(self, node: int) -> tuple[int, ...]:
+    def allowed(self, node: int) -> tuple[DeviceIndex, ...]:
         """Indices of the devices that may run the node as a whole: those it prefers that can run it, and have the
         memory for it; where none has, those that can run it in ranges, one after another (``run/fit.py``). A host
         task has none (it runs on the host). Raises PolicyError where no device is left.
@@ -104,16 +107,16 @@ class Problem:
             )
         return able
 
-    def in_ranges(self, node: int, device: int) -> bool:
+    def in_ranges(self, node: int, device: DeviceIndex) -> bool:
         """Whether a node that does not fit into a device's memory is run there in ranges, one after another."""
         split = self.splits.get(node) if self.spills else None
         return split is not None and self._fit(node, device, split, 1)
 
-    def places(self, node: int) -> tuple[tuple[int, int], ...]:
+    def places(self, node: int) -> tuple[tuple[DeviceIndex, int], ...]:
         """Pairs of a device that may run the node and the most groups that fit into its memory at once, for a node
         that may be split; of a device and 0 where the whole fits. Raises PolicyError where there is none."""
         split = self.splits.get(node)
-        found: list[tuple[int, int]] = []
+        found: list[tuple[DeviceIndex, int]] = []
         for d in self.preferred(node):
             if not self.can_run(node, d):
                 continue
@@ -126,11 +129,11 @@ class Problem:
             raise PolicyError(f"no device can run node {node} ({name}), not even in ranges: {self._reasons(node)}")
         return tuple(found)
 
-    def can_run(self, node: int, device: int) -> bool:
+    def can_run(self, node: int, device: DeviceIndex) -> bool:
         """Whether some version of the node runs on the device at all."""
         return self.estimates.launch(node, device) < math.inf
 
-    def fits(self, node: int, device: int, first: int = 0, count: int = 0) -> bool:
+    def fits(self, node: int, device: DeviceIndex, first: int = 0, count: int = 0) -> bool:
         """Whether what the groups of a range touch fits into a device's memory; ``count`` 0: all the buffers that the
         node touches, as they are allocated whole."""
         if self.roomy:
@@ -148,7 +151,7 @@ class Problem:
         sizes = [buffer.nbytes for buffer in self.graph.buffers.values()]
         return all(device.holds(sizes) for device in self.machine.devices)
 
-    def regions(self, node: int, first: int = 0, count: int = 0) -> list[tuple[int, int, int]]:
+    def regions(self, node: int, first: int = 0, count: int = 0) -> list[BufferRange]:
         """The bytes (buffer, from, to) that groups first … first + count - 1 touch, ``count`` 0: the whole launch.
 
         Buffers that are only written are among them: a kernel may leave parts of them as they were.
@@ -158,7 +161,7 @@ class Problem:
         slices = self.splits[node].slices if count else {}
         parts = not self.graph.parts.isdisjoint(keys)
         reads, writes = touched(task, self._sizes) if parts else ({}, {})
-        out: list[tuple[int, int, int]] = []
+        out: list[BufferRange] = []
         for key in keys:
             size = buffers[key].nbytes
             part = slices.get(key)
@@ -172,17 +175,21 @@ class Problem:
                 out.append((key, 0, size))
         return out
 
-    def written(self, node: int, key: int) -> list[tuple[int, int]]:
+    def written(self, node: int, key: BufferKey) -> list[tuple[int, int]]:
         """From which bytes up to which a node may write a buffer."""
         if key not in self.graph.parts:
             return [(0, self.graph.buffers[key].nbytes)]
         return touched(self.graph.nodes[node], self._sizes)[1].get(key, NOTHING).intervals
 
     @cached_property
-    def _sizes(self) -> dict[int, int]:
+    def _devices(self) -> tuple[DeviceIndex, ...]:
+        return tuple(self.machine.indices)
+
+    @cached_property
+    def _sizes(self) -> dict[BufferKey, int]:
         return {key: buffer.nbytes for key, buffer in self.graph.buffers.items()}
 
-    def needs(self, node: int, first: int = 0, count: int = 0) -> list[tuple[int, int, int]]:
+    def needs(self, node: int, first: int = 0, count: int = 0) -> list[BufferRange]:
         """As :meth:`regions`, without what the node overwrites for certain: the bytes that must have been brought.
 
         Where partial results are merged, what every one of them overwrites is a part of that.
@@ -208,17 +215,17 @@ class Problem:
         return self.machine.peers
 
     @cached_property
-    def whole_needs(self) -> list[list[tuple[int, int, int]]]:
+    def whole_needs(self) -> list[list[BufferRange]]:
         """What every node needs as a whole, by :meth:`needs`."""
         return [self.needs(node) for node in range(len(self.graph))]
 
     @cached_property
-    def whole_writes(self) -> list[list[tuple[int, int, int]]]:
+    def whole_writes(self) -> list[list[BufferRange]]:
         """What every node writes as a whole, likewise."""
         nodes = enumerate(self.graph.nodes)
         return [[(key, *span) for key in task.writes for span in self.written(n, key)] for n, task in nodes]
 
-    def range_seconds(self, node: int, device: int, count: int) -> float:
+    def range_seconds(self, node: int, device: DeviceIndex, count: int) -> float:
         """Seconds of ``count`` of a node's work-groups on a device (0: of the whole launch).
 
         Where the estimates do not know: affine, with the device's launch overhead as what does not shrink.
@@ -233,15 +240,15 @@ class Problem:
         once = min(self.machine.devices[device].launch_overhead, whole)
         return once + (whole - once) * (count / groups)
 
-    def version(self, node: int, device: int) -> int:
+    def version(self, node: int, device: DeviceIndex) -> int:
         """The version (index) that a device runs of a node: the one that ``estimates.launch`` is about."""
         return self.estimates.version(node, device)
 
-    def doubt(self, node: int, devices: Sequence[int]) -> float:
+    def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
         """How far off the ratios of a node's times on these devices are expected to be, as a part of them."""
         return self.estimates.doubt(node, devices)
 
-    def merge_seconds(self, node: int, device: int, others: int) -> float:
+    def merge_seconds(self, node: int, device: DeviceIndex, others: int) -> float:
         """Seconds on a device to merge the partial results of ``others`` other memories into its own.
 
         ``kernel`` reads each partial result and writes it; ``difference`` reads the old contents beside it.
@@ -256,7 +263,7 @@ class Problem:
         nbytes = sum(self.graph.buffers[key].nbytes for key in self.graph.nodes[node].writes)
         return others * (where.launch_overhead + passes * nbytes / where.bandwidth)
 
-    def partners(self, node: int, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    def partners(self, node: int, places: Sequence[tuple[DeviceIndex, int]]) -> list[tuple[DeviceIndex, int]]:
         """Of the places of a node (device, and most groups at once), those among which it may be divided; none where
         it may not, or there is one only.
 
@@ -302,7 +309,7 @@ class Problem:
             if not fixed.issuperset(self.graph.predecessors[node]):
                 raise PolicyError(f"node {node} is fixed, but not all that it depends on")
 
-    def _most_groups(self, node: int, device: int, split: Split) -> int:
+    def _most_groups(self, node: int, device: DeviceIndex, split: Split) -> int:
         """The most groups of which any range fits (0: not even one); more groups never need less."""
         low, high = 0, split.groups
         while low < high:
@@ -313,7 +320,7 @@ class Problem:
                 high = middle - 1
         return low
 
-    def _fit(self, node: int, device: int, split: Split, count: int) -> bool:
+    def _fit(self, node: int, device: DeviceIndex, split: Split, count: int) -> bool:
         """Whether any range of so many groups fits."""
         # regions are clipped at the ends of their buffers: a range in the middle is the largest
         first = (split.groups - count) // 2
@@ -330,7 +337,7 @@ class Problem:
         ]
         return ", ".join(said) or "there are no devices"
 
-    def preferred(self, node: int) -> tuple[int, ...]:
+    def preferred(self, node: int) -> tuple[DeviceIndex, ...]:
         """Indices of the devices that the node prefers where some device matches, else all.
 
         A host task has none (it runs on the host).
@@ -338,15 +345,14 @@ class Problem:
         task = self.graph.nodes[node]
         if isinstance(task, HostTask):
             return ()
-        devices = self.machine.devices
         if task.device:
-            chosen = tuple(i for i, d in enumerate(devices) if matches(d, task.device))
+            chosen = tuple(i for i, d in self.machine.numbered() if matches(d, task.device))
             if chosen:
                 return chosen
-        return tuple(range(len(devices)))
+        return self._devices
 
 
-def contents_needed(task: Node) -> tuple[int, ...]:
+def contents_needed(task: Node) -> tuple[BufferKey, ...]:
     """The buffers whose contents a node that runs as a whole must find: those that it reads, and those that it writes
     but may leave in part as they were."""
     overwrites = task.overwrites

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import Graph, HostTask
+from manycl.graph.graph import BufferKey, Graph, HostTask
 
 Component = Sequence[int]
 
@@ -45,7 +45,7 @@ class BufferEdge(NamedTuple):
     """Node ``after`` needs buffer ``buffer`` as node ``before`` leaves it (the paper's E)."""
 
     before: int
-    buffer: int
+    buffer: BufferKey
     after: int
 
 
@@ -78,7 +78,7 @@ class KernelBuffer(NamedTuple):
     """A kernel-buffer dependency that may need a copy: (b, k) in E_I or (k, b) in E_O of the paper."""
 
     node: int
-    buffer: int
+    buffer: BufferKey
 
 
 def isolated_writes(graph: Graph, component: Component) -> tuple[KernelBuffer, ...]:
@@ -108,12 +108,12 @@ def dependent_reads(graph: Graph, component: Component) -> tuple[KernelBuffer, .
 
 
 class QueueCommand(NamedTuple):
-    """An element q[j] of a command queue: ``kind`` is ``write``, ``ndrange`` or ``read``; ``buffer`` -1 for
-    ndrange."""
+    """An element q[j] of a command queue: ``kind`` is ``write``, ``ndrange`` or ``read``; of an
+    ndrange there is no ``buffer``."""
 
     kind: str
     node: int
-    buffer: int = -1
+    buffer: BufferKey | None = None
 
 
 class QueuePosition(NamedTuple):
@@ -162,12 +162,12 @@ class CommandQueues:
         return tuple(n for n, _ in self.order)
 
     @cached_property
-    def _written(self) -> dict[int, int]:
+    def _written(self) -> dict[BufferKey, int]:
         """Buffers that must be written to the device, and the kernel before which each is: the first that
         uses it."""
         inside = frozenset(self._members)
         from_inside = {(e.after, e.buffer) for e in intra_edges(self._graph, self._members)}
-        written: dict[int, int] = {}
+        written: dict[BufferKey, int] = {}
         for node in self._members:
             for key in self._graph.nodes[node].reads:
                 if (node, key) not in from_inside and key not in written:
@@ -199,7 +199,8 @@ class CommandQueues:
                 continue
             # (i) writes before the ndrange that uses them
             for key in self._graph.nodes[node].reads:
-                write = where.get(QueueCommand("write", self._written.get(key, -1), key))
+                writer = self._written.get(key)
+                write = where.get(QueueCommand("write", writer, key)) if writer is not None else None
                 if write is not None:
                     pairs.add((write, run))
             # (ii) the ndrange before reads of what it wrote: always the same queue, which keeps their order

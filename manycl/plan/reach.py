@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from manycl.machine import DeviceIndex
+
 
 class Reach(NamedTuple):
     """When a range of work-groups can end on a device: data arrive at ``base`` and ``per`` seconds a group beyond
     the ``here`` whose data are there; it runs from ``ready`` on, for ``once`` and ``each`` seconds a group; at most
     ``most`` fit at a time. An estimate: which groups they are is not known yet."""
 
-    device: int
+    device: DeviceIndex
     ready: float
     base: float
     per: float

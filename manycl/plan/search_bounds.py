@@ -22,10 +22,10 @@ from manycl.plan.tuning import PLANNING
 
 
 class BoundedWay(NamedTuple):
-    """The least that a node takes on device ``device`` (-1: divided) with its memory ``memory`` (a bit, 0: divided):
+    """The least that a node takes on device ``device`` (None: divided) with its memory ``memory`` (a bit, 0: divided):
     ``seconds``, and ``after`` from its end to the end of all."""
 
-    device: int
+    device: int | None
     memory: int
     seconds: float
     after: float
@@ -75,7 +75,7 @@ class Bounds:
         """When all can have ended at the earliest, given a node that is not begun and may start at ``ready``."""
         best = math.inf
         for device, _, seconds, after in self.options[node]:
-            start = free[device] if device >= 0 else least_free
+            start = least_free if device is None else free[device]
             end = (start if start > ready else ready) + seconds + after
             if end < best:
                 best = end
@@ -94,15 +94,15 @@ class Bounds:
                 (step,) = choice.steps
                 found.append(BoundedWay(step.device, step.memory, step.sure, final + self.after(node, step.memory)))
         if divided < math.inf:
-            found.append(BoundedWay(-1, 0, divided, 0.0))
+            found.append(BoundedWay(None, 0, divided, 0.0))
         return found
 
     def _final(self, node: int, choice: PricedWay) -> float:
         """Seconds that the last host function needs to get what a node has left with this choice."""
         costs, holds = self._costs, choice.holds
-        if self.last < 0 or node == self.last or holds == AT_HOST:
-            return 0.0
         last = self.last
+        if last is None or node == last or holds == AT_HOST:
+            return 0.0
         mine = [p for p in costs.writes[node] if costs.writer.get((last, p)) == node and costs.alone(last, p)]
         return sum(costs.fetch[p][holds.bit_length() - 1] for p in mine)
 
@@ -163,15 +163,15 @@ class Bounds:
         return best[:-1]
 
 
-def _last(costs: PartitionCosts) -> int:
-    """The host function that comes after everything else (-1: there is none)."""
+def _last(costs: PartitionCosts) -> int | None:
+    """The host function that comes after everything else."""
     graph = costs.problem.graph
     last = len(graph) - 1
     if last < 0 or last in costs.end or not isinstance(graph.nodes[last], HostTask):
-        return -1
+        return None
     before = {last}
     for node in range(last, -1, -1):
         if node not in before:
-            return -1
+            return None
         before.update(graph.predecessors[node])
     return last

@@ -104,7 +104,7 @@ class Tree:
     def bound(self) -> float:
         """No plan below this node is shorter."""
         bounds, free, ready = self._bounds, self.free, self.ready
-        if self.status[bounds.last] == DONE and bounds.last >= 0:
+        if bounds.last is not None and self.status[bounds.last] == DONE:
             return max(free)
         bound = max(free)
         least_free = min(free[:-1], default=free[-1])

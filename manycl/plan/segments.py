@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
+from manycl.graph.graph import BufferKey
+from manycl.machine import DeviceIndex
 from manycl.plan.problem import Problem
 
 INITIAL: Final = -1
@@ -42,13 +44,13 @@ class Move(NamedTuple):
     is not).
     """
 
-    buffer: int
+    buffer: BufferKey
     low: int
     high: int
     writer: int
     source: int
     target: int
-    device: int
+    device: DeviceIndex
     start: float
     end: float
     partial: int | None = None
@@ -73,7 +75,7 @@ class Segments:
 
     def __init__(self, problem: Problem) -> None:
         buffers, parts = problem.graph.buffers, problem.parts
-        self.of: dict[int, list[Segment]] = {
+        self.of: dict[BufferKey, list[Segment]] = {
             key: [Segment(0, buffers[key].nbytes, INITIAL, dict.fromkeys(places, INITIAL))]
             for key, places in problem.valid.items()
             if places and key in buffers and key not in parts
@@ -83,10 +85,10 @@ class Segments:
                 self.of[key] = [Segment(p.low, p.high, INITIAL, dict.fromkeys(p.memories, INITIAL)) for p in found]
         # what is taken back: of a buffer all its segments (_ALL), or from one on so many, and what was there; or the
         # memory (count) that all of the buffer, in one segment, came to (_ONE_MORE)
-        self._old: list[tuple[int, int | _Change, int, list[Segment] | None]] = []
+        self._old: list[tuple[BufferKey, int | _Change, int, list[Segment] | None]] = []
         self.marked = False  # nobody takes anything back before there is a mark
 
-    def touched(self, key: int, low: int, high: int) -> Sequence[Segment]:
+    def touched(self, key: BufferKey, low: int, high: int) -> Sequence[Segment]:
         """The segments of a buffer that have some of these bytes, in order."""
         segments = self.of.get(key, ())
         if len(segments) < 2:
@@ -111,13 +113,13 @@ class Segments:
             else:
                 self.of[key][first : first + count] = segments
 
-    def set(self, key: int, segments: list[Segment]) -> None:
+    def set(self, key: BufferKey, segments: list[Segment]) -> None:
         """A buffer has new contents."""
         if self.marked:
             self._old.append((key, _ALL, 0, self.of.get(key)))
         self.of[key] = segments
 
-    def write(self, key: int, new: Segment) -> None:
+    def write(self, key: BufferKey, new: Segment) -> None:
         """Some bytes of a buffer have new contents."""
         if key not in self.of:
             self.set(key, [new])
@@ -155,7 +157,7 @@ class Segments:
                 changed.append(Segment(high, s.high, s.writer, s.places))
         self._put(move.buffer, first, last, changed)
 
-    def _put(self, key: int, first: int, last: int, segments: list[Segment]) -> None:
+    def _put(self, key: BufferKey, first: int, last: int, segments: list[Segment]) -> None:
         """These instead of a buffer's segments from one up to another."""
         of = self.of[key]
         if self.marked:

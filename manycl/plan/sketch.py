@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from manycl.machine import HOST, nearest
+from manycl.graph.graph import BufferKey
+from manycl.machine import HOST, DeviceIndex, nearest
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.plan.slots import Slots
 
-_Known = tuple[float, float, int]
-"""When contents are in a memory for the device (last) that brought or made them, and for others."""
+_Known = tuple[float, float, DeviceIndex | None]
+"""When contents are in a memory for the device (last) that brought or made them, and for others; None: they were there
+at the start."""
 
-_Sent = tuple[int, Slots, int, int, float, float]
+_Sent = tuple[BufferKey, Slots, int, DeviceIndex, float, float]
 """A transfer: buffer, queue, target memory, device, start and end."""
 
-_NOBODY = ON_HOST - 1  # in place of a device: contents were there at the start
+_Missing = tuple[float, BufferKey, int, int]
+"""What has to be brought: from when on it can be, the buffer, bytes, and the memory that it comes from."""
+
 _new = tuple.__new__  # of a named tuple, as in the timeline
 
 
@@ -24,7 +28,7 @@ class SketchFit(NamedTuple):
     """Where and when a whole node would run, in seconds, and the transfers it needs first."""
 
     node: int
-    device: int
+    device: DeviceIndex
     start: float
     end: float
     sent: list[_Sent]
@@ -42,11 +46,11 @@ class Sketch:
         self._nodes, self._needs = graph.nodes, problem.whole_needs if machine.memories > 1 else [()] * len(graph)
         self._predecessors = graph.predecessors
         self._memory = [*(d.memory for d in machine.devices), HOST]  # the last: of the host, device -1
-        self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
+        self._owner = {d.memory: i for i, d in machine.numbered() if d.memory != HOST}
         self._kernels = [Slots() for _ in range(count + 1)]
         self._up, self._down = [Slots() for _ in range(count)], [Slots() for _ in range(count)]
-        here = (self._floor, self._floor, _NOBODY)
-        self._at: dict[int, dict[int, _Known]] = {
+        here = (self._floor, self._floor, None)
+        self._at: dict[BufferKey, dict[int, _Known]] = {
             key: dict.fromkeys(places, here) for key, places in problem.valid.items() if places
         }
         self._where = [ON_HOST] * len(graph)
@@ -57,7 +61,7 @@ class Sketch:
         """Whether nothing is fixed, no buffer is in parts, and the host's memory carries all that is drawn of it."""
         return not (problem.fixed or problem.parts or problem.graph.parts or problem.contention.limited)
 
-    def fit(self, node: int, device: int) -> SketchFit:
+    def fit(self, node: int, device: DeviceIndex) -> SketchFit:
         """The earliest place for a node on a device (``ON_HOST``: the host)."""
         ready, handover, memory = self._floor, self._handover, self._memory[device]
         where, ends, at, peers = self._where, self._end, self._at, self._peers
@@ -65,7 +69,7 @@ class Sketch:
             known = ends[p] if where[p] == device != ON_HOST else ends[p] + handover
             if known > ready:
                 ready = known
-        missing: list[tuple[float, int, int, int]] = []
+        missing: list[_Missing] = []
         for key, _, nbytes in self._needs[node]:
             places = at.get(key)
             if places is None:
@@ -89,13 +93,13 @@ class Sketch:
         start = self._kernels[device].first(ready, seconds)
         return _new(SketchFit, (node, device, start, start + seconds, sent))
 
-    def _bring(self, missing: Sequence[tuple[float, int, int, int]], device: int, sent: list[_Sent]) -> float:
+    def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, sent: list[_Sent]) -> float:
         """As of a timeline."""
         memory, arrive, handover, transfer = self._memory[device], self._floor, self._handover, self._transfer
         several = len(missing) > 1
         busy: dict[Slots, float] = {}
         for _, key, nbytes, source in missing:
-            lane = _NOBODY
+            lane: DeviceIndex | None = None
             for a, b in self._route(source, memory):
                 before, lane = lane, self._owner[a] if b == HOST else device
                 slots = self._down[lane] if b == HOST else self._up[lane]
@@ -118,7 +122,7 @@ class Sketch:
                 arrive = ready
         return arrive
 
-    def earliest(self, node: int, devices: Sequence[int]) -> SketchFit:
+    def earliest(self, node: int, devices: Sequence[DeviceIndex]) -> SketchFit:
         """The fit on the device where the node ends first, the first of equals."""
         return min([self.fit(node, device) for device in devices], key=_ending)
 
@@ -134,12 +138,12 @@ class Sketch:
             at[key] = {memory: known}
         self._where[node], self._start[node], self._end[node] = device, start, end
 
-    def by_node(self) -> tuple[list[int], list[float], list[float]]:
+    def by_node(self) -> tuple[list[DeviceIndex], list[float], list[float]]:
         """Of every node: where it runs, when it starts and when it ends."""
         return self._where, self._start, self._end
 
 
-def _by_time(item: tuple[float, int, int, int]) -> float:
+def _by_time(item: _Missing) -> float:
     return item[0]
 
 

@@ -10,9 +10,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
+from manycl.graph.graph import BufferKey
 from manycl.graph.reduction import Reduction
 
-_WHOLE: Mapping[int, Slice] = MappingProxyType({})
+_WHOLE: Mapping[BufferKey, Slice] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class AnalysedSplits(Mapping[int, "Split"]):
         """The counted work in equal parts of the groups of a node that may be split; None where nothing is counted."""
 
     @abstractmethod
-    def touched(self, node: int, key: int, first: int, count: int) -> float:
+    def touched(self, node: int, key: BufferKey, first: int, count: int) -> float:
         """Which part of a buffer some groups of a node that may be split read, wherever it lies."""
 
 
@@ -83,11 +84,11 @@ class Split:
 
     dimension: int
     groups: int
-    slices: Mapping[int, Slice] = field(default_factory=lambda: _WHOLE)
+    slices: Mapping[BufferKey, Slice] = field(default_factory=lambda: _WHOLE)
     merge: Reduction = Reduction.NONE
     merge_seconds: tuple[float, ...] = ()
 
-    def check(self, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
+    def check(self, reads: tuple[BufferKey, ...], writes: tuple[BufferKey, ...]) -> None:
         """Raise PolicyError where ranges of a launch with these directions would not give the launch's result."""
         if self.groups < 1 or self.dimension not in (0, 1, 2) or self.merge not in tuple(Reduction):
             raise PolicyError(f"no launch can be split like this: {self}")

@@ -17,7 +17,7 @@ from manycl.analysis import service
 from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError, SourceError
 from manycl.graph.division import Division, NotDivisibleError, divide
-from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
+from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import Reduction
 from manycl.graph.work_groups import why_none, with_work_groups
@@ -85,7 +85,7 @@ class Splits(AnalysedSplits):
         keys = {a.key for a in task.args if isinstance(a, BufferArg)}
         return work_along(task, {k: self._graph.buffers[k].nbytes for k in keys}, split, parts)
 
-    def touched(self, node: int, key: int, first: int, count: int) -> float:
+    def touched(self, node: int, key: BufferKey, first: int, count: int) -> float:
         task, split, size = self._graph.nodes[node], self[node], self._graph.buffers[key].nbytes
         assert isinstance(task, Launch)
         sizes = {a.key: self._graph.buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
@@ -112,7 +112,7 @@ class Splits(AnalysedSplits):
         return sum(1 for _ in self)
 
 
-def split_of(launch: Launch, sizes: Mapping[int, int]) -> Split | str:
+def split_of(launch: Launch, sizes: Mapping[BufferKey, int]) -> Split | str:
     """How a launch may be split best, or why it cannot. ``sizes``: bytes of its buffers by key."""
     if launch.versions:
         return "it has several versions"
@@ -123,7 +123,7 @@ def split_of(launch: Launch, sizes: Mapping[int, int]) -> Split | str:
         known = known_launch(launch, sizes)
         # loops that make their arrays anew launch the same on other buffers
         keys = list(dict.fromkeys(a.key for a in launch.args if isinstance(a, BufferArg)))
-        places = {key: place for place, key in enumerate(keys)}
+        places = {key: BufferKey(place) for place, key in enumerate(keys)}
         shared = tuple((places[a.key], a.offset) if isinstance(a, BufferArg) else None for a in launch.args)
         key = launch.program.tree, launch.kernel.name, known.key, shared
         found = _known.get(key)
@@ -141,7 +141,11 @@ def split_of(launch: Launch, sizes: Mapping[int, int]) -> Split | str:
 
 
 def _looked_up(
-    launch: Launch, known: KnownLaunch, sizes: Mapping[int, int], places: Mapping[int, int], shared: Hashable
+    launch: Launch,
+    known: KnownLaunch,
+    sizes: Mapping[BufferKey, int],
+    places: Mapping[BufferKey, BufferKey],
+    shared: Hashable,
 ) -> Split | str | None:
     """How a launch may be split, with buffers named by their places, or why it cannot; found out by this process or
     another one. None while some question has no answer."""
@@ -163,12 +167,12 @@ def _looked_up(
     return found
 
 
-def _on(split: Split, keys: Sequence[int] | Mapping[int, int]) -> Split:
+def _on(split: Split, keys: Sequence[BufferKey] | Mapping[BufferKey, BufferKey]) -> Split:
     """The same of buffers ``keys[b]`` instead of b."""
     return replace(split, slices={keys[key]: part for key, part in split.slices.items()})
 
 
-def work_along(launch: Launch, sizes: Mapping[int, int], split: Split, parts: int) -> Along | None:
+def work_along(launch: Launch, sizes: Mapping[BufferKey, int], split: Split, parts: int) -> Along | None:
     """The counted operations in ``parts`` equal parts of a launch's work-groups, a group on average. ``sizes``: bytes
     of its buffers by key."""
     launch = with_work_groups(launch)
@@ -191,7 +195,7 @@ def work_along(launch: Launch, sizes: Mapping[int, int], split: Split, parts: in
     return Along(tuple(work), all(w.exact for w in found), not any("loop" in w.reason for w in found))
 
 
-def _best(launch: Launch, facts: LaunchFacts, sizes: Mapping[int, int]) -> Split | str:
+def _best(launch: Launch, facts: LaunchFacts, sizes: Mapping[BufferKey, int]) -> Split | str:
     """Of the dimensions that may be split: one along which nothing has to be merged, and bytes lie side by side; of
     several such, the last, along which neighbouring groups are furthest apart."""
     reason = ONE_WORK_GROUP
@@ -218,8 +222,8 @@ def _split(division: Division) -> tuple[int, Split]:
     if division.operations:
         return 3, Split(dimension, groups, slices, Reduction.DIFFERENCE)
     rank = 0
-    shared: set[int] = set()
-    written: dict[int, Slice] = {}
+    shared: set[BufferKey] = set()
+    written: dict[BufferKey, Slice] = {}
     for key in launch.writes:
         part = _slice(division, key, ("read", "write"))
         if part is not None and part.width <= part.stride:
@@ -238,7 +242,7 @@ def _split(division: Division) -> tuple[int, Split]:
     return 2, Split(dimension, groups, slices, Reduction.SCATTER)
 
 
-def _slice(division: Division, key: int, kinds: Sequence[str]) -> Slice | None:
+def _slice(division: Division, key: BufferKey, kinds: Sequence[str]) -> Slice | None:
     """The interval that moves with the groups and holds what these touch; None where there is none."""
     if not division.is_one(key):
         return None
@@ -262,7 +266,7 @@ def _slice(division: Division, key: int, kinds: Sequence[str]) -> Slice | None:
     )
 
 
-def _are_apart(division: Division, key: int) -> bool:
+def _are_apart(division: Division, key: BufferKey) -> bool:
     """Whether the two halves of the groups write other bytes."""
     half = division.groups // 2
     mine, theirs = (

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from manycl.machine import HOST, nearest
+from manycl.graph.graph import BufferKey
+from manycl.machine import HOST, DeviceIndex, nearest
 from manycl.plan.operations import Operations, times
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
-from manycl.plan.problem import Problem
+from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.reach import Reach
 from manycl.plan.segments import INITIAL, Move, Segment, Segments
 from manycl.plan.slots import Slots
@@ -44,7 +45,7 @@ class Fit(NamedTuple):
     """Where and when a range would run, the transfers it needs first, and the operations its data come from."""
 
     node: int
-    device: int
+    device: DeviceIndex
     first: int
     groups: int
     start: float
@@ -61,8 +62,8 @@ class Timeline(Operations):
         machine, graph = problem.machine, problem.graph
         self._predecessors, self._version = graph.predecessors, problem.estimates.version
         self._whole_needs, self._whole_writes = problem.whole_needs, problem.whole_writes
-        self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: of the host, device -1
-        self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
+        self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: the host's
+        self._owner = {d.memory: i for i, d in machine.numbered() if d.memory != HOST}
         self.segments = Segments(problem)
         self._several = machine.memories > 1
         self._route, self._peers = problem.route, problem.peers
@@ -71,18 +72,18 @@ class Timeline(Operations):
 
     # looking
 
-    def _part(self, node: int, first: int, groups: int) -> list[tuple[int, int, int]]:
+    def _part(self, node: int, first: int, groups: int) -> list[BufferRange]:
         """As ``problem.needs`` of a range."""
         if self.problem.splits[node].merge != "none":
             return self.problem.needs(node, first, groups)
         slices, sizes = self.problem.splits[node].slices, self.problem.graph.buffers
-        out: list[tuple[int, int, int]] = []
+        out: list[BufferRange] = []
         for region in self.problem.whole_needs[node]:
             part, size = slices.get(region[0]), sizes[region[0]].nbytes
             out.append(region if part is None else (region[0], *part.bounds(first, groups, size)))
         return out
 
-    def affine(self, node: int, device: int) -> tuple[float, float]:
+    def affine(self, node: int, device: DeviceIndex) -> tuple[float, float]:
         """The seconds of a range: those of none of its groups, and of each of them, by its least and its most."""
         known = self._affine.get((node, device))
         if known is None:
@@ -93,7 +94,7 @@ class Timeline(Operations):
             known = self._affine[node, device] = (least - each, each)
         return known
 
-    def ready(self, node: int, device: int) -> float:
+    def ready(self, node: int, device: DeviceIndex) -> float:
         """When all predecessors are known on a device to have ended."""
         ready, ends, heard, devices = self.floor, self.end, self.heard, self.device
         for p in self._predecessors[node]:
@@ -103,7 +104,7 @@ class Timeline(Operations):
                     ready = known
         return ready
 
-    def arrival(self, regions: Sequence[tuple[int, int, int]], device: int, hops: list[Hop], after: list[int]) -> float:
+    def arrival(self, regions: Sequence[BufferRange], device: DeviceIndex, hops: list[Hop], after: list[int]) -> float:
         """When bytes of buffers can be in a device's memory; what has to be moved goes to ``hops``, the operations
         that bring what is there, or on its way there, to ``after``."""
         arrive = self.floor
@@ -135,7 +136,7 @@ class Timeline(Operations):
             arrive = max(arrive, self._bring(missing, device, hops))
         return arrive
 
-    def _bring(self, missing: Sequence[_Missing], device: int, hops: list[Hop]) -> float:
+    def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, hops: list[Hop]) -> float:
         """Transfers, each queue one after the other in the order in which the data are there."""
         memory = self.memory[device]
         arrive = self.floor
@@ -162,7 +163,7 @@ class Timeline(Operations):
                 arrive = here
         return arrive
 
-    def fit(self, node: int, device: int, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
+    def fit(self, node: int, device: DeviceIndex, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
         """The earliest place for a range of a node (``groups`` 0: all of it) on a device (``ON_HOST``: the host)."""
         ready = max(self.ready(node, device), not_before)
         hops: list[Hop] = []
@@ -184,7 +185,7 @@ class Timeline(Operations):
         start, end = self.room(self.kernels[device], ready, what, seconds)
         return Fit(node, device, first, groups, start, end, hops, after)
 
-    def earliest(self, node: int, devices: Sequence[int], more: Sequence[float] = ()) -> Fit:
+    def earliest(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> Fit:
         """The fit of a whole node on the device where it ends first, the first of equals; ``more``: seconds by device
         that count beside that."""
         best = self.fit(node, devices[0])
@@ -200,7 +201,7 @@ class Timeline(Operations):
                 best, least = found, found.end + beside
         return best
 
-    def reach(self, node: int, device: int, most: int = 0) -> Reach:
+    def reach(self, node: int, device: DeviceIndex, most: int = 0) -> Reach:
         """How the end of a range of a node on a device depends on its number of groups. ``most``: groups that fit."""
         split = self.problem.splits[node]
         hops: list[Hop] = []
@@ -273,7 +274,7 @@ class Timeline(Operations):
         """Place a whole node."""
         self._complete_whole(fit.node, self.take(fit, queue), self.memory[fit.device])
 
-    def by_node(self) -> tuple[list[int], list[float], list[float]]:
+    def by_node(self) -> tuple[list[DeviceIndex], list[float], list[float]]:
         """Of every node: where (the first part of) it runs, when it starts and when it ends."""
         what, ends = self.what, self.end
         where = [self.device[ops[0]] for ops in self.of]
@@ -339,7 +340,7 @@ class Timeline(Operations):
         for memory, members in sorted(others.items()):
             device = min(self.device[op] for op in members)
             for key in self.problem.graph.nodes[node].writes:
-                op = self._send(node, key, device, memory, self.memory[home], home, members)
+                op = self._send(node, key, device, memory, home, members)
                 ready = max(ready, self.end[op] if self.device[op] == home else self.heard[op])
                 waits.append(op)
         self._merged[node] = len(others)
@@ -354,13 +355,12 @@ class Timeline(Operations):
         return end
 
     def _send(
-        self, node: int, key: int, device: int, source: int, target: int, home: int, members: Sequence[int]
+        self, node: int, key: BufferKey, device: DeviceIndex, source: int, home: DeviceIndex, members: Sequence[int]
     ) -> int:
-        """Move a partial result; the last operation of its way."""
+        """Move a partial result to a device's memory; the last operation of its way."""
         nbytes = self.problem.graph.buffers[key].nbytes
-        waits = list(members)
-        op = INITIAL
-        for a, b in self._route(source, target):
+        waits, op = list(members), INITIAL
+        for a, b in self._route(source, self.memory[home]):
             lane = self._owner[a] if b == HOST else home
             ready = max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits)
             slots = (self._down if b == HOST else self._up)[lane]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from manycl.graph.graph import HostTask
+from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
@@ -69,7 +69,9 @@ class Data:
         """What an assignment reads of the last that wrote it, or of the start, can have arrived when it starts."""
         problem, nodes = self._problem, self._problem.graph.nodes
         fixed = {a.node for a in problem.fixed}  # what they needed has been brought
-        writers: dict[int, list[tuple[int, int, int]]] = {}  # (from, to, node) of what was written, the last at the end
+        writers: dict[
+            BufferKey, list[tuple[int, int, int]]
+        ] = {}  # (from, to, node) of what was written, the last at the end
         for node, task in enumerate(nodes):
             for a in self._of[node] if node not in fixed else ():
                 if a.dimension is MERGE:
@@ -84,7 +86,7 @@ class Data:
             for key in task.writes:
                 writers.setdefault(key, []).extend((*span, node) for span in problem.written(node, key))
 
-    def _earliest(self, a: Assignment, key: int, low: int, high: int, writer: int | None) -> float:
+    def _earliest(self, a: Assignment, key: BufferKey, low: int, high: int, writer: int | None) -> float:
         """When bytes of a buffer, as their writer (None: nobody) left them, can be there for an assignment."""
         problem, here = self._problem, self._memory(a)
         floor = problem.not_before
@@ -102,7 +104,7 @@ class Data:
                 at = max(at, b.end + self._least(nbytes, self._memory(b), here))
         return at
 
-    def _written(self, b: Assignment, key: int) -> tuple[int, int]:
+    def _written(self, b: Assignment, key: BufferKey) -> tuple[int, int]:
         """The bytes of a buffer that an assignment writes."""
         problem, size = self._problem, self._problem.graph.buffers[key].nbytes
         if not b.is_range or isinstance(problem.graph.nodes[b.node], HostTask):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manycl.errors import ManyclError
-from manycl.graph.graph import DeviceTask, Graph, HostTask, Launch
+from manycl.graph.graph import BufferKey, DeviceTask, Graph, HostTask, Launch
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.problem import contents_needed
 from manycl.report.drawing import drawn
@@ -55,8 +55,8 @@ class Chart(NamedTuple):
 def chart(
     graph: Graph,
     plan: Plan | None = None,
-    inputs: Collection[int] = (),
-    outputs: Collection[int] = (),
+    inputs: Collection[BufferKey] = (),
+    outputs: Collection[BufferKey] = (),
     *,
     numbered: bool = False,
 ) -> Chart:
@@ -66,7 +66,7 @@ def chart(
     source, sink = -1, len(graph)
     look = styles(_function(n) for n in graph.nodes if not isinstance(n, HostTask))
     where = _where(plan)
-    passing: dict[tuple[int, int], list[int]] = {}
+    passing: dict[tuple[int, int], list[BufferKey]] = {}
     for node in nodes:
         for p in graph.predecessors[node]:
             passing[p, node] = []
@@ -116,7 +116,7 @@ def _where(plan: Plan | None) -> dict[int, str]:
     return {node: ", ".join(sorted(names)) for node, names in found.items()}
 
 
-def _label(graph: Graph, keys: list[int]) -> str:
+def _label(graph: Graph, keys: list[BufferKey]) -> str:
     if not keys:
         return ""
     names = [printable(graph.buffers[key].name or f"buffer {key}") for key in keys]

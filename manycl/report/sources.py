@@ -39,7 +39,7 @@ class EstimateSource:
 
 def sources(trace: Trace, graph: Graph, machine: Machine, estimates: ModelEstimates) -> list[EstimateSource]:
     """Of all whole launches and ranges in a plan's or a simulation's trace, the costliest first."""
-    devices = {d.name: i for i, d in enumerate(machine.devices)}
+    devices = {d.name: i for i, d in machine.numbered()}
     groups: dict[tuple[str, str, str], list[Estimate]] = {}
     for event in trace.kernels():
         if event.role not in ("", "range"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from manycl.errors import RunError
-from manycl.graph.graph import BufferArg, HostTask
-from manycl.machine import HOST
+from manycl.graph.graph import BufferArg, BufferKey, HostTask
+from manycl.machine import HOST, DeviceIndex
 from manycl.run.coherence import HOST_BIT
 from manycl.run.steps import Lowered
 
@@ -30,7 +30,7 @@ def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
     limits = lowered.room.limits if lowered.room is not None else {}
     sizes = {b.key: b.nbytes for b in (*lowered.graph.buffers.values(), *lowered.temporaries)}
     total = sum(sizes.values())
-    for index, device in enumerate(session.machine.devices):
+    for index, device in session.machine.numbered():
         if device.memory == HOST or not state.queues[index] or index in limits:
             continue
         held = session.memory.allocated(index)
@@ -51,7 +51,7 @@ def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
                 over -= nbytes
 
 
-def _evict_pieces(session: Session, lowered: Lowered, key: int, memory: int) -> None:
+def _evict_pieces(session: Session, lowered: Lowered, key: BufferKey, memory: int) -> None:
     """A buffer makes way whose pieces the directory keeps track of now: other devices use it in this run."""
     valid = session.directory.valid
     for piece, region in lowered.cut.get(key, {}).items():
@@ -63,7 +63,7 @@ def _evict_pieces(session: Session, lowered: Lowered, key: int, memory: int) -> 
             valid[piece] = mask & ~(1 << memory)
 
 
-def _used(lowered: Lowered, device: int) -> set[int]:
+def _used(lowered: Lowered, device: DeviceIndex) -> set[BufferKey]:
     """The buffers that a run's launches use on a device; those of all launches where it decides while it runs."""
     nodes = lowered.graph.nodes
     plan = lowered.plan

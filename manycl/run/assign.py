@@ -9,7 +9,8 @@ from math import inf
 from typing import NamedTuple
 
 from manycl.errors import ManyclError, PolicyError
-from manycl.graph.graph import HostTask
+from manycl.graph.graph import BufferKey, HostTask
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy
 from manycl.plan.problem import Problem
@@ -24,7 +25,7 @@ class Assigned(NamedTuple):
     to take (0: nothing is)."""
 
     node: int
-    device: int
+    device: DeviceIndex
     queue: int
     watched: bool
     seconds: float = 0.0
@@ -32,7 +33,7 @@ class Assigned(NamedTuple):
 
 @dataclass(slots=True)
 class _Running:
-    device: int
+    device: DeviceIndex
     slot: int
     left: int
     until: float
@@ -47,8 +48,8 @@ class Ask:
         self,
         problem: Problem,
         policy: DynamicPolicy,
-        valid: Mapping[int, int],
-        fits: Callable[[int, int], bool] | None = None,
+        valid: Mapping[BufferKey, int],
+        fits: Callable[[int, DeviceIndex], bool] | None = None,
     ) -> None:
         if problem.fixed:
             raise PolicyError("a policy that decides while it runs cannot continue a partial schedule (problem.fixed)")
@@ -66,7 +67,7 @@ class Ask:
         for index, nodes in enumerate(self._members):
             for n in nodes:
                 self._component_of[n] = index
-        devices = range(len(problem.machine.devices))
+        devices = problem.machine.indices
         self._places = [max(1, policy.resident(d)) for d in devices]
         self.queues = tuple(max(1, policy.queues(d)) for d in devices)
         self._slots: list[list[int]] = [list(range(p)) for p in self._places]
@@ -123,7 +124,7 @@ class Ask:
                 self._ready(index, out)
         return out + self._choose(now)
 
-    def completed(self, nodes: list[int], now: float, valid: Mapping[int, int]) -> list[Assigned]:
+    def completed(self, nodes: list[int], now: float, valid: Mapping[BufferKey, int]) -> list[Assigned]:
         self._valid = valid
         graph, of = self._problem.graph, self._component_of
         out: list[Assigned] = []
@@ -153,18 +154,18 @@ class Ask:
         if all(isinstance(graph.nodes[n], HostTask) for n in nodes):
             out.extend(Assigned(n, ON_HOST, 0, True) for n in nodes)
             return
-        allowed = set(range(len(self._problem.machine.devices)))
+        allowed = set(self._problem.machine.indices)
         for n in nodes:
             if not isinstance(graph.nodes[n], HostTask):
                 allowed &= set(self._problem.allowed(n))
         if not allowed:
             names = ", ".join(graph.nodes[n].name for n in nodes)
             raise PolicyError(f"no one device meets the preferences of all kernels of a task component: {names}")
-        seconds = tuple(self._seconds(nodes, d) for d in range(len(self._problem.machine.devices)))
+        seconds = tuple(self._seconds(nodes, d) for d in self._problem.machine.indices)
         component = Component(index, nodes, self._rank[index], tuple(sorted(allowed)), seconds)
         insort(self._frontier, component, key=lambda c: (not self._ranked[c.index], -c.rank, c.index))
 
-    def _seconds(self, nodes: tuple[int, ...], device: int) -> float:
+    def _seconds(self, nodes: tuple[int, ...], device: DeviceIndex) -> float:
         problem = self._problem
         estimates, graph = problem.estimates, problem.graph
         memory = problem.machine.devices[device].memory
@@ -193,7 +194,7 @@ class Ask:
             until[run.device] = max(until[run.device], run.until)
         return [
             DeviceState(i, d, len(self._slots[i]), tuple(held[i]), until[i])
-            for i, d in enumerate(self._problem.machine.devices)
+            for i, d in self._problem.machine.numbered()
         ]
 
     def _choose(self, now: float) -> list[Assigned]:

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from manycl.graph.graph import Graph, Piece
-from manycl.machine import HOST, Machine
+from manycl.graph.graph import BufferKey, Graph, Piece
+from manycl.machine import HOST, DeviceIndex, Machine
+from manycl.plan.plan import ON_HOST
 from manycl.trace import Event
 
 
@@ -39,7 +40,7 @@ class Run(NamedTuple):
     """Run node ``token`` on a device."""
 
     token: int
-    device: int
+    device: DeviceIndex
     queue: int
     after: Sequence[int]
     notify: bool
@@ -50,11 +51,11 @@ class Upload(NamedTuple):
     ``store``: to this window of it (None: to the whole). ``queue``: UPLOAD, AHEAD or a kernel queue."""
 
     token: int
-    buffer: int
-    device: int
+    buffer: BufferKey
+    device: DeviceIndex
     after: Sequence[int]
     notify: bool
-    store: int | None = None
+    store: BufferKey | None = None
     queue: int = TransferQueue.UPLOAD
     source: int = HOST
 
@@ -64,11 +65,11 @@ class Download(NamedTuple):
     ``queue``: DOWNLOAD, EARLY or a kernel queue."""
 
     token: int
-    buffer: int
-    device: int
+    buffer: BufferKey
+    device: DeviceIndex
     after: Sequence[int]
     notify: bool
-    store: int | None = None
+    store: BufferKey | None = None
     queue: int = TransferQueue.DOWNLOAD
 
 
@@ -77,13 +78,13 @@ class Copy(NamedTuple):
     whole, to another one (keys)."""
 
     token: int
-    buffer: int
-    device: int
+    buffer: BufferKey
+    device: DeviceIndex
     queue: int
     after: Sequence[int]
     notify: bool
-    source: int
-    target: int
+    source: BufferKey
+    target: BufferKey
 
 
 def continues(graph: Graph, transfer: Upload | Download | Copy, command: Command) -> bool:
@@ -112,8 +113,8 @@ def continues(graph: Graph, transfer: Upload | Download | Copy, command: Command
 class Evict(NamedTuple):
     """A device's memory of a store (the key of a window or buffer) is free again: all that used it has completed."""
 
-    device: int
-    store: int
+    device: DeviceIndex
+    store: BufferKey
 
 
 class HostCall(NamedTuple):
@@ -125,6 +126,14 @@ class HostCall(NamedTuple):
 Queued = Run | Upload | Download | Copy | HostCall
 """What waits in a queue, and takes time."""
 Command = Queued | Evict
+
+
+Lane = tuple[DeviceIndex, int]
+"""A queue of a device. Host functions are called in one of the host's, (``ON_HOST``, 0)."""
+
+
+def lane_of(command: Queued) -> Lane:
+    return (ON_HOST, 0) if isinstance(command, HostCall) else (command.device, command.queue)
 
 
 class Done(NamedTuple):
@@ -158,7 +167,7 @@ class Record(Protocol):
     def events(self) -> Sequence[Event]:
         """Kernel, transfer and host events of everything that completed, sorted by start."""
 
-    def durations(self) -> Iterable[tuple[int, int, float]]:
+    def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
         """(node, device, seconds) of every launch that completed."""
 
     def waited(self) -> Iterable[tuple[float, float]]:

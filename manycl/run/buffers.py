@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from manycl.drivers.driver import Bytes
 from manycl.errors import GraphError, RunError
-from manycl.graph.graph import Buffer
+from manycl.graph.graph import Buffer, BufferKey
 from manycl.interrupts import Uninterrupted
 from manycl.machine import HOST
 from manycl.region import NOTHING, Region
@@ -26,8 +26,8 @@ class Buffers:
         self._session: Session = weakref.proxy(
             session
         )  # whoever drops a session without closing it has its threads back
-        self._keys = count()
-        self._garbage: list[int] = []
+        self._keys = map(BufferKey, count())
+        self._garbage: list[BufferKey] = []
 
     def new(self, nbytes: int, name: str = "") -> Buffer:
         """A buffer with undefined contents."""
@@ -43,7 +43,7 @@ class Buffers:
             raise GraphError(f"buffer {buffer.key} is adopted out of turn: keys count up from 0 in a new session")
         self._session.memory.create(buffer.key, buffer.nbytes, buffer.name)
 
-    def discard(self, *keys: int) -> None:
+    def discard(self, *keys: BufferKey) -> None:
         """Buffers are not needed any more; their memory is freed before the next run (may be called by the garbage
         collector at any time, so it only takes a note)."""
         self._garbage.extend(keys)
@@ -58,7 +58,7 @@ class Buffers:
             session.directory.forget(key)
             session.memory.release(key)
 
-    def host(self, key: int) -> Bytes:
+    def host(self, key: BufferKey) -> Bytes:
         """The host's copy, brought up to date: for reading. Undefined contents are whatever is there."""
         session = self._session
         session.check_open()
@@ -71,7 +71,7 @@ class Buffers:
                 raise
             return session.memory.host(key)
 
-    def part(self, key: int, low: int, nbytes: int) -> Bytes:
+    def part(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
         """As :meth:`host`, of some bytes; others are not brought. To be read before anything runs."""
         session = self._session
         session.check_open()
@@ -89,7 +89,7 @@ class Buffers:
                 raise
             return session.memory.host(key)[low : low + nbytes]
 
-    def _bring(self, key: int) -> None:
+    def _bring(self, key: BufferKey) -> None:
         directory, fetch = self._session.directory, self._session.backend.fetch
         mask = directory.valid.get(key, 0)
         if mask and not mask >> HOST & 1:
@@ -101,7 +101,7 @@ class Buffers:
                     fetch(key, _source(part.mask), part.region.boxes)
             directory.gathered(key)
 
-    def evict(self, key: int, memory: int) -> None:
+    def evict(self, key: BufferKey, memory: int) -> None:
         """Outside a run: free a buffer's copy in a memory that is not the host's; contents that are nowhere else go to
         the host."""
         session, directory = self._session, self._session.directory
@@ -109,11 +109,11 @@ class Buffers:
         if any(p.mask == 1 << memory for p in parts):
             self.host(key)
         directory.evict(key, memory)
-        for index, device in enumerate(session.machine.devices):
+        for index, device in session.machine.numbered():
             if device.memory == memory:
                 session.memory.evict(key, index)
 
-    def overwrite(self, key: int) -> Bytes:
+    def overwrite(self, key: BufferKey) -> Bytes:
         """The host's copy, for writing all of it: every other copy becomes stale."""
         session = self._session
         session.check_open()
@@ -123,7 +123,7 @@ class Buffers:
             session.directory.define(key, HOST)
             return data
 
-    def overwrite_part(self, key: int, low: int, nbytes: int) -> Bytes:
+    def overwrite_part(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
         """Some bytes of the host's copy, for writing all of them; what else the buffer has stays where it is."""
         session = self._session
         session.check_open()
@@ -134,7 +134,7 @@ class Buffers:
             session.directory.define_part(key, Region.span(low, low + nbytes), len(data))
             return data[low : low + nbytes]
 
-    def borrow(self, key: int, data: Bytes) -> None:
+    def borrow(self, key: BufferKey, data: Bytes) -> None:
         """The contents are the caller's own bytes, read in place."""
         session = self._session
         session.check_open()

@@ -9,6 +9,7 @@ from contextlib import suppress
 from manycl.analysis.facts import ProgramFacts
 from manycl.errors import SourceError
 from manycl.graph.graph import Graph, Launch
+from manycl.machine import DeviceIndex
 from manycl.run.backends.programs import Programs
 from manycl.run.steps import Lowered
 
@@ -29,7 +30,7 @@ class Builder:
     def __init__(self, programs: Programs) -> None:
         global _newest
         self._programs = programs
-        self._built: tuple[Graph, tuple[int, ...]] | None = None
+        self._built: tuple[Graph, tuple[DeviceIndex, ...]] | None = None
         _newest = weakref.ref(self)
 
     def close(self) -> None:
@@ -40,14 +41,14 @@ class Builder:
 
     def build_everywhere(self, program: ProgramFacts) -> None:
         """A program, for all devices."""
-        for device in range(self._programs.devices):
+        for device in self._programs.devices:
             with suppress(SourceError):
                 for name in program.kernels:
                     self._programs.kernel(program, name, device)
 
     def build(self, lowered: Lowered, queues: Sequence[int]) -> None:
         """Of a plan with steps, each step's kernel where it runs; else all kernels on all devices that are used."""
-        graph, devices = lowered.graph, tuple(d for d, n in enumerate(queues) if n)
+        graph, devices = lowered.graph, tuple(DeviceIndex(d) for d, n in enumerate(queues) if n)
         if self._built is not None and self._built[0] is graph and self._built[1] == devices:
             return
         if lowered.steps and lowered.plan is not None:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.division import divide
-from manycl.graph.graph import Graph, Launch
-from manycl.machine import HOST
+from manycl.graph.graph import BufferKey, Graph, Launch
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.passes import (
@@ -45,12 +45,12 @@ _TRIES = 6
 class _Chain:
     """Launches that may be a pass, or several."""
 
-    def __init__(self, sizes: Mapping[int, int]) -> None:
+    def __init__(self, sizes: Mapping[BufferKey, int]) -> None:
         self.members: list[PassMember] = []
         self.shapes: list[Outline] = []
         self._sizes = sizes
         self._middle = Boundary(0.5, sizes)
-        self._moving: set[int] = set()  # buffers of which groups touch one part after another
+        self._moving: set[BufferKey] = set()  # buffers of which groups touch one part after another
 
     def add(self, member: PassMember, shape: Outline) -> bool:
         """Take in a launch, if it has data in common with the others, and needs about the same part of them at the same
@@ -81,7 +81,7 @@ class _Choice(NamedTuple):
 
 
 def find_passes(
-    problem: Problem, plan: Plan, limits: Mapping[int, int], dimensions: Mapping[int, int], cut: Container[int]
+    problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], dimensions: Mapping[int, int], cut: Container[int]
 ) -> tuple[Pass, ...]:
     """The passes of a plan. ``dimensions``: of the assignments (indices) that may be cut, along which dimension;
     ``cut``: those that have to be."""
@@ -99,7 +99,7 @@ def find_passes(
 # launches that hand data on to one another
 
 
-def _chains(problem: Problem, plan: Plan, device: int, dimensions: Mapping[int, int]) -> Iterator[_Chain]:
+def _chains(problem: Problem, plan: Plan, device: DeviceIndex, dimensions: Mapping[int, int]) -> Iterator[_Chain]:
     """The longest sequences of launches of a device's assignments that may run in columns."""
     sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
     count: dict[int, int] = {}
@@ -123,7 +123,7 @@ def _chains(problem: Problem, plan: Plan, device: int, dimensions: Mapping[int, 
 
 
 def _member(
-    problem: Problem, a: Assignment, dimension: int, sizes: Mapping[int, int]
+    problem: Problem, a: Assignment, dimension: int, sizes: Mapping[BufferKey, int]
 ) -> tuple[PassMember, Outline] | None:
     task = problem.graph.nodes[a.node]
     if not isinstance(task, Launch) or not problem.graph.parts.isdisjoint((*task.reads, *task.writes)):
@@ -172,7 +172,7 @@ class _Links:
 
 
 class _Chooser:
-    def __init__(self, problem: Problem, device: int, limit: int, chain: _Chain) -> None:
+    def __init__(self, problem: Problem, device: DeviceIndex, limit: int, chain: _Chain) -> None:
         self._problem = problem
         self._device = device
         self._limit = limit

@@ -16,6 +16,7 @@ from itertools import count
 from typing import NamedTuple
 
 from manycl.errors import ResultError
+from manycl.graph.graph import BufferKey
 from manycl.machine import HOST
 from manycl.region import Region, union
 
@@ -40,9 +41,9 @@ class Directory:
     """
 
     def __init__(self) -> None:
-        self.valid: dict[int, int] = {}
-        self.parts: dict[int, tuple[ValidRegion, ...]] = {}
-        self._lost: dict[int, str] = {}
+        self.valid: dict[BufferKey, int] = {}
+        self.parts: dict[BufferKey, tuple[ValidRegion, ...]] = {}
+        self._lost: dict[BufferKey, str] = {}
         self._keys = count(-1, -1)
 
     def copy(self) -> Directory:
@@ -51,17 +52,17 @@ class Directory:
         other.valid, other.parts = dict(self.valid), dict(self.parts)
         return other
 
-    def new_key(self) -> int:
+    def new_key(self) -> BufferKey:
         """A key for a piece, or for a buffer of a run's own."""
-        return next(self._keys)
+        return BufferKey(next(self._keys))
 
-    def define(self, key: int, memory: int = HOST) -> None:
+    def define(self, key: BufferKey, memory: int = HOST) -> None:
         """The contents were set in one memory; all other copies are stale."""
         self.valid[key] = 1 << memory
         self.parts.pop(key, None)
         self._lost.pop(key, None)
 
-    def define_part(self, key: int, region: Region, nbytes: int) -> None:
+    def define_part(self, key: BufferKey, region: Region, nbytes: int) -> None:
         """Some bytes of a buffer of ``nbytes`` were set in the host's memory; other copies of these are stale."""
         whole = (ValidRegion(Region.span(0, nbytes), self.valid.pop(key, 0)),)
         by_mask = {HOST_BIT: [region]}
@@ -70,18 +71,18 @@ class Directory:
                 by_mask.setdefault(mask, []).append(rest)
         self._join(key, by_mask)
 
-    def copied(self, key: int, memory: int) -> None:
+    def copied(self, key: BufferKey, memory: int) -> None:
         """A transfer made the contents valid in one more memory."""
         self.valid[key] |= 1 << memory
 
-    def gathered(self, key: int) -> None:
+    def gathered(self, key: BufferKey) -> None:
         """All parts of a buffer that are defined were brought to the host."""
         by_mask: dict[int, list[Region]] = {}
         for region, mask in self.parts.pop(key):
             by_mask.setdefault(mask and mask | HOST_BIT, []).append(region)
         self._join(key, by_mask)
 
-    def evict(self, key: int, memory: int) -> None:
+    def evict(self, key: BufferKey, memory: int) -> None:
         """A memory does not hold the contents any more; another one does, or they are undefined."""
         keep = ~(1 << memory)
         if key in self.parts:
@@ -92,14 +93,14 @@ class Directory:
         elif mask := self.valid.pop(key, 0) & keep:
             self.valid[key] = mask
 
-    def renumber(self, memories: Mapping[int, int]) -> set[int]:
+    def renumber(self, memories: Mapping[int, int]) -> set[BufferKey]:
         """Memories have other numbers now, and those that are not among ``memories`` are gone: the buffers of which
         contents were nowhere else. These count as undefined until they are lost, with a reason."""
 
         def moved(mask: int) -> int:
             return sum(1 << new for old, new in memories.items() if mask >> old & 1)
 
-        gone: set[int] = set()
+        gone: set[BufferKey] = set()
         for key, mask in list(self.valid.items()):
             self.valid[key] = moved(mask)
             if not self.valid[key]:
@@ -116,23 +117,23 @@ class Directory:
             self._join(key, by_mask)
         return gone
 
-    def drop(self, key: int, memory: int) -> None:
+    def drop(self, key: BufferKey, memory: int) -> None:
         """A transfer that was counted upon may never have ended: the memory does not hold the contents."""
         self.valid[key] &= ~(1 << memory)
 
-    def lose(self, key: int, reason: str) -> None:
+    def lose(self, key: BufferKey, reason: str) -> None:
         """A failed run leaves the contents unknown; asking for them raises with ``reason``."""
         self.valid.pop(key, None)
         self.parts.pop(key, None)
         self._lost[key] = reason
 
-    def forget(self, key: int) -> None:
+    def forget(self, key: BufferKey) -> None:
         """The buffer is gone."""
         self.valid.pop(key, None)
         self.parts.pop(key, None)
         self._lost.pop(key, None)
 
-    def check(self, key: int) -> None:
+    def check(self, key: BufferKey) -> None:
         """Raise :class:`ResultError` if a failed run left the contents unknown."""
         if key in self._lost:
             raise ResultError(
@@ -140,7 +141,7 @@ class Directory:
                 hint="write new contents to the array before it is used again",
             )
 
-    def memories(self, key: int) -> frozenset[int]:
+    def memories(self, key: BufferKey) -> frozenset[int]:
         """The memories where the contents are valid, of the largest part if they are so in parts; empty: undefined."""
         parts = self.parts.get(key)
         if parts is None:
@@ -149,7 +150,7 @@ class Directory:
             mask = max(parts, key=lambda p: p.mask and p.region.nbytes).mask
         return places(mask)
 
-    def open(self, cut: Mapping[int, Sequence[tuple[int, int]]]) -> None:
+    def open(self, cut: Mapping[BufferKey, Sequence[tuple[BufferKey, int]]]) -> None:
         """A run begins that keeps track of pieces instead of the buffers ``cut``. For each of them: the keys of the
         pieces, and of which of the buffer's parts each is a part (0 where it is valid as a whole)."""
         for buffer, members in cut.items():
@@ -158,7 +159,9 @@ class Directory:
             self.valid.update((key, masks[part]) for key, part in members if masks[part])
 
     def close(
-        self, cut: Mapping[int, Mapping[int, Region]], joined: dict[tuple[int, ...], tuple[ValidRegion, ...]]
+        self,
+        cut: Mapping[BufferKey, Mapping[BufferKey, Region]],
+        joined: dict[tuple[int, ...], tuple[ValidRegion, ...]],
     ) -> None:
         """The run has ended: for each buffer, its pieces (by key) become one again, or parts. One that lost a
         piece is lost. ``joined``: what was found for these pieces before, by the buffer and the pieces' masks."""
@@ -179,7 +182,7 @@ class Directory:
             if buffer in self.parts:
                 joined[buffer, *masks] = self.parts[buffer]
 
-    def _join(self, key: int, by_mask: Mapping[int, Sequence[Region]]) -> None:
+    def _join(self, key: BufferKey, by_mask: Mapping[int, Sequence[Region]]) -> None:
         """A buffer is valid in the memories of these masks, region by region."""
         if len(by_mask) == 1:
             if mask := next(iter(by_mask)):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from manycl.graph.access import Access
-from manycl.graph.graph import Graph, HostTask, Window
+from manycl.graph.graph import BufferKey, Graph, HostTask, Window
 from manycl.plan.plan import Assignment
 from manycl.run.limits import stores
 from manycl.run.passes import Column, Pass
@@ -20,8 +20,8 @@ from manycl.run.windows import Windows
 class Touched(NamedTuple):
     """What is done to buffers, and windows of them, by buffer. The same object for all that touch the same."""
 
-    access: dict[int, Access]
-    windows: dict[int, Window]
+    access: dict[BufferKey, Access]
+    windows: dict[BufferKey, Window]
 
 
 class Columns:
@@ -29,10 +29,10 @@ class Columns:
 
     def __init__(self, graph: Graph, passes: Sequence[Pass]) -> None:
         self._columns: dict[int, dict[int, Column]] = {}  # by node and first group
-        self._first: dict[int, dict[int, int]] = {}  # by column: the launch that touches a buffer first
+        self._first: dict[int, dict[BufferKey, int]] = {}  # by column: the launch that touches a buffer first
         self._touched: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Touched] = {}
         for column in (c for found in passes for c in found.columns):
-            begins: dict[int, int] = self._first.setdefault(id(column), {})
+            begins: dict[BufferKey, int] = self._first.setdefault(id(column), {})
             for node, groups in column.ranges:
                 self._columns.setdefault(node, {})[groups.first] = column
                 task = graph.nodes[node]
@@ -42,11 +42,11 @@ class Columns:
     def __contains__(self, node: int) -> bool:
         return node in self._columns
 
-    def intervals(self, node: int) -> Iterator[tuple[int, int, int]]:
+    def intervals(self, node: int) -> Iterator[tuple[BufferKey, int, int]]:
         """(buffer, low, high) of the windows of a launch's columns."""
         return ((key, *span) for c in self._columns[node].values() for key, span in c.windows.items())
 
-    def touched(self, a: Assignment, keys: tuple[int, ...], windows: Windows) -> Touched:
+    def touched(self, a: Assignment, keys: tuple[BufferKey, ...], windows: Windows) -> Touched:
         """What a range of a launch with these buffers is taken to touch."""
         column = self._columns[a.node][a.first]
         first = tuple(k for k in keys if self._first[id(column)][k] == a.node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from manycl.errors import PolicyError
-from manycl.plan.plan import Plan
+from manycl.plan.plan import ON_HOST, Plan
 from manycl.run.emit import Emitter
 from manycl.run.emit_copies import Subject
 from manycl.run.replacement import TightEmitter
@@ -43,10 +43,10 @@ def _checked(subject: Subject, plan: Plan) -> tuple[int, ...]:
     used = [0] * devices
     seen = bytearray(len(subject.lowered.graph.nodes))
     for a in plan.assignments:
-        if not (0 <= a.node < len(seen) and -1 <= a.device < devices and a.queue >= 0) or seen[a.node]:
+        if not (0 <= a.node < len(seen) and ON_HOST <= a.device < devices and a.queue >= 0) or seen[a.node]:
             raise PolicyError(f"the plan is not valid: {a}")
         seen[a.node] = 1
-        if a.device >= 0 and a.queue >= used[a.device]:
+        if a.device != ON_HOST and a.queue >= used[a.device]:
             used[a.device] = a.queue + 1
     if not all(seen):
         raise PolicyError(f"policy {plan.policy} planned {sum(seen)} of {len(seen)} nodes")

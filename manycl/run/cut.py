@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from manycl.graph.access import Access
-from manycl.graph.graph import Buffer, Piece
+from manycl.graph.graph import Buffer, BufferKey, Piece
 from manycl.region import Region, bytes_of, partition
 from manycl.run.coherence import Directory
 
@@ -32,33 +32,33 @@ def chunks(region: Region, most: int) -> list[Region]:
 class Touches(NamedTuple):
     """The pieces that a step reads and writes, and those of the latter of which it writes every byte; as of nodes."""
 
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    overwrites: tuple[int, ...]
+    reads: tuple[BufferKey, ...]
+    writes: tuple[BufferKey, ...]
+    overwrites: tuple[BufferKey, ...]
 
 
 class Cut:
     """The buffers of a run, cut into pieces, of no more than about ``most`` bytes (0: of any size)."""
 
-    def __init__(self, sizes: Mapping[int, int], directory: Directory, most: int = 0) -> None:
+    def __init__(self, sizes: Mapping[BufferKey, int], directory: Directory, most: int = 0) -> None:
         self._most = most
         self._sizes = sizes
         self._directory = directory
-        self._regions: dict[int, dict[Region, None]] = {
+        self._regions: dict[BufferKey, dict[Region, None]] = {
             key: dict.fromkeys(part.region for part in directory.parts.get(key, ())) for key in sizes
         }
-        self._pieces: dict[int, dict[Region, tuple[int, ...]]] = {}
-        self.buffers: dict[int, Buffer] = {}
-        self.cut: dict[int, dict[int, Region]] = {}
-        self.opens: dict[int, list[tuple[int, int]]] = {}
+        self._pieces: dict[BufferKey, dict[Region, tuple[BufferKey, ...]]] = {}
+        self.buffers: dict[BufferKey, Buffer] = {}
+        self.cut: dict[BufferKey, dict[BufferKey, Region]] = {}
+        self.opens: dict[BufferKey, list[tuple[BufferKey, int]]] = {}
 
-    def add(self, touched: Mapping[int, Access]) -> None:
+    def add(self, touched: Mapping[BufferKey, Access]) -> None:
         """What is to be told from other bytes, by buffer."""
         for key, access in touched.items():
             regions = self._regions[key]
             regions.update((region, None) for region in (access.reads, access.writes) if region)
 
-    def make(self, buffers: Mapping[int, Buffer], temporary: set[int]) -> None:
+    def make(self, buffers: Mapping[BufferKey, Buffer], temporary: set[BufferKey]) -> None:
         """Cut; ``temporary`` buffers are not in the directory."""
         for key, buffer in buffers.items():
             regions = list(self._regions[key])
@@ -91,9 +91,9 @@ class Cut:
         first = [0, *accumulate(len(p) for p in parts)]
         return [c for p in parts for c in p], [tuple(j for i in h for j in range(first[i], first[i + 1])) for h in held]
 
-    def of(self, touched: Mapping[int, Access]) -> Touches:
+    def of(self, touched: Mapping[BufferKey, Access]) -> Touches:
         """What is done to pieces, where that is done to their buffers."""
-        reads, writes, overwrites = list[int](), list[int](), list[int]()
+        reads, writes, overwrites = list[BufferKey](), list[BufferKey](), list[BufferKey]()
         for key, access in touched.items():
             pieces = self._pieces[key]
             if access.reads:
@@ -110,14 +110,14 @@ class Order:
 
     def __init__(self) -> None:
         self.predecessors: list[tuple[int, ...]] = []
-        self._writers: dict[int, list[int]] = {}
-        self._readers: dict[int, list[int]] = {}
+        self._writers: dict[BufferKey, list[int]] = {}
+        self._readers: dict[BufferKey, list[int]] = {}
 
     def begin(self) -> None:
-        self._read: dict[int, list[int]] = {}
-        self._written: dict[int, list[int]] = {}
+        self._read: dict[BufferKey, list[int]] = {}
+        self._written: dict[BufferKey, list[int]] = {}
 
-    def add(self, step: int, reads: Iterable[int], writes: Iterable[int], before: Iterable[int]) -> None:
+    def add(self, step: int, reads: Iterable[BufferKey], writes: Iterable[BufferKey], before: Iterable[int]) -> None:
         found = set(before)
         for piece in reads:
             found.update(self._writers.get(piece, ()))

@@ -10,7 +10,7 @@ from functools import cached_property
 from manycl.analysis.merge import MergeKernel
 from manycl.graph.access import Access
 from manycl.graph.division import Division
-from manycl.graph.graph import Launch
+from manycl.graph.graph import BufferKey, Launch
 from manycl.graph.reduction import Atomic, Reduction
 from manycl.graph.work_groups import with_work_groups
 from manycl.group_range import GroupRange
@@ -21,18 +21,18 @@ from manycl.region import NOTHING, Region
 class Declared(Division):
     """A launch divided as its split says. ``sizes``: bytes of its buffers by key."""
 
-    def __init__(self, launch: Launch, split: Split, sizes: Mapping[int, int]) -> None:
+    def __init__(self, launch: Launch, split: Split, sizes: Mapping[BufferKey, int]) -> None:
         self.own_groups = True
         self.launch = with_work_groups(launch)
         self.dimension = split.dimension
         self.sizes = sizes
         self.groups = split.groups
-        self.operations: dict[int, Atomic] = {}
+        self.operations: dict[BufferKey, Atomic] = {}
         self._split = split
 
-    def access(self, groups: GroupRange) -> dict[int, Access]:
+    def access(self, groups: GroupRange) -> dict[BufferKey, Access]:
         launch = self.launch
-        found: dict[int, Access] = {}
+        found: dict[BufferKey, Access] = {}
         for key in dict.fromkeys((*launch.reads, *launch.writes)):
             part, size = self._split.slices.get(key), self.sizes[key]
             touched = Region.span(*((0, size) if part is None else part.bounds(groups.first, groups.count, size)))
@@ -41,14 +41,14 @@ class Declared(Division):
             found[key] = Access(reads, touched if key in launch.writes else NOTHING, overwrites)
         return found
 
-    def hull(self, groups: GroupRange) -> Mapping[int, Access]:
+    def hull(self, groups: GroupRange) -> Mapping[BufferKey, Access]:
         return self.access(groups)
 
     def density(self, groups: GroupRange) -> float:
         return 1.0
 
     @cached_property
-    def movable(self) -> frozenset[int]:
+    def movable(self) -> frozenset[BufferKey]:
         return frozenset()
 
     @cached_property
@@ -57,9 +57,9 @@ class Declared(Division):
         return MergeKernel("", reason="" if scatters else "its results are merged by difference")
 
     @cached_property
-    def merge_written(self) -> frozenset[int]:
+    def merge_written(self) -> frozenset[BufferKey]:
         return frozenset(self.launch.writes)
 
     @cached_property
-    def merge_reads(self) -> frozenset[int]:
+    def merge_reads(self) -> frozenset[BufferKey]:
         return frozenset()

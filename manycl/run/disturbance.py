@@ -11,6 +11,8 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from manycl.machine import DeviceIndex
+
 _NOTHING: Mapping[int, float] = {}
 _NO_MESSAGES: Mapping[int, str] = {}
 _AS_THEY_ARE: Mapping[int, int] = {}
@@ -21,13 +23,13 @@ _STEPS = 64  # a drift is a staircase of so many steps
 class Slowdown:
     """From ``start`` to ``end`` (seconds) a device (index) takes ``factor`` times as long; less than 1: faster."""
 
-    device: int
+    device: DeviceIndex
     factor: float
     start: float
     end: float
 
 
-def drift(device: int, factor: float, until: float) -> list[Slowdown]:
+def drift(device: DeviceIndex, factor: float, until: float) -> list[Slowdown]:
     """A device that becomes evenly slower until it takes ``factor`` times as long, from second ``until`` on."""
     step = until / _STEPS
     out = [Slowdown(device, 1 + (factor - 1) * (i + 0.5) / _STEPS, i * step, (i + 1) * step) for i in range(_STEPS)]
@@ -52,7 +54,7 @@ class Disturbance:
     def faults(self) -> bool:
         return bool(self.lost or self.failing)
 
-    def noisy(self, token: int, device: int, seconds: float) -> float:
+    def noisy(self, token: int, device: DeviceIndex, seconds: float) -> float:
         """What a command takes instead of ``seconds``."""
         if not self.noise or not seconds:
             return seconds
@@ -61,7 +63,7 @@ class Disturbance:
             -sigma * sigma / 2, sigma
         )
 
-    def slowed(self, device: int, seconds: float, now: float) -> float:
+    def slowed(self, device: DeviceIndex, seconds: float, now: float) -> float:
         """How long a kernel of that many seconds takes from ``now`` on. What runs beside it is not counted."""
         mine = [s for s in self.slowdowns if s.device == device and s.end > now]
         left, at = seconds, now

@@ -14,10 +14,10 @@ from manycl.errors import PolicyError
 from manycl.graph.access import Access, access_of, clash, forget_unread, interfere
 from manycl.graph.copies import copy_task, fill_task
 from manycl.graph.division import Division, divide, identity
-from manycl.graph.graph import Buffer, HostTask, Launch, Node, Window
+from manycl.graph.graph import Buffer, BufferKey, HostTask, Launch, Node, Window
 from manycl.graph.reduction import Reduction
 from manycl.group_range import GroupRange
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.region import NOTHING, Region, union
@@ -39,11 +39,11 @@ class StepDraft:
 
     step: Step
     task: Node
-    device: int
+    device: DeviceIndex
     queue: int
-    access: Mapping[int, Access]
+    access: Mapping[BufferKey, Access]
     round: int = 0
-    windows: dict[int, Window] = field(default_factory=dict)  # by buffer
+    windows: dict[BufferKey, Window] = field(default_factory=dict)  # by buffer
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Drafted:
 
     of_node: Sequence[Sequence[StepDraft]]
     temporaries: Sequence[Buffer]
-    sizes: Mapping[int, int]
+    sizes: Mapping[BufferKey, int]
 
     @property
-    def windows(self) -> dict[int, Window]:
+    def windows(self) -> dict[BufferKey, Window]:
         """The windows that steps work on, by key."""
         different = {id(drafts): drafts for drafts in self.of_node}.values()
         return {w.key: w for drafts in different for d in drafts for w in d.windows.values()}
@@ -71,7 +71,7 @@ class _Cut:
     node: int
     division: Division
     ranges: Sequence[Assignment]
-    found: Sequence[Mapping[int, Access]]
+    found: Sequence[Mapping[BufferKey, Access]]
     memories: Sequence[int]
     home: Assignment
     at: int
@@ -86,7 +86,7 @@ def draft_steps(
     problem: Problem,
     of: Sequence[Sequence[Assignment]],
     directory: Directory,
-    limits: Container[int],
+    limits: Container[DeviceIndex],
     passes: Sequence[Pass] = (),
     shared: bool = True,
 ) -> Drafted:
@@ -105,7 +105,7 @@ class _Drafting:
         problem: Problem,
         of: Sequence[Sequence[Assignment]],
         directory: Directory,
-        limits: Container[int],
+        limits: Container[DeviceIndex],
         passes: Sequence[Pass],
         shared: bool,
     ) -> None:
@@ -119,18 +119,18 @@ class _Drafting:
         self.defined = {key: self._defined(key) for key in self.sizes}
         self.complete = {key for key in self.sizes if key in directory.valid}
         self.columns = Columns(self.graph, passes)
-        self._may: dict[tuple[Division, GroupRange], dict[int, tuple[int, int]]] = {}  # be windows, of ranges
+        self._may: dict[tuple[Division, GroupRange], dict[BufferKey, tuple[int, int]]] = {}  # be windows, of ranges
         self.windows = Windows(self._intervals(), directory.new_key, shared)
         self._alike: dict[object, list[StepDraft]] = {}  # of nodes that have been seen before
 
-    def _defined(self, key: int) -> Region:
+    def _defined(self, key: BufferKey) -> Region:
         """The bytes of a buffer that have contents."""
         parts = self.directory.parts.get(key)
         if parts is not None:
             return union(p.region for p in parts if p.mask)
         return Region.span(0, self.sizes[key] if key in self.directory.valid else 0)
 
-    def _intervals(self) -> Iterator[tuple[int, int, int, int]]:
+    def _intervals(self) -> Iterator[tuple[DeviceIndex, BufferKey, int, int]]:
         """(device, buffer, low, high) of what may be windows."""
         for node, task in enumerate(self.graph.nodes):
             ranges = [a for a in self.of[node] if a.device in self.limits and a.is_range]
@@ -142,7 +142,7 @@ class _Drafting:
                     for key, found in self._may_be_windows(division, a.range).items():
                         yield a.device, key, *found
 
-    def _may_be_windows(self, division: Division, groups: GroupRange) -> dict[int, tuple[int, int]]:
+    def _may_be_windows(self, division: Division, groups: GroupRange) -> dict[BufferKey, tuple[int, int]]:
         known = division, groups
         if known not in self._may:
             self._may[known] = intervals(*known)
@@ -160,7 +160,7 @@ class _Drafting:
             else:
                 a = assignments[0] if assignments else Assignment(node, ON_HOST, 0, 0.0, 0.0)
                 drafts = [StepDraft(Step(node), task, a.device, a.queue, access_of(task, self.sizes))]
-            written: dict[int, list[Region]] = {}
+            written: dict[BufferKey, list[Region]] = {}
             for draft in drafts if id(drafts) not in defining else ():
                 for key, access in draft.access.items():
                     if key not in self.complete:
@@ -220,7 +220,7 @@ class _Drafting:
             what = "a host function" if isinstance(task, HostTask) else f"a {task.function}"
             raise PolicyError(f"the plan divides node {node} ({task.name}), {what}")
         dimensions = {a.dimension for a in ranges}
-        devices = range(len(self.problem.machine.devices))
+        devices = self.problem.machine.indices
         if len(dimensions) != 1 or WHOLE in dimensions or not all(a.device in devices for a in ranges):
             words = ", ".join(sorted(map(str, dimensions)))
             raise PolicyError(f"the plan divides node {node} ({task.name}) along dimensions {words}")
@@ -246,14 +246,14 @@ class _Drafting:
     def _memory(self, a: Assignment) -> int:
         return HOST if a.device == ON_HOST else self.problem.machine.devices[a.device].memory
 
-    def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[int, int]]) -> list[StepDraft]:
+    def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]) -> list[StepDraft]:
         """The ranges, each with the buffers that it works on instead in its memory."""
         drafts = []
         division, launches = cut.division, launches_of(cut.division)
         merged = {k for other in partial.values() for k in other}  # must be whole to be put together
         for a, access, memory in zip(cut.ranges, cut.found, cut.memories, strict=True):
             other, groups = partial.get(memory, {}), a.range
-            windows: dict[int, Window] = {}
+            windows: dict[BufferKey, Window] = {}
             if a.device in self.limits:
                 may = self._may_be_windows(division, groups)
                 windows = {k: self.windows.of(a.device, k, *x) for k, x in may.items() if k not in merged}
@@ -269,7 +269,7 @@ class _Drafting:
     def _turns(self, ranges: Sequence[Assignment], drafts: Sequence[StepDraft]) -> list[int]:
         """The rounds of ranges: those of a device that work on windows, and of which one may write what another one
         touches, run one after another, as they would in a queue."""
-        of_device: dict[int, list[int]] = {}
+        of_device: dict[DeviceIndex, list[int]] = {}
         turns = [0] * len(ranges)
         for index, a in enumerate(ranges):
             if a.device in self.limits:
@@ -300,11 +300,11 @@ class _Drafting:
             after.append(StepDraft(step, merge, cut.home.device, cut.home.queue, touched))
         return _rounds(before, drafts, after)
 
-    def _by_difference(self, cut: _Cut, keys: set[int]) -> list[StepDraft]:
+    def _by_difference(self, cut: _Cut, keys: set[BufferKey]) -> list[StepDraft]:
         division, home = cut.division, cut.home
         before: list[StepDraft] = []
-        old: dict[int, int] = {}
-        partial: dict[int, dict[int, int]] = {m: {} for m in cut.elsewhere}
+        old: dict[BufferKey, BufferKey] = {}
+        partial: dict[int, dict[BufferKey, BufferKey]] = {m: {} for m in cut.elsewhere}
         operations = {k: made.operation for k, made in division.operations.items()}
         methods = {k: Reduction.DIFFERENCE.words(operations.get(k, "")) for k in keys}
         for k in sorted(keys):
@@ -328,7 +328,7 @@ class _Drafting:
                 after.append(StepDraft(step, merge, home.device, home.queue, touched))
         return _rounds(before, drafts, after)
 
-    def _temporary(self, key: int) -> int:
+    def _temporary(self, key: BufferKey) -> BufferKey:
         """A buffer for this run, like another one."""
         new = self.directory.new_key()
         self.sizes[new] = self.sizes[key]
@@ -336,7 +336,7 @@ class _Drafting:
         return new
 
     def _copied(
-        self, cut: _Cut, a: Assignment, source: int, target: int, extent: tuple[int, int], method: str
+        self, cut: _Cut, a: Assignment, source: BufferKey, target: BufferKey, extent: tuple[int, int], method: str
     ) -> StepDraft:
         """The bytes from one up to another, to where they are in a buffer of the same size."""
         step = Step(cut.node, COPY, method=method)
@@ -346,7 +346,7 @@ class _Drafting:
         copy = copy_task(taken, given, high - low, target_offset=low, source_offset=low, name=name)
         return StepDraft(step, copy, a.device, a.queue, access_of(copy, self.sizes))
 
-    def _cleared(self, cut: _Cut, key: int, extent: tuple[int, int], method: str) -> list[StepDraft]:
+    def _cleared(self, cut: _Cut, key: BufferKey, extent: tuple[int, int], method: str) -> list[StepDraft]:
         """Two copies of undefined contents differ: what is compared gets contents."""
         gaps = (Region.span(*extent) - self.defined[key]).intervals
         if len(gaps) > _MOST_GAPS:

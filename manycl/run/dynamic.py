@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from heapq import heappush
 
-from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy
 from manycl.run.assign import Ask, Assigned
-from manycl.run.backend import Command, Copy, Download, Evict, Failed, HostCall, Report, Run
+from manycl.run.backend import Command, Copy, Download, Evict, Failed, HostCall, Lane, Report, Run, lane_of
 from manycl.run.coherence import Directory
 from manycl.run.compiler import emitting
 from manycl.run.emit_copies import Subject
@@ -25,7 +26,7 @@ class Dynamic(Playback):
         problem = subject.problem
         lowered = subject.lowered
 
-        def fits(step: int, device: int) -> bool:
+        def fits(step: int, device: DeviceIndex) -> bool:
             """Devices hold whole buffers, whatever pieces a step touches."""
             return problem.fits(lowered.step(step).node, device)
 
@@ -37,7 +38,7 @@ class Dynamic(Playback):
         self._commands = self._emitter.commands
         self._frees: dict[int, list[int]] = {}
         self._hears: dict[int, list[int]] = {}
-        self._nodes: dict[tuple[int, int], deque[int]] = {}  # of queues, that are not complete
+        self._nodes: dict[Lane, deque[int]] = {}  # of queues, that are not complete
         self._complete: set[int] = set()
         self._is_heard: set[int] = set()
         self._moving: set[int] = set()  # transfers that will be reported
@@ -85,7 +86,9 @@ class Dynamic(Playback):
             last = pending.pop()
             if last in self._complete:
                 continue
-            line = self._nodes[_lane_of(self._emitter.command(last))]
+            command = self._emitter.command(last)
+            assert not isinstance(command, Evict)
+            line = self._nodes[lane_of(command)]
             while last not in self._complete:
                 following = line.popleft()
                 self._complete.add(following)
@@ -108,7 +111,7 @@ class Dynamic(Playback):
             if isinstance(command, (Download, Copy)):
                 self._moving.add(command.token)
             elif isinstance(command, (Run, HostCall)):
-                self._nodes.setdefault(_lane_of(command), deque()).append(command.token)
+                self._nodes.setdefault(lane_of(command), deque()).append(command.token)
             behind = [b for b in emitter.enqueued.get(index, ()) if b in emitter.held]
             told = [t for t in emitter.heard.get(index, ()) if t not in self._is_heard]
             for b in behind:
@@ -148,7 +151,7 @@ class Dynamic(Playback):
         """What was decided, so that it can be done again without asking."""
         return Plan(tuple(self.issued), name, self._names, 0.0)
 
-    def where(self, token: int, node: int) -> tuple[int, int | None, str]:
+    def where(self, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
         self.script = self.written()
         return super().where(token, node)
 
@@ -165,8 +168,3 @@ class Dynamic(Playback):
         waiting = {i for i, n in self._waits.items() if n}
         assert waiting.isdisjoint(self._freed), "a command was given that waits"
         assert len(self._freed) == len(set(self._freed)), "a command was given twice"
-
-
-def _lane_of(command: Command) -> tuple[int, int]:
-    assert not isinstance(command, Evict)
-    return (ON_HOST, 0) if isinstance(command, HostCall) else (command.device, command.queue)

@@ -11,18 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import DeviceTask, HostTask
-from manycl.machine import HOST, nearest
+from manycl.graph.graph import BufferKey, DeviceTask, HostTask
+from manycl.machine import HOST, DeviceIndex, nearest
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backend import (
     Download,
     HostCall,
+    Lane,
     Run,
     TransferQueue,
     Upload,
 )
 from manycl.run.coherence import HOST_BIT, places
-from manycl.run.emit_copies import Copies, Lane, Subject
+from manycl.run.emit_copies import Copies, Subject
 from manycl.run.pace import Marks
 from manycl.run.script import Script, linked
 
@@ -45,7 +46,7 @@ class Emitter(Copies):
         super().__init__(subject)
         self._overwritten = subject.overwritten
         self._queues = queues
-        self._owner = {d.memory: i for i, d in enumerate(subject.problem.machine.devices) if d.memory != HOST}
+        self._owner = {d.memory: i for i, d in subject.problem.machine.numbered() if d.memory != HOST}
         self._ahead = 0
         self._newest: dict[Lane, int] = {}  # the last node of a kernel queue
         self._going: dict[int, Lane] = {}
@@ -98,7 +99,7 @@ class Emitter(Copies):
             if key in task.reads or not (key in task.overwrites or self._overwritten(node, key)):
                 self._upload(key, lane, False, self._comes_by(key, lane, False))
 
-    def _is_final(self, node: int, key: int) -> bool:
+    def _is_final(self, node: int, key: BufferKey) -> bool:
         """Whether all that writes a buffer before the node, which reads it, was emitted."""
         nodes, lane = self._graph.nodes, self._lane
         return all(lane[p] is not None or key not in nodes[p].writes for p in self._graph.predecessors[node])
@@ -194,7 +195,7 @@ class Emitter(Copies):
         self._lane[node] = lane
         self._newest[lane] = node
 
-    def _write(self, key: int, at: int, node: int) -> None:
+    def _write(self, key: BufferKey, at: int, node: int) -> None:
         """A buffer is valid in one place, where a node has written it."""
         if key in self._together:
             writers = self._writers.setdefault(key, [])
@@ -203,7 +204,7 @@ class Emitter(Copies):
             if not writers:
                 self._arrived = {of: t for of, t in self._arrived.items() if of[0] != key}
             writers.append(node)
-            if (token := self._made.get(key, {}).get(at, -1)) >= len(self._lane):
+            if (token := self._transfer_to(key, at)) is not None:
                 self._arrived[key, at] = token  # others, which write it too, still wait for it
         else:
             self._writers[key] = [node]
@@ -218,8 +219,8 @@ class Emitter(Copies):
                 mask = self._mask(key)
                 if mask and not mask & HOST_BIT:
                     self._download(key, TransferQueue.EARLY)
-            token = self._made.get(key, {}).get(HOST, -1)
-            if token >= len(self._lane):  # what a node has made there comes before those whom the graph names
+            token = self._transfer_to(key, HOST)
+            if token is not None:  # what a node has made there comes before those whom the graph names
                 heard.add(token)
         # all of them are heard of themselves: a function is not called on what a kernel that failed has left
         heard.update(self._graph.predecessors[node])
@@ -248,7 +249,7 @@ class Emitter(Copies):
     # transfers
 
     def _bring(
-        self, key: int, lane: Lane, is_due: bool, after: list[int], told: set[int | None], heard: set[int]
+        self, key: BufferKey, lane: Lane, is_due: bool, after: list[int], told: set[int | None], heard: set[int]
     ) -> None:
         """A buffer is to be valid in the memory of the device of the next node of a queue."""
         device, _ = lane
@@ -272,14 +273,14 @@ class Emitter(Copies):
         last = self._last.get(lane)
         return last is not None and last in self.held
 
-    def _comes_from(self, key: int, target: int) -> int:
+    def _comes_from(self, key: BufferKey, target: int) -> int:
         """The memory before another one on the way that a buffer takes to it."""
         if not self._peers or self._mask(key) & HOST_BIT:
             return HOST
         source = nearest(places(self._mask(key)), target, self._peers)
         return source if (source, target) in self._peers else HOST
 
-    def _upload(self, key: int, lane: Lane, is_due: bool, queue: int | None = None, source: int = HOST) -> None:
+    def _upload(self, key: BufferKey, lane: Lane, is_due: bool, queue: int | None = None, source: int = HOST) -> None:
         """What the host (or ``source``) has, or will have, comes to a device for the next node of a queue, or for a
         later one."""
         device, _ = lane
@@ -290,7 +291,7 @@ class Emitter(Copies):
             behind.add(self._at[self._lines[lane][turn]])
         self._bring_up(key, self._memory[device], device, queue, behind, source=source)
 
-    def _download(self, key: int, queue: int) -> None:
+    def _download(self, key: BufferKey, queue: int) -> None:
         """What a device has, or will have, comes to the host."""
         mask = self._mask(key)
         memory = (mask & -mask).bit_length() - 1
@@ -303,7 +304,7 @@ class Emitter(Copies):
                 queue = writer[1]
         self._bring_down(key, memory, device, queue)
 
-    def _comes_by(self, key: int, lane: Lane, is_due: bool) -> int:
+    def _comes_by(self, key: BufferKey, lane: Lane, is_due: bool) -> int:
         """The queue by which a buffer comes for a launch in a queue: what takes long, and is not due, in one of its
         own, where it holds up nothing."""
         device, queue = lane
@@ -312,7 +313,7 @@ class Emitter(Copies):
             return queue
         return TransferQueue.UPLOAD if is_due or is_small else TransferQueue.AHEAD
 
-    def _hand_over(self, node: int, device: int, written: Sequence[int]) -> None:
+    def _hand_over(self, node: int, device: DeviceIndex, written: Sequence[BufferKey]) -> None:
         """What nodes of other memories read leaves as soon as this one has made it, and goes on to them, whatever else
         they wait for."""
         memory = HOST if device == ON_HOST else self._memory[device]
@@ -340,14 +341,14 @@ class Emitter(Copies):
     # the whole
 
     @property
-    def begun(self) -> Mapping[int, frozenset[int]]:
+    def begun(self) -> Mapping[DeviceIndex, frozenset[BufferKey]]:
         """By device whose memory is short, what was there when the run began."""
         return {}
 
     def finish(self) -> None:
         """All steps are emitted."""
 
-    def leaves(self) -> Mapping[int, int]:
+    def leaves(self) -> Mapping[BufferKey, int]:
         """Where buffers are valid afterwards."""
         return self.masks
 

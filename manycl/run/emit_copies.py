@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from manycl.machine import HOST
+from manycl.graph.graph import BufferKey
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.problem import Problem
-from manycl.run.backend import Command, Download, TransferQueue, Upload
+from manycl.run.backend import Command, Download, Lane, TransferQueue, Upload
 from manycl.run.steps import Lowered
 
-Lane = tuple[int, int]
 """A device and one of its queues."""
 
 
-def nothing_overwritten(node: int, key: int) -> bool:
+def nothing_overwritten(node: int, key: BufferKey) -> bool:
     """What is known of graphs whose kernels nobody has looked at."""
     return False
 
@@ -27,8 +27,8 @@ class Subject(NamedTuple):
 
     problem: Problem
     lowered: Lowered
-    valid: Mapping[int, int]
-    overwritten: Callable[[int, int], bool] = nothing_overwritten
+    valid: Mapping[BufferKey, int]
+    overwritten: Callable[[int, BufferKey], bool] = nothing_overwritten
 
 
 class Copies:
@@ -54,11 +54,11 @@ class Copies:
         self._lane: list[Lane | None] = [None] * len(graph.nodes)
         self._transfers: list[Lane] = []  # of transfers, by token less the number of nodes; and …
         self._tells: list[int | None] = []  # … the node that is complete when they are, if there is one
-        self.masks: dict[int, int] = {}
-        self._needs: dict[int, int] = {}
-        self._made: dict[int, dict[int, int]] = {}
-        self._writers: dict[int, list[int]] = {}  # the last; several, of what is written together
-        self._arrived: dict[tuple[int, int], int] = {}  # transfers that those who write together wait for
+        self.masks: dict[BufferKey, int] = {}
+        self._needs: dict[BufferKey, int] = {}
+        self._made: dict[BufferKey, dict[int, int]] = {}
+        self._writers: dict[BufferKey, list[int]] = {}  # the last; several, of what is written together
+        self._arrived: dict[tuple[BufferKey, int], int] = {}  # transfers that those who write together wait for
         self._last: dict[Lane, int] = {}  # the index of the last command of a kernel queue, or of the host
         self._ordered: dict[Lane, set[int]] = {}  # what commands of a kernel queue wait for already
         self.held: set[int] = set()  # indices
@@ -99,7 +99,7 @@ class Copies:
 
     # what is where
 
-    def _mask(self, key: int) -> int:
+    def _mask(self, key: BufferKey) -> int:
         mask = self.masks.get(key)
         if mask is None:
             mask = self._needs[key] = self._valid.get(key, 0)
@@ -120,7 +120,7 @@ class Copies:
         """The node that is complete when a command is heard to be."""
         return token if token < len(self._lane) else self._tells[token - len(self._lane)]
 
-    def _transfer(self, key: int, at: int, device: int, queue: int, tells: int | None) -> int:
+    def _transfer(self, key: BufferKey, at: int, device: DeviceIndex, queue: int, tells: int | None) -> int:
         """A buffer is valid in one more place, where a transfer brings it."""
         token = len(self._lane) + len(self._transfers)
         self._transfers.append((device, queue))
@@ -130,7 +130,12 @@ class Copies:
         self._made.setdefault(key, {})[at] = token
         return token
 
-    def _makers(self, key: int, at: int, device: int) -> tuple[list[int], set[int]]:
+    def _transfer_to(self, key: BufferKey, at: int) -> int | None:
+        """The transfer that makes a buffer valid in a place, if it is one that does."""
+        token = self._made.get(key, {}).get(at)
+        return token if token is not None and token >= len(self._lane) else None
+
+    def _makers(self, key: BufferKey, at: int, device: DeviceIndex) -> tuple[list[int], set[int]]:
         """The commands that make a buffer valid in a place: of a device, and of others of its memory."""
         made = self._made.get(key, {}).get(at)
         if made is None:
@@ -140,7 +145,7 @@ class Copies:
         return mine, {t for t in found if t not in mine}
 
     def _comes_after(
-        self, key: int, at: int, device: int, after: list[int], told: set[int | None], heard: set[int]
+        self, key: BufferKey, at: int, device: DeviceIndex, after: list[int], told: set[int | None], heard: set[int]
     ) -> None:
         """A command of a device finds a buffer in a place: it comes after what brings it there. (Nodes that write it
         there are the command's predecessors, or write it at the same time.)"""
@@ -159,12 +164,12 @@ class Copies:
 
     def _bring_up(
         self,
-        key: int,
+        key: BufferKey,
         at: int,
-        device: int,
+        device: DeviceIndex,
         queue: int,
         behind: Collection[int] = (),
-        store: int | None = None,
+        store: BufferKey | None = None,
         source: int = HOST,
     ) -> None:
         """From the host's memory (or ``source``), when it is there, to a place of a device; ``behind``: commands that
@@ -179,7 +184,9 @@ class Copies:
         is_told = self._memory[device] in self._shared or bool(self._peers)  # others may wait for it
         self.commands.append(Upload(token, key, device, (), is_told, store, queue, source))
 
-    def _bring_down(self, key: int, at: int, device: int, queue: int, store: int | None = None) -> int:
+    def _bring_down(
+        self, key: BufferKey, at: int, device: DeviceIndex, queue: int, store: BufferKey | None = None
+    ) -> int:
         """From a place of a device, when it is there, to the host's memory; the token."""
         index, writers = len(self.commands), self._writers.get(key, [])
         before, others = self._makers(key, at, device)

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.division import Division, divide, identity
-from manycl.graph.graph import HostTask, Launch
+from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.group_range import GroupRange
-from manycl.machine import HOST, Device
+from manycl.machine import HOST, Device, DeviceIndex
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.chains import ENQUEUING, find_passes
@@ -37,7 +37,7 @@ class Fitted(NamedTuple):
     passes: tuple[Pass, ...]
 
 
-def fitted(problem: Problem, plan: Plan, limits: Mapping[int, int], together: bool = True) -> Fitted:
+def fitted(problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], together: bool = True) -> Fitted:
     """The plan, in whose place launches run in ranges on the devices that do not hold all that they need there.
     ``together``: in passes where that is predicted to pay. Raises RunError for a launch that does not fit even so."""
     cutter = _Fitter(problem, plan, limits)
@@ -81,12 +81,12 @@ def _in_columns(found: Pass, assignments: Mapping[int, Assignment]) -> Iterable[
             yield assignments[node].of_range(groups)
 
 
-def _at_once(problem: Problem, plan: Plan, device: int, limit: int) -> int:
+def _at_once(problem: Problem, plan: Plan, device: DeviceIndex, limit: int) -> int:
     """How many ranges a device's memory is to hold. Where it holds n, the ranges of n - 2 launches that use the same
     data may run one after another while these are there (:mod:`manycl.run.locality`), so the data cross the link once
     for all of them; but there are n times as many ranges as would fill the memory, each of which takes the engine its
     time. The number for which the slower of both, the link and the engine, is done first."""
-    count: dict[int, int] = {}  # launches by buffer
+    count: dict[BufferKey, int] = {}  # launches by buffer
     for node in {a.node for a in plan.assignments if a.device == device}:
         task = problem.graph.nodes[node]
         for key in () if isinstance(task, HostTask) else stores(task):
@@ -107,7 +107,7 @@ def _at_once(problem: Problem, plan: Plan, device: int, limit: int) -> int:
 
 
 class _Fitter:
-    def __init__(self, problem: Problem, plan: Plan, limits: Mapping[int, int]) -> None:
+    def __init__(self, problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int]) -> None:
         self._problem = problem
         self._limits = limits
         self._sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}

@@ -11,8 +11,9 @@ from manycl.drivers.driver import DriverError, End, Event
 from manycl.drivers.survey import is_forked
 from manycl.errors import RunError
 from manycl.graph import bounds
-from manycl.graph.graph import Buffer, DeviceTask, Graph, Launch
+from manycl.graph.graph import Buffer, BufferKey, DeviceTask, Graph, Launch
 from manycl.interrupts import Uninterrupted, interruptible
+from manycl.machine import DeviceIndex
 from manycl.region import Box
 from manycl.run.backend import Failed, Run
 from manycl.run.backends.record import RunRecord
@@ -57,7 +58,7 @@ class Flight:
     not known to be complete; beyond ``limit`` somebody has to look (``pace``). Whoever gives it something holds the
     ``lock``, while it ``is_open``. ``uploads``: what the next command has to wait for."""
 
-    def __init__(self, session: Session, device: int) -> None:
+    def __init__(self, session: Session, device: DeviceIndex) -> None:
         executor = session.backend
         self.device = device
         self._session: Session = weakref.proxy(session)
@@ -67,7 +68,7 @@ class Flight:
         self._mark: tuple[Event, float] | None = None
         self._bit = 1 << lanes.device.memory
         self._bytes = 0  # of what the device holds
-        self._brought: list[int] = []  # keys of what came to its memory
+        self._brought: list[BufferKey] = []  # keys of what came to its memory
         self._token = 0
         self._over: UnplannedRun | None = None
         self.lock = threading.RLock()
@@ -75,9 +76,9 @@ class Flight:
         self.given = given = list[Given]()
         self._run.launched = lambda: [(node.name, device, 0, event) for node, _, event in given]
         self.after: dict[int, tuple[int, ...]] = {}
-        self.arrays: dict[int, Owner] = {}
-        self.found: dict[int, int] = {}
-        self.written: set[int] = set()
+        self.arrays: dict[BufferKey, Owner] = {}
+        self.found: dict[BufferKey, int] = {}
+        self.written: set[BufferKey] = set()
         self.forms: list[Repeated] = []
         self.uploads: list[Event] = []
         self.ahead = 0.0
@@ -129,7 +130,7 @@ class Flight:
             self.arrays[key], self.found[key] = array, valid
         return True
 
-    def _bring(self, key: int, nbytes: int) -> None:
+    def _bring(self, key: BufferKey, nbytes: int) -> None:
         """Upload a buffer: a large one beside what the device computes."""
         memory, lanes, run = self._session.memory, self._lanes, self._run
         is_beside = nbytes >= BESIDE

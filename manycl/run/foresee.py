@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from manycl.errors import PolicyError, RunError
-from manycl.graph.graph import Graph
+from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.reduction import Reduction
+from manycl.machine import DeviceIndex
 from manycl.model.estimates import Ends, Estimates
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
@@ -36,7 +37,7 @@ class StepEstimates(Estimates):
         self._lowered = lowered
         self.contended = problem.estimates.contended
 
-    def launch(self, token: int, device: int) -> float:
+    def launch(self, token: int, device: DeviceIndex) -> float:
         """Seconds of a step; what is done beside the ranges takes the time of moving its bytes in the device's memory
         once, or what the split says that merging the results of a memory takes."""
         step, problem = self._lowered.step(token), self._problem
@@ -52,14 +53,14 @@ class StepEstimates(Estimates):
         nbytes = sum(graph.buffers[key].nbytes for key in (*task.reads, *task.writes))
         return where.launch_overhead + nbytes / where.bandwidth
 
-    def range(self, step: Step, device: int) -> float:
+    def range(self, step: Step, device: DeviceIndex) -> float:
         """Seconds of a range of work-groups."""
         return self._problem.range_seconds(step.node, device, step.groups)
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         return self._problem.estimates.transfer(nbytes, source, target)
 
-    def traffic(self, token: int, device: int) -> float:
+    def traffic(self, token: int, device: DeviceIndex) -> float:
         """Bytes of a step: of a range its part, of what is done beside the ranges all that it moves."""
         step, problem, graph = self._lowered.step(token), self._problem, self._lowered.graph
         if step.role == RANGE:
@@ -146,9 +147,9 @@ def directory_of(problem: Problem) -> Directory:
     return directory
 
 
-def parts_of(directory: Directory, graph: Graph) -> dict[int, tuple[Interval, ...]]:
+def parts_of(directory: Directory, graph: Graph) -> dict[BufferKey, tuple[Interval, ...]]:
     """Where buffers are valid that are so in parts, for those whose parts are intervals (``Problem.parts``)."""
-    out: dict[int, tuple[Interval, ...]] = {}
+    out: dict[BufferKey, tuple[Interval, ...]] = {}
     for key, parts in directory.parts.items():
         if key in graph.buffers and all(box.rows == 1 for part in parts for box in part.region.boxes):
             found = [Interval(*ends, places(part.mask)) for part in parts for ends in part.region.intervals]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from manycl import flags
 from manycl.interrupts import Uninterrupted
+from manycl.machine import DeviceIndex
 from manycl.run.backends import last_words
 from manycl.run.flight import Flight
 
@@ -30,7 +31,7 @@ def is_possible(session: Session, queues: Mapping[str, int]) -> bool:
     return all(opened.device.slowdown == 1.0 for opened in session.opened)
 
 
-def begun(session: Session, device: int, learning: bool) -> Flight | None:
+def begun(session: Session, device: DeviceIndex, learning: bool) -> Flight | None:
     """A new flight to a device, of which somebody learns or not; None where something else is under way, or somebody
     wants to look on."""
     if session.closed or session.flight is not None or flags.debug() or last_words.keeping():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from manycl.graph.graph import Graph, same_graph
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan, same_plan
 from manycl.plan.problem import Problem
 from manycl.run.coherence import Directory
@@ -27,7 +28,7 @@ class KeptSteps:
     def __init__(self, memory: Memory, discard: Callable[..., None]) -> None:
         self._memory = memory
         self._discard = discard
-        self._kept: deque[tuple[Graph, Plan | None, dict[int, int], Lowered]] = deque()
+        self._kept: deque[tuple[Graph, Plan | None, dict[DeviceIndex, int], Lowered]] = deque()
 
     def lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
         """Steps that are known from the last time, or new ones."""

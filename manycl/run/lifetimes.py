@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from manycl.graph.graph import Graph, HostTask
+from manycl.graph.graph import BufferKey, Graph, HostTask
 
 
 class Lifetimes:
@@ -22,17 +22,17 @@ class Lifetimes:
         self,
         graph: Graph,
         issued: Callable[[int], bool],
-        own: Container[int] = (),
-        overwritten: Callable[[int, int], bool] = lambda step, key: False,
+        own: Container[BufferKey] = (),
+        overwritten: Callable[[int, BufferKey], bool] = lambda step, key: False,
     ) -> None:
         self._graph = graph
         self._issued = issued
         self._own = own
         self._overwritten = overwritten
         self._together = graph.written_together
-        self._touching: dict[int, list[int]] = {}  # steps by piece, in the graph's order
-        self._passed: dict[int, int] = {}  # how many of these have been issued, as far as they were looked at
-        touched: dict[tuple[int, int], tuple[int, ...]] = {}  # ranges of many launches have it in common
+        self._touching: dict[BufferKey, list[int]] = {}  # steps by piece, in the graph's order
+        self._passed: dict[BufferKey, int] = {}  # how many of these have been issued, as far as they were looked at
+        touched: dict[tuple[int, int], tuple[BufferKey, ...]] = {}  # ranges of many launches have it in common
         for step, task in enumerate(graph.nodes):
             name = id(task.reads), id(task.writes)
             keys = touched.get(name)
@@ -41,11 +41,11 @@ class Lifetimes:
             for key in keys:
                 self._touching.setdefault(key, []).append(step)
 
-    def counts(self) -> dict[int, int]:
+    def counts(self) -> dict[BufferKey, int]:
         """How many steps touch each piece."""
         return {key: len(steps) for key, steps in self._touching.items()}
 
-    def over(self, key: int) -> bool:
+    def over(self, key: BufferKey) -> bool:
         """Whether no step that has not been issued touches a piece."""
         steps = self._touching.get(key, ())
         at = self._passed.get(key, 0)
@@ -54,7 +54,7 @@ class Lifetimes:
         self._passed[key] = at
         return at == len(steps)
 
-    def lives(self, key: int) -> bool:
+    def lives(self, key: BufferKey) -> bool:
         """Whether the present contents of a piece may be needed by a step that has not been issued, or after the
         run."""
         if self.over(key):

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from manycl.errors import RunError
-from manycl.graph.graph import BufferArg, CopyTask, DeviceTask, FillTask, HostTask, Node
-from manycl.machine import HOST, Device
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, DeviceTask, FillTask, HostTask, Node
+from manycl.machine import HOST, Device, DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 
 
-def limited(problem: Problem, plan: Plan | None) -> dict[int, int]:
+def limited(problem: Problem, plan: Plan | None) -> dict[DeviceIndex, int]:
     """The devices that do not hold all buffers that a plan uses there (any that a graph uses, without one), and how
     much they hold. Nobody, nearly always."""
     if problem.roomy:
         return {}
     nodes, buffers = problem.graph.nodes, problem.graph.buffers
-    found: dict[int, int] = {}
-    for index, device in enumerate(problem.machine.devices):
+    found: dict[DeviceIndex, int] = {}
+    for index, device in problem.machine.numbered():
         if device.memory == HOST:
             continue
         mine = range(len(nodes)) if plan is None else (a.node for a in plan.assignments if a.device == index)
@@ -26,7 +26,7 @@ def limited(problem: Problem, plan: Plan | None) -> dict[int, int]:
     return found
 
 
-def stores(task: DeviceTask) -> set[int]:
+def stores(task: DeviceTask) -> set[BufferKey]:
     """The keys of what a node needs in its device's memory."""
     return {a.key for a in task.args if isinstance(a, BufferArg)}
 

@@ -15,8 +15,8 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
-from manycl.graph.graph import Graph, HostTask, Piece
-from manycl.machine import HOST
+from manycl.graph.graph import BufferKey, Graph, HostTask, Piece
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.lifetimes import Lifetimes
@@ -43,11 +43,11 @@ class _Device:
     def __init__(self, limit: int, most: int) -> None:
         self.limit = limit
         self.low = max(limit - most, most)
-        self.held: dict[int, set[int]] = {}  # pieces that are there, by store
-        self.holders: dict[int, set[int]] = {}  # the same the other way round
-        self.changed: set[int] = set()  # pieces of which nobody else has the contents
+        self.held: dict[BufferKey, set[BufferKey]] = {}  # pieces that are there, by store
+        self.holders: dict[BufferKey, set[BufferKey]] = {}  # the same the other way round
+        self.changed: set[BufferKey] = set()  # pieces of which nobody else has the contents
         self.total = 0
-        self.known: set[int] = set()  # pieces that have been there
+        self.known: set[BufferKey] = set()  # pieces that have been there
         self.up = self.down = self.first = 0  # bytes; of those up: how many come for the first time
 
 
@@ -55,9 +55,9 @@ class _Uses(NamedTuple):
     """What a step needs on its device: stores and their bytes; the pieces that it finds there, and those that it
     leaves there, each with its store."""
 
-    stores: tuple[tuple[int, int], ...]
-    finds: tuple[tuple[int, int], ...]
-    leaves: tuple[tuple[int, int], ...]
+    stores: tuple[tuple[BufferKey, int], ...]
+    finds: tuple[tuple[BufferKey, BufferKey], ...]
+    leaves: tuple[tuple[BufferKey, BufferKey], ...]
 
 
 class _Run:
@@ -85,7 +85,7 @@ class _Run:
         whole = {k: b.whole if isinstance(b, Piece) else k for k, b in self.graph.buffers.items()}
         found: dict[int, _Uses] = {}
         known: dict[tuple[int, int], _Uses] = {}  # ranges of many launches have it in common
-        nothing: dict[int, int] = {}
+        nothing: dict[BufferKey, BufferKey] = {}
         for node, task in enumerate(self.graph.nodes):
             if isinstance(task, HostTask):
                 continue
@@ -104,8 +104,8 @@ class _Run:
     def steps(self) -> Iterator[Assignment]:
         """All assignments, in their order."""
         missing = [len(p) for p in self.graph.predecessors]
-        ready: dict[int, list[int]] = {}  # by device: positions
-        latest: dict[int, list[int]] = {}
+        ready: dict[DeviceIndex, list[int]] = {}  # by device: positions
+        latest: dict[DeviceIndex, list[int]] = {}
         for node in self.order:
             if not missing[node]:
                 insort(ready.setdefault(self.of[node].device, []), self.position[node])
@@ -126,7 +126,7 @@ class _Run:
                         insort(ready.setdefault(self.of[s].device, []), self.position[s])
                         latest.setdefault(self.of[s].device, []).append(self.position[s])
 
-    def _best(self, device: int, line: Sequence[int], latest: Sequence[int]) -> int:
+    def _best(self, device: DeviceIndex, line: Sequence[int], latest: Sequence[int]) -> int:
         state = self.devices.get(device)
         if state is None or len(line) == 1:
             return line[0]
@@ -142,7 +142,7 @@ class _Run:
                 total += size
         return total
 
-    def _perform(self, device: int, node: int) -> None:
+    def _perform(self, device: DeviceIndex, node: int) -> None:
         state, needs = self.devices.get(device), self.needs.get(node)
         if state is None or needs is None:
             return
@@ -176,7 +176,7 @@ class _Run:
         if state.total > state.low:
             self._evict(device, state, mine, state.low)
 
-    def _evict(self, device: int, state: _Device, needs: Container[int], most: int) -> None:
+    def _evict(self, device: DeviceIndex, state: _Device, needs: Container[BufferKey], most: int) -> None:
         """Let go what the program uses again last, until no more is held than that."""
         uses = self.uses
         found = sorted(

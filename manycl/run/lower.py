@@ -19,8 +19,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from manycl.errors import PolicyError, RunError
-from manycl.graph.graph import Beside, Graph, Node
-from manycl.machine import HOST
+from manycl.graph.graph import Beside, BufferKey, Graph, Node
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.coherence import Directory
@@ -38,7 +38,7 @@ next comes down."""
 
 
 def lower(
-    problem: Problem, plan: Plan | None, directory: Directory, limits: Mapping[int, int] | None = None
+    problem: Problem, plan: Plan | None, directory: Directory, limits: Mapping[DeviceIndex, int] | None = None
 ) -> Lowered:
     """The steps of a plan, or of a graph that is run without one, in the directory's present state. ``limits``: the
     bytes of buffers that devices may hold at a time which do not hold all of the run (:func:`windows.limited`; None:
@@ -96,7 +96,7 @@ class _Assembly:
         problem: Problem,
         plan: Plan | None,
         directory: Directory,
-        limits: Mapping[int, int],
+        limits: Mapping[DeviceIndex, int],
         passes: Sequence[Pass] = (),
         shared: bool = True,
     ) -> None:
@@ -113,7 +113,7 @@ class _Assembly:
 
     def result(self) -> Lowered:
         own = {d.memory for d in self.problem.machine.devices} - {HOST}
-        using: list[dict[int, int]] = []
+        using: list[dict[BufferKey, BufferKey]] = []
         cut = Cut(self.sizes, self.directory, CHUNK if len(own) > 1 else 0)
         different = {id(drafts): drafts for drafts in self.drafts}
         every = {id(d.access): d.access for drafts in different.values() for d in drafts}
@@ -121,7 +121,7 @@ class _Assembly:
             cut.add(touched)
         temporary = {b.key for b in self.temporaries}
         cut.make({**self.graph.buffers, **{b.key: b for b in self.temporaries}}, temporary)
-        windows: dict[int, dict[int, int]] = {}
+        windows: dict[int, dict[BufferKey, BufferKey]] = {}
         touches = {name: cut.of(touched) for name, touched in every.items()}
         alike = {name: _on_pieces(drafts, touches, windows) for name, drafts in different.items()}
         nodes: list[Node] = []
@@ -181,7 +181,7 @@ class _Assembly:
                 for node, _ in column.ranges:
                     yield node, [next(made[node])]
 
-    def _room(self, using: list[dict[int, int]]) -> Room | None:
+    def _room(self, using: list[dict[BufferKey, BufferKey]]) -> Room | None:
         if not self.limits:
             return None
         sizes = {**self.sizes, **{key: window.nbytes for key, window in self.windows.items()}}
@@ -234,12 +234,12 @@ class _OnPieces(NamedTuple):
     round: int
     step: Step
     task: Node
-    beside: frozenset[int]
-    using: dict[int, int]
+    beside: frozenset[BufferKey]
+    using: dict[BufferKey, BufferKey]
 
 
 def _on_pieces(
-    drafts: Sequence[StepDraft], touches: Mapping[int, Touches], windows: dict[int, dict[int, int]]
+    drafts: Sequence[StepDraft], touches: Mapping[int, Touches], windows: dict[int, dict[BufferKey, BufferKey]]
 ) -> list[_OnPieces]:
     """``touches``, by the identity of drafts' accesses; ``windows`` by buffer, by that of drafts' windows: what steps
     have in common is looked at once."""

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from manycl.machine import HOST
-from manycl.plan.plan import ON_HOST
-from manycl.run.backend import Copy, Download, Evict, Failed, HostCall, Run, Upload
+from manycl.graph.graph import BufferKey
+from manycl.machine import HOST, DeviceIndex
+from manycl.run.backend import Copy, Download, Evict, Failed, HostCall, Lane, Run, Upload, lane_of
 from manycl.run.places import PiecePlaces
 from manycl.run.script import Script
 
 
-def done(script: Script, heard: Iterable[int]) -> dict[tuple[int, int], int]:
+def done(script: Script, heard: Iterable[int]) -> dict[Lane, int]:
     """Up to which command the nodes of each queue are known to be complete, by the tokens that were ``heard``."""
     commands, index, count = script.commands, script.index, len(script.lowered.graph)
-    found: dict[tuple[int, int], int] = {}
+    found: dict[Lane, int] = {}
     for told in heard:
         command = commands[index[told]]
         # what a transfer was to wait for is complete when it is
         for token in (told, *command.after) if isinstance(command, (Upload, Download, Copy)) else (told,):
             if token < count:
                 of = commands[index[token]]
-                place = (of.device, of.queue) if isinstance(of, Run) else (ON_HOST, 0)
-                found[place] = max(found.get(place, -1), index[token])
+                assert not isinstance(of, Evict)
+                lane = lane_of(of)
+                found[lane] = max(found.get(lane, -1), index[token])
     return found
 
 
 def left(
     script: Script, given: Set[int], heard: Iterable[int], failed: Failed | None
-) -> tuple[dict[int, int], set[int]]:
+) -> tuple[dict[BufferKey, int], set[BufferKey]]:
     """Where the commands that are known to be complete have left buffers, as masks; and the buffers whose contents are
     unknown: written by what was enqueued (``given``) and is not complete, or comes after what failed (a driver may run
     it all the same), or let go."""
@@ -44,8 +45,7 @@ def left(
             if command.token in told:
                 outcome.moved(command)
         else:
-            place = (command.device, command.queue) if isinstance(command, Run) else (ON_HOST, 0)
-            is_known = index <= ended.get(place, -1) and command.token not in spoilt
+            is_known = index <= ended.get(lane_of(command), -1) and command.token not in spoilt
             outcome.ran(command, is_known)
             begun.add(script.lowered.step(command.token).node)
             if is_known:
@@ -79,14 +79,16 @@ class _Outcome:
         self._script = script
         self._memory = [d.memory for d in machine.devices]
         self._places = PiecePlaces(machine, script.lowered.graph, room) if room is not None else None
-        self._masks: dict[int, int] = {}
-        self._lost: set[int] = set()
-        self._gone: set[int] = set()  # nobody needed it any more: it is known again when the next one has written it
+        self._masks: dict[BufferKey, int] = {}
+        self._lost: set[BufferKey] = set()
+        self._gone: set[BufferKey] = (
+            set()
+        )  # nobody needed it any more: it is known again when the next one has written it
 
-    def _mask(self, key: int) -> int:
+    def _mask(self, key: BufferKey) -> int:
         return self._masks.get(key, self._script.needs.get(key, 0))
 
-    def _at(self, device: int, store: int | None) -> int:
+    def _at(self, device: DeviceIndex, store: BufferKey | None) -> int:
         return self._memory[device] if self._places is None or store is None else self._places.at(device, store)
 
     def moved(self, command: Upload | Download | Copy) -> None:
@@ -106,7 +108,7 @@ class _Outcome:
                     self._gone.add(key)
 
     def ran(self, command: Run | HostCall, is_known: bool) -> None:
-        memory, homes = HOST, dict[int, int]()
+        memory, homes = HOST, dict[BufferKey, int]()
         if isinstance(command, Run):
             memory = self._memory[command.device]
             if self._places is not None:
@@ -124,7 +126,7 @@ class _Outcome:
             if step.node in nodes:
                 self._lost.update(self._script.lowered.graph.nodes[token].writes)
 
-    def found(self) -> tuple[dict[int, int], set[int]]:
+    def found(self) -> tuple[dict[BufferKey, int], set[BufferKey]]:
         if self._places is not None:  # there are no windows any more
             everywhere = (1 << self._places.base) - 1
             self._gone.update(key for key, mask in self._masks.items() if mask and not mask & everywhere)

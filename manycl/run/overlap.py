@@ -15,8 +15,8 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from manycl.graph.graph import HostTask, Launch
-from manycl.machine import HOST
+from manycl.graph.graph import BufferKey, HostTask, Launch
+from manycl.machine import HOST, DeviceIndex
 from manycl.model.occupancy import share_of, work_groups
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
@@ -45,7 +45,7 @@ def overlapped(problem: Problem, plan: Plan) -> Overlapped:
     devices = problem.machine.devices
     memories = [d.memory for d in devices]
     cutter = _Cutter(problem, plan)
-    for index, device in enumerate(devices):
+    for index, device in problem.machine.numbered():
         if device.memory != HOST and memories.count(device.memory) == 1:
             cutter.look(index)
     return cutter.result()
@@ -78,7 +78,7 @@ class _Cutter:
             for key in task.writes:
                 self._first_writer.setdefault(key, node)
 
-    def look(self, device: int) -> None:
+    def look(self, device: DeviceIndex) -> None:
         """Cut the first and the last ranges of a device."""
         assignments = self._plan.assignments
         line = [i for i, a in enumerate(assignments) if a.device == device]
@@ -124,12 +124,12 @@ class _Cutter:
 
     # what comes
 
-    def _begin(self, device: int, line: Sequence[int]) -> None:
+    def _begin(self, device: DeviceIndex, line: Sequence[int]) -> None:
         """Follow what the host has and the device needs, range by range, until one needs what others have made."""
         problem = self._problem
         memory = problem.machine.devices[device].memory
         link = free = 0.0
-        here: dict[int, tuple[int, int]] = {}  # bytes of each buffer that have come, or were made there
+        here: dict[BufferKey, tuple[int, int]] = {}  # bytes of each buffer that have come, or were made there
         for i in line:
             a = self._plan.assignments[i]
             split = self._split(i)
@@ -170,7 +170,7 @@ class _Cutter:
                 if key in problem.graph.nodes[a.node].writes:
                     here[key] = low, high
 
-    def _missing(self, key: int, low: int, high: int, memory: int, known: tuple[int, int]) -> int:
+    def _missing(self, key: BufferKey, low: int, high: int, memory: int, known: tuple[int, int]) -> int:
         """Bytes that only the host has, of those that have not come."""
         nbytes = 0
         for part_low, part_high, places in self._problem.initial(key):
@@ -181,7 +181,7 @@ class _Cutter:
 
     # what leaves
 
-    def _end(self, device: int, line: Sequence[int]) -> None:
+    def _end(self, device: DeviceIndex, line: Sequence[int]) -> None:
         """Cut the last range, whose results a host function needs, and those before it from which it gets what it
         reads."""
         last = line[-1]

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from manycl.analysis import service
 from manycl.errors import LaunchError, SourceError
-from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Piece
+from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch, Piece
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
 from manycl.machine import Machine
+from manycl.plan.plan import ON_HOST
 from manycl.region import NOTHING, Region, union
 from manycl.run.coherence import HOST_BIT
 from manycl.run.steps import Lowered
@@ -38,15 +39,15 @@ class Overwritten:
         self._lowered = lowered
         self._buffers = whole.buffers
         self._repeated = repeated
-        self._proved: set[tuple[int, int]] = set()
+        self._proved: set[tuple[int, BufferKey]] = set()
         self._looked_at: set[object] = set()
         self._questions = QUESTIONS if repeated else 0
-        self._answers: dict[tuple[int, int], Region] = {}  # by the identities of launches, and buffers
+        self._answers: dict[tuple[int, BufferKey], Region] = {}  # by the identities of launches, and buffers
 
-    def __call__(self, node: int, key: int) -> bool:
+    def __call__(self, node: int, key: BufferKey) -> bool:
         return (node, key) in self._proved
 
-    def ask(self, wanted: Iterable[tuple[int, int]]) -> None:
+    def ask(self, wanted: Iterable[tuple[int, BufferKey]]) -> None:
         """Find out about nodes and buffers, or pieces of these; before time starts."""
         for node, key in wanted:
             buffer = self._lowered.graph.buffers[key]
@@ -56,7 +57,7 @@ class Overwritten:
             if not region - self._overwrites(node, whole):
                 self._proved.add((node, key))
 
-    def _overwrites(self, node: int, key: int) -> Region:
+    def _overwrites(self, node: int, key: BufferKey) -> Region:
         """The bytes of a buffer that a node is known to write."""
         task = self._lowered.graph.nodes[node]
         if self._lowered.step(node).role or (not self._repeated and self._buffers[key].nbytes < WORTH):
@@ -68,7 +69,7 @@ class Overwritten:
             self._answers[name] = self._find(task, key)
         return self._answers[name]
 
-    def _find(self, task: Launch, key: int) -> Region:
+    def _find(self, task: Launch, key: BufferKey) -> Region:
         task = with_work_groups(task)
         if task.local_size is None:
             return NOTHING
@@ -95,15 +96,17 @@ class Overwritten:
 
 
 def brought_to_be_overwritten(
-    lowered: Lowered, machine: Machine, valid: Mapping[int, int], repeated: bool
-) -> Iterator[tuple[int, int]]:
+    lowered: Lowered, machine: Machine, valid: Mapping[BufferKey, int], repeated: bool
+) -> Iterator[tuple[int, BufferKey]]:
     """The nodes and buffers, or pieces, of which it may matter to a run whether the one overwrites the other: what a
     node changes without reading it, and has, or may have, its contents elsewhere. ``valid``: masks of memories.
     ``repeated``: also what the run finds where it is, which may be elsewhere when it runs again."""
     at = dict(valid)
     plan = lowered.plan
-    memory_of = {a.node: machine.devices[a.device].memory for a in plan.assignments if a.device >= 0} if plan else {}
-    touched: set[int] = set()
+    memory_of = (
+        {a.node: machine.devices[a.device].memory for a in plan.assignments if a.device != ON_HOST} if plan else {}
+    )
+    touched: set[BufferKey] = set()
     for node, task in enumerate(lowered.graph.nodes):
         memory = memory_of.get(node)
         for key in () if isinstance(task, HostTask) else task.writes:
@@ -121,12 +124,12 @@ def brought_to_be_overwritten(
             at.update(dict.fromkeys(task.writes, HOST_BIT))
 
 
-def unneeded(graph: Graph) -> frozenset[int]:
+def unneeded(graph: Graph) -> frozenset[BufferKey]:
     """The buffers whose contents no node of a graph finds: the first that uses them writes every byte."""
     overwritten = Overwritten(Lowered(graph), graph, repeated=True)
-    used: set[int] = set()
-    first: list[tuple[int, int]] = []
-    found: set[int] = set()
+    used: set[BufferKey] = set()
+    first: list[tuple[int, BufferKey]] = []
+    found: set[BufferKey] = set()
     for node, task in enumerate(graph.nodes):
         used.update(task.reads)
         for key in task.writes:

@@ -26,8 +26,9 @@ from typing import NamedTuple
 
 from manycl.graph.access import Access
 from manycl.graph.division import Division
-from manycl.graph.graph import Graph
+from manycl.graph.graph import BufferKey, Graph
 from manycl.group_range import GroupRange
+from manycl.machine import DeviceIndex
 from manycl.plan.split import Slice
 from manycl.region import NOTHING, Region
 from manycl.run.windows import interval_of, is_window, size_of
@@ -51,15 +52,15 @@ class Column:
     last."""
 
     ranges: tuple[tuple[int, GroupRange], ...]
-    access: Mapping[int, Access]
-    windows: Mapping[int, tuple[int, int]]
+    access: Mapping[BufferKey, Access]
+    windows: Mapping[BufferKey, tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Pass:
     """The launches ``nodes`` run on ``device``, in columns."""
 
-    device: int
+    device: DeviceIndex
     nodes: tuple[int, ...]
     columns: tuple[Column, ...]
 
@@ -71,11 +72,11 @@ class Outline(NamedTuple):
     """What the groups of a launch touch, about: by buffer, what they read and what they write."""
 
     groups: int
-    reads: Mapping[int, Slice]
-    writes: Mapping[int, Slice]
+    reads: Mapping[BufferKey, Slice]
+    writes: Mapping[BufferKey, Slice]
 
     @property
-    def lines(self) -> Iterator[tuple[int, Slice]]:
+    def lines(self) -> Iterator[tuple[BufferKey, Slice]]:
         yield from self.reads.items()
         yield from self.writes.items()
 
@@ -91,8 +92,8 @@ def shape_of(division: Division) -> Outline | None:
     density = division.density(division.range(groups // 4, max(groups // 2, 1)))
     if one is None or two is None or whole is None or density is None or density < _DENSE:
         return None
-    reads: dict[int, Slice] = {}
-    writes: dict[int, Slice] = {}
+    reads: dict[BufferKey, Slice] = {}
+    writes: dict[BufferKey, Slice] = {}
     for key in whole:
         for lines, (a, b, every) in (
             (reads, (one[key].reads, two[key].reads, whole[key].reads)),
@@ -111,12 +112,12 @@ def shape_of(division: Division) -> Outline | None:
 class Boundary:
     """Between two columns, launch by launch: ``before`` of the groups of the pass's first launch, a share of them."""
 
-    def __init__(self, share: float, sizes: Mapping[int, int]) -> None:
+    def __init__(self, share: float, sizes: Mapping[BufferKey, int]) -> None:
         self._share = share
         self._sizes = sizes
-        self._read: dict[int, float] = {}  # from which byte on later columns read a buffer, by launches so far
-        self._written: dict[int, float] = {}
-        self._done: dict[int, float] = {}  # up to which byte earlier columns have touched it
+        self._read: dict[BufferKey, float] = {}  # from which byte on later columns read a buffer, by launches so far
+        self._written: dict[BufferKey, float] = {}
+        self._done: dict[BufferKey, float] = {}  # up to which byte earlier columns have touched it
         self.cuts: list[int] = []
 
     def add(self, shape: Outline) -> int:
@@ -148,7 +149,7 @@ class Boundary:
                     self._done[key] = max(self._done.get(key, 0), line.end(cut))
 
 
-def cuts(shapes: Sequence[Outline], count: int, sizes: Mapping[int, int]) -> list[int]:
+def cuts(shapes: Sequence[Outline], count: int, sizes: Mapping[BufferKey, int]) -> list[int]:
     """Where launches are cut if the first one is cut before group ``count``."""
     boundary = Boundary(count / shapes[0].groups, sizes)
     boundary.begin(shapes[0], count)
@@ -157,9 +158,9 @@ def cuts(shapes: Sequence[Outline], count: int, sizes: Mapping[int, int]) -> lis
     return boundary.cuts
 
 
-def touched(shapes: Sequence[Outline], low: Sequence[int], high: Sequence[int]) -> dict[int, int]:
+def touched(shapes: Sequence[Outline], low: Sequence[int], high: Sequence[int]) -> dict[BufferKey, int]:
     """About how many bytes ranges of launches touch, by buffer: groups low[i] … high[i] - 1 of launch i."""
-    ends: dict[int, list[int]] = {}
+    ends: dict[BufferKey, list[int]] = {}
     for shape, first, last in zip(shapes, low, high, strict=True):
         for key, line in shape.lines if last > first else ():
             if line.end(last) > line.begin(first):
@@ -196,11 +197,11 @@ _Ranges = Sequence[tuple[PassMember, GroupRange]]
 def _in_order(members: Sequence[PassMember], columns: Sequence[_Ranges]) -> bool:
     """Whether no range touches what one of an earlier launch in a later column writes, or writes what it reads: all
     that it touches of a buffer lies before all that those touch."""
-    read: dict[int, dict[int, float]] = {}  # by launch: from which byte on later columns read a buffer
-    written: dict[int, dict[int, float]] = {}
+    read: dict[int, dict[BufferKey, float]] = {}  # by launch: from which byte on later columns read a buffer
+    written: dict[int, dict[BufferKey, float]] = {}
     for column in reversed(columns):
-        reads: dict[int, float] = {}  # the same, of the launches so far
-        writes: dict[int, float] = {}
+        reads: dict[BufferKey, float] = {}  # the same, of the launches so far
+        writes: dict[BufferKey, float] = {}
         mine = {m.node: m.division.hull(groups) for m, groups in column}
         for node in (m.node for m in members):
             if node in mine:
@@ -224,10 +225,10 @@ def _in_order(members: Sequence[PassMember], columns: Sequence[_Ranges]) -> bool
     return True
 
 
-def movable(members: Sequence[PassMember]) -> frozenset[int]:
+def movable(members: Sequence[PassMember]) -> frozenset[BufferKey]:
     """The buffers that may be windows in all launches."""
-    never: set[int] = set()
-    every: set[int] = set()
+    never: set[BufferKey] = set()
+    every: set[BufferKey] = set()
     for m in members:
         may = m.division.movable
         every |= may
@@ -235,10 +236,10 @@ def movable(members: Sequence[PassMember]) -> frozenset[int]:
     return frozenset(every - never)
 
 
-def _column(ranges: _Ranges, may: frozenset[int], sizes: Mapping[int, int]) -> Column:
-    finds: dict[int, Region] = {}
-    writes: dict[int, Region] = {}
-    sure: dict[int, Region] = {}
+def _column(ranges: _Ranges, may: frozenset[BufferKey], sizes: Mapping[BufferKey, int]) -> Column:
+    finds: dict[BufferKey, Region] = {}
+    writes: dict[BufferKey, Region] = {}
+    sure: dict[BufferKey, Region] = {}
     for m, groups in ranges:
         hull = m.division.hull(groups)
         assert hull is not None
@@ -248,8 +249,8 @@ def _column(ranges: _Ranges, may: frozenset[int], sizes: Mapping[int, int]) -> C
             writes[key] = (writes.get(key, NOTHING) | found.writes).filled
             if found.overwrites:
                 sure[key] = _joined(sure.get(key, NOTHING), found.writes)
-    access: dict[int, Access] = {}
-    windows: dict[int, tuple[int, int]] = {}
+    access: dict[BufferKey, Access] = {}
+    windows: dict[BufferKey, tuple[int, int]] = {}
     for key, written in writes.items():
         rest = (written - sure.get(key, NOTHING)).filled
         access[key] = Access((finds[key] | rest).filled, written, rest != written)
@@ -259,10 +260,10 @@ def _column(ranges: _Ranges, may: frozenset[int], sizes: Mapping[int, int]) -> C
     return Column(tuple((m.node, groups) for m, groups in ranges), access, windows)
 
 
-def needed(columns: Iterable[Column], sizes: Mapping[int, int]) -> tuple[int, int, int]:
+def needed(columns: Iterable[Column], sizes: Mapping[BufferKey, int]) -> tuple[int, int, int]:
     """Bytes that any of some columns needs on a device: of whole buffers, and of windows; and those of the largest."""
-    rest: set[int] = set()
-    windows: dict[int, int] = {}
+    rest: set[BufferKey] = set()
+    windows: dict[BufferKey, int] = {}
     for column in columns:
         for key, span in column.windows.items():
             windows[key] = max(windows.get(key, 0), size_of(*span))

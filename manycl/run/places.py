@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 
-from manycl.graph.graph import Graph, Piece
-from manycl.machine import HOST, Machine
+from manycl.graph.graph import BufferKey, Graph, Piece
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.run.coherence import HOST_BIT
 from manycl.run.steps import Room
 
@@ -23,16 +23,18 @@ class PiecePlaces:
         self.base = machine.memories
         self.whole = {k: b.whole if isinstance(b, Piece) else k for k, b in graph.buffers.items()}
         self._memory = [d.memory for d in machine.devices]
-        self._owner = {d.memory: i for i, d in enumerate(machine.devices) if d.memory != HOST}
+        self._owner = {d.memory: i for i, d in machine.numbered() if d.memory != HOST}
         self._place_of = {key: self.base + i for i, key in enumerate(room.windows)}
         self._window_at = list(room.windows.values())
         self._using = room.using
         self._nodes = graph.nodes
-        self._homes: dict[tuple[int, int, int], dict[int, int]] = {}  # ranges of many launches have them in common
+        self._homes: dict[
+            tuple[int, int, int], dict[BufferKey, int]
+        ] = {}  # ranges of many launches have them in common
         self._pieces = self._pieces_of_stores(graph)
 
-    def _pieces_of_stores(self, graph: Graph) -> dict[int, list[int]]:
-        found: dict[int, dict[int, None]] = {}
+    def _pieces_of_stores(self, graph: Graph) -> dict[BufferKey, list[BufferKey]]:
+        found: dict[BufferKey, dict[BufferKey, None]] = {}
         for piece, whole in self.whole.items():
             found.setdefault(whole, {})[piece] = None
         seen: set[tuple[int, int, int]] = set()
@@ -47,14 +49,14 @@ class PiecePlaces:
         return {store: list(keys) for store, keys in found.items()}
 
     @property
-    def buffers(self) -> Set[int]:
+    def buffers(self) -> Set[BufferKey]:
         """The run's buffers, as they are without being cut."""
         return self._pieces.keys() - self._place_of.keys()
 
-    def homes(self, step: int, device: int) -> Mapping[int, int]:
+    def homes(self, step: int, device: DeviceIndex) -> Mapping[BufferKey, int]:
         """The places where a step on a device finds the pieces that it touches."""
         task = self._nodes[step]
-        using: Mapping[int, int] = self._using[step] if self._using else {}
+        using: Mapping[BufferKey, BufferKey] = self._using[step] if self._using else {}
         name = id(task.reads), id(task.writes), id(using) if using else device
         found = self._homes.get(name)
         if found is None:
@@ -65,18 +67,18 @@ class PiecePlaces:
             }
         return found
 
-    def at(self, device: int, store: int) -> int:
+    def at(self, device: DeviceIndex, store: BufferKey) -> int:
         """The place that a store of a device is."""
         return self._place_of.get(store, self._memory[device])
 
-    def store(self, place: int, key: int) -> tuple[int, int]:
+    def store(self, place: int, key: BufferKey) -> tuple[DeviceIndex, BufferKey]:
         """The device and the store that hold a piece at a place other than the host's memory."""
         if place < self.base:
             return self._owner[place], self.whole[key]
         window = self._window_at[place - self.base]
         return window.device, window.key
 
-    def pieces(self, store: int) -> Sequence[int]:
+    def pieces(self, store: BufferKey) -> Sequence[BufferKey]:
         """The pieces that may be valid in a store."""
         return self._pieces.get(store, ())
 

@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import Graph, HostTask
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy, KernelByKernel, StaticPolicy, is_static
@@ -105,7 +106,7 @@ def _plainest(problem: Problem) -> Plan:
     """Each kernel on the device that may run most of them, or on the first of its own."""
     nodes = problem.graph.nodes
     allowed = [(ON_HOST,) if isinstance(task, HostTask) else problem.allowed(n) for n, task in enumerate(nodes)]
-    devices = range(len(problem.machine.devices))
+    devices = problem.machine.indices
     best = max(devices, key=lambda d: sum(d in places for places in allowed))
     places = [best if best in may else may[0] for may in allowed]
     assignments = (
@@ -143,10 +144,10 @@ class _Careful(KernelByKernel):
         plain = super().components
         return self._asked(lambda: self._policy.components(graph), lambda: plain(graph))
 
-    def queues(self, device: int) -> int:
+    def queues(self, device: DeviceIndex) -> int:
         return self._asked(lambda: self._policy.queues(device), lambda: 1)
 
-    def resident(self, device: int) -> int:
+    def resident(self, device: DeviceIndex) -> int:
         return self._asked(lambda: self._policy.resident(device), lambda: 1)
 
     def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None:

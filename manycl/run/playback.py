@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from enum import Enum
 from heapq import heappop, heappush
 
-from manycl.graph.graph import Graph, HostTask, Launch, Piece
+from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Piece
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.backend import Command, Evict, Failed, HostCall, Report, Run
+from manycl.run.backend import Command, Evict, Failed, HostCall, Report, lane_of
 from manycl.run.coherence import Directory
 from manycl.run.outcome import done, left
 from manycl.run.script import Script
@@ -65,7 +66,7 @@ class Playback:
         )
 
     @property
-    def limited(self) -> Collection[int]:
+    def limited(self) -> Collection[DeviceIndex]:
         """The devices whose room is limited."""
         return self.script.held.keys()
 
@@ -74,7 +75,7 @@ class Playback:
         """The run's buffers, as they are without being cut."""
         return {b.whole if isinstance(b, Piece) else key for key, b in self.graph.buffers.items()}
 
-    def held(self, device: int) -> Set[int]:
+    def held(self, device: DeviceIndex) -> Set[int]:
         """The stores that a device whose room is limited holds at the beginning."""
         return self.script.held[device]
 
@@ -143,7 +144,7 @@ class Playback:
         """What was followed; ``name``: of the policy."""
         return self.script.plan
 
-    def where(self, token: int, node: int) -> tuple[int, int | None, str]:
+    def where(self, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
         """As :func:`where`, of any command."""
         command = self.script.commands[self.script.index[token]]
         device = ON_HOST if isinstance(command, (HostCall, Evict)) else command.device
@@ -162,8 +163,8 @@ class Playback:
         if at not in self._was_given():
             return State.HELD if self.failed is None and not self._is_over else State.CANCELLED
         command = script.commands[at]
-        place = (command.device, command.queue) if isinstance(command, Run) else (ON_HOST, 0)
-        known = at <= done(script, self._heard).get(place, -1) if node else token in self._heard
+        assert not isinstance(command, Evict)
+        known = at <= done(script, self._heard).get(lane_of(command), -1) if node else token in self._heard
         return State.DONE if known else State.ISSUED
 
     def held_up(self) -> str:
@@ -194,7 +195,7 @@ class Playback:
         assert min(self._waits.values(), default=0) >= 0, "a command was freed twice"
 
 
-def leave(leaves: Mapping[int, int], directory: Directory) -> None:
+def leave(leaves: Mapping[BufferKey, int], directory: Directory) -> None:
     """A run has come to its end: where buffers are now."""
     valid = directory.valid
     for key, mask in leaves.items():
@@ -204,7 +205,7 @@ def leave(leaves: Mapping[int, int], directory: Directory) -> None:
             valid.pop(key, None)
 
 
-def where(graph: Graph, device: int, token: int, node: int) -> tuple[int, int | None, str]:
+def where(graph: Graph, device: DeviceIndex, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
     """For messages: the device of a command, its token if it is a step (of node ``node``), and what it is in words."""
     if token >= len(graph.nodes):
         return device, None, "a transfer"

@@ -15,7 +15,7 @@ from manycl.analysis.difference import difference_merge
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.rewrite import SubKernel
 from manycl.graph.division import RANGES_KEPT, Division
-from manycl.graph.graph import Argument, BufferArg, Launch, Window
+from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, Window
 from manycl.graph.reduction import Atomic
 from manycl.group_range import GroupRange
 from manycl.kept import Kept
@@ -39,7 +39,10 @@ class RangeLaunches:
         self._ranges: Kept[Hashable, Launch] = Kept(RANGES_KEPT)
 
     def range(
-        self, groups: GroupRange, instead: Mapping[int, int], windows: Mapping[int, Window] | None = None
+        self,
+        groups: GroupRange,
+        instead: Mapping[BufferKey, BufferKey],
+        windows: Mapping[BufferKey, Window] | None = None,
     ) -> Launch:
         """Some groups as a launch of their own, with other buffers for some (``instead``), and windows for some."""
         begins = tuple((key, window.key, window.low) for key, window in windows.items()) if windows else ()
@@ -50,7 +53,10 @@ class RangeLaunches:
         return found
 
     def _range(
-        self, groups: GroupRange, instead: Mapping[int, int], begins: tuple[tuple[int, int, int], ...]
+        self,
+        groups: GroupRange,
+        instead: Mapping[BufferKey, BufferKey],
+        begins: tuple[tuple[BufferKey, BufferKey, int], ...],
     ) -> Launch:
         division = self.division
         sub = division.windowed if begins else division.sub_kernel
@@ -66,7 +72,7 @@ class RangeLaunches:
         name = f"{division.launch.name} {groups}"
         return self._launch(name, program.kernels[division.launch.kernel.name], program, groups, sub, args, behind)
 
-    def merge(self, groups: GroupRange, partial: Mapping[int, int]) -> Launch:
+    def merge(self, groups: GroupRange, partial: Mapping[BufferKey, BufferKey]) -> Launch:
         """Copies what a range wrote to the buffers ``partial`` (by the buffers of the launch) to where it belongs."""
         made, division = self.division.merge_kernel, self.division
         program = service.parse_program(made.source, path=division.launch.program.path, options=made.options)
@@ -118,7 +124,7 @@ class RangeLaunches:
     def _parsed(self, sub: SubKernel) -> ProgramFacts:
         return service.parse_program(sub.source, path=self.division.launch.program.path, options=sub.options)
 
-    def difference(self, key: int, partial: int, old: int) -> Launch:
+    def difference(self, key: BufferKey, partial: BufferKey, old: BufferKey) -> Launch:
         """Does to a buffer, as far as the launch may touch it, what was done to its copy ``partial``, ``old`` being
         what both were before."""
         division = self.division
@@ -135,24 +141,27 @@ class SourcelessLaunches(RangeLaunches):
     """Of launches of which no source is known (:mod:`manycl.run.declared`): to be simulated."""
 
     def _range(
-        self, groups: GroupRange, instead: Mapping[int, int], begins: tuple[tuple[int, int, int], ...]
+        self,
+        groups: GroupRange,
+        instead: Mapping[BufferKey, BufferKey],
+        begins: tuple[tuple[BufferKey, BufferKey, int], ...],
     ) -> Launch:
         launch, along = self.division.launch, self.division.dimension
         local = 1 if launch.local_size is None else launch.local_size[along]
         size = (*launch.global_size[:along], groups.count * local, *launch.global_size[along + 1 :])
         return replace(launch, name=f"{launch.name} {groups}", global_size=size, args=_renamed(launch.args, instead))
 
-    def merge(self, groups: GroupRange, partial: Mapping[int, int]) -> Launch:
+    def merge(self, groups: GroupRange, partial: Mapping[BufferKey, BufferKey]) -> Launch:
         return self._named(f"merge {self.division.launch.name} {groups}")
 
-    def difference(self, key: int, partial: int, old: int) -> Launch:
+    def difference(self, key: BufferKey, partial: BufferKey, old: BufferKey) -> Launch:
         return self._named(f"merge {self.division.launch.name} (copy)")
 
     def _named(self, name: str) -> Launch:
         return replace(self.division.launch, name=name, global_size=(1,), local_size=(1,), args=())
 
 
-def _renamed(args: tuple[Argument, ...], instead: Mapping[int, int]) -> tuple[Argument, ...]:
+def _renamed(args: tuple[Argument, ...], instead: Mapping[BufferKey, BufferKey]) -> tuple[Argument, ...]:
     if not instead:
         return args
     return tuple(a.of(instead.get(a.key, a.key)) if isinstance(a, BufferArg) else a for a in args)

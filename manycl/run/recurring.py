@@ -21,8 +21,9 @@ from operator import is_
 from manycl.errors import PolicyError
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import DeviceTask, Graph
+from manycl.graph.graph import BufferKey, DeviceTask, Graph
 from manycl.graph.shape import BatchShape, shape
+from manycl.machine import DeviceIndex
 from manycl.plan import policies
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import find, is_static, learns
@@ -42,6 +43,8 @@ FLIGHTS = 2
 """Runs without a plan that are compared with those of plans: of each, the fastest."""
 WORTH = 3e-4
 """Seconds: what takes less without a plan takes no less with one."""
+ONLY = DeviceIndex(0)
+"""The device, where there is one."""
 OTHER_THOUGHTS = (64, 512, 4096)
 """The runs that go the other way, as devices and links may change."""
 
@@ -91,14 +94,14 @@ class Recurring:
             self._expected.took(seconds)
         self._follow(self._expected)
 
-    def expect(self) -> int | None:
+    def expect(self) -> DeviceIndex | None:
         """The device that is given what comes next as it is enqueued; None where that is planned when a result is asked
         for."""
         self._forget_others()
         self._expected = self._last.then() if self._last is not None and self._last.then is not None else None
         alone = len(self._session.machine.devices) == 1
         if self._expected is None:
-            return 0 if alone else None
+            return ONLY if alone else None
         return self._expected.way(alone)
 
     @property
@@ -193,7 +196,7 @@ class _Known:
         self.shape = of
         self.then: weakref.ref[_Known] | None = None  # what came next
         self.stays = False  # whether no device can be given all of it
-        self._device: int | None = None  # that can be given it
+        self._device: DeviceIndex | None = None  # that can be given it
         self._given: list[DeviceTask] = []  # in its last flight
         self._flights = self._planned = self._runs = 0
         self._flight = self._plan = inf  # seconds of the fastest run
@@ -203,7 +206,7 @@ class _Known:
 
     def _forget(self) -> None:
         self._script: Script | None = None
-        self._keys: tuple[int, ...] = ()
+        self._keys: tuple[BufferKey, ...] = ()
         self._last = LastTime()
 
     def took(self, seconds: float) -> None:
@@ -232,9 +235,9 @@ class _Known:
         """Whether commands are those of its last flight, on whatever buffers."""
         return len(given) == len(self._given) and all(map(is_, self._given, [task for task, _, _ in given]))
 
-    def way(self, alone: bool) -> int | None:
+    def way(self, alone: bool) -> DeviceIndex | None:
         """The device that it is to be given to, or None where it is to be planned."""
-        device = 0 if alone else self._device
+        device = ONLY if alone else self._device
         if device is None or self.stays:
             return None
         if self._flights < FLIGHTS:
@@ -242,7 +245,7 @@ class _Known:
         flies = self._flight < WORTH or (self._planned >= PLANNED_RUNS and self._flight <= self._plan)
         return device if flies != (self._runs in OTHER_THOUGHTS) else None
 
-    def answered(self, result: Result, keys: tuple[int, ...]) -> None:
+    def answered(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
         """The policy was asked, and that was the run."""
         if self._thoughts:
             self._trials.answered(result.seconds, result.plan)
@@ -268,7 +271,7 @@ class _Known:
             self._trials.repeated(result.seconds)
         return result
 
-    def _follow(self, session: Session, graph: Graph, keys: tuple[int, ...], plan: Plan) -> Result | None:
+    def _follow(self, session: Session, graph: Graph, keys: tuple[BufferKey, ...], plan: Plan) -> Result | None:
         try:
             result = session.run(graph, plan)
         except PolicyError:  # it cannot be followed any more
@@ -276,7 +279,7 @@ class _Known:
         self._remember(result, keys)
         return result
 
-    def _remember(self, result: Result, keys: tuple[int, ...]) -> None:
+    def _remember(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
         """What a plan was compiled to. What is done again is enqueued at once: of long runs that would be more than
         Ctrl-C may have to wait for."""
         self._forget()

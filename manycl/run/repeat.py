@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy, learns
 from manycl.plan.problem import Problem
@@ -16,7 +17,7 @@ from manycl.run.steps import RANGE, Lowered, Step
 from manycl.run.waiting import waiting
 from manycl.trace import KernelEvent, Trace
 
-Truth = Callable[[int, int, int, int, int], float]
+Truth = Callable[[int, int, DeviceIndex, int, int], float]
 """``truth(repetition, node, device, first, count)``: seconds that a range really takes, in work-groups."""
 
 
@@ -37,14 +38,14 @@ class _Real(StepEstimates):
         self._splits = problem.splits
         self._truth, self._turn = truth, turn
 
-    def launch(self, token: int, device: int) -> float:
+    def launch(self, token: int, device: DeviceIndex) -> float:
         step = self._lowered.step(token)
         if step.role:
             return super().launch(token, device)
         split = self._splits.get(step.node)
         return self._truth(self._turn, step.node, device, 0, 1 if split is None else split.groups)
 
-    def range(self, step: Step, device: int) -> float:
+    def range(self, step: Step, device: DeviceIndex) -> float:
         return self._truth(self._turn, step.node, device, step.first, step.groups)
 
 

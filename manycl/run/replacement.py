@@ -20,22 +20,23 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from manycl.graph.graph import DeviceTask, HostTask
-from manycl.machine import HOST
+from manycl.graph.graph import BufferKey, DeviceTask, HostTask
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.backend import (
     Copy,
     Evict,
+    Lane,
     TransferQueue,
 )
 from manycl.run.coherence import HOST_BIT
 from manycl.run.emit import Emitter
-from manycl.run.emit_copies import Lane, Subject
+from manycl.run.emit_copies import Subject
 from manycl.run.lifetimes import Lifetimes
 from manycl.run.limits import stores, too_large
 from manycl.run.places import PiecePlaces
 
-Store = tuple[int, int]
+Store = tuple[DeviceIndex, BufferKey]
 """A device and the key of what it allocates there: a whole buffer, or a window of one."""
 
 
@@ -54,10 +55,11 @@ class TightEmitter(Emitter):
         self._mine = frozenset(lowered.own)
         self._lifetimes = Lifetimes(self._graph, self._is_emitted, self._mine, subject.overwritten)
         self._left = self._lifetimes.counts()  # steps to come that touch a piece
-        self._stores: dict[int, frozenset[int]] = {}  # that steps work on; ranges of many launches have them in common
+        # that steps work on; ranges of many launches have them in common
+        self._stores: dict[int, frozenset[BufferKey]] = {}
         self._free = dict(self._room.limits)
         # by device: what it holds, and what made way for that (the index of the last that had)
-        self._holds: dict[int, dict[int, int | None]] = {d: {} for d in self._room.limits}
+        self._holds: dict[DeviceIndex, dict[BufferKey, int | None]] = {d: {} for d in self._room.limits}
         self._evicted: dict[int, int] = {}  # the last that made way, by device
         # by store: commands that use it; of a kernel queue the last one tells of all, transfers may overtake each other
         self._users: dict[Store, dict[tuple[int, int], int]] = {}
@@ -74,7 +76,7 @@ class TightEmitter(Emitter):
                     self._free[device] -= self._room.sizes[store]
         self._begun = {device: frozenset(held) for device, held in self._holds.items()}
 
-    def _order(self, device: int, plan: Plan | None) -> dict[int, deque[tuple[int, int]]]:
+    def _order(self, device: DeviceIndex, plan: Plan | None) -> dict[int, deque[tuple[int, int]]]:
         """Of each store, the steps that use it on a device, in their order: (position, step)."""
         steps = range(len(self._graph)) if plan is None else [a.node for a in plan.assignments if a.device == device]
         found: dict[int, deque[tuple[int, int]]] = {}
@@ -83,7 +85,7 @@ class TightEmitter(Emitter):
                 found.setdefault(store, deque()).append((position, step))
         return found
 
-    def _needs_of(self, step: int) -> frozenset[int]:
+    def _needs_of(self, step: int) -> frozenset[BufferKey]:
         """The stores that a step works on."""
         task = self._graph.nodes[step]
         found = self._stores.get(id(task))
@@ -95,7 +97,7 @@ class TightEmitter(Emitter):
         return self._lane[step] is not None
 
     @property
-    def begun(self) -> Mapping[int, frozenset[int]]:
+    def begun(self) -> Mapping[DeviceIndex, frozenset[BufferKey]]:
         return self._begun
 
     def begin(self) -> None:
@@ -117,8 +119,8 @@ class TightEmitter(Emitter):
                 continue
             self._fetch(key, homes[key], lane, after, told, heard)
         for key in task.writes:  # what has left to make room has no reader that a writer would wait for
-            token = self._made.get(key, {}).get(HOST, -1)
-            if token >= len(self._lane):
+            token = self._transfer_to(key, HOST)
+            if token is not None:
                 if self._lane_of(token)[0] == device:
                     after.append(token)
                 else:
@@ -134,7 +136,7 @@ class TightEmitter(Emitter):
         for key in {*task.reads, *task.writes}:
             self._left[key] -= 1
 
-    def _send_results(self, homes: Mapping[int, int]) -> None:
+    def _send_results(self, homes: Mapping[BufferKey, int]) -> None:
         """What no step will touch any more leaves the windows of the last one that does: it has to, sooner or later."""
         for key, place in homes.items():
             self._left[key] -= 1
@@ -151,12 +153,14 @@ class TightEmitter(Emitter):
             if mask and not mask & self._everywhere and key not in self._mine:
                 self._download(key, TransferQueue.DOWNLOAD)
 
-    def leaves(self) -> Mapping[int, int]:
+    def leaves(self) -> Mapping[BufferKey, int]:
         return {key: self._mask(key) & self._everywhere for key in self._graph.buffers}
 
     # transfers
 
-    def _fetch(self, key: int, at: int, lane: Lane, after: list[int], told: set[int | None], heard: set[int]) -> None:
+    def _fetch(
+        self, key: BufferKey, at: int, lane: Lane, after: list[int], told: set[int | None], heard: set[int]
+    ) -> None:
         """Make a piece valid at a place of a step's device."""
         device, _ = lane
         mask = self._mask(key)
@@ -174,7 +178,7 @@ class TightEmitter(Emitter):
                     self._come(key, at, device)
         self._comes_after(key, at, device, after, told, heard)
 
-    def _copy(self, key: int, source: int, target: int, lane: Lane) -> None:
+    def _copy(self, key: BufferKey, source: int, target: int, lane: Lane) -> None:
         """From one store of a device to another, in a queue of its kernels."""
         (device, queue), index = lane, len(self.commands)
         one, other = self._places.store(source, key), self._places.store(target, key)
@@ -184,19 +188,19 @@ class TightEmitter(Emitter):
         waits = self._in_queue(index, lane, before, others, behind)
         self.commands.append(Copy(token, key, device, queue, waits, True, one[1], other[1]))
 
-    def _come(self, key: int, at: int, device: int) -> None:
+    def _come(self, key: BufferKey, at: int, device: DeviceIndex) -> None:
         """From the host's memory to a store of a device."""
         store = self._places.store(at, key)
         made_way = self._use(store, None, 0)
         self._bring_up(key, at, device, TransferQueue.UPLOAD, () if made_way is None else (made_way,), store[1])
 
-    def _download(self, key: int, queue: int) -> None:
+    def _download(self, key: BufferKey, queue: int) -> None:
         """To the host's memory, from where it was written if it is still there."""
         mask = self._mask(key)
         written = next((at for at, t in self._made.get(key, {}).items() if t < len(self._lane) and at != HOST), HOST)
         self._send(key, written if written != HOST and mask >> written & 1 else next(self._places.of(mask)), queue)
 
-    def _send(self, key: int, at: int, queue: int) -> None:
+    def _send(self, key: BufferKey, at: int, queue: int) -> None:
         """From a store of a device to the host's memory."""
         store = self._places.store(at, key)
         token = self._bring_down(key, at, store[0], queue, store[1])
@@ -204,7 +208,7 @@ class TightEmitter(Emitter):
 
     # room
 
-    def _use(self, store: Store, lane: Lane | None, token: int) -> int | None:
+    def _use(self, store: Store, lane: tuple[int, int] | None, token: int) -> int | None:
         """A command uses a store: the index of what must have made way before, if something had to. ``lane``: the
         kernel queue whose last command tells of all of them; None: who waits for it tells."""
         device, key = store
@@ -215,7 +219,7 @@ class TightEmitter(Emitter):
             self._users.setdefault(store, {})[lane] = token
         return held[key]
 
-    def _make_room(self, node: int, device: int) -> None:
+    def _make_room(self, node: int, device: DeviceIndex) -> None:
         """What a step needs is allocated on its device. Raises RunError for a step that does not fit alone."""
         held, sizes, needed = self._holds[device], self._room.sizes, self._needs_of(node)
         missing = [store for store in sorted(needed) if store not in held]
@@ -228,7 +232,7 @@ class TightEmitter(Emitter):
         sources = self._sources(node, device)
         victims = [store for store in held if store not in needed]
         victims.sort(key=lambda store: (store in sources, store in busy, -self._next_use(device, store)))
-        going: list[int] = []
+        going: list[BufferKey] = []
         room = self._free[device]
         for store in victims:
             if room >= wanted:
@@ -244,9 +248,9 @@ class TightEmitter(Emitter):
             self._free[device] -= sizes[store]
         assert self._free[device] >= 0, "a step fits alone"
 
-    def _sources(self, node: int, device: int) -> set[int]:
+    def _sources(self, node: int, device: DeviceIndex) -> set[BufferKey]:
         """The stores of a device that alone have what a step needs."""
-        found: set[int] = set()
+        found: set[BufferKey] = set()
         for key in self._graph.nodes[node].reads:
             mask = self._mask(key)
             if not mask & HOST_BIT:
@@ -254,21 +258,21 @@ class TightEmitter(Emitter):
                 found.update(store for where, store in holders if where == device)
         return found
 
-    def _next_use(self, device: int, store: int) -> float:
+    def _next_use(self, device: DeviceIndex, store: BufferKey) -> float:
         """The position in a device's order of the first step to come that uses a store; infinite if there is none."""
         coming = self._coming[device].get(store)
         while coming and self._is_emitted(coming[0][1]):
             coming.popleft()
         return coming[0][0] if coming else inf
 
-    def _check_fits(self, node: int, device: int, needed: frozenset[int]) -> None:
+    def _check_fits(self, node: int, device: DeviceIndex, needed: frozenset[BufferKey]) -> None:
         """What of it is there already makes way for nobody, so all of it has to fit at once. That was seen to where
         there is a plan (``room``)."""
         where, sizes = self._problem.machine.devices[device], [self._room.sizes[store] for store in needed]
         if sum(sizes) > self._room.limits[device] or max(sizes) > where.max_allocation:
             raise too_large(self._graph.nodes[node], self._lowered.step(node).node, sum(sizes), where)
 
-    def _send_away(self, device: int, store: int, going: Sequence[int]) -> None:
+    def _send_away(self, device: DeviceIndex, store: BufferKey, going: Sequence[BufferKey]) -> None:
         """Bring to the host what only this store holds, and others that go with it, if somebody may need it."""
         at = self._places.at(device, store)
         for key in self._places.pieces(store):
@@ -279,7 +283,7 @@ class TightEmitter(Emitter):
             if all(where == device and other in going for where, other in others):
                 self._send(key, at, TransferQueue.DOWNLOAD)
 
-    def _evict(self, device: int, store: int) -> None:
+    def _evict(self, device: DeviceIndex, store: BufferKey) -> None:
         """The room of a store is free when all that uses it has ended."""
         at, index = self._places.at(device, store), len(self.commands)
         for key in self._places.pieces(store):

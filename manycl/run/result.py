@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from manycl.graph.graph import Graph, Launch, Piece
-from manycl.machine import Machine
+from manycl.graph.graph import BufferKey, Graph, Launch, Piece
+from manycl.machine import DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.run.backend import Record
 from manycl.run.compiling import Phase, moved, phases, without
@@ -28,7 +28,7 @@ class Measured(NamedTuple):
     what puts ranges together (``step.role``)."""
 
     step: Step
-    device: int
+    device: DeviceIndex
     seconds: float
 
 
@@ -73,7 +73,7 @@ class Result:
         found = (m for m in self.measured() if m.step.node == node and m.step.role == RANGE)
         return sorted(found, key=lambda m: m.step.first)
 
-    def samples(self) -> tuple[Graph, Iterable[tuple[int, int, float]]]:
+    def samples(self) -> tuple[Graph, Iterable[tuple[int, DeviceIndex, float]]]:
         """What models learn from: (node, device, seconds) of launches of a graph. A range is a launch of the kernel as
         well, a smaller one; what puts ranges together is none."""
         lowered, durations = self.lowered, self.record.durations()
@@ -140,7 +140,7 @@ class Result:
         )
 
 
-def _typical(lowered: Lowered, ran: Sequence[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+def _typical(lowered: Lowered, ran: Sequence[tuple[int, DeviceIndex, float]]) -> list[tuple[int, DeviceIndex, float]]:
     """Of launches that ran in many ranges on a device, one after another, a few ranges of the size that most of them
     have: these tell what can be learned, and learning takes time."""
     sizes: dict[tuple[int, int], Counter[int]] = {}
@@ -180,7 +180,7 @@ def _events(result: Result) -> Iterator[Event]:
         elif isinstance(event, HostEvent):
             yield replace(event, node=lowered.step(event.node).node)
         elif isinstance(event, TransferEvent):
-            buffer = lowered.graph.buffers[event.buffer]
+            buffer = lowered.graph.buffers[BufferKey(event.buffer)]
             yield replace(event, buffer=buffer.whole) if isinstance(buffer, Piece) else event
         else:
             yield event

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from manycl.graph.graph import Buffer, HostTask
-from manycl.machine import HOST, Machine
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.plan.problem import Problem
 from manycl.run.limits import stores, too_large
 from manycl.run.locality import ordered
 from manycl.run.steps import Lowered, Room
 
 
-def with_room(problem: Problem, lowered: Lowered, limits: Mapping[int, int]) -> Lowered:
+def with_room(problem: Problem, lowered: Lowered, limits: Mapping[DeviceIndex, int]) -> Lowered:
     """The steps of a plan with the limits that they have to keep: those given, and those of devices that do not hold
     all buffers that the plan's merging needs. Raises RunError for a step that does not fit alone."""
     if lowered.temporaries:
@@ -34,13 +34,13 @@ def _buffers(problem: Problem, lowered: Lowered) -> Iterator[Buffer]:
     yield from lowered.temporaries
 
 
-def _too_many(problem: Problem, lowered: Lowered) -> dict[int, int]:
+def _too_many(problem: Problem, lowered: Lowered) -> dict[DeviceIndex, int]:
     """The devices that do not hold all buffers of the run's own beside the others."""
     assert lowered.plan is not None, "only plans have buffers of their own"
     sizes = {b.key: b.nbytes for b in _buffers(problem, lowered)}
     nodes = lowered.graph.nodes
-    found: dict[int, int] = {}
-    for index, device in enumerate(problem.machine.devices):
+    found: dict[DeviceIndex, int] = {}
+    for index, device in problem.machine.numbered():
         tasks = (nodes[a.node] for a in lowered.plan.assignments if a.device == index)
         used = {key for t in tasks if not isinstance(t, HostTask) for key in stores(t) if key in sizes}
         if device.memory != HOST and sum(sizes[key] for key in used) > device.global_memory:

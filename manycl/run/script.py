@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from manycl.changed import changed
-from manycl.graph.graph import Graph
-from manycl.plan.plan import ON_HOST, Plan
+from manycl.graph.graph import BufferKey, Graph
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import Command, Copy, Download, Evict, HostCall, Run, Upload
+from manycl.run.backend import Command, Copy, Download, Evict, HostCall, Lane, Run, Upload, lane_of
 from manycl.run.coherence import Directory
 from manycl.run.steps import Lowered
 
@@ -42,9 +43,9 @@ class Script:
     waits: Mapping[int, int]
     frees: Mapping[int, Sequence[int]]
     hears: Mapping[int, Sequence[int]]
-    needs: Mapping[int, int]
-    leaves: Mapping[int, int]
-    held: Mapping[int, frozenset[int]]
+    needs: Mapping[BufferKey, int]
+    leaves: Mapping[BufferKey, int]
+    held: Mapping[DeviceIndex, frozenset[BufferKey]]
 
     def fits(self, directory: Directory) -> bool:
         """Whether buffers are where it needs them (while the directory is open for the steps)."""
@@ -58,7 +59,7 @@ class Script:
         """Whether its steps are the graph's nodes, on whole buffers for which there is room."""
         return self.lowered.graph is self.problem.graph and self.lowered.room is None and not self.held
 
-    def on(self, graph: Graph, keys: Mapping[int, int]) -> Script:
+    def on(self, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Script:
         """A plain script, on a graph of the same shape with buffers ``keys[b]`` instead of b."""
         assert self.is_plain, "pieces and windows are those of some buffers"
         commands = self.commands
@@ -79,14 +80,12 @@ class Script:
         return {c.token: i for i, c in enumerate(self.commands) if not isinstance(c, Evict)}
 
     @cached_property
-    def lines(self) -> Mapping[tuple[int, int], list[int]]:
+    def lines(self) -> Mapping[Lane, list[int]]:
         """The places of each queue's nodes, in their order."""
-        found: dict[tuple[int, int], list[int]] = {}
+        found: dict[Lane, list[int]] = {}
         for i, c in enumerate(self.commands):
-            if isinstance(c, Run):
-                found.setdefault((c.device, c.queue), []).append(i)
-            elif isinstance(c, HostCall):
-                found.setdefault((ON_HOST, 0), []).append(i)
+            if isinstance(c, (Run, HostCall)):
+                found.setdefault(lane_of(c), []).append(i)
         return found
 
     @cached_property
@@ -96,7 +95,7 @@ class Script:
         return [i for i in free if i < self.ahead], [i for i in free if i >= self.ahead]
 
 
-def _on(command: Command, keys: Mapping[int, int]) -> Command:
+def _on(command: Command, keys: Mapping[BufferKey, BufferKey]) -> Command:
     if isinstance(command, Upload | Download):
         return command._replace(buffer=keys[command.buffer])
     if isinstance(command, Copy):

@@ -17,7 +17,7 @@ from manycl.drivers.choice import open_devices
 from manycl.drivers.survey import is_forked, refuse_forked
 from manycl.errors import DeviceError, ManyclError, RunError
 from manycl.graph import bounds
-from manycl.graph.graph import Graph
+from manycl.graph.graph import BufferKey, Graph
 from manycl.interrupts import Uninterrupted, interruptible
 from manycl.machine import Machine
 from manycl.model.estimate import History, ModelEstimates
@@ -69,11 +69,11 @@ class LastTime:
     None: nobody has asked). ``keys``: of the buffers that this was found for, where others take their places;
     ``scalars``: what they were then."""
 
-    memory: int = -1
+    memory: int | None = None
     seconds: float = inf
     profile: bool | None = None
     short: CommandBuffer | None = None
-    keys: tuple[int, ...] = ()
+    keys: tuple[BufferKey, ...] = ()
     scalars: tuple[bytes, ...] = ()
 
 
@@ -122,7 +122,7 @@ class Session:
         # results that nobody has learned from yet: reading thousands of times out costs more than running again
         self._unlearned: deque[Result | UnplannedRun] = deque(maxlen=UNLEARNED)
         self._steps = KeptSteps(self.memory, self.buffers.discard)
-        self._unneeded: deque[tuple[Graph, frozenset[int]]] = deque(maxlen=KEPT)
+        self._unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=KEPT)
         self._looks = Looks()
         self._builder = Builder(self.backend.programs)
         self.lock = threading.RLock()
@@ -282,7 +282,7 @@ class Session:
         return self._repeated(script, last, learning, play)
 
     def on_others(
-        self, script: Script, last: LastTime, keys: tuple[int, ...], scalars: tuple[bytes, ...]
+        self, script: Script, last: LastTime, keys: tuple[BufferKey, ...], scalars: tuple[bytes, ...]
     ) -> Result | None:
         """Play a plain script (``Script.on``) on the buffers ``keys``, with its graph's ``scalars``; ``last``: what is
         known of it on those of other times. Nobody learns from that. None where memory is short, or buffers are not

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from manycl.graph.graph import Buffer, Graph, Window
+from manycl.graph.graph import Buffer, BufferKey, Graph, Window
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.region import Region
 from manycl.run.coherence import HOST_BIT, Directory, ValidRegion
@@ -31,14 +32,14 @@ class Step(NamedTuple):
 UNDEFINED, HOST_ALONE, ELSEWHERE = range(3)
 """Where a buffer is valid as a whole: nowhere, on the host alone, or also elsewhere."""
 
-State = tuple[tuple[int, tuple[Region, ...], int], ...]
+State = tuple[tuple[BufferKey, tuple[Region, ...], int], ...]
 
 
 class Spill(NamedTuple):
     """What a device (index) is predicted to move because its ``limit`` is less than the ``needed`` bytes of buffers:
     bytes that come again, and that leave to make room or when the run ends; seconds of both."""
 
-    device: int
+    device: DeviceIndex
     limit: int
     needed: int
     up: int
@@ -53,10 +54,10 @@ class Room:
     that a step works on instead of buffers, by buffer. ``sizes``: bytes of all stores by key. ``spills``: what that is
     predicted to cost (nothing, where it is decided while the run goes on)."""
 
-    limits: Mapping[int, int]
-    windows: Mapping[int, Window]
-    using: Sequence[Mapping[int, int]]
-    sizes: Mapping[int, int]
+    limits: Mapping[DeviceIndex, int]
+    windows: Mapping[BufferKey, Window]
+    using: Sequence[Mapping[BufferKey, BufferKey]]
+    sizes: Mapping[BufferKey, int]
     spills: tuple[Spill, ...] = ()
 
 
@@ -71,10 +72,10 @@ class Lowered:
     graph: Graph
     plan: Plan | None = None
     steps: tuple[Step, ...] = ()
-    cut: Mapping[int, Mapping[int, Region]] = field(default_factory=dict)
-    opens: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    cut: Mapping[BufferKey, Mapping[BufferKey, Region]] = field(default_factory=dict)
+    opens: Mapping[BufferKey, Sequence[tuple[BufferKey, int]]] = field(default_factory=dict)
     temporaries: tuple[Buffer, ...] = ()
-    own: tuple[int, ...] = ()  # keys of the temporaries and of their pieces
+    own: tuple[BufferKey, ...] = ()  # keys of the temporaries and of their pieces
     state: State = ()
     room: Room | None = None
     joined: dict[tuple[int, ...], tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False)
@@ -101,7 +102,7 @@ def state_of(graph: Graph, directory: Directory) -> State:
     to come from the host."""
     parts, valid = directory.parts, directory.valid
 
-    def where(key: int) -> int:
+    def where(key: BufferKey) -> int:
         mask = valid.get(key)
         return UNDEFINED if mask is None else HOST_ALONE if mask == HOST_BIT else ELSEWHERE
 

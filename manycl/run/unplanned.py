@@ -11,6 +11,7 @@ from manycl.errors import ManyclError
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import Argument, DeviceTask, Graph, Launch
 from manycl.graph.launch import with_arguments
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.backend import Done, Failed
 from manycl.run.backends.record import RunRecord
@@ -31,7 +32,7 @@ Given = tuple[DeviceTask, Sequence[Argument] | None, Event]
 """A command: its node, or one like it; its own arguments where they may differ from that's; its event."""
 
 
-def launched(given: Sequence[Given], device: int) -> list[tuple[int, int, int, Event]]:
+def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, DeviceIndex, int, Event]]:
     """Of commands in one queue of a device, as in records."""
     return [(i, device, 0, event) for i, (_, _, event) in enumerate(given)]
 
@@ -71,7 +72,7 @@ class UnplannedRun:
         self._record.kernels = launched(self.given, self.device)
         return self._record
 
-    def samples(self) -> tuple[Graph, Iterable[tuple[int, int, float]]]:
+    def samples(self) -> tuple[Graph, Iterable[tuple[int, DeviceIndex, float]]]:
         """What models learn from, as of a result."""
         return self.graph, self.record.durations()
 

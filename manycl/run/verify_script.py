@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from manycl.errors import ManyclError
-from manycl.graph.graph import HostTask
+from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import HOST
+from manycl.plan.plan import ON_HOST
 from manycl.run.backend import Copy, Download, Evict, HostCall, Run, Upload
 from manycl.run.script import Script
 
@@ -110,9 +111,9 @@ class _Judge:
 
     def _place(self, index: int) -> tuple[int, int]:
         command = self._commands[index]
-        return (-1, 0) if isinstance(command, HostCall) else (command.device, command.queue)
+        return (ON_HOST, 0) if isinstance(command, HostCall) else (command.device, command.queue)
 
-    def _touches(self, index: int) -> Iterator[tuple[int, int, bool]]:
+    def _touches(self, index: int) -> Iterator[tuple[int, BufferKey, bool]]:
         """(memory, buffer, whether it is written) of a command."""
         command = self._commands[index]
         if isinstance(command, Upload):
@@ -131,7 +132,7 @@ class _Judge:
 
     def races(self) -> None:
         """Of two that touch the same, one comes before the other; but for ranges that write together."""
-        seen: dict[tuple[int, int], list[_Access]] = {}
+        seen: dict[tuple[int, BufferKey], list[_Access]] = {}
         for i in range(len(self._commands)):
             for memory, key, writes in self._touches(i):
                 for other in seen.setdefault((memory, key), []):
@@ -142,7 +143,7 @@ class _Judge:
                         raise ScriptError(f"{one} and {two} touch buffer {key} in memory {memory} at the same time")
                 seen[memory, key].append(_Access(i, writes))
 
-    def _beside(self, one: int, other: int, key: int) -> bool:
+    def _beside(self, one: int, other: int, key: BufferKey) -> bool:
         first, second = self._commands[one], self._commands[other]
         if key not in self._together or not (isinstance(first, Run) and isinstance(second, Run)):
             return False
@@ -152,8 +153,8 @@ class _Judge:
         """In the script's order everybody finds the last version of what it reads; at the end it is where it is said
         to be. A version is the number of times that a buffer was written."""
         script = self._script
-        version: dict[int, int] = {}
-        held: dict[tuple[int, int], int] = {}  # by (memory, buffer)
+        version: dict[BufferKey, int] = {}
+        held: dict[tuple[int, BufferKey], int] = {}  # by (memory, buffer)
         for key, mask in script.needs.items():
             held.update(((m, key), 0) for m in range(mask.bit_length()) if mask >> m & 1)
         done: set[int] = set()
@@ -182,7 +183,9 @@ class _Judge:
         if not written <= script.leaves.keys():
             raise ScriptError(f"nothing is said of {sorted(written - script.leaves.keys())}, which are written")
 
-    def _step(self, command: Run | HostCall, version: dict[int, int], held: dict[tuple[int, int], int]) -> None:
+    def _step(
+        self, command: Run | HostCall, version: dict[BufferKey, int], held: dict[tuple[int, BufferKey], int]
+    ) -> None:
         """A node finds what it reads, and what it may leave as it was; unless that was undefined from the start."""
         memory = self._memory[command.device] if isinstance(command, Run) else HOST
         task = self._nodes[command.token]

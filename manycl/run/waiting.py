@@ -20,7 +20,7 @@ def waiting(trace: Trace, machine: Machine) -> Iterator[tuple[int, int, float]]:
     ended = sorted(kernels, key=lambda e: e.end)
     ends = [e.end for e in ended]
     moves = sorted(trace.transfers(), key=lambda e: e.start)
-    for d, device in enumerate(machine.devices):
+    for d, device in machine.numbered():
         name = device.name if device.memory != HOST else "host"
         coming = [e for e in moves if e.target in (name, "host")]
         starts = [e.start for e in coming]

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from manycl.graph.division import Division
-from manycl.graph.graph import Window
+from manycl.graph.graph import BufferKey, Window
 from manycl.group_range import GroupRange
+from manycl.machine import DeviceIndex
 
 ALIGNED = 4096  # bytes; windows begin at multiples, so pointers are aligned as those of whole buffers are
 ELEMENT = 128  # bytes; who touches a part of a vector, or of a struct, may load all of it: none is aligned to more
@@ -45,7 +46,7 @@ def kept_whole(division: Division) -> str:
     return f"buffers of less than {SMALL:,} bytes are kept whole" if small else ""
 
 
-def intervals(division: Division, groups: GroupRange) -> dict[int, tuple[int, int]]:
+def intervals(division: Division, groups: GroupRange) -> dict[BufferKey, tuple[int, int]]:
     """The buffers of which a range touches little, and which may be windows: first byte and one past the last."""
     access = division.access(groups) if division.movable else {}
     found = {key: interval_of(*(a.reads | a.writes).hull) for key, a in access.items() if key in division.movable}
@@ -56,14 +57,17 @@ class Windows:
     """The windows of a plan's ranges. ``of(device, key, low, high)``: the one that holds an interval of a buffer."""
 
     def __init__(
-        self, wanted: Iterable[tuple[int, int, int, int]], new_key: Callable[[], int], shared: bool = True
+        self,
+        wanted: Iterable[tuple[DeviceIndex, BufferKey, int, int]],
+        new_key: Callable[[], BufferKey],
+        shared: bool = True,
     ) -> None:
         """``wanted``: (device, buffer, low, high). ``shared``: intervals of which nearly all is common get one window,
         and those of a buffer one size."""
-        by_buffer: dict[tuple[int, int], set[tuple[int, int]]] = {}
+        by_buffer: dict[tuple[DeviceIndex, BufferKey], set[tuple[int, int]]] = {}
         for device, key, low, high in wanted:
             by_buffer.setdefault((device, key), set()).add((low, high))
-        self._found: dict[tuple[int, int, int, int], Window] = {}
+        self._found: dict[tuple[DeviceIndex, BufferKey, int, int], Window] = {}
         for (device, key), given in by_buffer.items():
             groups = _alike(sorted(given)) if shared else [[interval] for interval in sorted(given)]
             sizes = [size_of(min(g)[0], max(h for _, h in g)) for g in groups]
@@ -71,7 +75,7 @@ class Windows:
                 window = Window(new_key(), key, min(group)[0], max(sizes) if shared else size, device)
                 self._found.update(((device, key, low, high), window) for low, high in group)
 
-    def of(self, device: int, key: int, low: int, high: int) -> Window:
+    def of(self, device: DeviceIndex, key: BufferKey, low: int, high: int) -> Window:
         return self._found[device, key, low, high]
 
 

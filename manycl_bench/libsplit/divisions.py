@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from manycl.machine import DeviceIndex
 from manycl.plan.adapt.families import Family, families
 from manycl.plan.plan import Plan
 from manycl.plan.policies.adaptive import Ranges, divided
@@ -29,7 +30,9 @@ class Fixed:
 
 def of_family(family: Family, at: Sequence[int]) -> dict[int, Ranges]:
     """A family's members cut where the leader is (first group of every device, and the number of all)."""
-    return {m.node: [(d, a, b - a) for d, (a, b) in enumerate(pairwise(m.cuts(at)))] for m in family.members}
+    return {
+        m.node: [(DeviceIndex(d), a, b - a) for d, (a, b) in enumerate(pairwise(m.cuts(at)))] for m in family.members
+    }
 
 
 def parts(problem: Problem, shares: Sequence[float]) -> dict[int, Ranges]:
@@ -43,6 +46,6 @@ def parts(problem: Problem, shares: Sequence[float]) -> dict[int, Ranges]:
     return out
 
 
-def alone(problem: Problem, device: int) -> dict[int, Ranges]:
+def alone(problem: Problem, device: DeviceIndex) -> dict[int, Ranges]:
     """Everything on one device."""
     return {node: [(device, 0, split.groups)] for node, split in problem.splits.items()}

@@ -73,7 +73,7 @@ def alone(case: Case, times: int) -> tuple[str, list[float]]:
     """The device that is fastest alone, and the seconds of each repetition there."""
     found = [
         (seconds_of(case, Fixed(divisions.alone(case.problem, d)), times), device.name)
-        for d, device in enumerate(case.machine.devices)
+        for d, device in case.machine.numbered()
     ]
     seconds, name = min(found, key=lambda f: sum(f[0]))
     return name, seconds

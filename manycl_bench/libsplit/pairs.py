@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
-from manycl.machine import Device, Machine
+from manycl.machine import Device, DeviceIndex, Machine
 from manycl.plan.adapt.families import Family
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policies.adaptive import Adaptive, Ranges
@@ -47,7 +47,7 @@ class Noise:
     often: float = 0.1
     longer: float = 0.6
 
-    def factor(self, seed: int, turn: int, node: int, device: int) -> float:
+    def factor(self, seed: int, turn: int, node: int, device: DeviceIndex) -> float:
         """What the time of a range is multiplied by: the same for the same arguments."""
         chance = random.Random(f"{seed} {turn} {node} {device}")
         factor = math.exp(abs(chance.gauss(0.0, self.part)))
@@ -83,7 +83,7 @@ class Pair(Case):
     def __init__(self, application: Application, slower: float) -> None:
         super().__init__(application, machine(slower))
 
-    def _seconds(self, turn: int, node: int, device: int, first: int, count: int) -> float:
+    def _seconds(self, turn: int, node: int, device: DeviceIndex, first: int, count: int) -> float:
         where, profile = self.machine.devices[device], self._profile(turn, node)
         if node not in self.splits:
             first, count = 0, profile.groups
@@ -98,7 +98,7 @@ class Pair(Case):
         return sum(min(self.family_seconds(f, best), self._alone(f)) for f in self.families)
 
     def _alone(self, family: Family) -> float:
-        whole = ((d, {m.node: [(d, 0, m.groups)] for m in family.members}) for d in range(2))
+        whole = ((d, {m.node: [(DeviceIndex(d), 0, m.groups)] for m in family.members}) for d in range(2))
         return min(self.family_seconds(family, ranges) for _, ranges in whole)
 
     def family_seconds(self, family: Family, ranges: Mapping[int, Ranges]) -> float:
@@ -112,7 +112,7 @@ class Pair(Case):
 
     def taken(self, plan: Plan) -> float:
         """Seconds of a repetition with a plan."""
-        ranges: dict[int, list[tuple[int, int, int]]] = {}
+        ranges: dict[int, list[tuple[DeviceIndex, int, int]]] = {}
         for a in plan.assignments:
             if a.device != ON_HOST:
                 whole = a.dimension is WHOLE
@@ -134,7 +134,7 @@ def behind(
     that knows nothing yet)."""
     problem = replace(case.problem, options=options)
 
-    def truth(turn: int, node: int, device: int, first: int, count: int) -> float:
+    def truth(turn: int, node: int, device: DeviceIndex, first: int, count: int) -> float:
         return case.seconds(0, node, device, first, count) * noise.factor(seed, turn, node, device)
 
     runs = islice(repetitions(problem, policy or Adaptive(), truth), times)
@@ -156,7 +156,7 @@ def drift(
     case = _crowd(slower)
     problem = replace(case.problem, options=options)
 
-    def truth(turn: int, node: int, device: int, first: int, count: int) -> float:
+    def truth(turn: int, node: int, device: DeviceIndex, first: int, count: int) -> float:
         return case.seconds(turn, node, device, first, count) * noise.factor(seed, turn, node, device)
 
     found = []

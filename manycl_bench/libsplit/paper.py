@@ -18,6 +18,7 @@ import numpy as np
 
 from manycl.front.arrays import AnyArray
 from manycl.graph.graph import Graph
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.policies.adaptive import Ranges, divided
 from manycl.plan.policy import Timed
@@ -102,7 +103,7 @@ class Libsplit:
         self._kernels: dict[int, _Kernel] = {}
 
     def plan(self, problem: Problem) -> Plan:
-        devices = range(len(problem.machine.devices))
+        devices = problem.machine.indices
         for node, split in problem.splits.items():
             if node not in self._kernels:
                 even = whole([1.0 / len(devices)] * len(devices), split.groups)
@@ -126,6 +127,6 @@ class Libsplit:
 def _ranges(groups: Sequence[int]) -> Ranges:
     out, first = [], 0
     for device, count in enumerate(groups):
-        out.append((device, first, count))
+        out.append((DeviceIndex(device), first, count))
         first += count
     return out

@@ -29,7 +29,7 @@ from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.launch import make_launch
 from manycl.group_range import GroupRange
-from manycl.machine import HOST, Machine
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.model.estimate import ModelEstimates
 from manycl.model.estimates import Wrapped
 from manycl.plan.adapt.families import Family, families
@@ -139,7 +139,7 @@ class Case:
 
     # what is true
 
-    def seconds(self, turn: int, node: int, device: int, first: int, count: int) -> float:
+    def seconds(self, turn: int, node: int, device: DeviceIndex, first: int, count: int) -> float:
         """What groups of a node (all of one that cannot be split) take on a device in a repetition."""
         if self.application.between is None:
             turn = 0
@@ -148,7 +148,7 @@ class Case:
             self._known[key] = self._seconds(*key)
         return self._known[key]
 
-    def _seconds(self, turn: int, node: int, device: int, first: int, count: int) -> float:
+    def _seconds(self, turn: int, node: int, device: DeviceIndex, first: int, count: int) -> float:
         split, where = self.splits.get(node), self.machine.devices[device]
         if split is None:
             first = 0
@@ -197,9 +197,9 @@ class Case:
         return out
 
     def _best(self, family: Family, turn: int) -> list[int]:
-        groups, devices = family.leader.groups, range(len(self.machine.devices))
+        groups, devices = family.leader.groups, self.machine.indices
 
-        def taken(device: int, low: int, high: int) -> float:
+        def taken(device: DeviceIndex, low: int, high: int) -> float:
             if low == high:
                 return 0.0
             total = 0.0
@@ -304,14 +304,14 @@ class Known(Wrapped):
         super().__init__(case.problem.estimates)
         self._case = case
 
-    def launch(self, node: int, device: int) -> float:
+    def launch(self, node: int, device: DeviceIndex) -> float:
         split = self._case.splits.get(node)
         return self.groups(node, device, 0, 1 if split is None else split.groups)
 
-    def groups(self, node: int, device: int, count: int, of: int) -> float:
+    def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float:
         return self._case.seconds(0, node, device, 0, count or of)
 
-    def doubt(self, node: int, devices: Sequence[int]) -> float:
+    def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
         return 0.0
 
 
@@ -323,5 +323,5 @@ def auto_over_one_device(case: Case) -> float:
         return next(repetitions(problem, policy, case.seconds)).trace.makespan
 
     known = replace(case.problem, estimates=Known(case), options={"budget": PLANNING})
-    alone = (Fixed({n: [(d, 0, s.groups)] for n, s in case.splits.items()}) for d in range(len(case.machine.devices)))
+    alone = (Fixed({n: [(d, 0, s.groups)] for n, s in case.splits.items()}) for d in case.machine.indices)
     return min(seconds(case.problem, policy) for policy in alone) / seconds(known, Auto())

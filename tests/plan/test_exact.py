@@ -28,7 +28,7 @@ from manycl.trace import TransferEvent
 OPTIONS = {
     "auto": {"budget": "0.005"},
     "portfolio": {"effort": "300"},
-    "optimal": {"effort": "0.1", "workers": "1"},
+    "optimal": {"effort": "0.1"},
 }
 LIST = ("in_order", "auto", "cpop", "peft", "portfolio")
 STATIC = (*LIST, "mkmd_coarse", "mkmd", "balance")

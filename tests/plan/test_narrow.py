@@ -22,11 +22,11 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.adapt.granularity import Beforehand, Wanted, adapted, cuts, start
-from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.adapt.workload import Execution, Prior, expected, fitted
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
+from manycl.plan.tuning import ADAPT
 
 HANDOVER = 5e-5
 GPU = Device("gpu", "gpu", compute_units=132)
@@ -170,7 +170,7 @@ def test_two_cuts_say_how_much_of_the_time_is_fixed() -> None:
     def time(part: float) -> float:
         return 0.4 + 0.2 * part
 
-    flat = Prior(400, (0.0, 0.0), (1.0,) * 20, TUNING.counted, (0.0, 0.0), TUNING.alike, (TUNING.narrow, TUNING.narrow))
+    flat = Prior(400, (0.0, 0.0), (1.0,) * 20, ADAPT.counted, (0.0, 0.0), ADAPT.alike, (ADAPT.narrow, ADAPT.narrow))
     runs = [Execution(2, (0, 200, 400), (time(0.5),) * 2), Execution(3, (0, 400, 400), (time(1.0), 0.0))]
     first, both = fitted(flat, runs[:1]), fitted(flat, runs)
     assert first.whole_at_least(0, 0, 200) <= 1.01 * time(0.5)  # it may all be fixed
@@ -182,9 +182,7 @@ def test_two_cuts_say_how_much_of_the_time_is_fixed() -> None:
 
 
 def test_fewer_groups_than_a_device_has_cores_take_as_long_as_one_for_each() -> None:
-    cores = Prior(
-        256, (0.0, 0.0), (1.0,) * 20, TUNING.counted, (math.log(8.0), 0.0), TUNING.unknown, rounds=(32.0, 1.0)
-    )
+    cores = Prior(256, (0.0, 0.0), (1.0,) * 20, ADAPT.counted, (math.log(8.0), 0.0), ADAPT.unknown, rounds=(32.0, 1.0))
     load = expected(cores)
     assert load.seconds(0, 0, 4) == pytest.approx(load.seconds(0, 0, 32)) == pytest.approx(1.0)
     assert load.seconds(0, 0, 64) == pytest.approx(2.0)
@@ -205,7 +203,7 @@ def test_brief_times_that_scatter_do_not_make_the_cuts_wander() -> None:
         [1e-5] * 2,
         [1.2e-7] * 2,
         Wanted(least=2),
-        Beforehand(density=[1.0] * 20, doubt=TUNING.counted, rate_doubt=TUNING.alike),
+        Beforehand(density=[1.0] * 20, doubt=ADAPT.counted, rate_doubt=ADAPT.alike),
     )
     for cut, *ms in measured:
         g = adapted(g, [1e-3 * t for t in ms], (0, cut, 4096))

@@ -26,12 +26,10 @@ from manycl.run.simulate import simulate
 
 pytest.importorskip("ortools")
 
-ONE = {"workers": "1"}
-
 
 def test_the_papers_examples() -> None:
-    heft = estimated("optimal", classic(TOPCUOGLU, TOPCUOGLU_EDGES, {"contention": "no", **ONE}))
-    peft = estimated("optimal", classic(ARABNEJAD, ARABNEJAD_EDGES, {"contention": "no", **ONE}))
+    heft = estimated("optimal", classic(TOPCUOGLU, TOPCUOGLU_EDGES, {"contention": "no"}))
+    peft = estimated("optimal", classic(ARABNEJAD, ARABNEJAD_EDGES, {"contention": "no"}))
     assert (heft.details["proven"], peft.details["proven"]) == (True, True)
     assert (heft.makespan, peft.makespan) == (73, 113)  # the papers: 80 and 122
     assert 73 * (1 - 1e-5) < heft.details["bound"] <= 73
@@ -72,7 +70,7 @@ def small(draw: Any) -> tuple[list[list[int]], dict[tuple[int, int], int]]:
 @settings(max_examples=30, deadline=None)
 @given(case=small())
 def test_as_short_as_trying_everything(case: tuple[list[list[int]], dict[tuple[int, int], int]]) -> None:
-    p = classic(*case, {"contention": "no", **ONE})
+    p = classic(*case, {"contention": "no"})
     plan = estimated("optimal", p)
     verify(plan, p.graph, p.machine, p)
     assert plan.details["proven"]
@@ -83,7 +81,7 @@ def test_as_short_as_trying_everything(case: tuple[list[list[int]], dict[tuple[i
 @given(p=st.one_of(problems(), split_problems(whole=True)))
 def test_nothing_that_the_engine_does_is_shorter(p: Problem) -> None:
     """Judged by the simulated engine, which knows nothing of the model, by itself and along other plans."""
-    p = replace(p, queues=(1,) * len(p.queues), options={**ONE, "effort": "0.2"})
+    p = replace(p, queues=(1,) * len(p.queues), options={"effort": "0.2"})
     plan = estimated("optimal", p)
     verify(plan, p.graph, p.machine, p)
     assert plan.details["gap"] >= 0
@@ -166,9 +164,7 @@ def tiny(draw: Any) -> Problem:
     valid = {key: frozenset({HOST}) for key in buffers if draw(st.booleans())}
     handover = draw(st.sampled_from([0.0, 0.5]))
     where = machine((HOST, 1))
-    return problem(
-        builder.build(), seconds, where, latency=draw(st.integers(0, 4)), handover=handover, valid=valid, options=ONE
-    )
+    return problem(builder.build(), seconds, where, latency=draw(st.integers(0, 4)), handover=handover, valid=valid)
 
 
 @settings(max_examples=40, deadline=None)
@@ -185,7 +181,7 @@ def test_the_bound_of_what_is_left_is_one_too(p: Problem, when: float) -> None:
     p = replace(p, queues=(1,) * len(p.queues))
     first = estimated("mkmd_coarse", p)
     rest = begun(p, first, when * first.makespan)
-    plan = estimated("optimal", replace(rest, options={**ONE, "effort": "0.2"}))
+    plan = estimated("optimal", replace(rest, options={"effort": "0.2"}))
     for name in ("auto", "cpop", "mkmd_coarse", "balance"):
         assert estimated(name, rest).makespan >= plan.details["bound"] * (1 - 1e-9)
     assert plan.makespan <= estimated("portfolio", rest).makespan * (1 + 1e-12)
@@ -196,15 +192,15 @@ def test_what_is_fixed_counts_as_it_was() -> None:
     p = problem(chains(1, 2), [5.0, 7.0])
     later = replace(p, fixed=(Assignment(0, 0, 0, 0.0, 1.0),), not_before=1.0)
     assert setting(later, "optimal").bound() == 6.0
-    assert estimated("optimal", replace(later, options=ONE)).makespan == pytest.approx(6.0)
+    assert estimated("optimal", replace(later)).makespan == pytest.approx(6.0)
 
 
 def test_transfers_of_a_device_wait_for_each_other() -> None:
     """Two kernels whose data come from the host, 3 s each: on one device 3 + 3 + 1; a second one has its own link."""
     graph = chains(2, 1)
     valid = {key: frozenset({HOST}) for key in graph.buffers}
-    one = problem(graph, [1.0], machine((1,)), latency=3.0, valid=valid, options=ONE)
-    two = problem(graph, [1.0, 1.0], machine((1, 2)), latency=3.0, valid=valid, options=ONE)
+    one = problem(graph, [1.0], machine((1,)), latency=3.0, valid=valid)
+    two = problem(graph, [1.0, 1.0], machine((1, 2)), latency=3.0, valid=valid)
     assert estimated("optimal", one).makespan == pytest.approx(7.0, rel=1e-6)
     assert estimated("optimal", two).makespan == pytest.approx(4.0, rel=1e-6)
 
@@ -214,7 +210,7 @@ def test_results_that_stay_where_they_are_cost_nothing() -> None:
     x = builder.buffer(100)
     for name in ("a", "b", "c"):
         builder.add(launch(name, (x,), (x,)))
-    p = problem(builder.build(), [[9.0, 1.0], [1.0, 2.0], [9.0, 1.0]], machine((1, 2)), latency=0.4, options=ONE)
+    p = problem(builder.build(), [[9.0, 1.0], [1.0, 2.0], [9.0, 1.0]], machine((1, 2)), latency=0.4)
     plan = estimated("optimal", p)
     assert [a.device for a in sorted(plan.assignments)] == [1, 1, 1]  # 4 s; b elsewhere: 3 and four transfers
     assert plan.makespan == pytest.approx(4.0)
@@ -232,7 +228,7 @@ def replace_latency(p: Problem, latency: float) -> Any:
 
 
 def test_a_partial_schedule_is_kept() -> None:
-    p = problem(chains(3, 2), [2.0, 3.0], options=ONE)
+    p = problem(chains(3, 2), [2.0, 3.0])
     done = tuple(a for a in estimated("in_order", replace(p, options={})).assignments[:2])
     later = replace(p, fixed=done, not_before=3.0)
     plan = estimated("optimal", later)
@@ -241,15 +237,18 @@ def test_a_partial_schedule_is_kept() -> None:
     assert plan.makespan == pytest.approx(9.0, rel=1e-6)  # 1 s left of the second, then 4 x 2 or 3 s on two devices
 
 
-def test_out_of_time_the_bound_is_told() -> None:
+def test_stopped_by_its_effort_it_tells_the_bound_and_plans_the_same_again() -> None:
+    """No thread is ahead of another one, and no clock ends the search."""
     graph = chains(6, 8)
     seconds = [[1.0 + (7 * n + 3 * d) % 11 for d in range(3)] for n in range(len(graph))]
-    p = problem(graph, seconds, machine((1, 2, 3)), latency=0.7, options={**ONE, "effort": "0.1"})
+    p = problem(graph, seconds, machine((1, 2, 3)), latency=0.7, options={"effort": "0.3"})
     plan = estimated("optimal", p)
     verify(plan, p.graph, p.machine, p)
     assert plan.details["bound"] <= plan.makespan
     assert plan.details["gap"] == pytest.approx((plan.makespan - plan.details["bound"]) / plan.makespan)
     assert plan.details["proven"] == (plan.details["gap"] < 1e-4)
+    again = estimated("optimal", p)
+    assert (again.assignments, again.details) == (plan.assignments, plan.details)
 
 
 def test_without_or_tools_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

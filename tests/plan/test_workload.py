@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manycl.plan.adapt.granularity import METHODS, Beforehand, Wanted, adapted, cuts, start
-from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.adapt.workload import Execution, Prior, Workload, expected, fitted
+from manycl.plan.tuning import ADAPT
 
 GROUPS = 400
-EVEN = (1.0,) * TUNING.cells
+EVEN = (1.0,) * ADAPT.cells
 
 
-def prior(speeds: tuple[float, ...], doubt: float = TUNING.uncounted, rate_doubt: float = TUNING.alike) -> Prior:
+def prior(speeds: tuple[float, ...], doubt: float = ADAPT.uncounted, rate_doubt: float = ADAPT.alike) -> Prior:
     return Prior(GROUPS, (0.0,) * len(speeds), EVEN, doubt, tuple(-math.log(s) for s in speeds), rate_doubt)
 
 
@@ -56,20 +56,20 @@ def test_an_uneven_load_is_told_from_uneven_devices() -> None:
         return first[d] * (b - a) / 200
 
     for time in (uneven, unlike):
-        load = fitted(prior((1.0, 1.0), rate_doubt=TUNING.unknown), executions(time, (0, 200, 400), (0, 300, 400)))
+        load = fitted(prior((1.0, 1.0), rate_doubt=ADAPT.unknown), executions(time, (0, 200, 400), (0, 300, 400)))
         for at in (250, 270, 290):
             for d, (a, b) in enumerate(((0, at), (at, 400))):
                 assert load.seconds(d, a, b) == pytest.approx(time(2, d, a, b), rel=0.06)
 
 
 def test_what_was_counted_is_believed_until_times_say_otherwise() -> None:
-    density = tuple(1.0 + 8.0 * (i + 0.5) / TUNING.cells for i in range(TUNING.cells))
-    counted = Prior(GROUPS, (0.0, 0.0), density, TUNING.counted, (0.0, 0.0), TUNING.alike)
+    density = tuple(1.0 + 8.0 * (i + 0.5) / ADAPT.cells for i in range(ADAPT.cells))
+    counted = Prior(GROUPS, (0.0, 0.0), density, ADAPT.counted, (0.0, 0.0), ADAPT.alike)
     half = expected(counted).level()
     assert steep(half[0]) == pytest.approx(0.5, abs=0.02)  # the density of this work
 
     g = start(
-        GROUPS, (0.0, 0.0), (1.0, 1.0), known=Beforehand(density=density, doubt=TUNING.counted, rate_doubt=TUNING.alike)
+        GROUPS, (0.0, 0.0), (1.0, 1.0), known=Beforehand(density=density, doubt=ADAPT.counted, rate_doubt=ADAPT.alike)
     )
     assert cuts(g)[1] == pytest.approx(half[0], abs=1)
     for _ in range(8):
@@ -78,7 +78,7 @@ def test_what_was_counted_is_believed_until_times_say_otherwise() -> None:
 
 
 @pytest.mark.parametrize("slower", [1.3, 2.0, 20.0])
-@pytest.mark.parametrize("doubt", [TUNING.counted, TUNING.uncounted])
+@pytest.mark.parametrize("doubt", [ADAPT.counted, ADAPT.uncounted])
 def test_one_time_that_is_too_long_says_little(slower: float, doubt: float) -> None:
     def even(turn: int, d: int, a: int, b: int) -> float:
         return (b - a) / GROUPS / (4.0, 1.0)[d]
@@ -106,7 +106,7 @@ def test_a_drift_is_foreseen_and_noise_is_none() -> None:
     found = 0
     for _ in range(40):
         runs = executions(steady, *several, noise=lambda turn, d: math.exp(chance.gauss(0.0, 0.03)))
-        found += fitted(prior((1.0, 1.0), TUNING.counted), runs).drifting
+        found += fitted(prior((1.0, 1.0), ADAPT.counted), runs).drifting
     assert found <= 2
 
 
@@ -114,7 +114,7 @@ def test_a_drift_is_foreseen_and_noise_is_none() -> None:
 @given(data=st.data())
 def test_all_end_together(data: st.DataObject) -> None:
     devices = data.draw(st.integers(2, 4))
-    work = data.draw(st.lists(st.floats(0.05, 3.0), min_size=TUNING.cells, max_size=TUNING.cells))
+    work = data.draw(st.lists(st.floats(0.05, 3.0), min_size=ADAPT.cells, max_size=ADAPT.cells))
 
     def some(low: float, high: float) -> tuple[float, ...]:
         return tuple(data.draw(st.lists(st.floats(low, high), min_size=devices, max_size=devices)))
@@ -199,7 +199,7 @@ def test_what_makes_all_devices_slower_together_makes_no_margins(seed: int) -> N
 def test_a_wait_that_is_known_is_no_launch_overhead() -> None:
     """Nine tenths of a device's time are such: its kernels take what is left."""
     once = (0.9, 0.0)
-    known = Prior(GROUPS, once, EVEN, TUNING.counted, (-1.0, 0.0), TUNING.alike, known=once)
+    known = Prior(GROUPS, once, EVEN, ADAPT.counted, (-1.0, 0.0), ADAPT.alike, known=once)
 
     def even(turn: int, d: int, a: int, b: int) -> float:
         return once[d] + 0.5 * (b - a) / GROUPS
@@ -238,7 +238,7 @@ def test_few_groups_and_many_compute_units(data: st.DataObject, groups: int, dev
         each(st.one_of(SECONDS, st.just(1.0))),
         Wanted(method=method, uniform=data.draw(st.booleans())),
         Beforehand(
-            rate_doubt=data.draw(st.sampled_from([TUNING.alike, TUNING.unknown])),
+            rate_doubt=data.draw(st.sampled_from([ADAPT.alike, ADAPT.unknown])),
             narrow=each(st.booleans()),
             rounds=units,
         ),

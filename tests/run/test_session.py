@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -17,7 +18,7 @@ from manycl.front.program import Program
 from manycl.front.queue import Queue
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer
-from manycl.machine import HOST
+from manycl.machine import HOST, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.problem import Part as Interval
@@ -231,11 +232,8 @@ class Room:
         self.memory = SimpleNamespace(allocated=lambda d: dict(self.held[d]), nbytes=sizes.__getitem__)
         self.buffers = self
         self.directory = SimpleNamespace(valid={})
-        devices = machine([1, 2]).devices
-        self.machine = SimpleNamespace(devices=[self.sized(d, n) for d, n in zip(devices, limits, strict=True)])
-
-    def sized(self, device: Any, nbytes: int) -> Any:
-        return SimpleNamespace(memory=device.memory, name=device.name, global_memory=nbytes)
+        devices = zip(machine([1, 2]).devices, limits, strict=True)
+        self.machine = Machine(tuple(replace(device, global_memory=nbytes) for device, nbytes in devices))
 
     def evict(self, key: int, memory: int) -> None:
         self.evicted.append((key, memory))

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from manycl.machine import DeviceIndex
 from manycl.plan.adapt.families import Family
 from manycl.plan.adapt.flows import Waits
 from manycl.plan.adapt.granularity import Granularity, anew, beside, cuts, daring
-from manycl.plan.adapt.tuning import TUNING
+from manycl.plan.tuning import ADAPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Course:
     divided to see what that takes."""
 
     family: Family
-    devices: tuple[int, ...]
+    devices: tuple[DeviceIndex, ...]
     granularity: Granularity
     waits: Waits
     overhead: float = 0.0
@@ -55,8 +56,8 @@ class Course:
         best = self._best(single) if self.whole is None else self.whole
         both = g.divided > 0 and best in self.compared
         more = self.overhead + others[-1]
-        untried = best in self.compared and not g.divided and g.turn <= TUNING.early
-        if untried and self._fastest(best) + more < (1.0 - TUNING.worth) * single[best]:
+        untried = best in self.compared and not g.divided and g.turn <= ADAPT.early
+        if untried and self._fastest(best) + more < (1.0 - ADAPT.worth) * single[best]:
             g = daring(g, best)  # what the other devices take is not known well: they are tried
             if sum(n > 0 for n in g.shares) > 1:
                 return replace(self, granularity=g, whole=None, trial=True)
@@ -73,10 +74,10 @@ class Course:
         for which data were on the host."""
         believed = list(self.believed or (1.0,) * len(self.devices))
         for i, (f, s) in enumerate(zip(foreseen, seconds, strict=True)):
-            if f > TUNING.brief and not first:
-                now = min(s / f, TUNING.most_waiting)
+            if f > ADAPT.brief and not first:
+                now = min(s / f, ADAPT.most_waiting)
                 believed[i] += (now - believed[i]) * (
-                    1.0 if now < believed[i] else TUNING.waiting_news if again else 0.0
+                    1.0 if now < believed[i] else ADAPT.waiting_news if again else 0.0
                 )
         return replace(self, believed=tuple(believed))
 
@@ -98,7 +99,7 @@ class Course:
         divided = anew(self.granularity, *self._more(waits)) + self.overhead
         if self.whole is None:
             return min(now + self.overhead, divided)
-        return divided if divided < (1.0 - 2.0 * TUNING.worth) * now else now
+        return divided if divided < (1.0 - 2.0 * ADAPT.worth) * now else now
 
     def waiting(self, waits: Waits) -> Course:
         """Where devices wait for other seconds than was known; if that makes a difference."""
@@ -119,34 +120,34 @@ class Course:
         g = self.granularity
         if g.divided and best in self.compared:
             alone = [run.turn for run in g.history if run.cuts == g.whole(best)]
-            close = (1.0 - TUNING.close) * single < together < (1.0 + TUNING.close) * single
+            close = (1.0 - ADAPT.close) * single < together < (1.0 + ADAPT.close) * single
             if close and g.divided == 1 and alone == [1]:
                 return math.inf  # the very first execution takes longer: it is run whole again
-            again = together < (1.0 + TUNING.close) * single and g.divided == 1 and len(alone) == 1
-            return -math.inf if again else 0.0 if self.whole is None else TUNING.seen
-        far = self.moving[best] * (1.0 - g.shares[best] / g.groups) > TUNING.moving * together
-        unknown = g.narrow or (self.guessed and single < TUNING.dear * together)
-        if unknown and g.divided == 1 and not far and together > (1.0 - TUNING.little) * g.alone_at_least():
+            again = together < (1.0 + ADAPT.close) * single and g.divided == 1 and len(alone) == 1
+            return -math.inf if again else 0.0 if self.whole is None else ADAPT.seen
+        far = self.moving[best] * (1.0 - g.shares[best] / g.groups) > ADAPT.moving * together
+        unknown = g.narrow or (self.guessed and single < ADAPT.dear * together)
+        if unknown and g.divided == 1 and not far and together > (1.0 - ADAPT.little) * g.alone_at_least():
             return math.inf  # it may have gained nothing: it is run whole to see
-        if g.narrow and best in self.compared and g.evenly() + self.overhead < (1.0 - 2.0 * TUNING.worth) * single:
+        if g.narrow and best in self.compared and g.evenly() + self.overhead < (1.0 - 2.0 * ADAPT.worth) * single:
             return -math.inf  # it may gain much
-        if best in self.compared or (single < TUNING.tried * self.overhead and not self.guessed):
-            return TUNING.worth if self.whole is None else 2.0 * TUNING.worth  # what was given up must promise more
-        if g.narrow or not g.divided or (not g.settled and g.divided < TUNING.believed):
+        if best in self.compared or (single < ADAPT.tried * self.overhead and not self.guessed):
+            return ADAPT.worth if self.whole is None else 2.0 * ADAPT.worth  # what was given up must promise more
+        if g.narrow or not g.divided or (not g.settled and g.divided < ADAPT.believed):
             return -math.inf  # a long one is divided to see
         if not g.settled:  # others may be better than those that were tried
-            return -math.inf if max(g.foreseen()) + more < (1.0 - TUNING.little) * single else math.inf
-        return TUNING.little
+            return -math.inf if max(g.foreseen()) + more < (1.0 - ADAPT.little) * single else math.inf
+        return ADAPT.little
 
     def _fastest(self, best: int) -> float:
         """Seconds that it takes all devices together if the others are as fast as they may be."""
         g = self.granularity
-        faster = math.exp(TUNING.untried_sure * g.prior.rate_doubt)
+        faster = math.exp(ADAPT.untried_sure * g.prior.rate_doubt)
         others = (faster / g.alone(i) for i in range(len(g.shares)) if i != best)
         return 1.0 / (1.0 / g.alone(best) + sum(others))
 
     def _best(self, single: Sequence[float]) -> int:
         """The device that would have all groups: one that has had them, if no other is much faster."""
         best = single.index(min(single))
-        had = [i for i in self.compared if single[i] < (1.0 + TUNING.close) * single[best]]
+        had = [i for i in self.compared if single[i] < (1.0 + ADAPT.close) * single[best]]
         return min(had, key=lambda i: single[i], default=best)

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from manycl.plan.adapt.tuning import TUNING
+from manycl.graph.graph import BufferKey
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice
+from manycl.plan.tuning import ADAPT
 
 
 class Member(NamedTuple):
@@ -82,7 +83,7 @@ def _led(members: list[Member]) -> Family:
 def _matches(problem: Problem) -> Iterator[tuple[int, int, float, float]]:
     """Pairs (a, b) of nodes of which one writes and one reads slices of a buffer: group g of b lies where
     ``scale * g + shift`` of a does."""
-    touch: dict[int, list[int]] = {}
+    touch: dict[BufferKey, list[int]] = {}
     for node, split in sorted(problem.splits.items()):
         if split.merge == "none":
             for key in split.slices:
@@ -98,14 +99,14 @@ def _matches(problem: Problem) -> Iterator[tuple[int, int, float, float]]:
                         yield (a, b, *found)
 
 
-def _match(problem: Problem, a: int, b: int, key: int) -> tuple[float, float] | None:
+def _match(problem: Problem, a: int, b: int, key: BufferKey) -> tuple[float, float] | None:
     mine, theirs = problem.splits[a], problem.splits[b]
     p, q = mine.slices[key], theirs.slices[key]
     if p.stride <= 0 or q.stride <= 0:
         return None
     scale, shift = q.stride / p.stride, (_middle(q) - _middle(p)) / p.stride
     end = scale * theirs.groups + shift
-    slack = TUNING.border * mine.groups + max(1.0, scale)
+    slack = ADAPT.border * mine.groups + max(1.0, scale)
     return (scale, shift) if abs(shift) <= slack and abs(end - mine.groups) <= slack else None
 
 

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from manycl.machine import HOST
+from manycl.graph.graph import BufferKey
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.adapt.families import Family
-from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits
+from manycl.plan.tuning import ADAPT
 
 Waits = tuple[tuple[float, float], ...]
 """Of every device: seconds if it has any groups of a family, and for each of them."""
@@ -45,22 +46,22 @@ class ReadShape(NamedTuple):
         middle: what it is)."""
         if end <= first:  # it may get some
             first, end = (
-                (0.0, TUNING.sample_step)
+                (0.0, ADAPT.sample_step)
                 if end <= 0.0
-                else (1.0 - TUNING.sample_step, 1.0)
+                else (1.0 - ADAPT.sample_step, 1.0)
                 if first >= 1.0
                 else (first, end)
             )
         part, length = self.part(first, end), end - first
         if first > 0.0 and end < 1.0:
             return part, 0.0
-        step = TUNING.sample_step if length + TUNING.sample_step <= 1.0 else -TUNING.sample_step
+        step = ADAPT.sample_step if length + ADAPT.sample_step <= 1.0 else -ADAPT.sample_step
         other = self.part(first - step, end) if first > 0.0 else self.part(first, end + step)
         rises = min(max((other - part) / step, 0.0), part / length)
         return part - rises * length, rises
 
 
-WHOLE = ReadShape((1.0,) * (TUNING.samples + 1), (1.0,) * (TUNING.samples + 1))
+WHOLE = ReadShape((1.0,) * (ADAPT.samples + 1), (1.0,) * (ADAPT.samples + 1))
 """Every range reads everything."""
 
 
@@ -108,7 +109,12 @@ class Flows:
         self.linked = [bool(self.near[i] or self._within[i]) for i in range(len(several))]
 
     def waits(
-        self, family: int, groups: int, devices: Sequence[int], parts: Mapping[int, Parts], at: Sequence[int] = ()
+        self,
+        family: int,
+        groups: int,
+        devices: Sequence[DeviceIndex],
+        parts: Mapping[int, Parts],
+        at: Sequence[int] = (),
     ) -> Waits:
         """For how long each device waits before (and the host after) the kernels of a family with so many groups, about
         where it is cut ``at`` (none: each as if it had all); ``parts``: of the other families (none: nothing comes from
@@ -128,7 +134,7 @@ class Flows:
                 seconds += max((self._brought(flow, memory, own) for memory in own), default=0.0)
         return seconds
 
-    def parts(self, devices: Sequence[int], at: Sequence[int]) -> Parts:
+    def parts(self, devices: Sequence[DeviceIndex], at: Sequence[int]) -> Parts:
         """Of a family that is cut there."""
         out: dict[int, float] = {}
         for i, d in enumerate(devices):
@@ -166,7 +172,7 @@ class Flows:
         return any(memory in parts.get(r, {}) for r in others)
 
     def _rate(self, source: int, target: int) -> float:
-        return self._transfer(TUNING.large, source, target) / TUNING.large if source != target else 0.0
+        return self._transfer(ADAPT.large, source, target) / ADAPT.large if source != target else 0.0
 
 
 def _between(samples: Sequence[float], at: float) -> float:
@@ -176,13 +182,13 @@ def _between(samples: Sequence[float], at: float) -> float:
     return samples[i] + left * (samples[i + 1] - samples[i])
 
 
-def _shape(problem: Problem, node: int, key: int) -> ReadShape:
+def _shape(problem: Problem, node: int, key: BufferKey) -> ReadShape:
     """What ranges of a node read of a buffer."""
     splits = problem.splits
     if not isinstance(splits, AnalysedSplits):
         return WHOLE
     touched, groups = splits.touched, splits[node].groups
-    cuts = [groups * i // TUNING.samples for i in range(TUNING.samples + 1)]
+    cuts = [groups * i // ADAPT.samples for i in range(ADAPT.samples + 1)]
     before = [touched(node, key, 0, max(cut, 1)) for cut in cuts]
     after = [touched(node, key, min(cut, groups - 1), max(groups - cut, 1)) for cut in cuts]
     return ReadShape(tuple(before), tuple(after))

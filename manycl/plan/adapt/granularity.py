@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.adapt.workload import Execution, Prior, Workload, expected, fitted
+from manycl.plan.tuning import ADAPT
 
 METHODS = ("profile", "fixed_point", "broyden")
 
@@ -46,7 +46,7 @@ class Granularity:
     workload: Workload
     least: int = 1
     method: str = METHODS[0]
-    dead_band: float = TUNING.dead_band
+    dead_band: float = ADAPT.dead_band
     history: tuple[Execution, ...] = ()
     turn: int = 0
     settled: bool = False
@@ -74,9 +74,9 @@ class Granularity:
     def seen(self) -> float:
         """Seconds of the slowest device in the shortest of the last executions on several that should have been about
         as short as this division by what is foreseen now (0.0: there were few)."""
-        alike = (1.0 + TUNING.similar) * max(self.foreseen())
+        alike = (1.0 + ADAPT.similar) * max(self.foreseen())
         found = [max(r.seconds) for r in self.history if _several(r) and max(self.foreseen(r.cuts)) < alike]
-        return min(found) if len(found) >= TUNING.believed else 0.0
+        return min(found) if len(found) >= ADAPT.believed else 0.0
 
     @property
     def narrow(self) -> bool:
@@ -129,7 +129,7 @@ class Wanted:
     method: str = METHODS[0]
     least: int = 1
     uniform: bool = False
-    dead_band: float = TUNING.dead_band
+    dead_band: float = ADAPT.dead_band
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,8 @@ class Beforehand:
     seconds beside its groups is in the measured times for certain (none: nothing)."""
 
     density: Sequence[float] = ()
-    doubt: float = TUNING.uncounted
-    rate_doubt: float = TUNING.unknown
+    doubt: float = ADAPT.uncounted
+    rate_doubt: float = ADAPT.unknown
     narrow: Sequence[bool] = ()
     rounds: Sequence[float] = ()
     waits: Sequence[float] = ()
@@ -159,13 +159,13 @@ def start(
     able = [i for i, e in enumerate(each) if e < math.inf]
     if wanted.method not in METHODS or groups < 1 or not able or wanted.least < 1:
         raise ValueError(f"no granularity for {groups} groups on {len(able)} devices by {wanted.method!r}")
-    cells = min(TUNING.cells, groups)
+    cells = min(ADAPT.cells, groups)
     mean = sum(known.density) / len(known.density) if known.density else 1.0
     work = tuple(max(d / mean, 1e-3) for d in known.density) or (1.0,) * cells
     rates = tuple(math.log(max(e, 1e-15) * groups) if e < math.inf else math.inf for e in each)
     slowest = max(r for r in rates if r < math.inf)
     rates = tuple(min(r, slowest + 50.0) for r in rates)  # one that cannot run it, or takes for ever
-    bends = tuple(TUNING.narrow if n else 0.0 for n in known.narrow) if any(known.narrow) else ()
+    bends = tuple(ADAPT.narrow if n else 0.0 for n in known.narrow) if any(known.narrow) else ()
     prior = Prior(
         groups,
         tuple(once),
@@ -191,15 +191,15 @@ def adapted(g: Granularity, measured: Sequence[float], at: Sequence[int] = ()) -
     history = _kept((*g.history, Execution(turn, at, tuple(measured))))
     if g.settled and g.history[-1].cuts == at:
         off = tuple(math.log(m / f) if m and f else 0.0 for m, f in zip(measured, g.foreseen(at), strict=True))
-        if max(off) > TUNING.strange:
+        if max(off) > ADAPT.strange:
             doubted = (*g.doubted, off)
-            if len(doubted) < TUNING.believed:
+            if len(doubted) < ADAPT.believed:
                 return replace(g, history=history, turn=turn, doubted=doubted)
-            history = _slowed(history, [min(of) for of in zip(*doubted, strict=True)], turn - TUNING.believed)
+            history = _slowed(history, [min(of) for of in zip(*doubted, strict=True)], turn - ADAPT.believed)
         else:
-            mean = tuple(o + TUNING.news * (n - o) for o, n in zip(g.off, off, strict=True))
+            mean = tuple(o + ADAPT.news * (n - o) for o, n in zip(g.off, off, strict=True))
             used = [o for o, m in zip(mean, measured, strict=True) if m]
-            if max(used) - min(used) < TUNING.calm + 0.5 * TUNING.jitter / max(measured):
+            if max(used) - min(used) < ADAPT.calm + 0.5 * ADAPT.jitter / max(measured):
                 return replace(g, history=history, turn=turn, off=mean, doubted=())
     quiet = (0.0,) * len(g.shares)
     g = replace(g, history=history, turn=turn, workload=fitted(g.prior, history), off=quiet, doubted=())
@@ -258,16 +258,16 @@ def _changed(g: Granularity, *, measured: bool = True) -> Granularity:
     if _cuts(shares) in tried and cuts(g) in tried:
         best = min(tried.values(), key=lambda run: max(run.seconds))
         mine = [max(run.seconds) for run in g.history if run.cuts == cuts(g)]
-        if max(best.seconds) < (1.0 - TUNING.unforeseen) * min(mine):
+        if max(best.seconds) < (1.0 - ADAPT.unforeseen) * min(mine):
             if len(mine) == 1 and measured:  # it may have been disturbed: once more
                 return replace(g, settled=False)
             return replace(g, shares=tuple(b - a for a, b in pairwise(best.cuts)), settled=False)
     now, then = g.guarded(), g.guarded(_cuts(shares))
     flat = -min(g.workload.bends) if g.narrow and not g.workload.drifting else 0.0
-    band = max(g.dead_band, TUNING.narrow_band * flat, 0.5 * TUNING.jitter / now)
+    band = max(g.dead_band, ADAPT.narrow_band * flat, 0.5 * ADAPT.jitter / now)
     if shares == g.shares or then > (1.0 - band) * now:
         return replace(g, settled=bool(g.history) and not g.workload.drifting)
-    if 0 < g.turn <= TUNING.warming and then > (1.0 - TUNING.warm_band) * now:
+    if 0 < g.turn <= ADAPT.warming and then > (1.0 - ADAPT.warm_band) * now:
         return replace(g, settled=False)  # the next ones tell
     return replace(g, shares=shares, settled=False)
 
@@ -293,11 +293,11 @@ def _refuted(g: Granularity) -> Granularity:
     """Where again and again times are longer than can be by what was known before: that is not believed any more."""
     run = g.history[-1]
     said = (g.workload.seconds(i, run.cuts[i], run.cuts[i + 1], 0.0) for i in range(len(g.shares)))
-    longer = any(s > 0.0 and s > (1.0 + TUNING.strange) * f for s, f in zip(run.seconds, said, strict=True))
+    longer = any(s > 0.0 and s > (1.0 + ADAPT.strange) * f for s, f in zip(run.seconds, said, strict=True))
     g = replace(g, unexplained=g.unexplained + 1 if longer else 0)
-    if g.unexplained < TUNING.believed or g.prior.rate_doubt == TUNING.unknown:
+    if g.unexplained < ADAPT.believed or g.prior.rate_doubt == ADAPT.unknown:
         return g
-    prior = replace(g.prior, doubt=TUNING.uncounted, rate_doubt=TUNING.unknown)
+    prior = replace(g.prior, doubt=ADAPT.uncounted, rate_doubt=ADAPT.unknown)
     return replace(g, prior=prior, workload=fitted(prior, g.history), unexplained=0)
 
 
@@ -308,7 +308,7 @@ def _compared(g: Granularity) -> Granularity:
     if not (whole and g.divided and any(g.prior.narrow)):
         return g
     bends = tuple(min(b, -1e-3) if n else 0.0 for b, n in zip(g.workload.bends, g.prior.narrow, strict=True))
-    return replace(g, prior=replace(g.prior, bends=bends, bend_doubt=TUNING.compared_doubt))
+    return replace(g, prior=replace(g.prior, bends=bends, bend_doubt=ADAPT.compared_doubt))
 
 
 def _slowed(history: tuple[Execution, ...], by: Sequence[float], until: int) -> tuple[Execution, ...]:
@@ -326,13 +326,13 @@ def _kept(history: tuple[Execution, ...]) -> tuple[Execution, ...]:
     """The last executions, of the same shares only the last few: how others did says more than one more of these. And
     the last one of a device that has had no groups since: it would be tried again as if nothing were known of it."""
     same = [run for run in history if run.cuts == history[-1].cuts]
-    if len(same) > TUNING.window_alike:
+    if len(same) > ADAPT.window_alike:
         history = tuple(run for run in history if run is not same[0])
-    if len(history) <= TUNING.window:
+    if len(history) <= ADAPT.window:
         return history
-    kept = history[-TUNING.window :]
+    kept = history[-ADAPT.window :]
     known = [any(run.seconds[d] > 0.0 for run in kept) for d in range(len(kept[-1].seconds))]
-    for run in reversed(history[: -TUNING.window]):
+    for run in reversed(history[: -ADAPT.window]):
         if any(s > 0.0 and not k for s, k in zip(run.seconds, known, strict=True)):
             kept = (run, *kept)
             known = [k or s > 0.0 for s, k in zip(run.seconds, known, strict=True)]
@@ -367,12 +367,12 @@ def _broyden(g: Granularity) -> tuple[list[float], Granularity]:
     residual = [a - b for a, b in zip(x, image, strict=True)]
     unit = tuple(tuple(float(i == j) for j in range(count)) for i in range(count))
     inverse = g.inverse or unit
-    if g.before and any(abs(a - b) > TUNING.trust * a for a, b in zip(g.shares, g.before, strict=True)):
+    if g.before and any(abs(a - b) > ADAPT.trust * a for a, b in zip(g.shares, g.before, strict=True)):
         step = [(a - b) / groups for a, b in zip(g.shares, g.before, strict=True)]
         other = [n / groups - y for n, y in zip(g.before, _image(g, g.before), strict=True)]
         inverse = _updated(inverse, step, [a - b for a, b in zip(residual, other, strict=True)])
     found = [v - sum(h * r for h, r in zip(row, residual, strict=True)) for v, row in zip(x, inverse, strict=True)]
-    if not all(y / TUNING.astray <= v <= TUNING.astray * y for v, y in zip(found, image, strict=True)):
+    if not all(y / ADAPT.astray <= v <= ADAPT.astray * y for v, y in zip(found, image, strict=True)):
         found, inverse = image, unit
     scale = groups / sum(found)
     return [v * scale for v in found], replace(g, inverse=inverse, before=g.shares)
@@ -382,7 +382,7 @@ def _updated(inverse: tuple[Floats, ...], step: Sequence[float], change: Sequenc
     """Sherman and Morrison's form of Broyden's update."""
     moved = [sum(h * c for h, c in zip(row, change, strict=True)) for row in inverse]
     size = sum(s * m for s, m in zip(step, moved, strict=True))
-    if size < TUNING.turned * sum(s * s for s in step):
+    if size < ADAPT.turned * sum(s * s for s in step):
         return inverse  # the function would have turned round: noise, or another load
     across = [sum(s * row[j] for s, row in zip(step, inverse, strict=True)) for j in range(len(step))]
     return tuple(

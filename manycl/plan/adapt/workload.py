@@ -36,7 +36,7 @@ from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-from manycl.plan.adapt.tuning import TUNING
+from manycl.plan.tuning import ADAPT
 
 _MOST = 300.0  # of exponents
 _NORMAL = NormalDist()
@@ -68,7 +68,7 @@ class Prior:
     rates: Floats
     rate_doubt: float
     bends: Floats = ()
-    bend_doubt: float = TUNING.narrow_doubt
+    bend_doubt: float = ADAPT.narrow_doubt
     rounds: Floats = ()
     known: Floats = ()
 
@@ -100,7 +100,7 @@ class Workload:
     last: Floats
     floors: Floats
     doubts: Floats = ()
-    noise: float = TUNING.noise
+    noise: float = ADAPT.noise
     drifting: bool = False
     scatter: Floats = ()
     _sums: Floats = field(init=False, repr=False, compare=False)
@@ -130,7 +130,7 @@ class Workload:
         part = self.seconds(device, first, end)
         if not self.doubts:
             return part
-        return max(part, self.seconds(device, 0, self.groups) * math.exp(-TUNING.sure * self.doubts[device]))
+        return max(part, self.seconds(device, 0, self.groups) * math.exp(-ADAPT.sure * self.doubts[device]))
 
     @cached_property
     def margins(self) -> Floats:
@@ -212,9 +212,9 @@ def fitted(prior: Prior, history: Sequence[Execution]) -> Workload:
     """The most likely workload, by these executions (the last one last; at least one)."""
     seen = _Seen(prior, history)
     steady, cost = _fit(prior, seen, drifting=False)
-    if seen.executions > 2 and cost > TUNING.drifting:
+    if seen.executions > 2 and cost > ADAPT.drifting:
         moving, other = _fit(prior, seen, drifting=True)
-        if other < cost - TUNING.drifting:
+        if other < cost - ADAPT.drifting:
             return moving
     return steady
 
@@ -242,10 +242,10 @@ class _Seen:
         self.overlap = np.minimum(edges + 1, ends[:, 1:]) - np.maximum(edges, ends[:, :1])
         np.maximum(self.overlap, 0.0, out=self.overlap)
         self.device, self.ago, self.log = table[:, 2].astype(int), table[:, 3], np.log(table[:, 4])
-        self.jitter = TUNING.jitter / table[:, 4]
+        self.jitter = ADAPT.jitter / table[:, 4]
         if any(prior.narrow):
             turns = table[:, 3] + history[-1].turn
-            self.jitter = np.hypot(self.jitter, np.where(turns <= 1, TUNING.cold, 0.0))
+            self.jitter = np.hypot(self.jitter, np.where(turns <= 1, ADAPT.cold, 0.0))
         self.floor = np.array(prior.floors)[self.device]
         self.own = np.zeros((len(rows), devices))
         self.own[np.arange(len(rows)), self.device] = 1.0
@@ -256,7 +256,7 @@ class _Seen:
         """What each measurement counts: all of it the newest of its device, which may have had no groups since."""
         import numpy as np
 
-        found = np.maximum(fade**-self.ago, TUNING.least_fade)
+        found = np.maximum(fade**-self.ago, ADAPT.least_fade)
         found[list(self.newest.values())] = 1.0
         return found
 
@@ -267,7 +267,7 @@ def _stiffness(cells: int, doubt: float) -> Any:
     import numpy as np
 
     at = np.arange(cells) / cells
-    return np.linalg.inv(doubt * doubt * np.exp(-np.abs(at[:, None] - at) / TUNING.length))
+    return np.linalg.inv(doubt * doubt * np.exp(-np.abs(at[:, None] - at) / ADAPT.length))
 
 
 @lru_cache(maxsize=64)
@@ -282,11 +282,11 @@ def _precision(
     out = np.zeros((size, size))
     out[:cells, :cells] = _stiffness(cells, doubt)
     rates = slice(cells, cells + devices)
-    out[rates, rates] = np.linalg.inv(TUNING.level**2 * np.ones((devices, devices)) + rate_doubt**2 * np.eye(devices))
+    out[rates, rates] = np.linalg.inv(ADAPT.level**2 * np.ones((devices, devices)) + rate_doubt**2 * np.eye(devices))
     bends = slice(cells + devices, size - devices)
-    out[bends, bends] = np.linalg.inv(TUNING.bend**2 * np.eye(devices) + bend_doubt**2 * np.outer(narrow, narrow))
+    out[bends, bends] = np.linalg.inv(ADAPT.bend**2 * np.eye(devices) + bend_doubt**2 * np.outer(narrow, narrow))
     drifts = np.arange(size - devices, size)
-    out[drifts, drifts] = (TUNING.drift if drifting else 1e-4) ** -2
+    out[drifts, drifts] = (ADAPT.drift if drifting else 1e-4) ** -2
     return out
 
 
@@ -302,14 +302,14 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
     centre = np.zeros(len(precision))
     centre[bends] = prior.bends or 0.0
     centre[rates] = prior.rates + centre[bends] * last
-    least = np.where(narrow, TUNING.least_narrow, TUNING.least_bend)
+    least = np.where(narrow, ADAPT.least_narrow, ADAPT.least_bend)
     x = centre.copy()
     log = np.log(np.maximum(seen.overlap @ base, seen.floor))
     bent = x[bends][seen.device] * (log - last[seen.device])
     x[rates] += np.quantile(seen.log - x[rates][seen.device] - log - bent, 0.25)
-    faded = seen.weights(TUNING.fades[drifting])
-    noise, size = TUNING.noise, math.inf
-    for step in range(TUNING.steps + 1):
+    faded = seen.weights(ADAPT.fades[drifting])
+    noise, size = ADAPT.noise, math.inf
+    for step in range(ADAPT.steps + 1):
         parts = seen.overlap * (base * np.exp(x[:cells]))
         done = np.maximum(parts.sum(axis=1), seen.floor * (base * np.exp(x[:cells])).sum())
         log = np.log(done)
@@ -319,8 +319,8 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
         beyond, bend = log - last[seen.device], x[bends][seen.device]
         off = seen.log - (x[rates][seen.device] + x[drifts][seen.device] * seen.ago + log + bend * beyond)
         spread = np.hypot(noise, seen.jitter)
-        robust = 1.0 / (1.0 + np.square(off / (spread * np.where(off > 0.0, TUNING.above, TUNING.below))))
-        if step == TUNING.steps or size < 2e-3:
+        robust = 1.0 / (1.0 + np.square(off / (spread * np.where(off > 0.0, ADAPT.above, ADAPT.below))))
+        if step == ADAPT.steps or size < 2e-3:
             break
         own = seen.own
         slopes = np.hstack(
@@ -331,23 +331,23 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
         change = np.linalg.solve(curved, weighted @ off - precision @ (x - centre))
         size = float(np.abs(change).max())
         x += change / max(size, 1.0)
-        np.clip(x[bends], least, TUNING.most_bend, out=x[bends])
+        np.clip(x[bends], least, ADAPT.most_bend, out=x[bends])
         if step and len(off) > 2 * devices:
-            noise = min(max(1.2 * float(np.sort(np.abs(off))[2 * len(off) // 3]), TUNING.noise), TUNING.most_noise)
-    limit = np.where(off > 0.0, TUNING.above, TUNING.below)
+            noise = min(max(1.2 * float(np.sort(np.abs(off))[2 * len(off) // 3]), ADAPT.noise), ADAPT.most_noise)
+    limit = np.where(off > 0.0, ADAPT.above, ADAPT.below)
     loss = 0.5 * limit**2 * np.log1p(np.square(off / (spread * limit))) + np.log(
-        spread / np.hypot(TUNING.noise, seen.jitter)
+        spread / np.hypot(ADAPT.noise, seen.jitter)
     )
-    cost = float(0.5 * (x - centre) @ precision @ (x - centre) + seen.weights(TUNING.fades[0]) @ loss)
+    cost = float(0.5 * (x - centre) @ precision @ (x - centre) + seen.weights(ADAPT.fades[0]) @ loss)
     work = tuple(map(float, base * np.exp(x[:cells])))
     further = np.zeros((devices, len(x)))  # how what the other groups add (a logarithm) depends on what is sought
     for d, i in seen.newest.items():
         further[d, :cells] = (1.0 + x[bends][d]) * (np.array(work) / sum(work) - parts[i] / done[i])
         further[d, cells + devices + d] = math.log(sum(work) / done[i])
     doubts = np.sqrt((further * np.linalg.solve(curved, further.T).T).sum(axis=1))
-    beyond = np.maximum(np.abs(_apart(off, seen.ago)) - seen.jitter, 0.0) ** 2 * robust - TUNING.noise**2
+    beyond = np.maximum(np.abs(_apart(off, seen.ago)) - seen.jitter, 0.0) ** 2 * robust - ADAPT.noise**2
     several = np.bincount(seen.device, faded * beyond, devices) / (
-        TUNING.steady + np.bincount(seen.device, faded, devices)
+        ADAPT.steady + np.bincount(seen.device, faded, devices)
     )
     scattered = np.sqrt(np.maximum(several, 0.0))
     found = (tuple(map(float, v)) for v in (x[rates], x[bends], x[drifts], last, doubts, scattered))

@@ -17,13 +17,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from manycl.graph.graph import Graph, Launch
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.model.occupancy import share, work_groups
 from manycl.plan.adapt.course import Course
 from manycl.plan.adapt.families import Family, families
 from manycl.plan.adapt.flows import Flows, Parts, Waits
 from manycl.plan.adapt.granularity import METHODS, Beforehand, Wanted, adapted, cuts, start
-from manycl.plan.adapt.tuning import TUNING
 from manycl.plan.options import Option, Options, Values, one_of, real, whole
 from manycl.plan.plan import Plan
 from manycl.plan.policies.mkmd_coarse import Table, as_plan, look_up, place, priorities, weights
@@ -32,11 +31,12 @@ from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
 from manycl.plan.split import AnalysedSplits
 from manycl.plan.timeline import Timeline
+from manycl.plan.tuning import ADAPT
 
 _METHOD, _FIRST = one_of("method", *METHODS), one_of("first", "estimates", "uniform")
-_LEAST, _BAND = whole("least", 1, 1), Option("band", TUNING.dead_band, real(below=1.0), "a number from 0 to below 1")
+_LEAST, _BAND = whole("least", 1, 1), Option("band", ADAPT.dead_band, real(below=1.0), "a number from 0 to below 1")
 
-Ranges = Sequence[tuple[int, int, int]]
+Ranges = Sequence[tuple[DeviceIndex, int, int]]
 """Device (index), first work-group and number of work-groups."""
 
 
@@ -121,7 +121,7 @@ class Adaptive:
         last, count = self._ran.pop(sites, ((), 0))
         self._ran[sites] = now, count + 1
         _forget(self._ran)
-        if count >= TUNING.watched and count % TUNING.watched:
+        if count >= ADAPT.watched and count % ADAPT.watched:
             return news
         seconds: dict[tuple[int, int], float] = {}
         for node, device, waited in waits:
@@ -153,7 +153,7 @@ class Adaptive:
         before = [course.whole for course in courses]
         parts = {i: flows.parts(c.devices, c.cuts()) for i, c in enumerate(courses) if c.devices}
         todo = {i for i, key in enumerate(keys) if key in news}
-        for _ in range(TUNING.sweeps):
+        for _ in range(ADAPT.sweeps):
             again = set[int]()
             for i in sorted(todo):
                 course = replace(courses[i], whole=before[i])
@@ -198,7 +198,7 @@ class _Planned(NamedTuple):
 
 def _forget(of: dict[Any, Any]) -> None:
     """Keep the last ones."""
-    while len(of) > TUNING.remembered:
+    while len(of) > ADAPT.remembered:
         del of[next(iter(of))]
 
 
@@ -268,8 +268,8 @@ def _gathered(linked: Sequence[int], courses: list[Course], flows: Flows, parts:
         all_there = {i: flows.parts(c.devices, c.cuts()) for i, c in there.items()}
         waits = {i: _waits(i, c, flows, all_there) for i, c in there.items()}
         then = sum(c.slowest(waits[i]) for i, c in there.items())
-        if then < (1.0 - TUNING.worth) * now:
-            now, best = then / (1.0 - TUNING.worth), [c.waiting(waits[i]) for i, c in there.items()]
+        if then < (1.0 - ADAPT.worth) * now:
+            now, best = then / (1.0 - ADAPT.worth), [c.waiting(waits[i]) for i, c in there.items()]
     for i, course in zip(linked, best, strict=False):
         courses[i] = course
 
@@ -300,43 +300,45 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options, fl
         [e + w for e, (_, w) in zip(each, waits, strict=True)],
         Wanted(
             method=options.method,
-            least=max(options.least, -(-groups // TUNING.most_chunks)),
+            least=max(options.least, -(-groups // ADAPT.most_chunks)),
             uniform=options.uniform,
             dead_band=options.band,
         ),
         Beforehand(
             density=density,
             doubt=doubt,
-            rate_doubt=TUNING.unknown if options.uniform else _rate_doubt(problem, family, devices),
+            rate_doubt=ADAPT.unknown if options.uniform else _rate_doubt(problem, family, devices),
             narrow=narrow,
             rounds=rounds,
             waits=[w for w, _ in waits],
         ),
     )
     overhead = problem.handover * len(family.members) + _merging(problem, family, devices)
-    guessed = bool(density) and doubt == TUNING.uncounted
+    guessed = bool(density) and doubt == ADAPT.uncounted
     return Course(family, devices, g, waits, overhead, _moving(problem, family, devices), guessed=guessed)
 
 
-def _density(problem: Problem, table: Table, family: Family, devices: Sequence[int]) -> tuple[tuple[float, ...], float]:
+def _density(
+    problem: Problem, table: Table, family: Family, devices: Sequence[DeviceIndex]
+) -> tuple[tuple[float, ...], float]:
     """How the counted work of a family lies along the groups of its leader, and how far off that may be."""
-    cells = min(TUNING.cells, family.leader.groups)
+    cells = min(ADAPT.cells, family.leader.groups)
     splits = problem.splits
-    out, doubt = [0.0] * cells, TUNING.counted
+    out, doubt = [0.0] * cells, ADAPT.counted
     for m in family.members:
         seconds = statistics.fmean(table.rows[m.node][d] for d in devices)
         along = splits.work(m.node, cells) if isinstance(splits, AnalysedSplits) else None
         if along is None:
-            return (), TUNING.uncounted
+            return (), ADAPT.uncounted
         mean = statistics.fmean(along.work)
         if mean <= 0.0 or seconds == math.inf:
-            return (), TUNING.uncounted
+            return (), ADAPT.uncounted
         out = [o + seconds * w / mean for o, w in zip(out, along.work, strict=True)]
-        doubt = max(doubt, TUNING.counted if along.exact else TUNING.assumed if along.loops else TUNING.uncounted)
+        doubt = max(doubt, ADAPT.counted if along.exact else ADAPT.assumed if along.loops else ADAPT.uncounted)
     return tuple(out), doubt
 
 
-def _filled(problem: Problem, family: Family, device: int) -> tuple[bool, float]:
+def _filled(problem: Problem, family: Family, device: DeviceIndex) -> tuple[bool, float]:
     """Whether a device other than a CPU has room for more work-items than all of a family's, and how many groups of its
     leader a CPU, on each core one work-group, runs at once (1: unknown)."""
     where = problem.machine.devices[device]
@@ -347,13 +349,13 @@ def _filled(problem: Problem, family: Family, device: int) -> tuple[bool, float]
     return False, where.compute_units * family.leader.groups / most if most else 1.0
 
 
-def _rate_doubt(problem: Problem, family: Family, devices: Sequence[int]) -> float:
+def _rate_doubt(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -> float:
     """How far off the ratios between the devices' times may be, as a logarithm."""
     doubt = max(problem.doubt(m.node, devices) for m in family.members)
-    return min(max(math.log1p(doubt), TUNING.alike), TUNING.unknown)
+    return min(max(math.log1p(doubt), ADAPT.alike), ADAPT.unknown)
 
 
-def _merging(problem: Problem, family: Family, devices: Sequence[int]) -> float:
+def _merging(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -> float:
     """Seconds that it takes to bring partial results together, and to make one of them."""
     seconds = 0.0
     for m in family.members:
@@ -366,7 +368,7 @@ def _merging(problem: Problem, family: Family, devices: Sequence[int]) -> float:
     return seconds
 
 
-def _moving(problem: Problem, family: Family, devices: Sequence[int]) -> tuple[float, ...]:
+def _moving(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -> tuple[float, ...]:
     """Seconds that it takes to bring all of what a family's members touch in slices to each device."""
     keys = {key for m in family.members for key in problem.splits[m.node].slices}
     sizes = [problem.graph.buffers[key].nbytes for key in keys]

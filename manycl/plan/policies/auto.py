@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import HostTask, Launch
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.costs import Costs, costs
 from manycl.plan.foreseen import foreseen
 from manycl.plan.insertion import setting
@@ -55,7 +55,7 @@ class Candidate(NamedTuple):
 class Auto:
     """Predict, compare, take the best; ``details`` says what was ``chosen``, and ``asked`` lists every candidate's
     makespan; ``postponed``: how kernels may be split was not found out, but will be for graphs that run on. Option
-    ``budget``: seconds that asking others than list scheduling may take."""
+    ``budget``: seconds that asking others than list scheduling may be foreseen to take."""
 
     options = Options("auto", _BUDGET)
 
@@ -257,7 +257,7 @@ def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
         whole = foreseen(problem, whole)
     if whole.is_split:  # nothing runs as a whole
         return divided.makespan < whole.makespan
-    parts: dict[int, list[int]] = {}
+    parts: dict[int, list[DeviceIndex]] = {}
     seconds: dict[int, float] = {}
     for a in divided.assignments:
         if a.device != ON_HOST:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manycl.graph.graph import Graph, HostTask, Launch
-from manycl.machine import Device
+from manycl.machine import Device, DeviceIndex
 from manycl.model.occupancy import share
 from manycl.plan.options import Option, Options
 from manycl.plan.policy import Choice, Component, DeviceState, register
@@ -69,10 +69,10 @@ class Clustering:
     def components(self, graph: Graph) -> tuple[tuple[int, ...], ...]:
         return graph.components or connected(graph)
 
-    def queues(self, device: int) -> int:
+    def queues(self, device: DeviceIndex) -> int:
         return self._queues[device]
 
-    def resident(self, device: int) -> int:
+    def resident(self, device: DeviceIndex) -> int:
         return self._resident[device]
 
     def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None:
@@ -105,7 +105,7 @@ class Clustering:
         load += sum(self._load(other, state.index) for other in state.running)
         return now + seconds * max(1.0, load), *tie
 
-    def _load(self, component: int, device: int) -> float:
+    def _load(self, component: int, device: DeviceIndex) -> float:
         """The share of the device that the component's kernels use, one at a time: the mean over their
         seconds."""
         known = self._loads.get((component, device))

@@ -6,6 +6,7 @@ computing", IEEE TPDS 13(3), 2002, Section 5.2 (Critical Path on a Processor), w
 
 from __future__ import annotations
 
+from manycl.machine import DeviceIndex
 from manycl.plan.delays import Delays, after, downward_ranks, upward_ranks
 from manycl.plan.insertion import CONTENTION, Setting, earliest_finish, put, ready_order, setting
 from manycl.plan.options import Options
@@ -41,12 +42,12 @@ def critical_path(view: Delays, priority: list[float]) -> list[int]:
     return path
 
 
-def path_device(view: Delays, path: list[int]) -> int:
+def path_device(view: Delays, path: list[int]) -> DeviceIndex:
     """The device that may run most of the path, and of those the one where that takes least time."""
     kernels = [n for n in path if view.places[n] != (ON_HOST,)]
     devices = sorted({d for n in kernels for d in view.places[n]})
 
-    def cost(device: int) -> tuple[int, float]:
+    def cost(device: DeviceIndex) -> tuple[int, float]:
         mine = [view.seconds[n][device] for n in kernels if device in view.places[n]]
         return -len(mine), sum(mine)
 

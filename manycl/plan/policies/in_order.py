@@ -28,7 +28,7 @@ def on_one_device(
     """
     best: Schedule | None = None
     chosen, limit = -1, below
-    devices = range(len(problem.machine.devices))
+    devices = problem.machine.indices
     for least, device in sorted(zip(table.alone or [0.0 for _ in devices], devices, strict=True)):
         bound = 0.0 if problem.fixed else least  # what is fixed may be on other devices
         if queues[device] == 1 and problem.not_before + bound >= limit * (1.0 - ROUNDING):

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
 
+from manycl.machine import DeviceIndex
 from manycl.plan.options import Options
 from manycl.plan.partition import Slot, place_ranges
 from manycl.plan.plan import Assignment, Plan
@@ -36,7 +37,7 @@ class Turn(NamedTuple):
     """A kernel as the coarse phase placed it: on which device, and from when to when (seconds)."""
 
     node: int
-    home: int
+    home: DeviceIndex
     start: float
     end: float
 
@@ -127,7 +128,7 @@ def _adjusted(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Tur
     return held
 
 
-def available(timeline: Timeline, places: Sequence[tuple[int, int]], whole: Fit) -> list[Slot]:
+def available(timeline: Timeline, places: Sequence[tuple[DeviceIndex, int]], whole: Fit) -> list[Slot]:
     """Lines 5 to 9: the time slots between the end of the last predecessor and that of the kernel if it ran whole, in
     these places (device, and most groups at once). Its own is last, and begins where its device is free: fewer groups
     need wait for fewer bytes."""

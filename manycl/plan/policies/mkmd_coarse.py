@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.options import Options
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import register
@@ -24,12 +24,12 @@ class Table(NamedTuple):
     of a device that may run it and the most groups that fit there at once (0: all)."""
 
     rows: list[list[float]]
-    places: list[tuple[tuple[int, int], ...]]
+    places: list[tuple[tuple[DeviceIndex, int], ...]]
 
 
 def look_up(problem: Problem) -> Table:
     """The table of a problem. Raises PolicyError for a node that no device can run, and for a split that is wrong."""
-    devices = range(len(problem.machine.devices))
+    devices = problem.machine.indices
     launch = problem.estimates.launch
     for node, split in problem.splits.items():
         split.check(problem.graph.nodes[node].reads, problem.graph.nodes[node].writes)
@@ -81,7 +81,7 @@ def place(timeline: Timeline, table: Table, node: int) -> float:
     found = table.places[node]
     roomy = [d for d, most in found if most == 0]
     best = earliest(timeline, table, node) if roomy or not found else None
-    ranged: int | None = None
+    ranged: DeviceIndex | None = None
     limit = best.end if best is not None else float("inf")
     for device, most in found:
         if most:
@@ -96,7 +96,7 @@ def place(timeline: Timeline, table: Table, node: int) -> float:
     return timeline.complete(node, [timeline.take(best)])
 
 
-def in_ranges(timeline: Timeline, node: int, device: int, most: int) -> float:
+def in_ranges(timeline: Timeline, node: int, device: DeviceIndex, most: int) -> float:
     """Place a node on one device in as few ranges of nearly equal length as fit into its memory."""
     groups = timeline.problem.splits[node].groups
     count = -(-groups // most)

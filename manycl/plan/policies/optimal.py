@@ -20,14 +20,14 @@ from manycl.plan.problem import Problem
 from manycl.plan.timing import contended
 
 _EFFORT = Option("effort", 10.0, real(zero=False), "a number above zero")
-_WORKERS = whole("workers", 0, most=999)
+_WORKERS = whole("workers", 1, most=999)
 
 
 @register("optimal")
 class Optimal:
     """CP-SAT from the portfolio's plan on; options ``contention``, ``effort`` (as the solver counts its
-    work, whatever the clock says: about what a core does in a second is one), ``workers`` (threads, all
-    of them if zero)."""
+    work, whatever the clock says: what a core does in some seconds is one), ``workers`` (threads, as many as there are
+    cores if zero: of several, which finds something first decides, so plans are no longer the same every time)."""
 
     options = Options("optimal", CONTENTION, _EFFORT, _WORKERS)
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from manycl.machine import DeviceIndex
 from manycl.plan.delays import mean_seconds, upward_ranks
 from manycl.plan.insertion import CONTENTION, Setting, earliest_finish, put, ready_order, setting
-from manycl.plan.local_search import FREE, Search, layout
+from manycl.plan.local_search import Search, layout
 from manycl.plan.options import Options, whole
 from manycl.plan.plan import Plan
 from manycl.plan.policies import cpop, peft
@@ -35,13 +36,13 @@ def members(given: Setting) -> Iterator[tuple[str, Callable[[], Schedule]]]:
     yield "peft", lambda: peft.schedule(given)
     yield "cpop", lambda: cpop.schedule(given)
     yield "longest first", lambda: heft(given, mean_seconds(given.view))
-    for device, described in enumerate(given.problem.machine.devices):
+    for device, described in given.problem.machine.numbered():
         yield described.name, lambda device=device: _alone(given, device)  # type: ignore[misc]
 
 
-def _alone(given: Setting, device: int) -> Schedule:
+def _alone(given: Setting, device: DeviceIndex) -> Schedule:
     """Everything that may on one device, the rest where it ends first."""
-    where = [device if device in places else FREE for places in given.view.places]
+    where = [device if device in places else None for places in given.view.places]
     order = ready_order(given, upward_ranks(given.view))
     return Search(given, 0, 0).board(order, where).schedule()
 

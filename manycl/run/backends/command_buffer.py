@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.changed import changed
 from manycl.drivers.driver import DriverError, Event, Queue
-from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
+from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch, Version
 from manycl.interrupts import interruptible
+from manycl.machine import DeviceIndex
 from manycl.model.trips import trip_count
 from manycl.run.backend import Failed, Run
 from manycl.run.backends import last_words
@@ -44,7 +45,7 @@ class CommandBuffer:
     """
 
     entries: tuple[tuple[Any, ...], ...]
-    places: tuple[tuple[int, int, int], ...]
+    places: tuple[tuple[int, DeviceIndex, int], ...]
     buffers: tuple[tuple[BufferArg | None, ...], ...]
     versions: dict[int, Version]
     bounded: bool
@@ -60,7 +61,7 @@ class CommandBuffer:
             entries.append((*entry[:_ARGS], args, *entry[_ARGS + 1 :]))
         return changed(self, entries=tuple(entries))
 
-    def bound(self, memory: Memory, graph: Graph, keys: Mapping[int, int]) -> CommandBuffer:
+    def bound(self, memory: Memory, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> CommandBuffer:
         """The same of a graph of this shape, with its scalars, on buffers ``keys[b]`` instead of b."""
         entries = []
         for entry, (node, device, _), of in zip(self.entries, self.places, self.buffers, strict=True):
@@ -86,7 +87,7 @@ def recorded(executor: Executor, script: Script, for_others: bool = False) -> Co
     if not all(isinstance(c, Run) and not executor.lanes[c.device].throttled for c in script.commands):
         return None
     entries: list[tuple[Any, ...]] = []
-    places: list[tuple[int, int, int]] = []
+    places: list[tuple[int, DeviceIndex, int]] = []
     buffers: list[tuple[BufferArg | None, ...]] = []
     index: dict[int, int] = {}
     left: dict[int, tuple[KernelObject, list[Any]]] = {}  # what the arguments of kernels are set to
@@ -197,7 +198,7 @@ def play(executor: Executor, script: Script, buffer: CommandBuffer, at_once: boo
     return seconds, result
 
 
-def _kernels(buffer: CommandBuffer, events: Sequence[Event]) -> list[tuple[int, int, int, Event]]:
+def _kernels(buffer: CommandBuffer, events: Sequence[Event]) -> list[tuple[int, DeviceIndex, int, Event]]:
     return [(node, d, q, event) for (node, d, q), event in zip(buffer.places, events, strict=False)]
 
 

@@ -18,9 +18,9 @@ from manycl import flags
 from manycl.drivers.choice import OpenDevice
 from manycl.drivers.driver import Driver, DriverError, End, Event
 from manycl.errors import ManyclError, RunError
-from manycl.graph.graph import BufferArg, CopyTask, DeviceTask, FillTask, Graph, HostTask, Launch, Version
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, DeviceTask, FillTask, Graph, HostTask, Launch, Version
 from manycl.interrupts import interruptible
-from manycl.machine import Machine
+from manycl.machine import DeviceIndex, Machine
 from manycl.region import Box
 from manycl.run.backend import (
     Command,
@@ -68,7 +68,9 @@ class Executor:
         self._moves: Moves | None = None
         self.host_calls = HostCalls(self.memory)
         # what was found of transfers, by graph: of several that run in turns
-        self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[int | None, ...], Moved]]] = deque(maxlen=KEPT_GRAPHS)
+        self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[BufferKey | None, ...], Moved]]] = deque(
+            maxlen=KEPT_GRAPHS
+        )
 
     @property
     def drivers(self) -> list[Driver]:
@@ -247,17 +249,17 @@ class Executor:
         run.record.find_failure(run.now())
         return run.record
 
-    def fetch(self, key: int, memory: int, rows: tuple[Box, ...] = ()) -> None:
+    def fetch(self, key: BufferKey, memory: int, rows: tuple[Box, ...] = ()) -> None:
         """Outside a run: copy a buffer, or rows of it, from a device's memory to the host's, and wait for it. Raises
         RunError."""
-        device = next(i for i, d in enumerate(self.machine.devices) if d.memory == memory)
+        device = next(i for i, d in self.machine.numbered() if d.memory == memory)
         try:
             self._fetch(key, device, rows)
         except DriverError as error:
             name = self.machine.devices[device].name
             raise RunError(f"{self.memory.name(key)} cannot be brought from {name}: {error}") from None
 
-    def _fetch(self, key: int, device: int, rows: tuple[Box, ...]) -> None:
+    def _fetch(self, key: BufferKey, device: DeviceIndex, rows: tuple[Box, ...]) -> None:
         self.settle()
         lanes, target = self.lanes[device], self.memory.download_target(key, bool(rows))
         source = End(self.memory.on_device(key, device))
@@ -332,7 +334,7 @@ class Executor:
             self._look_around(launch, device, event)
         return event
 
-    def _with_arguments(self, launch: Launch, chosen: Launch | Version, device: int) -> KernelObject:
+    def _with_arguments(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> KernelObject:
         """The kernel of a launch, or of a version of it, with its arguments."""
         kernel = self.programs.kernel(chosen.program, chosen.kernel.name, device)
         buffers = self.memory.buffers(device)
@@ -350,7 +352,7 @@ class Executor:
                 kernel.put(index, arg)
         return kernel
 
-    def _with_views(self, launch: Launch, chosen: Launch | Version, device: int) -> KernelObject:
+    def _with_views(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> KernelObject:
         """The same, where some arguments are views."""
         name = chosen.kernel.name
         program, args = placed(chosen.program, name, launch.args, self.machine.devices[device])
@@ -372,7 +374,7 @@ class Executor:
         run.record.kernels.append((node, device, queue, event))
         return event
 
-    def _look_around(self, launch: Launch, device: int, event: Event) -> None:
+    def _look_around(self, launch: Launch, device: DeviceIndex, event: Event) -> None:
         """Raise RunError for a kernel that has written outside of a buffer; it runs alone, and is waited for."""
         self.lanes[device].driver.wait(event)
         given = {a.key: i for i, a in enumerate(launch.args) if isinstance(a, BufferArg)}

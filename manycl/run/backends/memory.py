@@ -18,8 +18,8 @@ import numpy as np
 
 from manycl.drivers.driver import Allocation, Bytes, Driver, DriverError, End
 from manycl.errors import RunError
-from manycl.graph.graph import Argument, BufferArg, LocalArg
-from manycl.machine import HOST, Machine
+from manycl.graph.graph import Argument, BufferArg, BufferKey, LocalArg
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.run.backends import red_zones
 from manycl.run.backends.pool import Pool, Storage, is_alone, references
 from manycl.run.backends.red_zones import Trespass
@@ -65,23 +65,23 @@ class Memory:
     def __init__(self, machine: Machine, drivers: Sequence[Driver], guarded: bool = False) -> None:
         self._lock = Lock()  # of what `host` makes
         self.guarded = guarded
-        self._zoned: dict[int, Bytes] = {}  # host copies with their red zones
-        self._wholes: dict[tuple[int, int], Allocation] = {}  # likewise, by device and key
+        self._zoned: dict[BufferKey, Bytes] = {}  # host copies with their red zones
+        self._wholes: dict[tuple[int, BufferKey], Allocation] = {}  # likewise, by device and key
         self.version = 0  # counts up when a buffer object that somebody may hold stops being the right one
-        self._sizes: dict[int, int] = {}
-        self._names: dict[int, str] = {}
-        self._host: dict[int, Bytes] = {}
-        self._borrowed: dict[int, Bytes] = {}
-        self._pins: dict[int, object] = {}
-        self._buffers: list[dict[int, Allocation]] = [{} for _ in machine.devices]
+        self._sizes: dict[BufferKey, int] = {}
+        self._names: dict[BufferKey, str] = {}
+        self._host: dict[BufferKey, Bytes] = {}
+        self._borrowed: dict[BufferKey, Bytes] = {}
+        self._pins: dict[BufferKey, object] = {}
+        self._buffers: list[dict[BufferKey, Allocation]] = [{} for _ in machine.devices]
         # parts of these, by key and place; and parts of what was evicted in this run
-        self._views: list[dict[int, dict[tuple[int, int | None], Allocation]]] = [{} for _ in machine.devices]
+        self._views: list[dict[BufferKey, dict[tuple[int, int | None], Allocation]]] = [{} for _ in machine.devices]
         self._old_views: list[list[Allocation]] = [[] for _ in machine.devices]
         # what was evicted in this run, by size: allocating takes long on GPUs
         self._spare: list[dict[int, list[Allocation]]] = [{} for _ in machine.devices]
-        self._windows: set[int] = set()
+        self._windows: set[BufferKey] = set()
         self._pool = Pool()
-        self._begun: set[int] = set()  # whose memory may become another buffer's
+        self._begun: set[BufferKey] = set()  # whose memory may become another buffer's
         self._use(machine, drivers)
 
     def rearrange(self, machine: Machine, drivers: Sequence[Driver], before: Sequence[int | None]) -> None:
@@ -100,31 +100,31 @@ class Memory:
         self._guards = [(driver, driver.queue(timed=False)) for driver in drivers] if self.guarded else []
         self._pinner = own[0] if own and not self.guarded else None
 
-    def create(self, key: int, nbytes: int, name: str = "") -> None:
+    def create(self, key: BufferKey, nbytes: int, name: str = "") -> None:
         """Make a buffer known; nothing is allocated yet."""
         self._sizes[key] = nbytes
         self._names[key] = name
 
-    def create_window(self, key: int, nbytes: int, name: str) -> None:
+    def create_window(self, key: BufferKey, nbytes: int, name: str) -> None:
         """A part of a buffer, on a device, for as long as a run takes."""
         self.create(key, nbytes, f"a window of {name}")
         self._windows.add(key)
 
-    def borrow(self, key: int, data: Bytes) -> None:
+    def borrow(self, key: BufferKey, data: Bytes) -> None:
         """The contents are the caller's own array, read in place until somebody needs a host copy."""
         self._borrowed[key] = data
         self.version += 1
-        for index, device in enumerate(self._machine.devices):
+        for index, device in self._machine.numbered():
             if device.memory == HOST:  # it is a host copy that is stale now; made anew when it is needed
                 self._free(index, self._taken(index, key))
 
-    def nbytes(self, key: int) -> int:
+    def nbytes(self, key: BufferKey) -> int:
         return self._sizes[key]
 
-    def name(self, key: int) -> str:
+    def name(self, key: BufferKey) -> str:
         return self._names[key] or f"buffer {key}"
 
-    def host(self, key: int) -> Bytes:
+    def host(self, key: BufferKey) -> Bytes:
         """The host's copy, as bytes."""
         data = self._host.get(key)
         if data is not None and key not in self._borrowed:
@@ -142,24 +142,24 @@ class Memory:
                 del self._borrowed[key]  # only now: whoever finds nothing here takes the copy for complete
         return data
 
-    def replace(self, key: int) -> Bytes:
+    def replace(self, key: BufferKey) -> Bytes:
         """The host's copy, for writing all of it."""
         self._borrowed.pop(key, None)
         return self.host(key)
 
-    def upload_source(self, key: int) -> End:
+    def upload_source(self, key: BufferKey) -> End:
         """Where an upload reads from."""
         source = self._borrowed.get(key)
         if source is not None:
             return End(source)
         return End(self.host(key), 0, key in self._pins)
 
-    def download_target(self, key: int, partly: bool = False) -> End:
+    def download_target(self, key: BufferKey, partly: bool = False) -> End:
         """Where a download (of a part, else of all) writes to."""
         data = self.host(key) if partly else self.replace(key)
         return End(data, 0, key in self._pins)
 
-    def on_device(self, key: int, device: int) -> Allocation:
+    def on_device(self, key: BufferKey, device: DeviceIndex) -> Allocation:
         """The memory that a buffer has on a device."""
         held = self._buffers[device]
         buffer = held.get(key)
@@ -167,7 +167,7 @@ class Memory:
             buffer = held[key] = self._create_on(key, device)
         return buffer
 
-    def argument(self, value: Argument, device: int) -> Allocation | bytes | LocalArg:
+    def argument(self, value: Argument, device: DeviceIndex) -> Allocation | bytes | LocalArg:
         """What a kernel's argument is set to on a device; a view begins at a multiple of its alignment."""
         if not isinstance(value, BufferArg):
             return value
@@ -193,20 +193,20 @@ class Memory:
         data = self.host(value.key)
         return data if value.nbytes is None else data[value.offset : value.offset + value.nbytes]
 
-    def buffers(self, device: int) -> dict[int, Allocation]:
+    def buffers(self, device: DeviceIndex) -> dict[BufferKey, Allocation]:
         """All memory that buffers have on a device, by key (the hot path looks here first)."""
         return self._buffers[device]
 
-    def allocated(self, device: int) -> dict[int, int]:
+    def allocated(self, device: DeviceIndex) -> dict[BufferKey, int]:
         """Bytes of the buffers that a device holds, by key."""
         return {key: self._sizes[key] for key in self._buffers[device]}
 
-    def evict(self, key: int, device: int) -> None:
+    def evict(self, key: BufferKey, device: DeviceIndex) -> None:
         """Free a device's copy. Only when no run is under way."""
         if self._free(device, self._taken(device, key)):
             self.version += 1
 
-    def set_aside(self, key: int, device: int) -> None:
+    def set_aside(self, key: BufferKey, device: DeviceIndex) -> None:
         """During a run: a device's copy is not needed any more, and may become another buffer."""
         self._old_views[device] += self._views[device].pop(key, {}).values()
         buffer = self._buffers[device].pop(key, None)
@@ -218,34 +218,34 @@ class Memory:
 
     def tidy(self) -> None:
         """After a run: free what was set aside, and all windows."""
-        for device, views in enumerate(self._old_views):
+        for device, views in zip(self._machine.indices, self._old_views, strict=True):
             for view in views:
                 self._free(device, view)
             views.clear()
         if not self._windows and not any(self._spare):
             return
         self.version += 1
-        for device, (held, spare) in enumerate(zip(self._buffers, self._spare, strict=True)):
+        for device, held, spare in zip(self._machine.indices, self._buffers, self._spare, strict=True):
             for buffer in [b for found in spare.values() for b in found]:
                 self._free(device, buffer)
             spare.clear()
             for key in self._windows.intersection(held):
                 self._free(device, held.pop(key))
 
-    def _taken(self, device: int, key: int) -> Allocation | None:
+    def _taken(self, device: DeviceIndex, key: BufferKey) -> Allocation | None:
         """What a buffer had on a device, if anything, is to be freed; no run is under way."""
         for view in self._views[device].pop(key, {}).values():
             self._free(device, view)
         return self._buffers[device].pop(key, None)
 
-    def _free(self, device: int, buffer: Allocation | None) -> bool:
+    def _free(self, device: DeviceIndex, buffer: Allocation | None) -> bool:
         """Whether there was anything to free."""
         if buffer is None:
             return False
         self._drivers[device].free(buffer)
         return True
 
-    def trespassed(self, device: int) -> Iterator[tuple[int, Trespass]]:
+    def trespassed(self, device: DeviceIndex) -> Iterator[tuple[BufferKey, Trespass]]:
         """The buffers (keys) outside of which something was written since this was asked last, of those that kernels
         of a device see."""
         shared = self._machine.devices[device].memory == HOST
@@ -258,7 +258,7 @@ class Memory:
             if found is not None:
                 yield key, found
 
-    def _make_room(self, device: int, nbytes: int) -> None:
+    def _make_room(self, device: DeviceIndex, nbytes: int) -> None:
         """Free as much of what was set aside as a new allocation takes."""
         spare = self._spare[device]
         if not spare and not self._pool:
@@ -274,10 +274,10 @@ class Memory:
             if not spare[size]:
                 del spare[size]
 
-    def release(self, key: int) -> None:
+    def release(self, key: BufferKey) -> None:
         """Free all copies, or keep them for a buffer of the same size. Only when no run is under way."""
         self.version += 1
-        devices = {d: b for d in range(len(self._buffers)) if (b := self._taken(d, key)) is not None}
+        devices = {d: b for d in self._machine.indices if (b := self._taken(d, key)) is not None}
         host, pin, nbytes = self._host.pop(key, None), self._pins.pop(key, None), self._sizes.pop(key, 0)
         self._borrowed.pop(key, None)
         self._zoned.pop(key, None)
@@ -306,11 +306,11 @@ class Memory:
         for storage in storages:
             self._free_all(storage.devices)
 
-    def _free_all(self, buffers: Mapping[int, Allocation]) -> None:
+    def _free_all(self, buffers: Mapping[DeviceIndex, Allocation]) -> None:
         for device, buffer in buffers.items():
             self._free(device, buffer)
 
-    def _begin(self, key: int) -> None:
+    def _begin(self, key: BufferKey) -> None:
         """A buffer that has no memory yet gets what another one of its size has left, if there is that. Under the
         lock."""
         nbytes = self._sizes[key]
@@ -330,7 +330,7 @@ class Memory:
         if storage.pin is not None:
             self._pins[key] = storage.pin
 
-    def _allocate(self, key: int) -> Bytes:
+    def _allocate(self, key: BufferKey) -> Bytes:
         nbytes = self._sizes[key]
         if nbytes > host_memory():
             raise self._no_room(key)
@@ -358,14 +358,14 @@ class Memory:
         self._pins[key] = pin
         return data[:]  # drivers' events hold this view, whoever looks at the memory another one
 
-    def _no_room(self, key: int) -> RunError:
+    def _no_room(self, key: BufferKey) -> RunError:
         return RunError(
             f"{self.name(key)} has {self._sizes[key]:,} bytes, for which the host has no room: it has"
             f" {host_memory():,} bytes of memory",
             hint="use smaller arrays, or free some that are no longer needed",
         )
 
-    def _create_on(self, key: int, device: int) -> Allocation:
+    def _create_on(self, key: BufferKey, device: DeviceIndex) -> Allocation:
         value = self._machine.devices[device]
         nbytes = self._sizes[key]
         if nbytes > value.max_allocation:

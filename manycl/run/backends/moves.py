@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from manycl.drivers.driver import Driver, End, Event, Queue
-from manycl.graph.graph import CopyTask, FillTask, Graph, Piece
-from manycl.machine import HOST
+from manycl.graph.graph import BufferKey, CopyTask, FillTask, Graph, Piece
+from manycl.machine import HOST, DeviceIndex
 from manycl.region import Box, union
 from manycl.run.backend import Copy, Download, TransferQueue, Upload
 from manycl.run.backends.lanes import Lanes
@@ -23,7 +23,7 @@ class Running(Protocol):
     stopping: bool
     """Something has failed: nothing more is enqueued."""
 
-    def watch(self, device: int, queue: int, tokens: Sequence[int], event: Event) -> None:
+    def watch(self, device: DeviceIndex, queue: int, tokens: Sequence[int], event: Event) -> None:
         """Report when an event is complete that stands for commands."""
 
     def fail(self, token: int, error: object) -> None:
@@ -33,8 +33,8 @@ class Running(Protocol):
 class Moved(NamedTuple):
     """Rows of a buffer, and from which byte ``low`` of it on a device holds it (``store``)."""
 
-    key: int
-    store: int
+    key: BufferKey
+    store: BufferKey
     low: int
     rows: tuple[Box, ...]
 
@@ -51,7 +51,7 @@ class Moves:
         lanes: Sequence[Lanes],
         record: RunRecord,
         events: dict[int, Event],
-        joined: dict[tuple[int | None, ...], Moved],
+        joined: dict[tuple[BufferKey | None, ...], Moved],
     ) -> None:
         self._run = run
         self._graph = graph
@@ -117,11 +117,11 @@ class Moves:
         target = memory.download_target(key, partly=rows != self._whole(key))
         return lanes.of_downloads(first.queue), target, there, rows
 
-    def _store(self, store: int, copy: Copy) -> End:
+    def _store(self, store: BufferKey, copy: Copy) -> End:
         window = self._windows.get(store)
         return End(self._memory.on_device(store, copy.device), 0 if window is None else window.low)
 
-    def _rows(self, keys: tuple[int, ...]) -> tuple[Box, ...]:
+    def _rows(self, keys: tuple[BufferKey, ...]) -> tuple[Box, ...]:
         """The rows of some pieces of a buffer, or all of it."""
         name = None, None, *keys  # (what moves to or from the host begins with a store)
         if name not in self._joined:
@@ -132,7 +132,7 @@ class Moves:
             self._joined[name] = Moved(key, key, 0, rows)
         return self._joined[name].rows
 
-    def _what(self, store: int | None, keys: tuple[int, ...]) -> Moved:
+    def _what(self, store: BufferKey | None, keys: tuple[BufferKey, ...]) -> Moved:
         """What moves of a buffer, of some pieces of it."""
         name = store, *keys
         known = self._joined.get(name)
@@ -144,19 +144,19 @@ class Moves:
         self._joined[name] = found
         return found
 
-    def _of(self, key: int) -> tuple[int, tuple[Box, ...]]:
+    def _of(self, key: BufferKey) -> tuple[BufferKey, tuple[Box, ...]]:
         """The buffer that a key of the graph is one of, or a piece of, and the rows."""
         buffer = self._graph.buffers.get(key)
         if isinstance(buffer, Piece):
             return buffer.whole, buffer.region.boxes
         return key, self._whole(key)
 
-    def _whole(self, key: int) -> tuple[Box, ...]:
+    def _whole(self, key: BufferKey) -> tuple[Box, ...]:
         return (Box(0, self._memory.nbytes(key)),)
 
 
 def within(
-    driver: Driver, memory: Memory, task: CopyTask | FillTask, device: int
+    driver: Driver, memory: Memory, task: CopyTask | FillTask, device: DeviceIndex
 ) -> Callable[[Queue, Sequence[Event]], Event]:
     """What enqueues a node that copies or fills on a device, behind some events."""
     target = memory.on_device(task.args[0].key, device)

@@ -16,6 +16,7 @@ from threading import Lock
 import numpy as np
 
 from manycl.drivers.driver import Allocation, Bytes
+from manycl.machine import DeviceIndex
 
 IDLE = 64
 """Runs that storage may wait for an array of its size."""
@@ -28,7 +29,7 @@ class Storage:
     nbytes: int
     host: Bytes | None = None
     pin: object = None
-    devices: dict[int, Allocation] = field(default_factory=dict)
+    devices: dict[DeviceIndex, Allocation] = field(default_factory=dict)
     idle: int = 0
 
 
@@ -89,7 +90,7 @@ class Pool:
         with self._lock:
             return self._oldest(lambda: True)
 
-    def on(self, device: int) -> int:
+    def on(self, device: DeviceIndex) -> int:
         """Bytes that are allocated on a device."""
         with self._lock:
             return sum(storage.nbytes for storage in self._kept.values() if device in storage.devices)

@@ -15,7 +15,7 @@ from manycl.errors import Diagnostic, SourceError
 from manycl.graph.graph import Launch, LocalArg, Version
 from manycl.graph.versions import preferred
 from manycl.kept import Kept
-from manycl.machine import Machine
+from manycl.machine import DeviceIndex, Machine
 from manycl.run.backends.placing import placed
 
 PROGRAMS_KEPT, KERNELS_KEPT = 1024, 4096
@@ -80,7 +80,7 @@ class Programs:
         # with the programs whose identities are their keys, which nothing else has while these are kept
         self._kernels: list[Kept[tuple[int, str], _KeptKernel]] = [Kept(KERNELS_KEPT) for _ in drivers]
         self._chosen: list[Kept[tuple[Any, ...], _Chosen]] = [Kept(KERNELS_KEPT) for _ in drivers]
-        self.prefer: Callable[[Launch, int], int] = lambda launch, device: -1
+        self.prefer: Callable[[Launch, DeviceIndex], int | None] = lambda launch, device: None
         """Which version (index) of a launch a device shall run if it can (-1: what it prefers itself)."""
 
     def rearrange(self, machine: Machine, drivers: Sequence[Driver], before: Sequence[int | None]) -> None:
@@ -91,14 +91,13 @@ class Programs:
         self._chosen = [Kept(KERNELS_KEPT) for _ in drivers]
 
     @property
-    def devices(self) -> int:
-        """How many there are."""
-        return len(self._drivers)
+    def devices(self) -> Sequence[DeviceIndex]:
+        return self._machine.indices
 
-    def prepare(self, wanted: Iterable[tuple[Launch, int]]) -> None:
+    def prepare(self, wanted: Iterable[tuple[Launch, DeviceIndex]]) -> None:
         """The kernels of launches exist on devices: what is not built yet is, several at once (building releases the
         GIL)."""
-        kernels: dict[tuple[int, str, int], ProgramFacts] = {}
+        kernels: dict[tuple[int, str, DeviceIndex], ProgramFacts] = {}
         for launch, d in wanted:
             name = launch.kernel.name
             program, _ = placed(launch.program, name, launch.args, self._machine.devices[d])
@@ -112,7 +111,7 @@ class Programs:
         for (_, name, d), program in kernels.items():
             self.kernel(program, name, d)
 
-    def kernel(self, program: ProgramFacts, name: str, device: int) -> KernelObject:
+    def kernel(self, program: ProgramFacts, name: str, device: DeviceIndex) -> KernelObject:
         """The kernel object (building its program first where that was not done)."""
         key = (id(program), name)
         found = self._kernels[device].get(key)
@@ -126,7 +125,7 @@ class Programs:
             found = self._kernels[device].keep(key, made)
         return found.kernel
 
-    def version(self, launch: Launch, device: int) -> Version:
+    def version(self, launch: Launch, device: DeviceIndex) -> Version:
         """Which of a launch's versions a device runs: the one that ``prefer`` names, else, of those that it can, the
         first in order of preference.
 
@@ -147,7 +146,7 @@ class Programs:
             raise found.version
         return versions[found.version]
 
-    def _choose(self, launch: Launch, device: int, first: int) -> int:
+    def _choose(self, launch: Launch, device: DeviceIndex, first: int | None) -> int:
         name, kind = self._machine.devices[device].name, self._machine.devices[device].kind
         faults: list[str] = []
         diagnostics: list[Diagnostic] = []
@@ -167,14 +166,14 @@ class Programs:
             faults.append(f"a version of {launch.name} is left out on {name}: {words}: {fault}")
         raise SourceError("\n".join([f"no version of {launch.name} can run on {name}", *faults]), tuple(diagnostics))
 
-    def _too_large(self, version: Version, device: int) -> str:
+    def _too_large(self, version: Version, device: DeviceIndex) -> str:
         """Build a version; what is wrong with its work-groups on the device, or nothing."""
         most = self.kernel(version.program, version.kernel.name, device).kernel.most_items
         if version.local_size is None or math.prod(version.local_size) <= most:
             return ""
         return f"its work-groups {version.local_size} have more than {most} work-items"
 
-    def build(self, program: ProgramFacts, device: int) -> Program:
+    def build(self, program: ProgramFacts, device: DeviceIndex) -> Program:
         """The program, built for a device."""
         source = _source(program)
         built = self._built[device].get(source)
@@ -183,7 +182,7 @@ class Programs:
         try:
             return self._built[device].keep(source, self._drivers[device].build(source))
         except BuildError as error:
-            others = [d.name for i, d in enumerate(self._machine.devices) if i != device]
+            others = [d.name for i, d in self._machine.numbered() if i != device]
             raise SourceError(
                 f"{program.path} does not build on {self._machine.devices[device].name}",
                 (Diagnostic(program.path, 0, 0, "build log", error.message),),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from manycl.drivers.driver import Driver, DriverError, Event
-from manycl.graph.graph import Graph, HostTask, Version, ndrange
-from manycl.machine import Machine
+from manycl.graph.graph import BufferKey, Graph, HostTask, Version, ndrange
+from manycl.machine import DeviceIndex, Machine
 from manycl.run.backend import Failed
 from manycl.trace import Event as TraceEvent
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
 
-_Move = tuple[tuple[int, ...], int, bool | None, float, float]
+_Move = tuple[tuple[BufferKey, ...], int, bool | None, float, float]
 """Buffers, device, whether to it (None: within it), start, end; seconds since the run began."""
 
 
@@ -26,9 +26,9 @@ class RunRecord:
         self.machine = machine
         self._drivers = drivers
         self.begin = begin
-        self.kernels: list[tuple[int, int, int, Event]] = []  # node, device, queue, event
+        self.kernels: list[tuple[int, DeviceIndex, int, Event]] = []  # node, device, queue, event
         self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
-        self.transfers: list[tuple[tuple[int, ...], int, bool | None, Sequence[Event], int]] = []
+        self.transfers: list[tuple[tuple[BufferKey, ...], DeviceIndex, bool | None, Sequence[Event], int]] = []
         """Buffers (or neighbouring pieces of one), device, whether to it (None: within it), events in order, and the
         first of the commands that it does."""
         self.hosts: list[tuple[int, float, float]] = []
@@ -38,7 +38,7 @@ class RunRecord:
         self.offsets: list[float | None] = []  # of the devices' clocks, where they are known
         self.failure: Failed | None = None
         self.failed_transfer: Failed | None = None
-        self._times: list[tuple[int, int, int, float, float]] | None = None
+        self._times: list[tuple[int, DeviceIndex, int, float, float]] | None = None
         self._moves: list[_Move] | None = None
 
     def find_failure(self, now: float) -> None:
@@ -68,14 +68,14 @@ class RunRecord:
 
     def _succeeded(self) -> bool:
         """Whether all is complete and nothing has failed, as nearly always."""
-        found: dict[int, list[Event]] = {}
+        found: dict[DeviceIndex, list[Event]] = {}
         for _, device, _, event in self.kernels:
             found.setdefault(device, []).append(event)
         for _, device, _, events, _ in self.transfers:
             found.setdefault(device, []).extend(events)
         return all(self._drivers[device].succeeded(events) for device, events in found.items())
 
-    def times(self) -> list[tuple[int, int, int, float, float]]:
+    def times(self) -> list[tuple[int, DeviceIndex, int, float, float]]:
         """(node, device, queue, start, end) of every launch that completed; seconds since the run began."""
         if self._times is None:
             shift = [None if o is None else o - self.begin for o in self.offsets]
@@ -98,7 +98,7 @@ class RunRecord:
         """From when to when the first launches of their kind waited to start."""
         return [(self.first[n], start) for n, _, _, start, _ in self.times() if n in self.first]
 
-    def durations(self) -> Iterable[tuple[int, int, float]]:
+    def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
         return [(n, d, end - start) for n, d, _, start, end in self.times()]
 
     def events(self) -> Sequence[TraceEvent]:

@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from manycl.clock import VirtualClock
 from manycl.errors import RunError
 from manycl.graph.graph import Graph, HostTask, Launch, ndrange
-from manycl.machine import HOST, Machine
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.model.contention import NOTHING, Activities, Contention, Use
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import share
@@ -34,17 +34,18 @@ from manycl.run.backend import (
     Evict,
     Failed,
     HostCall,
+    Lane,
     Queued,
     Report,
     Run,
     TransferQueue,
     Upload,
     continues,
+    lane_of,
 )
 from manycl.run.disturbance import UNDISTURBED, Disturbance
 from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
 
-_Place = tuple[int, int]  # device and queue
 NO_HOST_TIMES: Mapping[int, float] = {}
 NO_TIME: Mapping[str, float] = {}
 
@@ -54,7 +55,7 @@ class _Started:
     """A command under way."""
 
     command: Queued
-    place: _Place
+    place: Lane
     number: int  # of all that were started; breaks ties
     start: float
 
@@ -64,7 +65,7 @@ class SimRecord:
     """What a simulated run did: sorted by start."""
 
     sorted_events: list[Event] = field(default_factory=list)
-    launches: list[tuple[int, int, float]] = field(default_factory=list)
+    launches: list[tuple[int, DeviceIndex, float]] = field(default_factory=list)
     failure: Failed | None = None
     failed_transfer: Failed | None = None
 
@@ -74,7 +75,7 @@ class SimRecord:
     def waited(self) -> Iterable[tuple[float, float]]:
         return ()  # nothing is compiled
 
-    def durations(self) -> Iterable[tuple[int, int, float]]:
+    def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
         return self.launches
 
 
@@ -110,9 +111,9 @@ class SimBackend:
     def begin(self, graph: Graph, queues: Sequence[int]) -> int:
         self._graph = graph
         self._clock = VirtualClock(self._start)
-        self._lines: dict[_Place, deque[Queued]] = {}
-        self._places: dict[int, list[_Place]] = {}  # the queues of each device
-        self._active: dict[_Place, _Started] = {}
+        self._lines: dict[Lane, deque[Queued]] = {}
+        self._places: dict[int, list[Lane]] = {}  # the queues of each device
+        self._active: dict[Lane, _Started] = {}
         self._by_token: dict[int, _Started] = {}
         # when what is under way ends, its number and token; out of date where it ends at another time by now
         self._ends: list[tuple[float, int, int]] = []
@@ -136,7 +137,7 @@ class SimBackend:
         for command in commands:
             if isinstance(command, Evict):
                 continue  # it takes no time
-            place = _place(command)
+            place = lane_of(command)
             joined = isinstance(before, Upload | Download | Copy) and continues(self._graph, before, command)
             if place[0] != ON_HOST and self._enqueuing[place[0]] and not joined:
                 self._pass(self._clock.now() + self._enqueuing[place[0]])
@@ -206,7 +207,7 @@ class SimBackend:
 
     # commands
 
-    def _try_start(self, place: _Place) -> None:
+    def _try_start(self, place: Lane) -> None:
         """Start the command at the head of an idle queue if what it waits for is done."""
         line = self._lines[place]
         if place in self._active or not line:
@@ -312,7 +313,7 @@ class SimBackend:
         for other in sorted((p for p in self._places[place[0]] if self._lines[p]), key=self._turn):
             self._try_start(other)
 
-    def _turn(self, place: _Place) -> int:
+    def _turn(self, place: Lane) -> int:
         """When the command at the head of a queue was enqueued, counted in commands."""
         return self._enqueued[self._lines[place][0].token]
 
@@ -346,10 +347,6 @@ class SimBackend:
             target = "host" if isinstance(command, Download) else own
             name = buffer.name or f"buffer {buffer.key}"
             events.append(TransferEvent(buffer.key, name, source, target, buffer.nbytes, start, end))
-
-
-def _place(command: Queued) -> _Place:
-    return (ON_HOST, 0) if isinstance(command, HostCall) else (command.device, command.queue)
 
 
 def _start_of(event: Event) -> float:

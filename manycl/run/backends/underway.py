@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from manycl.drivers.driver import DriverError, Event
 from manycl.graph.graph import Graph
-from manycl.machine import Machine
+from manycl.machine import DeviceIndex, Machine
 from manycl.run.backend import Done, Failed
 from manycl.run.backends.inbox import Inbox
 from manycl.run.backends.lanes import Lanes
@@ -34,7 +34,7 @@ class Underway:
         self.now: Callable[[], float] = lambda: time.perf_counter() - began
         """Seconds since the run began."""
         self.inbox = Inbox(self.now, number)
-        self.launched: Callable[[], list[tuple[str, int, int, Event]]] | None = None
+        self.launched: Callable[[], list[tuple[str, DeviceIndex, int, Event]]] | None = None
         """Names, devices, queues and events of its launches, where the record has not got them yet."""
         self.record = RunRecord(graph, machine, [x.driver for x in lanes], self.began, profiled=profiled)
 
@@ -48,7 +48,7 @@ class Underway:
         self.stopping = True
         self.inbox.put(Failed(token, self.now(), str(error), self.number))
 
-    def watch(self, device: int, queue: int, tokens: Sequence[int], event: Event) -> None:
+    def watch(self, device: DeviceIndex, queue: int, tokens: Sequence[int], event: Event) -> None:
         """Report when an event is complete that stands for commands."""
         lanes = self._lanes[device]
         if lanes.watched:
@@ -70,20 +70,20 @@ class Underway:
     def unfinished(self) -> list[str]:
         """In words, what the devices have been given and have not completed: the first of each queue."""
         names = [d.name for d in self._machine.devices]
-        found: dict[tuple[int, int], str] = {}
+        found: dict[tuple[DeviceIndex, int | None] | None, str] = {}
         nodes = self.graph.nodes
         recorded = [(nodes[node].name, *rest) for node, *rest in self.record.kernels] if self.launched is None else []
         for name, device, queue, event in recorded if self.launched is None else self.launched():
             if (device, queue) not in found and self._is_pending(device, event):
                 found[device, queue] = f"kernel {name} on {names[device]}"
         for _, device, _, events, _ in list(self.record.transfers):
-            if (device, -1) not in found and self._is_pending(device, events[-1]):
-                found[device, -1] = f"a transfer of {names[device]}"
+            if (device, None) not in found and self._is_pending(device, events[-1]):
+                found[device, None] = f"a transfer of {names[device]}"
         if self.host is not None:
-            found[-1, 0] = f"host function {self.graph.nodes[self.host].name}"
+            found[None] = f"host function {self.graph.nodes[self.host].name}"
         return sorted(set(found.values()), key=list(found.values()).index)
 
-    def _is_pending(self, device: int, event: Event) -> bool:
+    def _is_pending(self, device: DeviceIndex, event: Event) -> bool:
         try:
             return not self._lanes[device].driver.done(event)
         except DriverError:
