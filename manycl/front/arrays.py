@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,24 +29,14 @@ class Array:
     arrays can.
     """
 
-    __slots__ = ("__weakref__", "_owned", "argument", "buffer", "dtype", "queue", "shape")
+    __slots__ = ("__weakref__", "argument", "buffer", "dtype", "queue", "shape")
 
     def __init__(self, queue: Queue, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
         self.queue = queue
         self.shape = shape
         self.dtype = dtype
-        if dtype.hasobject:
-            raise LaunchError("an array of Python objects cannot go to a device")
-        if not all(leaf.kind in "biufcSV" for leaf in leaves(dtype)):
-            raise LaunchError(
-                f"an array of type {dtype} is nothing that a kernel can read: numbers, bytes and structs of them are",
-                hint="contents.view(np.uint8) are its bytes",
-            )
-        if not dtype.isnative:
-            raise LaunchError(
-                f"an array of type {dtype} has its bytes in another order than the devices",
-                hint="convert it: contents.astype(contents.dtype.newbyteorder('='))",
-            )
+        if dtype not in _READABLE:
+            _check_readable(dtype)
         nbytes = dtype.itemsize
         for extent in shape:
             nbytes *= max(extent, 0)
@@ -61,8 +50,10 @@ class Array:
         """The contents are those of a buffer, which goes when the array does."""
         self.buffer = buffer
         self.argument = BufferArg(buffer.key)
-        self._owned = weakref.finalize(self, self.queue.session.buffers.discard, buffer.key)
-        self._owned.atexit = False
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it never had one
+            self.queue.session.buffers.discard(self.buffer.key)
 
     @property
     def nbytes(self) -> int:
@@ -177,8 +168,6 @@ class Array:
         for array in (self, other):
             array.use(self.queue)
         self.queue.finish()
-        for array in (self, other):
-            array._owned.detach()
         mine, theirs = self.buffer, other.buffer
         self._own(theirs)
         other._own(mine)
@@ -294,6 +283,9 @@ class ArrayView(Array):
     def owner(self) -> Array:
         return self.base
 
+    def __del__(self) -> None:
+        """The buffer is the array's."""
+
     def use(self, queue: Queue) -> None:
         self.base.use(queue)
 
@@ -313,6 +305,28 @@ class ArrayView(Array):
     def _view(self, data: npt.NDArray[np.uint8]) -> AnyArray:
         mine = data if len(data) == self._nbytes else data[self._offset : self._offset + self._nbytes]
         return mine.view(self.dtype).reshape(self.shape)
+
+
+_READABLE: set[np.dtype[Any]] = set()
+"""Types that were found to be (a few: programs have few)."""
+
+
+def _check_readable(dtype: np.dtype[Any]) -> None:
+    """Raise LaunchError for types of which kernels can read nothing."""
+    if dtype.hasobject:
+        raise LaunchError("an array of Python objects cannot go to a device")
+    if not all(leaf.kind in "biufcSV" for leaf in leaves(dtype)):
+        raise LaunchError(
+            f"an array of type {dtype} is nothing that a kernel can read: numbers, bytes and structs of them are",
+            hint="contents.view(np.uint8) are its bytes",
+        )
+    if not dtype.isnative:
+        raise LaunchError(
+            f"an array of type {dtype} has its bytes in another order than the devices",
+            hint="convert it: contents.astype(contents.dtype.newbyteorder('='))",
+        )
+    if len(_READABLE) < 256:
+        _READABLE.add(dtype)
 
 
 def fits(data: AnyArray, dtype: np.dtype[Any]) -> bool:

@@ -111,13 +111,16 @@ class LaunchForm:
             kernel, ranges = self._kernel, self._ranges
             if kernel.setter is not self:
                 self._set()
+            flight.is_giving = True
             try:
                 event = flight.launch(flight.queue, kernel.kernel, ranges[0], ranges[1], None, flight.uploads or None)
             except DriverError:
+                flight.is_giving = False
                 return False  # the error is told when it is tried again
             if flight.uploads:
                 flight.uploads = []
             flight.given.append((self._launch, self._state[1], event))
+            flight.is_giving = False
             flight.ahead += self._seconds
             if flight.ahead > flight.limit:
                 flight.pace()

@@ -82,6 +82,7 @@ class Queue:
         self.enqueued = Enqueued(next(self._numbers), not self._is_immediate)
         self.forms: dict[object, LaunchForm] = {}  # launches that are known, by who makes them and their sizes
         self.form = LaunchForm
+        self._is_known = False  # whether the last flight had nothing new
         self._changes = session.changes
         self.preparing: dict[int, Enqueued] = {}  # what threads enqueue inside `with queue.prepare()`
         self._result: Callable[[], Result] | None = None
@@ -426,7 +427,7 @@ class Queue:
         if self._changes != self.session.changes:
             self.forms.clear()  # they know kernels of devices that are gone
             self._changes = self.session.changes
-        return begun(self.session, device, self._recurring.learns)
+        return begun(self.session, device, learning=not self._is_known)
 
     def _land(self, enqueued: Enqueued) -> UnplannedRun:
         """Wait for what the device has been given. What was enqueued behind what has failed does not run."""
@@ -439,7 +440,7 @@ class Queue:
                     self.session.directory.lose(key, f"{node.name} did not run: what was enqueued before it has failed")
             self._fail(run.error)
             raise run.error
-        self._result = lambda: run.result
+        self._result, self._is_known = lambda: run.result, enqueued.flight.is_known
         if len(enqueued.builder):
             self._recurring.stayed()
         else:

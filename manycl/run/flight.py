@@ -56,14 +56,17 @@ class Flight:
     node's, and its event. ``arrays``: by the keys of their buffers, all that it uses; ``found``: masks of the memories
     where these were valid before; ``written``: keys of those that it writes. ``ahead``: the foreseen seconds of what is
     not known to be complete; beyond ``limit`` somebody has to look (``pace``). Whoever gives it something holds the
-    ``lock``, while it ``is_open``. ``uploads``: what the next command has to wait for."""
+    ``lock``, while it ``is_open``. ``uploads``: what the next command has to wait for. ``is_known``: all were like some
+    that it had been given before; ``is_giving``: somebody is about to note what was enqueued."""
 
     def __init__(self, session: Session, device: DeviceIndex) -> None:
         executor = session.backend
         self.device = device
         self._session: Session = weakref.proxy(session)
         self._lanes = lanes = executor.lanes[device]
-        offsets = [lanes.driver.clock() if i == device else None for i in range(len(executor.lanes))]
+        offsets = [
+            lanes.driver.clock() if i == device and executor.profile else None for i in range(len(executor.lanes))
+        ]
         self._run = executor.underway(_NOTHING, offsets)
         self._mark: tuple[Event, float] | None = None
         self._bit = 1 << lanes.device.memory
@@ -73,6 +76,8 @@ class Flight:
         self._over: UnplannedRun | None = None
         self.lock = threading.RLock()
         self.is_open = True
+        self.is_giving = False
+        self.is_known = True
         self.given = given = list[Given]()
         self._run.launched = lambda: [(node.name, device, 0, event) for node, _, event in given]
         self.after: dict[int, tuple[int, ...]] = {}
@@ -171,7 +176,7 @@ class Flight:
                 self._refused()
                 raise RunError(words, hint=error.hint) from None
             self.given.append((task, None, event))
-            self.uploads = []
+            self.uploads, self.is_known = [], False
             if after:
                 self.after[index] = tuple(sorted(set(after)))
             self.written.update(task.writes)
@@ -237,7 +242,8 @@ class Flight:
             else:
                 responsive.enter(executor)
                 self._wait_for(last)
-            self._lanes.driver.finish()  # Ctrl-C may have come before what was enqueued last was noted
+            if self.is_giving:  # Ctrl-C came before what was enqueued last was noted
+                self._lanes.driver.finish()
         except DriverError as error:
             failed = Failed(len(self.given) - 1, run.now(), error.message, run.number)
         except BaseException as error:
@@ -248,7 +254,8 @@ class Flight:
             executor.abort()
             raise
         over.seconds = run.now()
-        ends = [event for _, _, event in self.given]
+        # (where one fails on a GPU, all that its context is given afterwards fails)
+        ends = [last] if self._lanes.watched else [event for _, _, event in self.given]
         ends += [events[-1] for _, _, _, events, _ in run.record.transfers]
         if failed is not None or not self._lanes.driver.succeeded(ends):
             run.record.kernels = launched(self.given, self.device)

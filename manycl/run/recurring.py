@@ -4,16 +4,16 @@ A loop that makes its arrays where it needs them enqueues the same graph each ti
 planned, each knowing better how long kernels take; then the plan that ran fastest is kept, and what it was compiled to
 is played on the new buffers. Where arrays are when it begins is part of what is recognised.
 
-What came after a graph the last time is expected to come after it again. Where nothing can be chosen, or the plan that
-is kept uses one device only, it can be given to that device command by command, before anybody knows that it is this
-graph (:mod:`manycl.run.flight`): of both ways, the one that has taken less time is taken. Where something else comes,
-that is right as well, only not planned.
+What came after a graph the last time is expected to come after it again. Once it has a plan that is kept, it is given
+to the device that does most of it command by command, before anybody knows that it is this graph
+(:mod:`manycl.run.flight`): of both ways, the one that has taken less time is kept. Where something else comes, that is
+right as well, only not planned. With one device nothing is planned.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from math import inf
 from operator import is_
@@ -97,17 +97,15 @@ class Recurring:
     def expect(self) -> DeviceIndex | None:
         """The device that is given what comes next as it is enqueued; None where that is planned when a result is asked
         for."""
+        if self._is_alone:
+            return ONLY
         self._forget_others()
         self._expected = self._last.then() if self._last is not None and self._last.then is not None else None
-        alone = len(self._session.machine.devices) == 1
-        if self._expected is None:
-            return ONLY if alone else None
-        return self._expected.way(alone)
+        return self._expected.way() if self._expected is not None else None
 
     @property
-    def learns(self) -> bool:
-        """Whether somebody will learn from what comes next."""
-        return self._expected is None or not self._expected.is_learned
+    def _is_alone(self) -> bool:
+        return len(self._session.machine.devices) == 1
 
     def flew(
         self,
@@ -118,8 +116,8 @@ class Recurring:
         options: Mapping[str, str] | None,
     ) -> None:
         """A device was given all that was enqueued, which took so long from the first command on."""
-        if self._session.machine.memories == 1 and len(self._session.machine.devices) == 1:
-            return  # it is never planned
+        if self._is_alone:
+            return  # no plan is better
         known = self._expected
         if known is None or not known.is_like(run.given):
             found = shape(run.batch) if len(run.given) <= NODES else None
@@ -215,10 +213,9 @@ class _Known:
         self._planned += 1
         self._plan = min(self._plan, seconds)
         kept = self._trials.kept
-        if kept is not None:
-            used = {a.device for a in kept.assignments}
-            if len(used) == 1 and ON_HOST not in used:
-                (self._device,) = used
+        if kept is not None and self._device is None:
+            used = Counter(a.device for a in kept.assignments if a.device != ON_HOST)
+            self._device = used.most_common(1)[0][0] if used else None
 
     def flew(self, run: UnplannedRun, seconds: float) -> None:
         """It was given to a device without a plan."""
@@ -227,23 +224,18 @@ class _Known:
         self._flight = min(self._flight, seconds)
         self._device, self._given = run.device, [task for task, _, _ in run.given]
 
-    @property
-    def is_learned(self) -> bool:
-        return self._flights > 0
-
     def is_like(self, given: Sequence[Given]) -> bool:
         """Whether commands are those of its last flight, on whatever buffers."""
         return len(given) == len(self._given) and all(map(is_, self._given, [task for task, _, _ in given]))
 
-    def way(self, alone: bool) -> DeviceIndex | None:
+    def way(self) -> DeviceIndex | None:
         """The device that it is to be given to, or None where it is to be planned."""
-        device = ONLY if alone else self._device
-        if device is None or self.stays:
+        if self._device is None or self.stays:
             return None
         if self._flights < FLIGHTS:
-            return device
+            return self._device
         flies = self._flight < WORTH or (self._planned >= PLANNED_RUNS and self._flight <= self._plan)
-        return device if flies != (self._runs in OTHER_THOUGHTS) else None
+        return self._device if flies != (self._runs in OTHER_THOUGHTS) else None
 
     def answered(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
         """The policy was asked, and that was the run."""

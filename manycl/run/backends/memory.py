@@ -234,8 +234,10 @@ class Memory:
 
     def _taken(self, device: DeviceIndex, key: BufferKey) -> Allocation | None:
         """What a buffer had on a device, if anything, is to be freed; no run is under way."""
-        for view in self._views[device].pop(key, {}).values():
-            self._free(device, view)
+        views = self._views[device]
+        if key in views:
+            for view in views.pop(key).values():
+                self._free(device, view)
         return self._buffers[device].pop(key, None)
 
     def _free(self, device: DeviceIndex, buffer: Allocation | None) -> bool:
@@ -279,10 +281,11 @@ class Memory:
         self.version += 1
         devices = {d: b for d in self._machine.indices if (b := self._taken(d, key)) is not None}
         host, pin, nbytes = self._host.pop(key, None), self._pins.pop(key, None), self._sizes.pop(key, 0)
-        self._borrowed.pop(key, None)
-        self._zoned.pop(key, None)
-        self._names.pop(key, None)
-        self._windows.discard(key)
+        del self._names[key]
+        if self._borrowed or self._zoned or self._windows:
+            self._borrowed.pop(key, None)
+            self._zoned.pop(key, None)
+            self._windows.discard(key)
         if key not in self._begun:
             self._free_all(devices)
             return

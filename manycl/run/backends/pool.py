@@ -104,7 +104,10 @@ class Pool:
     def _out(self, number: int) -> Storage:
         storage = self._kept.pop(number)
         numbers = self._sizes[storage.nbytes]
-        numbers.remove(number)
+        if numbers[-1] == number:  # as nearly always
+            numbers.pop()
+        else:
+            numbers.remove(number)
         if not numbers:
             del self._sizes[storage.nbytes]
         self._waiting -= storage.nbytes
