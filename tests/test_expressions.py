@@ -225,5 +225,6 @@ def test_shares_of_pyschedcl(elements: int, percent: int, share: int) -> None:
 
 @given(st.integers(0, 10**6), st.integers(0, 100))
 def test_shares_of_two_devices_are_all(elements: int, percent: int) -> None:
-    assert _share(elements, percent) + _share(elements, 100 - percent) == elements
+    both = elements % 2 if percent == 50 else 0  # of an odd number, PySchedCL's halves both have the one in the middle
+    assert _share(elements, percent) + _share(elements, 100 - percent) == elements + both
     assert abs(_share(elements, percent) - elements * percent / 100) <= 101

@@ -98,7 +98,7 @@ def test_many_ranges_of_a_launch() -> None:
     facts = launched(UP, "up", KnownLaunch((MANY,), (1,), sizes={0: 4 * MANY}))
     for first in range(MANY):
         assert facts.region(0, "read", GroupRange(0, first, 1)).nbytes == 4
-    assert len(facts._found) == RANGES_KEPT
+    assert len(facts._found) <= RANGES_KEPT
     here = Regions(facts.facts, facts.summary, facts.launch)
     here.boxed = lambda *_: None  # type: ignore[method-assign]  # what isl is asked
     here._region = lambda *key: facts.region(*key)  # type: ignore[method-assign]

@@ -167,15 +167,15 @@ def test_what_ranges_touch_is_known_as_a_whole(monkeypatch: pytest.MonkeyPatch) 
     """While one thread finds out what a range touches, another asks."""
     division = divide(launch("windowed"), 0, SIZES)
     begun, go_on = threading.Event(), threading.Event()
-    footprints = Division.footprints
+    around = Division._around
 
-    def waiting(self: Division, key: int, kind: str, groups: Any) -> Any:
-        if key == 1 and not begun.is_set():
+    def waiting(self: Division, index: int, kind: str, groups: Any) -> Any:
+        if self.argument(index).key == 1 and not begun.is_set():
             begun.set()
             assert go_on.wait(60)
-        return footprints(self, key, kind, groups)
+        return around(self, index, kind, groups)
 
-    monkeypatch.setattr(Division, "footprints", waiting)
+    monkeypatch.setattr(Division, "_around", waiting)
 
     def ask() -> Any:
         return {key: (a.reads | a.writes).intervals for key, a in division.access(division.range(0, 16)).items()}
