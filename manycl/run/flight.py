@@ -248,26 +248,17 @@ class Flight:
             failed = Failed(len(self.given) - 1, run.now(), error.message, run.number)
         except BaseException as error:
             reason = f"the run was stopped by {type(error).__name__}"
-            for key in {*self.written, *self._brought}:
+            self._take_back()
+            for key in self.written:
                 session.directory.lose(key, reason)
             over.error = RunError(reason)
             executor.abort()
             raise
         over.seconds = run.now()
-        # (where one fails on a GPU, all that its context is given afterwards fails)
-        ends = [last] if self._lanes.watched else [event for _, _, event in self.given]
-        ends += [events[-1] for _, _, _, events, _ in run.record.transfers]
-        if failed is not None or not self._lanes.driver.succeeded(ends):
-            run.record.kernels = launched(self.given, self.device)
-            record = executor.abort()
-            record.failure = record.failure or failed
-            lost = record.failed_transfer
-            if lost is not None and (record.failure is None or lost.token <= record.failure.token):
-                record.failure = lost  # the command that it was for
-            assert record.failure is not None
-            for key in self._brought:
-                session.directory.drop(key, self._lanes.device.memory)
-            over.fail(record.failure)
+        found = self._failure(failed)
+        if found is not None:
+            self._take_back()
+            over.fail(found)
             examine(session)
             return
         executor.ended(run)
@@ -276,6 +267,24 @@ class Flight:
         each = over.seconds / len(self.given)
         for form in self.forms:
             form.landed(each)
+
+    def _failure(self, failed: Failed | None) -> Failed | None:
+        """The first command that has failed, if one has, when all have ended. ``failed``: what was found out before."""
+        record, driver = self._run.record, self._lanes.driver
+        # (where one fails on a GPU, all that its context is given afterwards fails)
+        given = self.given[-1:] if self._lanes.watched else self.given
+        ends = [event for _, _, event in given] + [events[-1] for _, _, _, events, _ in record.transfers]
+        if failed is None and driver.succeeded(ends):
+            return None
+        record.kernels = launched(self.given, self.device)
+        self._session.backend.abort()
+        found = [f for f in (record.failed_transfer, record.failure) if f is not None]  # the copy before what it is for
+        return min(found, key=lambda f: f.token, default=failed)
+
+    def _take_back(self) -> None:
+        """What was to come to the device may not have come."""
+        for key in self._brought:
+            self._session.directory.drop(key, self._lanes.device.memory)
 
     def _wait_for(self, event: Event) -> None:
         """Until an event is complete, by the thread that waits for the queue. Raises DriverError if it has failed."""
