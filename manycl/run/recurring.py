@@ -7,7 +7,8 @@ is played on the new buffers. Where arrays are when it begins is part of what is
 What came after a graph the last time is expected to come after it again. Once it has a plan that is kept, it is given
 to the device that does most of it command by command, before anybody knows that it is this graph
 (:mod:`manycl.run.flight`): of both ways, the one that has taken less time is kept. Where something else comes, that is
-right as well, only not planned. With one device nothing is planned.
+right as well, only not planned. With one device nothing is planned; where there are GPUs, what nobody knows is given to
+one at first, and planned when it has come again.
 """
 
 from __future__ import annotations
@@ -41,8 +42,12 @@ THOUGHTS = (*SECOND_THOUGHTS, *(4**n for n in range(3, 10)))
 """After so many runs of a plan the policy is asked once more: ever more rarely, as devices and links may change."""
 FLIGHTS = 2
 """Runs without a plan that are compared with those of plans: of each, the fastest."""
-WORTH = 3e-4
+WORTH = 1e-3
 """Seconds: what takes less without a plan takes no less with one."""
+LONG = 1e-2
+"""Seconds: one run without a plan that takes as long tells enough."""
+HOPELESS = 2
+"""Planned runs after which no more are tried if all took twice as long as without a plan."""
 ONLY = DeviceIndex(0)
 """The device, where there is one."""
 OTHER_THOUGHTS = (64, 512, 4096)
@@ -101,7 +106,14 @@ class Recurring:
             return ONLY
         self._forget_others()
         self._expected = self._last.then() if self._last is not None and self._last.then is not None else None
-        return self._expected.way() if self._expected is not None else None
+        return self._expected.way(self._guess) if self._expected is not None else self._guess
+
+    @property
+    def _guess(self) -> DeviceIndex | None:
+        """The device that is given what nobody knows: the first GPU. Where there is none, devices are parts of one
+        processor, and a plan costs little beside what each of them does."""
+        lanes = self._session.backend.lanes
+        return next((d for d in self._session.machine.indices if lanes[d].watched), None)
 
     @property
     def _is_alone(self) -> bool:
@@ -228,14 +240,18 @@ class _Known:
         """Whether commands are those of its last flight, on whatever buffers."""
         return len(given) == len(self._given) and all(map(is_, self._given, [task for task, _, _ in given]))
 
-    def way(self) -> DeviceIndex | None:
-        """The device that it is to be given to, or None where it is to be planned."""
-        if self._device is None or self.stays:
+    def way(self, guess: DeviceIndex | None) -> DeviceIndex | None:
+        """The device that it is to be given to, or None where it is to be planned; ``guess``: the device where nobody
+        knows a better one."""
+        device = self._device if self._device is not None else guess
+        if device is None or self.stays:
             return None
-        if self._flights < FLIGHTS:
-            return self._device
-        flies = self._flight < WORTH or (self._planned >= PLANNED_RUNS and self._flight <= self._plan)
-        return self._device if flies != (self._runs in OTHER_THOUGHTS) else None
+        if self._flights < FLIGHTS and not LONG <= self._flight < inf:
+            return device
+        is_hopeless = self._planned >= HOPELESS and self._plan > 2.0 * self._flight
+        is_tried = self._planned >= PLANNED_RUNS or is_hopeless or self._flight < WORTH
+        flies = is_tried and self._flight <= self._plan
+        return device if flies != (self._runs in OTHER_THOUGHTS) else None
 
     def answered(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
         """The policy was asked, and that was the run."""

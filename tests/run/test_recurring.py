@@ -463,7 +463,7 @@ def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, flown
 def test_the_quicker_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     first = "pppp" + "ff"
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    for planned, flown, then in ((1.0, 2.0, "p"), (2.0, 1.0, "f")):
+    for planned, flown, then in ((0.002, 0.004, "p"), (0.004, 0.002, "f")):
         with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
             found = ways(queue, patch, planned, flown, 70)
             assert found[: len(first)] == first
@@ -489,3 +489,17 @@ def test_what_was_not_expected_is_right_too(monkeypatch: pytest.MonkeyPatch) -> 
             for _ in range(times):
                 want = 4 * want + 1
             assert loop(queue, n, times)[0] == want
+
+
+def test_with_gpus_what_nobody_knows_goes_to_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    for planned, flown, found in (
+        (1.0, 2.0, "ff" + "pppp" + "p" * 10),
+        (0.003, 0.002, "ff" + "pppp" + "f" * 10),
+        (0.1, 0.002, "ff" + "pp" + "f" * 10),  # plans do not help
+        (0.1, 1e-4, "f" * 12),
+    ):
+        with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
+            for lanes in queue.session.backend.lanes:
+                patch.setattr(lanes, "watched", True)
+            assert ways(queue, patch, planned, flown, len(found)) == found
