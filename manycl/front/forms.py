@@ -31,14 +31,14 @@ _UNKNOWN = object()
 
 
 class LaunchForm:
-    """A kernel at one NDRange on a device, on arrays of certain types and sizes, none given twice. ``convert(i,
-    value)``: what argument i, which is no array, is set to."""
+    """A kernel at one NDRange on a device, on arrays of certain types and sizes. ``convert(i, value)``: what argument
+    i, which is no array, is set to."""
 
     __slots__ = (
         "_arrays",
         "_checked",
         "_convert",
-        "_count",
+        "_deciding",
         "_device",
         "_flight",
         "_flights",
@@ -65,8 +65,9 @@ class LaunchForm:
         self._kernel = kernel
         self._convert = convert
         self._arrays = tuple([(a.dtype, a.nbytes) if type(a) is Array else None for a in args])
-        self._count = len(args) - self._arrays.count(None)
-        self._is_arrays = self._count == len(args)
+        self._is_arrays = None not in self._arrays
+        facts = launch.kernel.arguments
+        self._deciding = frozenset(i for i, fact in enumerate(facts) if fact.base not in bounds.FLOATS)
         self._checked = list(launch.args)  # numbers with which it does not leave its buffers
         self._steering: dict[int, Any] | None = None  # numbers that decide how long it takes; None: who knows
         self._flights = 0
@@ -147,7 +148,7 @@ class LaunchForm:
             array = wanted[i]
             if array is None:
                 found = values[i] = bound[i] = self._convert(i, value)
-                if found != self._checked[i]:
+                if i in self._deciding and found != self._checked[i]:
                     checked = False
                 if steering is not None and i in steering and steering[i] != found:
                     flight.ahead += UNKNOWN
@@ -164,8 +165,6 @@ class LaunchForm:
             values[i], bound[i] = flight.allocations[key], value.argument
             if facts[i].writes:
                 written.append(key)
-        if len({a.key for a in bound if type(a) is BufferArg}) != self._count:
-            return False  # one is given twice
         if not checked:
             bounds.check_launch(
                 with_arguments(self._launch, tuple(bound)),

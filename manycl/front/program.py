@@ -14,7 +14,7 @@ from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
 from manycl.front.arrays import Array, ArrayView
 from manycl.front.enqueued import Event
-from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, LocalArg, Version
+from manycl.graph.graph import Argument, BufferKey, Launch, LocalArg, Version
 from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
 from manycl.graph.versions import all_versions, check_same_arguments
 from manycl.machine import DEVICE_KINDS
@@ -265,14 +265,12 @@ class Kernel:
         """A launch that the device was given at once: others like it are given with less ado."""
         if type(global_size) is not tuple or not (local_size is None or type(local_size) is tuple):
             return
-        keys = [a.key for a in launch.args if isinstance(a, BufferArg)]
-        if len(set(keys)) == len(keys):
-            assert queue.enqueued.flight is not None
-            device = queue.enqueued.flight.device
-            kernel = queue.session.backend.programs.kernel(self.program, self.facts.name, device)
-            if len(queue.forms) >= _KEPT:
-                queue.forms.clear()
-            queue.forms[self._key, global_size, local_size] = queue.form(launch, device, kernel, args, self._number)
+        assert queue.enqueued.flight is not None
+        device = queue.enqueued.flight.device
+        kernel = queue.session.backend.programs.kernel(self.program, self.facts.name, device)
+        if len(queue.forms) >= _KEPT:
+            queue.forms.clear()
+        queue.forms[self._key, global_size, local_size] = queue.form(launch, device, kernel, args, self._number)
 
     def _number(self, index: int, value: Any) -> Argument:
         return self._value(self._arguments[index], value)

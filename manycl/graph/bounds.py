@@ -32,7 +32,8 @@ FEWER = 16
 _KEPT = 4096  # kinds of launches
 _inside = DiskCache("inside", 16 << 20, service.CODE)  # launches known not to leave their buffers
 _INSIST = "MANYCL_BOUNDS=off runs it all the same"
-_FLOATS = ("half", "float", "double")
+FLOATS = ("half", "float", "double")
+"""Types of numbers that do not decide what is accessed."""
 
 
 _Kernel = tuple[bytes, str]
@@ -112,7 +113,7 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
     sizes_of = {a.key: buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
     arguments = tuple(
         (a.size(sizes_of), a.offset, seen.setdefault(a.key, i)) if isinstance(a, BufferArg)
-        else None if not isinstance(a, bytes) or facts.base in _FLOATS
+        else None if not isinstance(a, bytes) or facts.base in FLOATS
         else a
         for i, (facts, a) in enumerate(zip(own.kernel.arguments, task.args, strict=True))
     )  # fmt: skip
