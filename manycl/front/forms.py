@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from manycl.drivers.driver import DriverError
 from manycl.front.arrays import Array
 from manycl.graph import bounds
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 _UNKNOWN = object()
 """An argument that is no other one."""
+_FIXED = (int, float, bytes, np.number, np.bool_)
+"""What is the same value as long as it is the same object; others (arrays, lists, structs) are converted each time."""
 
 
 class LaunchForm:
@@ -42,7 +46,6 @@ class LaunchForm:
         "_device",
         "_flight",
         "_flights",
-        "_is_arrays",
         "_kernel",
         "_launch",
         "_ranges",
@@ -65,7 +68,6 @@ class LaunchForm:
         self._kernel = kernel
         self._convert = convert
         self._arrays = tuple([(a.dtype, a.nbytes) if type(a) is Array else None for a in args])
-        self._is_arrays = None not in self._arrays
         facts = launch.kernel.arguments
         self._deciding = frozenset(i for i, fact in enumerate(facts) if fact.base not in bounds.FLOATS)
         self._checked = list(launch.args)  # numbers with which it does not leave its buffers
@@ -99,9 +101,9 @@ class LaunchForm:
                 return False
             known = self._state[0]
             if self._flight is flight:
-                if (args != known if self._is_arrays else not _same(args, known)) and not self._bind(
-                    queue, flight, args
-                ):
+                # (compared as objects: numbers that are equal need not have the same bytes)
+                is_same = len(args) == len(known) and all(map(is_, args, known))
+                if not is_same and not self._bind(queue, flight, args):
                     return False
             else:
                 self._forget()
@@ -141,13 +143,15 @@ class LaunchForm:
             return False
         known, before, held = self._state
         bound, values, written = list(before), list(held), []
-        facts, checked, steering = self._launch.kernel.arguments, True, self._steering
+        facts, checked, steering, seen = self._launch.kernel.arguments, True, self._steering, list[Any](args)
         for i, (value, last) in enumerate(zip(args, known, strict=True)):
             if value is last:
                 continue
             array = wanted[i]
             if array is None:
                 found = values[i] = bound[i] = self._convert(i, value)
+                if not isinstance(value, _FIXED):
+                    seen[i] = _UNKNOWN
                 if i in self._deciding and found != self._checked[i]:
                     checked = False
                 if steering is not None and i in steering and steering[i] != found:
@@ -173,10 +177,5 @@ class LaunchForm:
             self._checked = bound
         flight.written.update(written)
         self._kernel.setter = None
-        self._state = args, bound, values
+        self._state = tuple(seen), bound, values
         return True
-
-
-def _same(args: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    """Whether they are the same objects: numbers that are equal need not have the same bytes."""
-    return len(args) == len(others) and all(map(is_, args, others))

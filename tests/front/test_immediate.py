@@ -152,6 +152,49 @@ def test_numbers_are_told_apart_by_their_bytes(queue: mc.Queue) -> None:
         assert x.get().tobytes() == np.full(N, value, np.float32).tobytes()
 
 
+def test_values_that_change_in_place_are_converted_each_time(queue: mc.Queue) -> None:
+    program = mc.Program("""
+    typedef struct { int a; float b; } pair;
+    kernel void vec(global float *x, float4 v) { x[get_global_id(0)] = v.x + 10 * v.w; }
+    kernel void both(global float *x, pair p) { x[get_global_id(0)] = p.a + p.b; }
+    """)
+    x, vector, listed = queue.zeros(N, np.float32), np.zeros(4, np.float32), [0.0] * 4
+    zero, raw, pair = np.zeros((), np.float32), bytearray(4), np.zeros((), [("a", np.int32), ("b", np.float32)])
+    for k in range(1, 4):
+        vector[0], vector[3], listed[3], pair["a"], pair["b"] = k, k, k, k, k
+        zero += 1
+        raw[:] = np.float32(k).tobytes()
+        for times in range(1, 3):
+            for kernel, value, want in (
+                (program.vec, vector, 11 * k),
+                (program.vec, listed, 10 * k),
+                (PROGRAM.set, zero, k),
+                (PROGRAM.set, raw, k),
+                (program.both, pair, 2 * k),
+                (program.both, pair[()], 2 * k),
+            ):
+                kernel(queue, *SIZES, x, value)
+                if times == 2:
+                    kernel(queue, *SIZES, x, value)
+                assert (x.get() == want).all(), (kernel.name, k)
+    for k in range(3):  # within one flight
+        vector[0] = k
+        program.vec(queue, *SIZES, x, vector)
+        y = x if k == 2 else None
+    assert y is x
+    assert (x.get() == 2 + 10 * vector[3]).all()
+
+
+def test_a_numpy_array_in_place_of_an_array_is_refused_each_time(queue: mc.Queue) -> None:
+    a = queue.zeros(N, np.int32)
+    for _ in range(3):
+        PROGRAM.inc(queue, *SIZES, a)
+        with pytest.raises(LaunchError, match="needs an array"):
+            PROGRAM.inc(queue, *SIZES, np.zeros(N, np.int32))
+        assert given_at_once(queue)
+    assert (a.get() == 3).all()
+
+
 def test_a_launch_like_the_last_one_is_refused_for_what_is_not(queue: mc.Queue) -> None:
     a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
     for _ in range(2):
