@@ -217,8 +217,8 @@ class Flight:
         """Wait for all that was given, while nothing else runs; what has gone wrong is the run's ``error``. Ctrl-C ends
         the waiting, and all that is written is unknown then."""
         self.close()
-        if self._over is None:
-            with self._session.lock, Uninterrupted():
+        with self._session.lock, Uninterrupted():
+            if self._over is None:  # else another thread has waited
                 self._session.flight = None
                 self._over = UnplannedRun(self._session, self)
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -138,6 +139,53 @@ def test_another_queue_of_the_session_lets_it_end(queue: mc.Queue) -> None:
         PROGRAM.inc(queue, *SIZES, a)
         PROGRAM.inc(other, *SIZES, a)
         assert (a.get() == 8).all()
+
+
+def test_threads_with_queues_of_one_session(queue: mc.Queue) -> None:
+    """Each waits for what the other one has given the device, at any time."""
+    faults: list[BaseException] = []
+
+    def work(own: mc.Queue) -> None:
+        try:
+            for turn in range(60):
+                a, b = own.array(np.full(N, turn, np.int32)), own.zeros(N, np.int32)
+                for _ in range(turn % 5):
+                    PROGRAM.inc(own, *SIZES, a)
+                    PROGRAM.add(own, *SIZES, a, b)
+                count = turn % 5
+                assert (b.get() == count * turn + count * (count + 1) // 2).all()
+                assert (a.get() == turn + count).all()
+        except BaseException as error:
+            faults.append(error)
+            raise
+
+    queues = [queue, *(mc.Queue(session=queue.session) for _ in range(2))]
+    threads = [threading.Thread(target=work, args=(own,)) for own in queues]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+
+
+def test_threads_with_one_queue(queue: mc.Queue) -> None:
+    """Launches on arrays of their own, given to the device in any order."""
+    arrays = [queue.zeros(N, np.int32) for _ in range(3)]
+    counts = [0, 0, 0]
+
+    def work(mine: int) -> None:
+        for turn in range(100):
+            PROGRAM.inc(queue, *SIZES, arrays[mine])
+            counts[mine] += 1
+            if turn % 7 == mine:
+                assert (arrays[mine].get() == counts[mine]).all()
+
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [array.get().tolist() for array in arrays] == [[100] * N] * 3
 
 
 def test_numbers_are_told_apart_by_their_bytes(queue: mc.Queue) -> None:
