@@ -90,12 +90,19 @@ class Lanes:
         self._lock = threading.Lock()
 
     def use(self, profile: bool) -> None:
-        """From now on use the queues whose commands are timed, or the others; between runs, when all are empty. A
-        slowed device needs the times."""
+        """From now on use the queues of kernels whose commands are timed, or the others; between runs, when all are
+        empty. A slowed device needs the times. Transfers have the same queues in any case: making one takes NVIDIA's
+        driver 10 ms or more."""
         profile = profile or self.throttled
         if profile not in self._by_profile:
             kernels = [self.driver.queue(profile)]
-            others = [self.driver.queue(profile) if self.own else kernels[0] for _ in range(4)]
+            made = next(iter(self._by_profile.values()), None)
+            if not self.own:
+                others = [kernels[0]] * 4
+            elif made is not None:
+                others = [made.uploads, made.ahead, made.downloads, made.results]
+            else:
+                others = [self.driver.queue(profile) for _ in range(4)]
             self._by_profile[profile] = _Queues(kernels, *others)
         self.profile, chosen = profile, self._by_profile[profile]
         self.queues, self.uploads, self.ahead = chosen.kernels, chosen.uploads, chosen.ahead
