@@ -114,6 +114,8 @@ class Session:
         self.sharing = sharing(self.machine, self._measurements)
         self._profile: Profile = profile
         self.backend = Executor(self.machine, self.opened, profile is not False)
+        for learning in (False, True):  # queues of both kinds are made now, if both will be wanted
+            self.use_clocks(learning)
         self.directory = Directory()
         self.history = self.store.history() if self.store is not None else History()
         self.memory = self.backend.memory
