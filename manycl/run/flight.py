@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from manycl.drivers.driver import DriverError, End, Event
+from manycl.drivers.driver import Queue as DriverQueue
 from manycl.drivers.survey import is_forked
 from manycl.errors import RunError
 from manycl.graph import bounds
@@ -143,14 +145,18 @@ class Flight:
         target = End(memory.on_device(key, self.device))
         try:
             events = lanes.driver.copy(queue, target, memory.upload_source(key), (Box(0, nbytes),), ())
-            if is_beside:
-                lanes.flush(queue)
         except DriverError as error:
             raise RunError(f"{memory.name(key)} cannot be brought to {lanes.device.name}: {error.message}") from None
         run.record.transfers.append(((key,), self.device, True, events, len(self.given)))
         self._brought.append(key)
         if is_beside:
             self.uploads.append(events[-1])
+            self._flush(queue)
+
+    def _flush(self, queue: DriverQueue) -> None:
+        """Send what was enqueued. Where that fails, it is under way all the same, and who waits for it is told."""
+        with suppress(DriverError):
+            self._lanes.flush(queue)
 
     def give(self, task: DeviceTask, arrays: Sequence[Owner], after: Sequence[int] = ()) -> bool:
         """Enqueue a command; False where it has to be planned. Raises ManyclError for one that cannot be: then it was
@@ -164,7 +170,6 @@ class Flight:
         with Uninterrupted():
             try:
                 event = self._session.backend.give(self._run, task, Run(index, self.device, 0, (), False), self.uploads)
-                lanes.flush(self.queue)
             except DriverError as error:
                 sizes = (
                     f" with NDRange {task.global_size}, work-groups {task.local_size or 'chosen by the driver'}"
@@ -180,6 +185,7 @@ class Flight:
             if after:
                 self.after[index] = tuple(sorted(set(after)))
             self.written.update(task.writes)
+            self._flush(self.queue)
         self.ahead += UNKNOWN
         if self.ahead > self.limit:
             self.pace()
@@ -201,7 +207,8 @@ class Flight:
         event = self.given[-1][2]
         if self._mark is not None:
             before, ahead = self._mark
-            self._wait_for(before)
+            with suppress(DriverError):  # who asks for results is told
+                self._wait_for(before)
             self.ahead -= ahead
         self._mark = event, self.ahead
         self.limit = self.ahead + AHEAD / 2
@@ -224,7 +231,7 @@ class Flight:
                 try:
                     if self.given:
                         self._land(self._over)
-                    elif self._brought:
+                    elif self._brought or self.is_giving:
                         self._lanes.driver.finish()
                 finally:
                     self.arrays, self.forms = {}, []
