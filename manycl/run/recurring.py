@@ -1,4 +1,4 @@
-"""Graphs that come again, enqueued anew: recognised by their shape, and played as prepared ones are.
+"""Graphs that come again, enqueued anew: recognised by their signature, and played as prepared ones are.
 
 A loop that makes its arrays where it needs them enqueues the same graph each time, on other buffers. Its first runs are
 planned, each knowing better how long kernels take; then the plan that ran fastest is kept, and what it was compiled to
@@ -23,7 +23,7 @@ from manycl.errors import PolicyError
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferKey, DeviceTask, Graph
-from manycl.graph.shape import BatchShape, shape
+from manycl.graph.signature import Signature, signature
 from manycl.machine import DeviceIndex
 from manycl.plan import policies
 from manycl.plan.plan import ON_HOST, Plan
@@ -73,7 +73,7 @@ class Recurring:
         session = self._session
         self._forget_others()
         self._expected = None
-        found = shape(batch) if len(batch.nodes) <= NODES and self._is_static(policy) else None
+        found = signature(batch) if len(batch.nodes) <= NODES and self._is_static(policy) else None
         if found is None:
             return session.run(batch.graph(), policy, queues=queues, options=options)
         directory, keys = session.directory, found.keys
@@ -81,10 +81,10 @@ class Recurring:
         known = self._expected = self._find(batch, found, places, policy, queues, options)
         if known.graph is None:
             graph = known.graph = batch.graph()
-            known.shape = found  # of the buffers that the graph names
+            known.signature = found  # of the buffers that the graph names
         else:
-            graph = batch.as_in(known.graph, dict(zip(known.shape.keys, keys, strict=True)))
-            if found.scalars != known.shape.scalars:
+            graph = batch.as_in(known.graph, dict(zip(known.signature.keys, keys, strict=True)))
+            if found.scalars != known.signature.scalars:
                 bounds.check(graph)
             result = known.again(session, graph, found)
             if result is not None:
@@ -132,7 +132,7 @@ class Recurring:
             return  # no plan is better
         known = self._expected
         if known is None or not known.is_like(run.given):
-            found = shape(run.batch) if len(run.given) <= NODES else None
+            found = signature(run.batch) if len(run.given) <= NODES else None
             if found is not None:
                 places = tuple([run.found[key] for key in found.keys])
                 known = self._find(run.batch, found, places, policy, queues, options)
@@ -161,7 +161,7 @@ class Recurring:
     def _find(
         self,
         batch: Batch,
-        found: BatchShape,
+        found: Signature,
         places: tuple[object, ...],
         policy: str,
         queues: Mapping[str, int] | None,
@@ -200,10 +200,10 @@ class Recurring:
 class _Known:
     """One of them. ``thoughts``: as of trials; nothing is tried where there is nothing to choose."""
 
-    def __init__(self, nodes: int, of: BatchShape, thoughts: Sequence[int]) -> None:
+    def __init__(self, nodes: int, of: Signature, thoughts: Sequence[int]) -> None:
         self.nodes = nodes
         self.graph: Graph | None = None  # its edges, once they were needed
-        self.shape = of
+        self.signature = of
         self.then: weakref.ref[_Known] | None = None  # what came next
         self.stays = False  # whether no device can be given all of it
         self._device: DeviceIndex | None = None  # that can be given it
@@ -262,7 +262,7 @@ class _Known:
         if self._trials.plan is not None and self._trials.plan is result.plan:
             self._remember(result, keys)
 
-    def again(self, session: Session, graph: Graph, of: BatchShape) -> Result | None:
+    def again(self, session: Session, graph: Graph, of: Signature) -> Result | None:
         """Run what is kept; None where the policy is to be asked."""
         plan, keys = self._trials.plan, of.keys
         if plan is None:

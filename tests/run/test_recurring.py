@@ -19,7 +19,7 @@ import manycl as mc
 from manycl.errors import LaunchError, PolicyError
 from manycl.graph.dependences import Batch, GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
-from manycl.graph.shape import shape
+from manycl.graph.signature import signature
 from manycl.plan.plan import Plan
 from manycl.plan.policies.auto import Auto
 from manycl.plan.problem import Problem
@@ -313,7 +313,7 @@ def test_host_functions_are_called_each_time() -> None:
             assert (x.get() == 1 + n).all()
 
 
-# shapes
+# signatures
 
 
 def batch(names: list[int], changed: dict[str, Any] | None = None, extra: int | None = None) -> Batch:
@@ -336,8 +336,8 @@ def mc_buffer(key: int, nbytes: int = 256) -> Any:
     return Buffer(key, nbytes, f"b{key}")
 
 
-def test_shapes_know_buffers_by_their_places_only() -> None:
-    one, other = shape(batch([3, 9])), shape(batch([70, 1]))
+def test_signatures_know_buffers_by_their_places_only() -> None:
+    one, other = signature(batch([3, 9])), signature(batch([70, 1]))
     assert one is not None
     assert other is not None
     assert one[0] == other[0]
@@ -345,8 +345,8 @@ def test_shapes_know_buffers_by_their_places_only() -> None:
     assert (one.keys, other.keys) == ((3, 9), (70, 1))
 
 
-def test_whatever_differs_is_another_shape() -> None:
-    plain = shape(batch([0, 1]))
+def test_whatever_differs_is_another_signature() -> None:
+    plain = signature(batch([0, 1]))
     assert plain is not None
     other = mc.Program("kernel void add(global int *x, int n) { x[get_global_id(0)] += n; }")
     changes: dict[str, Any] = {
@@ -366,24 +366,24 @@ def test_whatever_differs_is_another_shape() -> None:
         "partition": 3,
     }
     names = {f.name for f in fields(Launch)} - {"name"}
-    assert names == set(changes), "each field of a launch is part of its shape"
+    assert names == set(changes), "each field of a launch is part of its signature"
     for name, value in changes.items():
         if name == "versions":
             continue
-        found = shape(batch([0, 1], {name: value}))
+        found = signature(batch([0, 1], {name: value}))
         assert found is not None
         assert found[:2] != plain[:2], name
-    views = [shape(batch([0, 1], {"args": (BufferArg(1, low, 64), bytes(4))})) for low in (0, 128)]
+    views = [signature(batch([0, 1], {"args": (BufferArg(1, low, 64), bytes(4))})) for low in (0, 128)]
     assert len({plain[0], *(v[0] for v in views if v is not None)}) == 3
-    swapped = shape(batch([0, 1], {"args": (BufferArg(0), bytes(4)), "reads": (0,), "writes": (0,)}))
+    swapped = signature(batch([0, 1], {"args": (BufferArg(0), bytes(4)), "reads": (0,), "writes": (0,)}))
     assert swapped is not None
     assert swapped[:2] != plain[:2]
     larger = batch([0, 1])
-    assert shape(replace(larger, buffers={**larger.buffers, 1: mc_buffer(1, 512)})) != plain
-    assert shape(replace(larger, after={1: (0,)})) != plain
-    assert shape(replace(larger, components=((0, 1),))) != plain
-    assert shape(replace(larger, buffers={**larger.buffers, 2: mc_buffer(2)})) is None
-    assert shape(replace(larger, nodes=(larger.nodes[0], HostTask("h", print, (), (), ())))) is None
+    assert signature(replace(larger, buffers={**larger.buffers, 1: mc_buffer(1, 512)})) != plain
+    assert signature(replace(larger, after={1: (0,)})) != plain
+    assert signature(replace(larger, components=((0, 1),))) != plain
+    assert signature(replace(larger, buffers={**larger.buffers, 2: mc_buffer(2)})) is None
+    assert signature(replace(larger, nodes=(larger.nodes[0], HostTask("h", print, (), (), ())))) is None
 
 
 def _annotations() -> Any:

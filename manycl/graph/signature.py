@@ -9,17 +9,17 @@ from manycl.graph.dependences import Batch
 from manycl.graph.graph import Argument, BufferArg, BufferKey, CopyTask, FillTask, HostTask, Launch
 
 
-class BatchShape(NamedTuple):
+class Signature(NamedTuple):
     """``structure``: all that a batch consists of but the values of scalars and which buffers it names, by the order in
     which the nodes name them. ``scalars``: their values. ``keys``: of the buffers, in that order. Programs count by
-    identity, so a shape means something as long as one of its graphs is kept."""
+    identity, so a signature means something as long as one of its graphs is kept."""
 
     structure: Hashable
     scalars: tuple[bytes, ...]
     keys: tuple[BufferKey, ...]
 
 
-def shape(batch: Batch) -> BatchShape | None:
+def signature(batch: Batch) -> Signature | None:
     """What a batch has in common with others.
 
     None for one with host functions: what those do is theirs, and each has to run as it was given. Takes some two
@@ -66,7 +66,7 @@ def shape(batch: Batch) -> BatchShape | None:
     if len(keys) != len(batch.buffers):
         return None  # it has buffers that no node names
     sizes = tuple([batch.buffers[key].nbytes for key in keys])
-    return BatchShape((tuple(nodes), tuple(batch.after.items()), batch.components, sizes), tuple(scalars), keys)
+    return Signature((tuple(nodes), tuple(batch.after.items()), batch.components, sizes), tuple(scalars), keys)
 
 
 def _moving(task: CopyTask | FillTask, places: dict[BufferKey, int]) -> tuple[object, ...]:
