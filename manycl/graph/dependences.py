@@ -31,8 +31,8 @@ class Batch:
         return self._graph(tuple(found.predecessors), parts, name, warnings)
 
     def as_in(self, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Graph:
-        """With the edges of a graph of the same signature (:mod:`manycl.graph.signature`) that has buffer b where this has
-        ``keys[b]``."""
+        """With the edges of a graph of the same signature (:mod:`manycl.graph.signature`) that has buffer b where this
+        has ``keys[b]``."""
         return self._graph(graph.predecessors, frozenset([keys[key] for key in graph.parts]))
 
     def _graph(
