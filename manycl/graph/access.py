@@ -102,7 +102,7 @@ def clash(key: BufferKey, found: Sequence[Mapping[BufferKey, Access]], memories:
         by_memory.setdefault(memory, []).append(access[key])
     written = {m: union(a.writes for a in members) for m, members in by_memory.items()}
     read = {m: union(a.reads for a in members) for m, members in by_memory.items()}
-    return any(written[a].meets(written[b]) or written[a].meets(read[b]) for a in written for b in written if a != b)
+    return interfere([(read[m], written[m]) for m in by_memory])
 
 
 def interfere(touched: Sequence[tuple[Region, Region]]) -> bool:

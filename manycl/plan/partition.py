@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from heapq import heapify, heapreplace
 from typing import NamedTuple
 
 from manycl.plan.reach import Reach
@@ -63,17 +64,21 @@ def water_fill(slots: Sequence[Slot], groups: int) -> list[int]:
 
 def _all_of(slots: Sequence[Slot], shares: list[int], groups: int) -> list[int]:
     """Rounded shares made to add up."""
-    left = groups - sum(shares)
-    while left > 0:
-        ends = [
-            s.reach.end(n + 1, s.low) if n < s.reach.most and s.reach.end(n + 1, s.low) <= s.high else float("inf")
-            for s, n in zip(slots, shares, strict=True)
-        ]
-        best = min(range(len(slots)), key=ends.__getitem__)
-        if ends[best] == float("inf"):
+
+    def after(i: int) -> tuple[float, int]:
+        """When a slot ends that takes one group more, and the slot."""
+        _, high, reach = slots[i]
+        end = reach.end(shares[i] + 1, slots[i].low)
+        return (end if shares[i] < reach.most and end <= high else float("inf")), i
+
+    ends = [after(i) for i in range(len(slots))]
+    heapify(ends)
+    for _ in range(groups - sum(shares)):
+        least, best = ends[0]
+        if least == float("inf"):
             return [0] * len(slots)
         shares[best] += 1
-        left -= 1
+        heapreplace(ends, after(best))
     return shares
 
 

@@ -18,6 +18,7 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.reach import Reach
 from manycl.plan.segments import INITIAL, Move, Segment, Segments
+from manycl.plan.sliced import Piece, Sliced
 from manycl.plan.slots import Slots
 from manycl.plan.timing import contended
 
@@ -201,8 +202,18 @@ class Timeline(Operations):
                 best, least = found, found.end + beside
         return best
 
-    def reach(self, node: int, device: DeviceIndex, most: int = 0) -> Reach:
-        """How the end of a range of a node on a device depends on its number of groups. ``most``: groups that fit."""
+    def sliced(self, node: int) -> Sliced:
+        """The pieces, as they lie now, of what ranges of a node need parts of."""
+        of, end = self.segments.of, self.heard
+        found = [(s.high - s.low, s.places) for key in self.problem.splits[node].slices for s in of.get(key, ())]
+        pieces = [Piece(nbytes, places) for nbytes, places in found if places]
+        floor = self.floor
+        transfer = self.problem.estimates.transfer
+        return Sliced(pieces, transfer, lambda op: floor if op == INITIAL else end[op], self._peers)
+
+    def reach(self, node: int, device: DeviceIndex, sliced: Sliced, most: int = 0) -> Reach:
+        """How the end of a range of a node on a device depends on its number of groups. ``sliced``: see above;
+        ``most``: groups that fit."""
         split = self.problem.splits[node]
         hops: list[Hop] = []
         after: list[int] = []
@@ -210,31 +221,15 @@ class Timeline(Operations):
         ready = max(self.ready(node, device), self.arrival(whole, device, hops, after))
         memory = self.memory[device]
         base = max([m.end for m, _, _ in hops if m.target == memory], default=self.floor)
-        missing = total = 0
-        seconds = 0.0
-        lane = self._up[device] if memory != HOST else None
-        for key in split.slices:
-            for low, high, _, places in self.segments.of.get(key, ()):
-                if not places:
-                    continue
-                total += high - low
-                op = places.get(memory)
-                if op is None:
-                    source = nearest(places, memory, self._peers)
-                    op = places[source]
-                    missing += high - low
-                    for a, b in self._route(source, memory):
-                        seconds += self._transfer(high - low, a, b)
-                        lane = lane or self._down[self._owner[a]]
-                    known = self.floor if op == INITIAL else self.heard[op]
-                    base = max(base, known)
-                elif op != INITIAL:
-                    ready = max(ready, self.end[op])
+        ready = max([ready, *(self.end[op] for op in sliced.there(memory) if op != INITIAL)])
         once, each = self.affine(node, device)
-        here = split.groups * (1.0 - missing / total) if total else float(split.groups)
-        per = seconds / (split.groups - here) if missing else 0.0
-        if missing and lane is not None:
-            base = lane.first(base, seconds / 2)
+        lack = sliced.lack(memory)
+        if lack is None:
+            return Reach(device, ready, base, 0.0, float(split.groups), once, each, most or split.groups)
+        here = split.groups * (1.0 - lack.nbytes / sliced.nbytes)
+        lane = self._down[self._owner[lack.source]] if memory == HOST else self._up[device]
+        base = lane.first(max(base, lack.known), lack.seconds / 2)
+        per = lack.seconds / (split.groups - here)
         return Reach(device, ready, base, per, here, once, each, most or split.groups)
 
     # placing

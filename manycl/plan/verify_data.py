@@ -7,11 +7,17 @@ in fact is judged of scripts (``run/verify_script.py``).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
+
+Bytes = NDArray[np.int64]
 
 
 class Data:
@@ -26,6 +32,7 @@ class Data:
         self._lanes = [d.memory for d in problem.machine.devices]
         self._slack = plan.slack
         self._devices = plan.devices
+        self._makers = cache(self._left_by)
 
     def _memory(self, a: Assignment) -> int:
         return HOST if a.device == ON_HOST else self._problem.machine.devices[a.device].memory
@@ -95,14 +102,19 @@ class Data:
             sizes = [min(high, p.high) - max(low, p.low) for p in parts]
             arrive = (min(self._least(n, m, here) for m in p.memories) for p, n in zip(parts, sizes, strict=True))
             return floor + max(arrive, default=0.0)
-        members = self._of[writer]
+        makers, first, last = self._makers(writer, key)
         at = floor
-        for b in [b for b in members if b.dimension is MERGE] or members:
-            first, last = self._written(b, key)
-            nbytes = min(high, last) - max(low, first)
-            if nbytes > 0:
-                at = max(at, b.end + self._least(nbytes, self._memory(b), here))
+        for i in np.flatnonzero((first < high) & (low < last)).tolist():
+            b, nbytes = makers[i], min(high, int(last[i])) - max(low, int(first[i]))
+            at = max(at, b.end + self._least(nbytes, self._memory(b), here))
         return at
+
+    def _left_by(self, writer: int, key: BufferKey) -> tuple[list[Assignment], Bytes, Bytes]:
+        """The assignments that leave what a node writes to a buffer, and the bytes: from and up to."""
+        members = self._of[writer]
+        makers = [b for b in members if b.dimension is MERGE] or members
+        first, last = zip(*(self._written(b, key) for b in makers), strict=True)
+        return makers, np.array(first, np.int64), np.array(last, np.int64)
 
     def _written(self, b: Assignment, key: BufferKey) -> tuple[int, int]:
         """The bytes of a buffer that an assignment writes."""
