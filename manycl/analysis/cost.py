@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
-from manycl.analysis.summary import CountedPlace, KernelSummary, Origin
+from manycl.analysis.summary import Computed, CountedPlace, KernelSummary, Origin
 from manycl.group_range import GroupRange
 from manycl.unforeseen import told
 
@@ -245,8 +245,6 @@ def _few(reasons: Mapping[str, None]) -> str:
 
 
 def _settled(e: Expr, origins: Mapping[str, Origin]) -> Expr:
-    from manycl.analysis.interpret import Computed
-
     """As far as it does not grow too long: the rest stays unknown."""
     for _ in range(len(origins) + 1):
         values: dict[str, Expr] = {}

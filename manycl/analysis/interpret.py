@@ -1,4 +1,5 @@
-"""``interpret``: one abstract run of a kernel, for any launch (symbolic) or for a given one (concrete)."""
+"""``interpret``: one abstract run of a kernel, for any launch (symbolic) or for a given one (concrete).
+``interpret_any``: one for any launch, as exact as for a given one."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ from manycl.analysis import expr as x
 from manycl.analysis.abstract import Frame, Unanalysable
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
+from manycl.analysis.loop_parts import Parts
 from manycl.analysis.loops import Loops
-from manycl.analysis.summary import KernelSummary, Loop, MemoryAccess, Origin
+from manycl.analysis.summary import Computed, KernelSummary, Loop, MemoryAccess, Operated, Origin
 from manycl.analysis.tree import CType, Function, Unit
-from manycl.analysis.values import OPAQUE, Aggregate, Cell, Vector, at, integer, lane_type
+from manycl.analysis.values import OPAQUE, Aggregate, Cell, Value, Vector, at, integer, lane_type
 from manycl.group_range import GroupRange
 from manycl.unforeseen import told
 
@@ -75,13 +77,6 @@ class KnownLaunch:
 
     def start(self, dimension: int) -> int:
         return self.offset[dimension] if dimension < len(self.offset) else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Computed(Origin):
-    """An unknown value that is ``value``, unless that is more than its type holds."""
-
-    value: Expr = x.ZERO
 
 
 class _AbstractRun(Loops):
@@ -256,11 +251,55 @@ class _AbstractRun(Loops):
         return x.const(value)
 
 
+class _AnyLaunch(_AbstractRun):
+    """Of whatever launch, as C computes: ids, sizes and scalars are variables, named as no variable of a kernel is.
+    What operations make of them that have no form of their own is said by origins (:class:`Operated`)."""
+
+    def __init__(self, unit: Unit, facts: KernelFacts) -> None:
+        super().__init__(unit, facts, None)
+        self.concrete = True
+
+    def symbolic(self, name: str, d: int) -> Expr | None:
+        found = super().symbolic(name, d)
+        if found is None or found.op != "var":
+            return found
+        return x.var(f"[{found.key}]", found.low, found.high)
+
+    def argument(self, index: int, name: str, type_: CType) -> Cell:
+        return super().argument(index, f"[{index}]", type_)
+
+    def unrolled(self, parts: Parts) -> bool:
+        return False  # how often, only launches say
+
+    def lane(self, op: str, left: Value, right: Value, type_: CType) -> Value:
+        known = self.names.get("?", 0)
+        result = super().lane(op, left, right, type_)
+        width = integer(type_)
+        if isinstance(left, Expr) and isinstance(right, Expr) and isinstance(result, Expr) and width is not None:
+            origin = self.origins.get(result.key)
+            if self.names.get("?", 0) > known and type(origin) is Origin:
+                self.origins[result.key] = Operated(
+                    origin.reason, operator=op, left=left, right=right, bits=width[0], signed=width[1]
+                )
+        return result
+
+
 def interpret(unit: Unit, facts: KernelFacts, launch: KnownLaunch | None = None) -> KernelSummary:
     """Run kernel ``facts.name`` of ``unit`` abstractly. Never raises: what cannot be followed is the summary's
     ``failure``."""
+    return _summary(_AbstractRun(unit, facts, launch))
+
+
+def interpret_any(unit: Unit, facts: KernelFacts) -> KernelSummary:
+    """As :func:`interpret`, of all launches at once, for :mod:`manycl.analysis.enclosure`: ids, sizes and scalars are
+    the variables that it names."""
+    return _summary(_AnyLaunch(unit, facts))
+
+
+def _summary(run: _AbstractRun) -> KernelSummary:
+    facts = run.facts
     try:
-        return _followed(unit, facts, launch)
+        return _followed(run)
     except Unanalysable as found:
         failure = str(found)
     except RecursionError:
@@ -272,10 +311,9 @@ def interpret(unit: Unit, facts: KernelFacts, launch: KnownLaunch | None = None)
     return KernelSummary(facts.name, failure=failure)
 
 
-def _followed(unit: Unit, facts: KernelFacts, launch: KnownLaunch | None) -> KernelSummary:
-    function = next(f for f in unit.functions.values() if f.is_kernel and f.name == facts.name)
-    run = _AbstractRun(unit, facts, launch)
-    run.run(function)
+def _followed(run: _AbstractRun) -> KernelSummary:
+    facts, launch = run.facts, run.launch
+    run.run(next(f for f in run.unit.functions.values() if f.is_kernel and f.name == facts.name))
     accesses = run.accesses if launch is None else [_annotated(access, facts, launch) for access in run.accesses]
     return KernelSummary(
         facts.name,

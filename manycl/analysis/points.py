@@ -15,8 +15,7 @@ import numpy as np
 
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
-from manycl.analysis.interpret import Computed
-from manycl.analysis.summary import Origin
+from manycl.analysis.summary import Computed, Origin
 
 LIMIT = 1 << 62
 

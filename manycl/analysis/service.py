@@ -26,6 +26,7 @@ from manycl.disk_cache import DiskCache
 from manycl.errors import Diagnostic, SourceError
 
 if TYPE_CHECKING:  # they import islpy, or the abstract run
+    from manycl.analysis.enclosure import Enclosure
     from manycl.analysis.interpret import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
     from manycl.analysis.merge import MergeKernel
@@ -45,6 +46,7 @@ CODE = (*_OURS, "clang", "clang/native", "pcpp", "pcpp/ply", "islpy")
 """What finds out all that is kept on disk about sources and launches."""
 _answers = DiskCache("sources", 64 << 20, CODE)
 _about_launches = DiskCache("launches", 64 << 20, CODE)
+_enclosures = DiskCache("enclosures", 16 << 20, CODE)
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.analysis import worker; worker.main()"
 
 
@@ -168,6 +170,23 @@ def interpreted(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> Kern
         from manycl.analysis.interpret import interpret
 
         found = _keep(_interpreted, key, interpret(_unit(program), program.kernels[kernel], launch))
+    return found
+
+
+def enclosed(program: ProgramFacts, kernel: str) -> Enclosure | None:
+    """What a kernel accesses in any launch, so that many can be asked about quickly; None where that cannot be told.
+    Raises KeyError for a kernel that the program does not have."""
+    facts = program.kernels[kernel]
+    question = repr((sha256(program.tree).digest(), kernel)).encode()
+    kept = _enclosures.get(question)
+    if kept is not None:
+        known: Enclosure | None = pickle.loads(kept)
+        return known
+    from manycl.analysis.enclosure import enclosure
+    from manycl.analysis.interpret import interpret_any
+
+    found = enclosure(interpret_any(_unit(program), facts))
+    _enclosures.keep(question, pickle.dumps(found, protocol=5))
     return found
 
 

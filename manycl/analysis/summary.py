@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from manycl.analysis.expr import Expr
+from manycl.analysis.expr import ZERO, Expr
 
 #: variables of the NDRange, in this order per dimension: work-group, work-item in it; symbolically the global id
 GROUP, LOCAL, GLOBAL = "grp", "lid", "gid"
@@ -54,6 +54,23 @@ class Origin:
     offset: Expr | None = None
     size: int = 0
     signed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Computed(Origin):
+    """An unknown value that is ``value``, unless that is more than its type holds."""
+
+    value: Expr = ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class Operated(Origin):
+    """An unknown value that is ``left operator right`` in an integer type of so many ``bits``."""
+
+    operator: str = ""
+    left: Expr = ZERO
+    right: Expr = ZERO
+    bits: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ import numpy as np
 
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
-from manycl.analysis.interpret import Computed
 from manycl.analysis.points import Array, Points
 from manycl.analysis.regions import Regions
-from manycl.analysis.summary import Loop, MemoryAccess
+from manycl.analysis.summary import Computed, Loop, MemoryAccess
 from manycl.group_range import GroupRange
 
 

@@ -9,24 +9,24 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from math import prod
 
 from manycl import flags
 from manycl.analysis import service
 from manycl.analysis.bounds import Outside, deciding, suspicious
+from manycl.analysis.enclosure import Enclosure, launch_values
 from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.analysis.interpret import LARGEST, KnownLaunch
 from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, Version
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
 
-if TYPE_CHECKING:  # it is imported when the first launch is looked at
-    from manycl.analysis.interpret import KnownLaunch
-
 FEW = 64
-"""Kinds of launches of one kernel that are all looked at; of more, those that make a power of two of them: looking
-takes a millisecond or two, and programs that launch in loops with other scalars should not pay it each time."""
+"""Kinds of launches of one kernel that are all looked at, of those that intervals do not tell of
+(:mod:`manycl.analysis.enclosure`); of more, those that make a power of two of them: looking takes a millisecond or two,
+and programs that launch in loops with other scalars should not pay it each time."""
 FEWER = 16
 """As FEW, of those for which isl is asked, which takes tens of milliseconds."""
 _KEPT = 4096  # kinds of launches
@@ -39,6 +39,7 @@ FLOATS = ("half", "float", "double")
 _Kernel = tuple[bytes, str]
 _Words = tuple[str, str]
 """What is wrong, and what to do; empty where nothing is."""
+_FINE = "", ""
 
 
 class _Checked:
@@ -49,6 +50,7 @@ class _Checked:
         self.words: OrderedDict[tuple[object, ...], _Words] = OrderedDict()
         self.private: dict[_Kernel, _Words] = {}
         self.decided: dict[_Kernel, frozenset[int] | None] = {}
+        self.enclosed: dict[_Kernel, Enclosure | None] = {}
         self.looked: Counter[_Kernel] = Counter()
         self.asked: Counter[_Kernel] = Counter()
 
@@ -61,13 +63,22 @@ class _Checked:
                 self.decided[key] = deciding(service.symbolic(program, kernel.name), kernel)
         return self.decided[key]
 
+    def enclosure(self, own: Version) -> Enclosure | None:
+        """What a kernel accesses in any launch, if that can be told."""
+        key = own.program.tree, own.kernel.name
+        if key not in self.enclosed:
+            self.enclosed[key] = None
+            with suppress(Exception):  # each launch is looked at for itself
+                self.enclosed[key] = service.enclosed(own.program, own.kernel.name)
+        return self.enclosed[key]
+
     def keep(self, key: tuple[object, ...], words: _Words) -> None:
         with self.lock:
             self.words[key] = words
             if len(self.words) > _KEPT:
                 self.words.popitem(last=False)
-            if len(self.looked) > _KEPT:
-                for counts in (self.private, self.decided, self.looked, self.asked):
+            if len(self.private) > _KEPT:
+                for counts in (self.private, self.decided, self.enclosed, self.looked, self.asked):
                     counts.clear()
 
 
@@ -108,7 +119,7 @@ def _check(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
 def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version | None) -> _Words:
     own = version or Version(task.program, task.kernel, task.global_size, task.local_size)
     if not own.program.tree:  # facts that were made by hand
-        return "", ""
+        return _FINE
     seen: dict[int, int] = {}
     sizes_of = {a.key: buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
     arguments = tuple(
@@ -126,22 +137,37 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
         return found
     try:
         alike: tuple[object, ...] = key
-        if _checked.looked[kernel]:  # another launch of it, maybe one that differs in what decides nothing
+        if kernel in _checked.enclosed and not promised and _keeps(own, task.global_offset, arguments):
+            found = _FINE
+        elif _checked.looked[kernel]:  # another launch of it, maybe one that differs in what decides nothing
             known = _checked.deciding(own.program, own.kernel)
             if known is not None:
                 given = tuple(None if isinstance(a, bytes) and i not in known else a for i, a in enumerate(arguments))
                 alike = (*kernel, *sizes, given, promised, "alike")
-        found = _checked.words.get(alike)
+            found = _checked.words.get(alike)
         if found is None:
-            found = _look(task, own, buffers)
+            found = _look(task, own, buffers, () if promised else arguments)
         _checked.keep(alike, found)
     except Exception:  # what the analysis cannot do is no reason to stop a launch
-        found = "", ""
+        found = _FINE
     _checked.keep(key, found)
     return found
 
 
-def _look(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer]) -> _Words:
+def _keeps(own: Version, offset: tuple[int, ...] | None, arguments: Sequence[object]) -> bool:
+    """Whether intervals tell that a launch does not leave its buffers, or that nobody can tell. Takes some ten
+    microseconds; arguments that share memory are looked at closer."""
+    with suppress(Exception):  # it is looked at closer
+        found = _checked.enclosure(own)
+        nbytes = {i: a[0] for i, a in enumerate(arguments) if isinstance(a, tuple) and a[2] == i}
+        alone = len(nbytes) == sum([isinstance(a, tuple) for a in arguments])
+        if found is not None and alone and prod(own.global_size) + sum(offset or ()) <= LARGEST:
+            return found.keeps(launch_values(own.kernel, (own.global_size, own.local_size, offset), arguments), nbytes)
+    return False
+
+
+def _look(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer], arguments: Sequence[object]) -> _Words:
+    """``arguments``: what intervals are asked with; empty where that was done."""
     program, name = own.program, own.kernel.name
     kernel = program.tree, name
     launch = None
@@ -149,22 +175,26 @@ def _look(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer]) -> _W
         launch = _as_known(task, own, buffers)
     question = b"" if launch is None else repr((sha256(program.tree).digest(), name, launch.key)).encode()
     if question and _inside.get(question) is not None:
-        return "", ""
+        return _FINE
     if kernel not in _checked.private:
         _checked.private[kernel] = _too_large(program, name)
     if _checked.private[kernel][0]:
         return _checked.private[kernel]
+    if arguments and kernel not in _checked.enclosed and _keeps(own, task.global_offset, arguments):
+        if question:
+            _inside.keep(question, b"")
+        return _FINE
     if launch is None or not _worth(_checked.looked, kernel, FEW):
-        return "", ""
+        return _FINE
     if suspicious(service.interpreted(program, name, launch), launch):
         facts = service.launched(program, name, launch)
         if facts.may_leave:
             if not _worth(_checked.asked, kernel, FEWER):
-                return "", ""
+                return _FINE
             if facts.outside:
                 return _words(task, own, buffers, facts.outside)
     _inside.keep(question, b"")
-    return "", ""
+    return _FINE
 
 
 def _as_known(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer]) -> KnownLaunch | None:
@@ -181,7 +211,7 @@ def _as_known(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer]) -
 def _too_large(program: ProgramFacts, name: str) -> _Words:
     found = service.oversized(program, name)
     if found is None:
-        return "", ""
+        return _FINE
     variable, nbytes, path, line = found
     problem = f"kernel {name}: {path}:{line}: {variable} needs {nbytes} bytes of private memory for each work-item"
     return problem, f"no device has that; use a buffer. {_INSIST}"

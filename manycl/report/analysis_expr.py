@@ -9,8 +9,7 @@ from math import gcd
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
-from manycl.analysis.interpret import Computed
-from manycl.analysis.summary import KernelSummary, Loop, MemoryAccess
+from manycl.analysis.summary import Computed, KernelSummary, Loop, MemoryAccess
 
 _TERNARY, _OR, _AND, _EQUAL, _LESS, _SUM, _PRODUCT, _UNARY, _ATOM = range(9)
 _TYPES = {8: "char", 16: "short", 32: "int", 64: "long"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -35,6 +36,15 @@ kernel void summed(global const int *a, global int *b, int first, int count, int
     b[get_global_id(0)] = s;
 }
 kernel void grouped(global int *a, int add) { a[get_group_id(0) * 8 + get_local_id(0) + add] = 1; }
+kernel void paired(global int *a, int with) {
+    int i = get_global_id(0), other = i ^ with;
+    if (other > i) a[other] = 1;
+}
+kernel void butterfly(global int *a, int stride) {
+    int i = get_global_id(0), k = i & (stride - 1), j = 2 * (i - k) + k;
+    a[j] = 1;
+    a[j + stride] = 2;
+}
 kernel void triangle(global int *a, int add) {
     int i = get_global_id(0);
     for (int k = 0; k <= i; k++) a[i * (i + 1) / 2 + k + add] = 1;
@@ -89,6 +99,7 @@ CASES = {
     "rows": lambda n, m, width, add: [i * width + j + add for i, j in itertools.product(range(n), range(m))],
     "summed": lambda n, m, first, count, step: [first + step * k + i for k in range(count) for i in range(n)],
     "grouped": lambda n, m, add: [i + add for i in range(n)],
+    "paired": lambda n, m, w: [i ^ w for i in range(n) if i ^ w > i],
     "called": lambda n, m, add: [i + add for i in range(n)],
 }
 
@@ -172,8 +183,11 @@ def test_an_analysis_that_fails_stops_nothing(program: ProgramFacts, monkeypatch
     assert refused(launched(program, "grouped", (64,), (8,), [4], 0)) == ""
 
 
-def test_loops_with_other_scalars_do_not_pay_each_time(program: ProgramFacts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_intervals_do_not_tell_loops_with_other_scalars_do_not_pay_each_time(
+    program: ProgramFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bounds, "FEW", 8)
+    monkeypatch.setattr(service, "enclosed", lambda *_: None)
     real, looked = bounds.service.interpreted, []
     monkeypatch.setattr(bounds.service, "interpreted", lambda *words: looked.append(1) or real(*words))
     for turn in range(100):
@@ -182,8 +196,34 @@ def test_loops_with_other_scalars_do_not_pay_each_time(program: ProgramFacts, mo
     assert len(looked) == 8 + 3  # and 16, 32, 64
 
 
+@pytest.mark.parametrize(("kernel", "scalars"), [("paired", range(1, 512)), ("butterfly", [1 << s for s in range(9)])])
+def test_ever_new_scalars_are_not_looked_at_where_intervals_tell(
+    program: ProgramFacts, monkeypatch: pytest.MonkeyPatch, kernel: str, scalars: Sequence[int]
+) -> None:
+    interpreted, looked = service.interpreted, []
+    monkeypatch.setattr(service, "interpreted", lambda *words: looked.append(1) or interpreted(*words))
+    size = 512 if kernel == "paired" else 256
+    for scalar in scalars:
+        assert refused(launched(program, kernel, (size,), (8,), [512], scalar)) == ""
+    assert not looked
+    assert "a[512]" in refused(launched(program, kernel, (size,), (8,), [512], 512))
+
+
+def test_what_shares_memory_is_looked_at_closer(program: ProgramFacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    interpreted, looked = service.interpreted, []
+    monkeypatch.setattr(service, "interpreted", lambda *words: looked.append(1) or interpreted(*words))
+    for add in range(4):
+        builder = GraphBuilder()
+        a = builder.buffer(256, "a")
+        args, buffers = [BufferArg(a), BufferArg(a), add], {a: Buffer(a, 256, "a")}
+        builder.add(make_launch(program, "called", (8,), (8,), args, buffers=buffers))
+        assert refused(builder.build()) == ""
+    assert len(looked) == 4
+
+
 def test_scalars_that_decide_nothing_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A seed, say; but what decides where a kernel writes is looked at each time."""
+    """A seed, say; but what decides where a kernel writes is looked at each time, where intervals do not tell."""
+    monkeypatch.setattr(service, "enclosed", lambda *_: None)
     source = """kernel void noise(global uint *x, uint seed, uint n, float scale) {
         uint i = get_global_id(0), state = seed ^ (i * 747796405u);
         for (uint k = 0; k < 4; k++) state = state * 2891336453u + seed;

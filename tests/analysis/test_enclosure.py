@@ -1,0 +1,83 @@
+"""What intervals enclose, against what kernels touch: random ones, whose trees are executed, and the corpus.
+
+``KERNELS`` says how many random ones (default 200; 15000 were tried once); ``SEED`` where to begin.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from corpus_launch import launch_of
+from generator import Generated, generate, touched_by
+from kernel_corpus import CASES
+
+from manycl.analysis import parse_program, service
+from manycl.analysis.enclosure import Enclosure, launch_values
+from manycl.analysis.facts import KernelFacts
+from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.service import launched
+
+SEED = int(os.environ.get("SEED", "1"))
+PROGRAMS = -(-int(os.environ.get("KERNELS", "200")) // 25)
+
+
+def keeps(enclosure: Enclosure, facts: KernelFacts, known: KnownLaunch, sizes: dict[int, int]) -> bool:
+    arguments = [known.scalars.get(a.index) for a in facts.arguments]
+    return enclosure.keeps(launch_values(facts, (known.global_size, known.local_size, known.offset), arguments), sizes)
+
+
+def whatever_is_in_buffers(enclosure: Enclosure) -> Enclosure:
+    """The same, but that it has to hold for all contents of buffers."""
+    origins = {name: replace(origin, argument=-1) for name, origin in enclosure.origins.items()}
+    return replace(enclosure, origins=origins)
+
+
+def ends(case: Generated) -> dict[int, int]:
+    """Behind the last byte that is touched, by argument."""
+    found = touched_by(case, case.launches[0])
+    masks = found.masks(np.ones(found.state.count, bool))
+    return {
+        i: max(int(np.flatnonzero(kind[i])[-1]) + 1 if kind[i].any() else 0 for kind in masks.values())
+        for i in case.launches[0].buffers
+    }
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + PROGRAMS))
+def test_no_memory_that_is_too_small_is_kept_to(seed: int) -> None:
+    met: Counter[bool] = Counter()
+    for case in generate(seed, 25).cases:
+        program = parse_program(case.source)
+        enclosure = service.enclosed(program, case.name)
+        if enclosure is None:
+            continue
+        enclosure, known = whatever_is_in_buffers(enclosure), launch_of(case.launches[0])
+        facts = program.kernels[case.name]
+        room = dict.fromkeys(known.sizes, 1 << 40)
+        for index, end in ends(case).items():
+            same = {i for i in known.sizes if known.same.get(i, i) == index}
+            if end:
+                assert not keeps(enclosure, facts, known, room | dict.fromkeys(same, end - 1)), (case.name, index, end)
+                met[keeps(enclosure, facts, known, room | dict.fromkeys(same, end))] += 1
+    assert met[True] > met[False] / 4, "some are enclosed by just what they touch"
+
+
+def test_what_leaves_for_certain_is_not_kept_to() -> None:
+    """Each buffer of each launch of the corpus a little too small: what isl is certain of, intervals must not deny."""
+    refused = 0
+    for case in CASES:
+        program = parse_program(case.source, options=case.options)
+        enclosure = service.enclosed(program, case.name)
+        for ndrange in case.launches:
+            known = launch_of(ndrange)
+            for index, nbytes in known.sizes.items():
+                small = replace(known, sizes={**known.sizes, index: nbytes // 2})
+                if small.same or small.overlapping or not launched(program, case.name, small).outside:
+                    continue
+                refused += 1
+                facts = program.kernels[case.name]
+                assert enclosure is None or not keeps(enclosure, facts, small, small.sizes), (case.name, ndrange, index)
+    assert refused > 500
