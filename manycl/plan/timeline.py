@@ -125,7 +125,11 @@ class Timeline(Operations):
                     source = HOST if HOST in places else nearest(places, memory, peers)
                     op = places[source]
                     known = self.floor if op == INITIAL else ends[op]
-                    missing.append((known, key, a if a > low else low, b if b < high else high, writer, source, op))
+                    found = (known, key, a if a > low else low, b if b < high else high, writer, source, op)
+                    if missing and _goes_on(missing[-1], found):
+                        missing[-1] = (*missing[-1][:3], *found[3:])
+                    else:
+                        missing.append(found)
                 elif op != INITIAL:
                     after.append(op)
                     known = ends[op] if devices[op] == device != ON_HOST else self.heard[op]
@@ -386,6 +390,11 @@ class Timeline(Operations):
 
 _Missing = tuple[float, int, int, int, int, int, int]
 """What is not there: when it is where it is, buffer, from, to, writer, the memory it is in, and what put it there."""
+
+
+def _goes_on(before: _Missing, missing: _Missing) -> bool:
+    """Whether bytes lie behind others that one operation brought too, so that one transfer does for both."""
+    return before[3] == missing[2] and before[:2] == missing[:2] and before[4:] == missing[4:]
 
 
 def _by_time(item: _Missing) -> float:

@@ -70,7 +70,7 @@ def test_a_stencil_waits_for_its_halos_only() -> None:
     p = problem("stencil", "stencil", "stencil")
     trace = foresee(p, halves(p.graph))
     assert trace.kind == "simulation"
-    kernels = sorted((e.node, e.device, e.first, e.groups, e.end - e.start) for e in trace.kernels())
+    kernels = sorted((e.node, e.device, e.first, e.groups, round(e.end - e.start, 9)) for e in trace.kernels())
     assert kernels == [(n, f"gpu{d}", 4 * d, 4, 4.0) for n in range(3) for d in range(2)]
     between = [e for e in trace.transfers() if e.start >= 4.0 and e.source != "host"]
     assert [e.nbytes for e in between] == 4 * [ROW]

@@ -116,6 +116,7 @@ class SimBackend:
         self._by_token: dict[int, _Started] = {}
         # when what is under way ends, its number and token; out of date where it ends at another time by now
         self._ends: list[tuple[float, int, int]] = []
+        self._sent: dict[int, int] = {}  # bytes of the same transfer before a command's own, by token
         self._moving: set[tuple[int, type]] = set()  # links that make a transfer: device, and Upload or Download
         self._progress = Activities(self._contention)
         self._done: set[int] = set()
@@ -140,6 +141,9 @@ class SimBackend:
             joined = isinstance(before, Upload | Download | Copy) and continues(self._graph, before, command)
             if place[0] != ON_HOST and self._enqueuing[place[0]] and not joined:
                 self._pass(self._clock.now() + self._enqueuing[place[0]])
+            if joined and isinstance(before, Upload | Download) and isinstance(command, Upload | Download):
+                sent = self._sent.get(before.token, 0)  # one transfer does for both
+                self._sent[command.token] = sent + self._graph.buffers[before.buffer].nbytes
             before = command
             line = self._lines.get(place)
             if line is None:
@@ -259,6 +263,9 @@ class SimBackend:
         if isinstance(command, Copy):  # read and written
             return 2 * nbytes / device.bandwidth, 0.0
         ends = (command.source, device.memory) if isinstance(command, Upload) else (device.memory, HOST)
+        sent = self._sent.get(command.token)
+        if sent is not None:
+            return self._estimates.transfer(sent + nbytes, *ends) - self._estimates.transfer(sent, *ends), 0.0
         return self._estimates.transfer(nbytes, *ends), 0.0
 
     def _disturbed(self, by: Disturbance, command: Queued, seconds: float, now: float) -> float:
