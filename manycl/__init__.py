@@ -19,7 +19,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Array": "manycl.front.arrays",
     "Choice": "manycl.plan.policy",
-    "Event": "manycl.front.enqueued",
+    "CommandStatus": "manycl.front.events",
+    "Event": "manycl.front.events",
     "KernelByKernel": "manycl.plan.policy",
     "LocalMemory": "manycl.front.program",
     "Machine": "manycl.machine",
@@ -38,6 +39,7 @@ __all__ = [
     "__version__",
     "Array",
     "Choice",
+    "CommandStatus",
     "Event",
     "KernelByKernel",
     "LocalMemory",
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     from manycl.drivers.survey import discover as devices
     from manycl.errors import ManyclError
     from manycl.front.arrays import Array
-    from manycl.front.enqueued import Event
+    from manycl.front.events import CommandStatus, Event
     from manycl.front.load import load_application
     from manycl.front.prepared import Prepared
     from manycl.front.program import LocalMemory, Program

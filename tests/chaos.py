@@ -50,6 +50,7 @@ class _Active:
 class ChaosRecord:
     """What ran: (node, device) in the order of ending."""
 
+    begin: float = 0.0
     ran: list[tuple[int, int]] = field(default_factory=list)
     moved: list[tuple[int, int, int]] = field(default_factory=list)  # buffer, source, target
     failure: Failed | None = None

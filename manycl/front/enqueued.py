@@ -4,28 +4,50 @@ decide; then nodes in the order of the calls, the arrays they use, their task co
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from manycl.errors import LaunchError
-from manycl.front.arrays import AnyArray, Array
+from manycl.errors import LaunchError, ManyclError, ResultError
+from manycl.front.arrays import Array
+from manycl.front.events import CommandStatus
 from manycl.graph.dependences import Batch, GraphBuilder
 from manycl.graph.graph import BufferKey, HostTask, Launch, Node
 
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
+    from manycl.front.running import Running
     from manycl.run.flight import Flight
+    from manycl.run.result import Result
 
 
 class Enqueued:
-    """``number`` tells it from all others of its queue. ``flight``: what the device has been given, unless all has to
-    be planned (``planned``); all else, which comes after that, is one graph to be."""
+    """``flight``: what the device has been given, unless all has to be planned (``planned``); all else, which comes
+    after that, is one graph to be. ``is_taken``: nothing more comes, and it is about to run; ``is_over``: it has run,
+    or ``error`` is what went wrong, there or before. (A prepared graph runs more than once.)"""
 
-    __slots__ = ("_component", "_components", "_planned", "_thread", "arrays", "began", "builder", "flight", "number")
+    __slots__ = (
+        "__weakref__",
+        "_callbacks",
+        "_component",
+        "_components",
+        "_planned",
+        "_result",
+        "_thread",
+        "arrays",
+        "began",
+        "builder",
+        "error",
+        "flight",
+        "is_over",
+        "is_taken",
+    )
 
-    def __init__(self, number: int, planned: bool) -> None:
-        self.number = number
+    def __init__(self, planned: bool) -> None:
+        self.is_taken = self.is_over = False
+        self.error: ManyclError | None = None
+        self._result: Result | None = None  # of what had to be planned
+        self._callbacks: list[Callable[[], Any]] = []
         self.flight: Flight | None = None
         self.began = 0.0  # by time.perf_counter, of what has to be planned
         self._planned = planned
@@ -95,9 +117,10 @@ class Enqueued:
     def close_component(self) -> None:
         self._component = None
 
-    def next(self, number: int, planned: bool) -> Enqueued:
-        """What is enqueued when this one has been taken: nothing, but a component that is open goes on."""
-        following = Enqueued(number, planned)
+    def take(self, planned: bool) -> Enqueued:
+        """Nothing more comes: what is enqueued from now on, which is nothing, but a component that is open goes on."""
+        self.is_taken = True
+        following = Enqueued(planned)
         if self._component is not None:
             following.open_component()
             following._thread = self._thread
@@ -109,31 +132,69 @@ class Enqueued:
         rest = [(n,) for n in range(len(self.builder)) if n not in inside] if inside else ()
         return self.builder.batch((*(tuple(c) for c in self._components if c), *rest))
 
+    # what became of it
 
-class Event:
-    """What enqueueing returns: a node of the graph. Of a graph that is being prepared (``Queue.prepare``) it orders the
-    nodes of the same ``with`` block. Elsewhere, and when the graph runs, there is nothing to wait for: a prepared graph
-    runs as a whole, after what was enqueued before ``run`` and before what is enqueued afterwards."""
+    def ended(self, queue: Running, result: Result | None = None, error: ManyclError | None = None) -> None:
+        """It has run, or what went wrong is the ``error``: who wants to know is told."""
+        with queue.lock:
+            self._result, self.error, self.is_over, self._planned = result, error, True, True
+            callbacks, self._callbacks = self._callbacks, []
+        if len(self.builder):
+            self.arrays, self.builder, self._components = {}, GraphBuilder(), []
+        for callback in callbacks:
+            queue.background.submit(callback)
 
-    __slots__ = ("batch", "node", "queue")
+    def status(self, node: int) -> CommandStatus | ManyclError:
+        """How far a node is, or what went wrong with it. What was planned fails as a whole."""
+        flight = self.flight
+        if flight is None or node >= len(flight.given):
+            if self.error is not None:
+                return self.error
+            if self.is_over:
+                return CommandStatus.COMPLETE
+            return CommandStatus.SUBMITTED if self.is_taken else CommandStatus.QUEUED
+        try:
+            if flight.is_complete(node):
+                return CommandStatus.COMPLETE
+            is_next = node == 0 or flight.is_complete(node - 1)
+        except ManyclError as error:
+            return error
+        return CommandStatus.RUNNING if is_next else CommandStatus.SUBMITTED
 
-    def __init__(self, queue: Queue, batch: int, node: int) -> None:
-        self.queue = queue
-        self.batch = batch
-        self.node = node
+    def times(self, node: int) -> tuple[float, float]:
+        """When a node began and ended, by ``time.perf_counter``. Raises ResultError where that is not known, and
+        what went wrong."""
+        status = self.status(node)
+        if isinstance(status, ManyclError):
+            raise status
+        if status != CommandStatus.COMPLETE:
+            raise ResultError("the command has not ended: when it ran is not known yet", hint="event.wait()")
+        found = None
+        if self.flight is not None and node < self._given:
+            found = self.flight.times(node)
+        elif self._result is not None:
+            found = self._result.times.get(node - self._given)
+        if found is None:
+            raise ResultError(
+                "the command was not timed: nobody knows when it ran",
+                hint="mc.Queue(profile=True) has all commands timed",
+            )
+        return found
 
-    def wait(self) -> None:
-        """Run everything that is enqueued, if this is part of it. Raises what that raises."""
-        self.queue.refuse_while_preparing()
-        if self.batch == self.queue.batch:
-            self.queue.finish()
+    def call_back(self, queue: Queue, node: int, function: Callable[[], Any]) -> None:
+        """Call a function when a node has ended, by the queue's own thread."""
+        flight = self.flight
+        if flight is not None and node < len(flight.given):
+            flight.flush()
 
+            def wait_and_call() -> None:
+                flight.wait_beside(node)
+                function()
 
-class ReadEvent(Event):
-    """A read (``Queue.read``): ``out`` has the contents when it is complete."""
-
-    __slots__ = ("out",)
-
-    def __init__(self, queue: Queue, batch: int, node: int, out: AnyArray) -> None:
-        super().__init__(queue, batch, node)
-        self.out = out
+            queue.background.submit(wait_and_call)
+            return
+        with queue.lock:
+            if not self.is_over:
+                self._callbacks.append(function)
+                return
+        queue.background.submit(function)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ class Prepared:
         self._arrays: dict[BufferKey, Array] = {}  # kept alive as long as the graph may run
         self._policy: str | Policy | Plan | None = None
         self._arranged: dict[tuple[int, ...], PreparedGraph] = {}
+        self._enqueued: weakref.ref[Enqueued] | None = None  # as long as somebody has events of it
 
     def complete(self, enqueued: Enqueued) -> None:
         """The block has ended: what was enqueued inside is the graph. Raises PolicyError for the queue's policy, and
@@ -53,6 +55,7 @@ class Prepared:
         self._policy = self.queue.learners.find(self.queue.policy)
         self._arrays = enqueued.arrays
         self._graph = enqueued.batch().graph()
+        self._enqueued = weakref.ref(enqueued)
 
     @property
     def graph(self) -> Graph:
@@ -94,7 +97,8 @@ class Prepared:
         for array in self._arrays.values():
             if array.queue is not self.queue or array.buffer.key in self.queue.mapped:
                 array.use(self.queue)
-        return self.queue.keep(lambda: self._prepared.run())
+        enqueued = self._enqueued() if self._enqueued is not None else None
+        return self.queue.keep(lambda: self._prepared.run(), enqueued)
 
     def repeat(
         self,

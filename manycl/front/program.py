@@ -13,14 +13,13 @@ from manycl.analysis.annotations import Annotation, annotation, merge
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
 from manycl.front.arrays import Array, ArrayView
-from manycl.front.enqueued import Event
+from manycl.front.events import Event
 from manycl.graph.graph import Argument, BufferKey, Launch, LocalArg, Version
 from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
 from manycl.graph.versions import all_versions, check_same_arguments
 from manycl.machine import DEVICE_KINDS
 
 if TYPE_CHECKING:
-    from manycl.front.enqueued import Event
     from manycl.front.queue import Queue
 
 Sizes = tuple[int, ...]
@@ -197,7 +196,7 @@ class Kernel:
             enqueued = queue.enqueued
             flight = enqueued.flight or enqueued.open_flight(queue)
             if flight is not None and form.again(queue, flight, args):
-                return Event(queue, enqueued.number, len(flight.given) - 1)
+                return Event(queue, enqueued, len(flight.given) - 1)
         try:
             sizes = self._ndranges.get((global_size, local_size))
         except TypeError:

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from manycl import flags
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
 from manycl.front.arrays import AnyArray, Array, as_bytes, fits
-from manycl.front.enqueued import Enqueued, Event, ReadEvent
+from manycl.front.enqueued import Enqueued
+from manycl.front.events import Event, ReadEvent
 from manycl.front.prepared import Prepared
-from manycl.front.run_trace import RunTrace, showable
+from manycl.front.running import Running
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
 from manycl.graph.graph import BufferArg, CopyTask, FillTask, HostTask, Node
 from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
-from manycl.plan.policy import Policy, learns
-from manycl.run.learners import Learners, told
+from manycl.plan.policy import Policy
+from manycl.run.learners import Learners
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
-    from manycl.front.forms import LaunchForm
-    from manycl.run.flight import Flight
-    from manycl.run.result import Result
     from manycl.run.session import Profile, Session
-    from manycl.run.unplanned import UnplannedRun
 
 
-class Queue:
+class Queue(Running):
     """One in-order view of all devices: launches behave as if they ran one after another, in the order of the calls.
 
     ``devices``: the syntax of ``--devices`` (default: MANYCL_DEVICES, else all); ``policy``: a name, a policy object or
@@ -59,37 +53,18 @@ class Queue:
         session: Session | None = None,
         profile: Profile = None,
     ) -> None:
-        self.learners = Learners()
-        self.options = {k: str(v) for k, v in (options or {}).items()}
-        self.learners.find(policy, self.options)  # what there is not is told here, before devices are opened
-        own = session is None
-        with Uninterrupted():  # they import drivers
-            from manycl.front.forms import LaunchForm
-            from manycl.run.immediate import is_possible
-            from manycl.run.recurring import Recurring
-            from manycl.run.session import Session
-
+        learners, settings = Learners(), {k: str(v) for k, v in (options or {}).items()}
+        learners.find(policy, settings)  # what there is not is told here, before devices are opened
+        self._owns_session = session is None
         if session is None:
+            with Uninterrupted():  # it imports drivers
+                from manycl.run.session import Session
             session = Session(devices, profile=profile)
-        self._owns_session = own
-        self.session = session
-        self.policy = policy
-        self.queues = dict(queues or {})
+        super().__init__(session, policy, learners, dict(queues or {}), settings)
+        with Uninterrupted():
+            from manycl.front.forms import LaunchForm
         self.mapped: set[int] = set()
-        self._recurring = Recurring(self.session)
-        self._numbers = itertools.count()
-        self._is_immediate = is_possible(session, self.queues)
-        self.enqueued = Enqueued(next(self._numbers), not self._is_immediate)
-        self.forms: dict[object, LaunchForm] = {}  # launches that are known, by who makes them and their sizes
         self.form = LaunchForm
-        self._is_known = False  # whether the last flight had nothing new
-        self._changes = session.changes
-        self.preparing: dict[int, Enqueued] = {}  # what threads enqueue inside `with queue.prepare()`
-        self._result: Callable[[], Result] | None = None
-        self._before: UnplannedRun | None = None  # what was run before it, since the last time
-        self._trace: RunTrace | None = None
-        self.lock = threading.RLock()  # of what is enqueued
-        self._running = threading.RLock()  # held by the thread whose run it is
 
     def __enter__(self) -> Queue:
         return self
@@ -103,13 +78,10 @@ class Queue:
 
     def close(self) -> None:
         """Give the devices back, unless they are another queue's (``session``); what was enqueued and not given to a
-        device yet does not run."""
-        with self.lock:
-            given = self.enqueued.flight
-            self.enqueued = self.enqueued.next(next(self._numbers), not self._is_immediate)
-        if given is not None:
-            with suppress(ManyclError):  # nobody asks any more
-                given.end()
+        device yet does not run. Callbacks are waited for."""
+        with suppress(ManyclError):  # nobody asks any more
+            self._leave()
+        self.background.close()
         if self._owns_session:
             self.session.close()
 
@@ -173,9 +145,8 @@ class Queue:
                         break
                 else:
                     enqueued = self._mine() if self.preparing else self.enqueued
-                    batch = enqueued.number
-                    after = [e.node for e in wait_for if e.queue is self and e.batch == batch] if wait_for else ()
-                    return Event(self, batch, enqueued.add(self, node, after, arrays))
+                    after = [e.node for e in wait_for if e.enqueued is enqueued] if wait_for else ()
+                    return Event(self, enqueued, enqueued.add(self, node, after, arrays))
             for array in arrays:  # another thread has used it elsewhere
                 array.use(self)
 
@@ -183,7 +154,7 @@ class Queue:
         """An array is another queue's from now on; not while what is enqueued here uses it (graphs that are being
         prepared ask for their arrays when they run)."""
         with self.lock:
-            free = not self.enqueued.uses(array.buffer.key)
+            free = not any(enqueued.uses(array.buffer.key) for enqueued in (*self._taken, self.enqueued))
             if free and array.queue is self:
                 array.queue = queue
         return free
@@ -266,7 +237,7 @@ class Queue:
         if not out.flags.writeable:
             raise ResultError(f"{name}: out is read-only")
         event = self.add(read_task(array.argument, as_bytes(out), name), wait_for, (array.owner,))
-        return ReadEvent(event.queue, event.batch, event.node, out)
+        return ReadEvent(event.queue, event.enqueued, event.node, out)
 
     def write(
         self,
@@ -354,7 +325,7 @@ class Queue:
         Nodes of the block wait for events of the block. Other events of this queue are nothing to wait for there, as
         the graph runs after what is enqueued by then; nor are the block's elsewhere.
         """
-        thread, enqueued, prepared = threading.get_ident(), Enqueued(next(self._numbers), True), Prepared(self)
+        thread, enqueued, prepared = threading.get_ident(), Enqueued(True), Prepared(self)
         if thread in self.preparing:
             raise LaunchError("a graph is being prepared: what is prepared does not nest")
         try:
@@ -364,125 +335,9 @@ class Queue:
             self.preparing.pop(thread, None)
         prepared.complete(enqueued)
 
-    def refuse_while_preparing(self) -> None:
-        """Raise LaunchError if the calling thread is preparing a graph of this queue."""
-        if self.preparing and threading.get_ident() in self.preparing:
-            raise LaunchError(
-                "a graph is being prepared: results can be asked for when its `with` block has ended",
-                hint="Queue.read and Queue.write enqueue copies that are part of the graph",
-            )
-
     def _mine(self) -> Enqueued:
         """What the calling thread adds to."""
         return self.preparing.get(threading.get_ident(), self.enqueued)
-
-    # running
-
-    def __len__(self) -> int:
-        """How many nodes are enqueued and have not run."""
-        return len(self.enqueued)
-
-    @property
-    def batch(self) -> int:
-        """The number of what is enqueued: events of it have the same."""
-        return self.enqueued.number
-
-    def finish(self) -> None:
-        """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
-        self.session.refuse_host_functions()  # the run that they are part of would be waited for
-        self.refuse_while_preparing()
-        with self._running:
-            with self.lock:
-                enqueued = self.enqueued
-                if not len(enqueued):
-                    return
-                self.enqueued = enqueued.next(next(self._numbers), not self._is_immediate)
-            before = self._land(enqueued) if enqueued.flight is not None and enqueued.flight.given else None
-            if not len(enqueued.builder):
-                return
-            batch, policy = enqueued.batch(), self.learners.find(self.policy)
-
-            def run() -> Result:
-                if policy is None or isinstance(policy, str):
-                    result = self._recurring.run(batch, policy or flags.policy(), self.queues, self.options)
-                    if before is None:
-                        self._recurring.took(perf_counter() - enqueued.began)
-                    return result
-                result = self.session.run(batch.graph(), policy, queues=self.queues, options=self.options)
-                return told(policy, result) if learns(policy) else result
-
-            self.keep(run)
-            self._before = before
-            enqueued.arrays.clear()  # those that only enqueued nodes still refer to had to live until now
-
-    def take_off(self) -> Flight | None:
-        """What the device is given before anybody asks for results, where there is nothing to plan."""
-        from manycl.run.immediate import POLICIES, begun  # what runs is imported with the first queue
-
-        if (self.policy or flags.policy()) not in POLICIES or self.options:
-            return None
-        device = self._recurring.expect()
-        if device is None:
-            return None
-        if self._changes != self.session.changes:
-            self.forms.clear()  # they know kernels of devices that are gone
-            self._changes = self.session.changes
-        return begun(self.session, device, learning=not self._is_known)
-
-    def _land(self, enqueued: Enqueued) -> UnplannedRun:
-        """Wait for what the device has been given. What was enqueued behind what has failed does not run."""
-        assert enqueued.flight is not None
-        self._result = self._trace = self._before = None
-        run = enqueued.flight.end()
-        if run.error is not None:
-            for node in enqueued.batch().nodes:
-                for key in node.writes:
-                    self.session.directory.lose(key, f"{node.name} did not run: what was enqueued before it has failed")
-            self._fail(run.error)
-            raise run.error
-        self._result, self._is_known = lambda: run.result, enqueued.flight.is_known
-        if len(enqueued.builder):
-            self._recurring.stayed()
-        else:
-            seconds = perf_counter() - enqueued.flight.began
-            self._recurring.flew(run, seconds, str(self.policy or flags.policy()), self.queues, self.options)
-        return run
-
-    def _fail(self, error: ManyclError) -> None:
-        from manycl.run.engine import RunFailure  # what runs is imported with the first queue
-
-        if isinstance(error, RunFailure):
-            self._trace = showable(error.trace)
-
-    def keep(self, run: Callable[[], Result]) -> Result:
-        """Do a run and make it the last one, also when it fails (its trace shows how far it came)."""
-        with self._running:
-            self._result = self._trace = self._before = None
-            try:
-                result = run()
-            except ManyclError as error:
-                self._fail(error)
-                raise
-            self._result = lambda: result
-            return result
-
-    @property
-    def result(self) -> Result:
-        """The last run: its seconds, plan and record."""
-        if self._result is None:
-            raise ManyclError("nothing has run on this queue yet")
-        return self._result()
-
-    @property
-    def trace(self) -> RunTrace:
-        """The trace of what ran when a result was asked for last."""
-        if self._trace is None:
-            trace = self.result.trace
-            if self._before is not None:
-                first = self._before.result
-                trace = first.trace.followed_by(trace, len(first.graph))
-            self._trace = showable(trace)
-        return self._trace
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:

@@ -159,6 +159,8 @@ Report = Done | Failed
 class Record(Protocol):
     """What a run did, read out after it has ended (building events costs time that a run need not spend)."""
 
+    begin: float
+    """When it began, by the host's ``perf_counter``; in simulated time 0."""
     failure: Failed | None
     """A launch that failed although nobody waited for it; found when the run is finished."""
     failed_transfer: Failed | None

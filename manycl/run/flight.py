@@ -18,6 +18,7 @@ from manycl.interrupts import Uninterrupted, interruptible
 from manycl.machine import DeviceIndex
 from manycl.region import Box
 from manycl.run.backend import Failed, Run
+from manycl.run.backends.inbox import Inbox
 from manycl.run.backends.record import RunRecord
 from manycl.run.backends.responsive import responsive
 from manycl.run.coherence import HOST_BIT
@@ -153,6 +154,12 @@ class Flight:
             self.uploads.append(events[-1])
             self._flush(queue)
 
+    def flush(self) -> None:
+        """Send what was given."""
+        with self.lock:
+            if self.given and self._over is None:
+                self._flush(self.queue)
+
     def _flush(self, queue: DriverQueue) -> None:
         """Send what was enqueued. Where that fails, it is under way all the same, and who waits for it is told."""
         with suppress(DriverError):
@@ -212,6 +219,50 @@ class Flight:
             self.ahead -= ahead
         self._mark = event, self.ahead
         self.limit = self.ahead + AHEAD / 2
+
+    # of single commands
+
+    def is_complete(self, index: int) -> bool:
+        """Whether a command is. Raises ManyclError where it has failed, or one before it."""
+        over = self._over
+        if over is not None and over.error is not None and index >= over.failed:
+            raise over.error
+        return self._lanes.driver.done(self.given[index][2])
+
+    def times(self, index: int) -> tuple[float, float] | None:
+        """When a command that is complete began and ended, by ``time.perf_counter``; None where it was not timed."""
+        offset = self.record.offsets[self.device]
+        if offset is None:
+            return None
+        try:
+            start, end = self._lanes.driver.times(self.given[index][2])
+        except DriverError:
+            return None
+        began = max(start + offset, self.began)
+        return began, began + end - start
+
+    def wait_for(self, index: int) -> bool:
+        """Until a command is complete; False where all has to be ended instead: it has failed, or nothing more is given
+        in any case. Ctrl-C ends the waiting."""
+        with self.lock:
+            if not self.is_open:
+                return False
+            try:
+                self._wait_for(self.given[index][2])
+            except DriverError:
+                return False
+            return True
+
+    def wait_beside(self, index: int) -> None:
+        """Until a command has ended, well or not: for threads that the flight does not know."""
+        driver, event = self._lanes.driver, self.given[index][2]
+        if self._lanes.watched:
+            inbox = Inbox(self._run.now)
+            inbox.watch((self.device, 0), (index,), driver, event)
+            inbox.wait()
+        else:
+            with suppress(DriverError):  # the status tells
+                driver.wait(event)
 
     # ending
 

@@ -90,6 +90,18 @@ class Result:
                 nodes[token] = replace(own, program=launch.program, kernel=launch.kernel, args=launch.args)
         return replace(lowered.graph, nodes=tuple(nodes), buffers={**self.graph.buffers, **lowered.graph.buffers}), ran
 
+    @cached_property
+    def times(self) -> dict[int, tuple[float, float]]:
+        """When nodes of the graph began and ended, all parts of each, by ``time.perf_counter``; of those that were
+        timed."""
+        found: dict[int, tuple[float, float]] = {}
+        for event in _events(self):
+            if isinstance(event, KernelEvent | HostEvent):
+                first, last = found.get(event.node, (event.start, event.end))
+                found[event.node] = min(first, event.start), max(last, event.end)
+        begin = self.record.begin
+        return {node: (begin + start, begin + end) for node, (start, end) in found.items()}
+
     def _planned(self) -> dict[str, Any]:
         """What was predicted of the plan, where there was one with times."""
         if self.plan is None or self.plan.makespan <= 0.0:

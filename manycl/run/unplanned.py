@@ -39,7 +39,7 @@ def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, Dev
 
 class UnplannedRun:
     """A flight that is over. ``found``: masks of the memories where its buffers were valid before. ``error``: what went
-    wrong with it."""
+    wrong with it, with command ``failed`` and all behind it."""
 
     def __init__(self, session: Session, flight: Flight) -> None:
         self._session = session
@@ -51,6 +51,7 @@ class UnplannedRun:
         self.device = flight.device
         self.seconds = 0.0
         self.error: ManyclError | None = None
+        self.failed = 0
 
     @cached_property
     def batch(self) -> Batch:
@@ -98,6 +99,7 @@ class UnplannedRun:
             playback.fail(failed)
             return failure(playback, failed, self._result(playback))
 
+        self.failed = failed.token
         self.error = self._played(self._session.directory, told)
 
     def _played(self, directory: Directory, ended: Callable[[Playback], Value]) -> Value:

@@ -63,6 +63,7 @@ class _Started:
 class SimRecord:
     """What a simulated run did: sorted by start."""
 
+    begin: float = 0.0
     sorted_events: list[Event] = field(default_factory=list)
     launches: list[tuple[int, DeviceIndex, float]] = field(default_factory=list)
     failure: Failed | None = None

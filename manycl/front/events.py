@@ -1,0 +1,91 @@
+"""Events: what enqueueing returns, to order commands, to wait for one, and to learn when it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from manycl.errors import ManyclError
+from manycl.front.arrays import AnyArray
+
+if TYPE_CHECKING:
+    from manycl.front.enqueued import Enqueued
+    from manycl.front.queue import Queue
+
+
+class CommandStatus(IntEnum):
+    """How far a command is, with OpenCL's names and numbers. QUEUED: nobody has been given it; SUBMITTED: it is part of
+    what runs now, or behind others in the queue of its device; RUNNING: its device has nothing to do before it."""
+
+    COMPLETE = 0
+    RUNNING = 1
+    SUBMITTED = 2
+    QUEUED = 3
+
+
+class Event:
+    """What enqueueing returns: a node of the graph. Of a graph that is being prepared (``Queue.prepare``) it orders the
+    nodes of the same ``with`` block. Elsewhere, and when the graph runs, there is nothing to wait for: a prepared graph
+    runs as a whole, after what was enqueued before ``run`` and before what is enqueued afterwards; status and times are
+    those of the last time."""
+
+    __slots__ = ("enqueued", "node", "queue")
+
+    def __init__(self, queue: Queue, enqueued: Enqueued, node: int) -> None:
+        self.queue = queue
+        self.enqueued = enqueued
+        self.node = node
+
+    def wait(self) -> None:
+        """Until the command has ended. One that its device has been given already is all that is waited for, unless it
+        is the last of them; else all that was collected with it runs. Raises what went wrong with it, or before it."""
+        self.queue.refuse_while_preparing()
+        self.queue.wait_for(self.enqueued, self.node)
+        status = self.status
+        if isinstance(status, ManyclError):
+            raise status
+
+    @property
+    def status(self) -> CommandStatus | ManyclError:
+        """How far the command is, or what went wrong with it, or before it; nothing is waited for."""
+        return self.enqueued.status(self.node)
+
+    @property
+    def command_execution_status(self) -> int:
+        """The same as OpenCL has it: a number, less than 0 where something went wrong."""
+        status = self.status
+        return status.value if isinstance(status, CommandStatus) else -1
+
+    @property
+    def start(self) -> int:
+        """When the command began, by its device's clock: in ns, as of ``time.perf_counter_ns``. Raises ResultError
+        where that is not known: it has not ended, or was not timed (``mc.Queue(profile=True)`` has all timed)."""
+        return round(self.enqueued.times(self.node)[0] * 1e9)
+
+    @property
+    def end(self) -> int:
+        """When it ended; as ``start``."""
+        return round(self.enqueued.times(self.node)[1] * 1e9)
+
+    @property
+    def profile(self) -> Event:
+        """PyOpenCL's way to ``start`` and ``end``."""
+        return self
+
+    def add_callback(self, function: Callable[[Event], Any]) -> None:
+        """Have ``function(event)`` called once, when the command has ended, well or not (``status`` tells): by a thread
+        of the queue's, which does one thing after another. What the function raises is reported there
+        (``threading.excepthook``), and nothing else. It may ask for results. What was only collected ends when it was
+        asked for, or after ``Queue.flush``."""
+        self.enqueued.call_back(self.queue, self.node, lambda: function(self))
+
+
+class ReadEvent(Event):
+    """A read (``Queue.read``): ``out`` has the contents when it is complete."""
+
+    __slots__ = ("out",)
+
+    def __init__(self, queue: Queue, enqueued: Enqueued, node: int, out: AnyArray) -> None:
+        super().__init__(queue, enqueued, node)
+        self.out = out

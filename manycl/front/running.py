@@ -1,0 +1,297 @@
+"""The half of a queue that runs what was enqueued, in its order: when a result is asked for, or in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from manycl import flags
+from manycl.errors import LaunchError, ManyclError, RunError
+from manycl.front.background import Background
+from manycl.front.enqueued import Enqueued
+from manycl.front.run_trace import RunTrace, showable
+from manycl.interrupts import Uninterrupted
+from manycl.plan.plan import Plan
+from manycl.plan.policy import Policy, learns
+from manycl.run.learners import Learners, told
+
+if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+    from manycl.front.forms import LaunchForm
+    from manycl.run.flight import Flight
+    from manycl.run.result import Result
+    from manycl.run.session import Session
+    from manycl.run.unplanned import UnplannedRun
+
+LONGEST = 1 << 14
+"""Commands of a flight that is not ended when one of them is waited for: it keeps what tells of each of them."""
+
+
+class Running:
+    """Of a queue; ``policy``, ``queues`` and ``options`` are its own."""
+
+    def __init__(
+        self,
+        session: Session,
+        policy: str | Policy | Plan | None,
+        learners: Learners,
+        queues: Mapping[str, int],
+        options: Mapping[str, str],
+    ) -> None:
+        with Uninterrupted():  # they import drivers
+            from manycl.run.immediate import is_possible
+            from manycl.run.recurring import Recurring
+
+        self.session = session
+        self.policy = policy
+        self.learners = learners
+        self.queues = queues
+        self.options = options
+        self._recurring = Recurring(session)
+        self._is_immediate = is_possible(session, queues)
+        self.enqueued = Enqueued(not self._is_immediate)
+        self._taken: deque[Enqueued] = deque()  # what was enqueued before that and has not run, or runs
+        self._failure: BaseException | None = None  # of what ran in the background, to be told to who asks next
+        self.background = Background()
+        self.forms: dict[object, LaunchForm] = {}  # launches that are known, by who makes them and their sizes
+        self._is_known = False  # whether the last flight had nothing new
+        self._changes = session.changes
+        self.preparing: dict[int, Enqueued] = {}  # what threads enqueue inside `with queue.prepare()`
+        self._result: Callable[[], Result] | None = None
+        self._before: UnplannedRun | None = None  # what was run before it, since the last time
+        self._trace: RunTrace | None = None
+        self.lock = threading.RLock()  # of what is enqueued
+        self._running = threading.RLock()  # held by the thread whose run it is
+
+    def refuse_while_preparing(self) -> None:
+        """Raise LaunchError if the calling thread is preparing a graph of this queue."""
+        if self.preparing and threading.get_ident() in self.preparing:
+            raise LaunchError(
+                "a graph is being prepared: results can be asked for when its `with` block has ended",
+                hint="Queue.read and Queue.write enqueue copies that are part of the graph",
+            )
+
+    def __len__(self) -> int:
+        """How many nodes are enqueued and have not run."""
+        with self.lock:
+            return sum(map(len, self._taken)) + len(self.enqueued)
+
+    def flush(self) -> None:
+        """Give the devices all that is enqueued, and return without waiting for it. What has to be planned, such as
+        what several devices share or what has host functions, runs in the background, by a thread of the queue's:
+        more may be enqueued meanwhile, which runs behind it, but new contents for arrays wait for it. What goes wrong
+        there is told to who asks for a result next, and what was enqueued by then does not run. Ctrl-C ends the waiting
+        for a run in the background, but not the run."""
+        self.session.check_open()
+        self.refuse_while_preparing()
+        with self.lock:
+            enqueued = self.enqueued
+            if enqueued.flight is not None:
+                enqueued.flight.flush()
+            if not len(enqueued.builder):
+                return
+            self._take()
+        self.background.submit(self._run_in_background)
+
+    def _take(self) -> None:
+        """What is enqueued is to run: what comes now comes behind it."""
+        with self.lock:
+            if len(self.enqueued):
+                self._taken.append(self.enqueued)
+                self.enqueued = self.enqueued.take(not self._is_immediate)
+
+    def _run_in_background(self) -> None:
+        while True:
+            with self._running:  # whoever waits for a result may be quicker
+                if not self._taken or self._failure is not None:
+                    return
+                try:
+                    self._run_next()
+                except BaseException as error:
+                    self._failure = error
+
+    def finish(self) -> None:
+        """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
+        self._complete(None)
+
+    def wait_for(self, enqueued: Enqueued, node: int) -> None:
+        """Until a node has ended, whatever has become of it; raises what went wrong with what had to be run for it."""
+        with self.lock:
+            if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
+                return
+        self.session.refuse_host_functions()
+        flight = enqueued.flight
+        is_last = node == len(enqueued) - 1  # and a flight has to end some time
+        if flight is None or node >= len(flight.given) or is_last or node > LONGEST or not flight.wait_for(node):
+            self._complete(enqueued)
+
+    def _complete(self, last: Enqueued | None) -> None:
+        """Run what is enqueued, up to the ``last`` (None: all), and wait for it. Raises what went wrong."""
+        self.session.refuse_host_functions()  # the run that they are part of would be waited for
+        self.refuse_while_preparing()
+        with self._running:
+            if last is None or last is self.enqueued:
+                self._take()
+            if self._failure is not None:
+                error, self._failure = self._failure, None
+                self._take()
+                self._fail_all(error)
+                raise error
+            while self._taken and not (last is not None and last.is_over):
+                self._run_next()
+
+    def _run_next(self) -> None:
+        """Run what was taken first. Where that fails, nothing that was taken behind it runs."""
+        enqueued = self._taken[0]
+        try:
+            if not enqueued.is_over:  # else Ctrl-C came when it had just run
+                self._run(enqueued)
+        except BaseException as error:
+            if not enqueued.is_over:
+                enqueued.ended(self, error=_as_told(error))
+            with self.lock:
+                self._taken.popleft()
+            self._fail_all(error)
+            raise
+        with self.lock:
+            self._taken.popleft()
+
+    def _run(self, enqueued: Enqueued) -> None:
+        """What has been given to the device is waited for; the rest runs."""
+        before = None
+        if enqueued.flight is not None and enqueued.flight.given:
+            try:
+                before = self._land(enqueued)
+            except BaseException:
+                self._lose(enqueued)
+                raise
+        if not len(enqueued.builder):
+            enqueued.ended(self)
+            return
+        batch, policy = enqueued.batch(), self.learners.find(self.policy)
+
+        def run() -> Result:
+            if policy is None or isinstance(policy, str):
+                result = self._recurring.run(batch, policy or flags.policy(), self.queues, self.options)
+                if before is None:
+                    self._recurring.took(perf_counter() - enqueued.began)
+                return result
+            result = self.session.run(batch.graph(), policy, queues=self.queues, options=self.options)
+            return told(policy, result) if learns(policy) else result
+
+        self.keep(run, enqueued)
+        self._before = before
+
+    def _fail_all(self, error: BaseException) -> None:
+        """What was taken does not run: what was enqueued before it has failed."""
+        while self._taken:
+            enqueued = self._taken[0]
+            if enqueued.flight is not None:  # that has run
+                with suppress(ManyclError):
+                    enqueued.flight.end()
+            self._lose(enqueued)
+            with self.lock:
+                self._taken.popleft()
+            enqueued.ended(self, error=_as_told(error))
+
+    def _lose(self, enqueued: Enqueued) -> None:
+        """What no device was given does not run."""
+        for node in enqueued.batch().nodes:
+            for key in node.writes:
+                self.session.directory.lose(key, f"{node.name} did not run: what was enqueued before it has failed")
+
+    def _leave(self) -> None:
+        """Nobody asks for what is enqueued, which runs no more than it does already."""
+        self.session.refuse_host_functions()
+        with self._running:
+            with self.lock:
+                left = [*self._taken, self.enqueued]
+                self._taken.clear()
+                self.enqueued = self.enqueued.take(not self._is_immediate)
+            for enqueued in left:
+                if enqueued.flight is not None:
+                    with suppress(ManyclError):
+                        enqueued.flight.end()
+                enqueued.ended(self, error=RunError("it did not run: its queue has been closed"))
+
+    def take_off(self) -> Flight | None:
+        """What the device is given before anybody asks for results, where there is nothing to plan, and nothing that
+        was enqueued before has yet to run. (The caller holds the lock.)"""
+        if self._taken:
+            return None
+        from manycl.run.immediate import POLICIES, begun  # what runs is imported with the first queue
+
+        if (self.policy or flags.policy()) not in POLICIES or self.options:
+            return None
+        device = self._recurring.expect()
+        if device is None:
+            return None
+        if self._changes != self.session.changes:
+            self.forms.clear()  # they know kernels of devices that are gone
+            self._changes = self.session.changes
+        return begun(self.session, device, learning=not self._is_known)
+
+    def _land(self, enqueued: Enqueued) -> UnplannedRun:
+        """Wait for what the device has been given. Raises what went wrong with it."""
+        assert enqueued.flight is not None
+        self._result = self._trace = self._before = None
+        run = enqueued.flight.end()
+        if run.error is not None:
+            self._fail(run.error)
+            raise run.error
+        self._result, self._is_known = lambda: run.result, enqueued.flight.is_known
+        if len(enqueued.builder):
+            self._recurring.stayed()
+        else:
+            seconds = perf_counter() - enqueued.flight.began
+            self._recurring.flew(run, seconds, str(self.policy or flags.policy()), self.queues, self.options)
+        return run
+
+    def _fail(self, error: ManyclError) -> None:
+        from manycl.run.engine import RunFailure  # what runs is imported with the first queue
+
+        if isinstance(error, RunFailure):
+            self._trace = showable(error.trace)
+
+    def keep(self, run: Callable[[], Result], enqueued: Enqueued | None) -> Result:
+        """Do a run and make it the last one, also when it fails (its trace shows how far it came); tell events of what
+        it is of."""
+        with self._running:
+            self._result = self._trace = self._before = None
+            try:
+                result = run()
+            except BaseException as error:
+                if isinstance(error, ManyclError):
+                    self._fail(error)
+                if enqueued is not None:
+                    enqueued.ended(self, error=_as_told(error))
+                raise
+            self._result = lambda: result
+            if enqueued is not None:
+                enqueued.ended(self, result)
+            return result
+
+    @property
+    def result(self) -> Result:
+        """The last run: its seconds, plan and record."""
+        if self._result is None:
+            raise ManyclError("nothing has run on this queue yet")
+        return self._result()
+
+    @property
+    def trace(self) -> RunTrace:
+        """The trace of what ran when a result was asked for last."""
+        if self._trace is None:
+            trace = self.result.trace
+            if self._before is not None:
+                first = self._before.result
+                trace = first.trace.followed_by(trace, len(first.graph))
+            self._trace = showable(trace)
+        return self._trace
+
+
+def _as_told(error: BaseException) -> ManyclError:
+    return error if isinstance(error, ManyclError) else RunError(f"the run was stopped by {type(error).__name__}")
