@@ -4,7 +4,9 @@ decide; then nodes in the order of the calls, the arrays they use, their task co
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +49,7 @@ class Enqueued:
         self.is_taken = self.is_over = False
         self.error: ManyclError | None = None
         self._result: Result | None = None  # of what had to be planned
-        self._callbacks: list[Callable[[], Any]] = []
+        self._callbacks: deque[Callable[[], Any]] = deque()
         self.flight: Flight | None = None
         self.began = 0.0  # by time.perf_counter, of what has to be planned
         self._planned = planned
@@ -136,13 +138,12 @@ class Enqueued:
 
     def ended(self, queue: Running, result: Result | None = None, error: ManyclError | None = None) -> None:
         """It has run, or what went wrong is the ``error``: who wants to know is told."""
-        with queue.lock:
-            self._result, self.error, self.is_over, self._planned = result, error, True, True
-            callbacks, self._callbacks = self._callbacks, []
-        if len(self.builder):
+        self._result, self.error, self._planned = result, error, True
+        self.is_over = True
+        if self.began:  # something was planned
             self.arrays, self.builder, self._components = {}, GraphBuilder(), []
-        for callback in callbacks:
-            queue.background.submit(callback)
+        if self._callbacks:
+            self._submit(queue)
 
     def status(self, node: int) -> CommandStatus | ManyclError:
         """How far a node is, or what went wrong with it. What was planned fails as a whole."""
@@ -193,8 +194,12 @@ class Enqueued:
 
             queue.background.submit(wait_and_call)
             return
-        with queue.lock:
-            if not self.is_over:
-                self._callbacks.append(function)
-                return
-        queue.background.submit(function)
+        self._callbacks.append(function)
+        if self.is_over:
+            self._submit(queue)
+
+    def _submit(self, queue: Running) -> None:
+        """Have the callbacks called, each once: two threads may have found that it is time."""
+        with suppress(IndexError):
+            while True:
+                queue.background.submit(self._callbacks.popleft())

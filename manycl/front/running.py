@@ -77,7 +77,7 @@ class Running:
     def __len__(self) -> int:
         """How many nodes are enqueued and have not run."""
         with self.lock:
-            return sum(map(len, self._taken)) + len(self.enqueued)
+            return sum(map(len, (*self._taken, self.enqueued)))
 
     def flush(self) -> None:
         """Give the devices all that is enqueued, and return without waiting for it. What has to be planned, such as
@@ -152,12 +152,10 @@ class Running:
         except BaseException as error:
             if not enqueued.is_over:
                 enqueued.ended(self, error=_as_told(error))
-            with self.lock:
-                self._taken.popleft()
+            self._taken.popleft()
             self._fail_all(error)
             raise
-        with self.lock:
-            self._taken.popleft()
+        self._taken.popleft()
 
     def _run(self, enqueued: Enqueued) -> None:
         """What has been given to the device is waited for; the rest runs."""
@@ -193,8 +191,7 @@ class Running:
                 with suppress(ManyclError):
                     enqueued.flight.end()
             self._lose(enqueued)
-            with self.lock:
-                self._taken.popleft()
+            self._taken.popleft()
             enqueued.ended(self, error=_as_told(error))
 
     def _lose(self, enqueued: Enqueued) -> None:
