@@ -32,6 +32,7 @@ _HOMES = {
     "Trace": "manycl.trace",
     "load_application": "manycl.front.load",
     "load_machine": "manycl.machine_file",
+    "trace_all": "manycl.front.recording",
 }
 _RENAMED = {"policy": ("manycl.plan.policy", "register"), "devices": ("manycl.drivers.survey", "discover")}
 
@@ -54,6 +55,7 @@ __all__ = [
     "load_application",
     "load_machine",
     "policy",
+    "trace_all",
 ]
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from manycl.front.prepared import Prepared
     from manycl.front.program import LocalMemory, Program
     from manycl.front.queue import Queue
+    from manycl.front.recording import trace_all
     from manycl.machine import Machine
     from manycl.machine_file import load_machine
     from manycl.plan.plan import Plan

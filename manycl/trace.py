@@ -103,7 +103,7 @@ _TYPES: dict[str, type[Any]] = {
 _TUPLES = {"global_size", "local_size", "nodes"}
 
 
-def _later(event: Event, seconds: float, nodes: int) -> Event:
+def later(event: Event, seconds: float, nodes: int) -> Event:
     """The same as a part of a longer trace: so much later, in a graph that so many nodes come before."""
     if isinstance(event, TransferEvent):
         return replace(event, start=event.start + seconds, end=event.end + seconds)
@@ -198,17 +198,6 @@ class Trace:
     def copies(self) -> Iterator[TransferEvent]:
         """Those within a device's memory."""
         return (e for e in self.events if isinstance(e, TransferEvent) and e.source == e.target)
-
-    def followed_by(self, other: Trace, nodes: int) -> Trace:
-        """What ran after this, on the same devices, in one trace; ``nodes``: how many there are of this."""
-        begin = self.makespan
-        later = [_later(event, begin, nodes) for event in other.events]
-        return replace(
-            other,
-            events=(*self.events, *later),
-            makespan=begin + other.makespan,
-            edges=(*self.edges, *((a + nodes, b + nodes) for a, b in other.edges)),
-        )
 
     def lines(self) -> Iterator[str]:
         """JSON lines: a header, then an event each."""

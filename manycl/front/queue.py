@@ -6,6 +6,7 @@ import operator
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from manycl.front.arrays import AnyArray, Array, as_bytes, fits
 from manycl.front.enqueued import Enqueued
 from manycl.front.events import Event, ReadEvent
 from manycl.front.prepared import Prepared
+from manycl.front.recording import Recording
 from manycl.front.running import Running
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
 from manycl.graph.graph import BufferArg, CopyTask, FillTask, HostTask, Node
@@ -334,6 +336,20 @@ class Queue(Running):
         finally:
             self.preparing.pop(thread, None)
         prepared.complete(enqueued)
+
+    @contextmanager
+    def report(self, path: str | Path) -> Iterator[Recording]:
+        """Write all runs of what is enqueued inside to one file, when the block ends, which runs what is left::
+
+            with queue.report("run.html"):
+                ...
+
+        Kinds of files: as of ``mc.trace_all``, which does that for the runs of all queues. What was enqueued before
+        runs first. If the block raises, the file has what has run."""
+        self.finish()
+        with Recording(path, self) as recording:
+            yield recording
+            self.finish()
 
     def _mine(self) -> Enqueued:
         """What the calling thread adds to."""

@@ -13,6 +13,7 @@ from manycl import flags
 from manycl.errors import LaunchError, ManyclError, RunError
 from manycl.front.background import Background
 from manycl.front.enqueued import Enqueued
+from manycl.front.recording import record, underway
 from manycl.front.run_trace import RunTrace, showable
 from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
@@ -245,6 +246,8 @@ class Running:
         else:
             seconds = perf_counter() - enqueued.flight.began
             self._recurring.flew(run, seconds, str(self.policy or flags.policy()), self.queues, self.options)
+        if underway:
+            record(self, self._result)
         return run
 
     def _fail(self, error: ManyclError) -> None:
@@ -252,6 +255,8 @@ class Running:
 
         if isinstance(error, RunFailure):
             self._trace = showable(error.trace)
+            if underway:
+                record(self, lambda: error.result)
 
     def keep(self, run: Callable[[], Result], enqueued: Enqueued | None) -> Result:
         """Do a run and make it the last one, also when it fails (its trace shows how far it came); tell events of what
@@ -267,6 +272,8 @@ class Running:
                     enqueued.ended(self, error=_as_told(error))
                 raise
             self._result = lambda: result
+            if underway:
+                record(self, self._result)
             if enqueued is not None:
                 enqueued.ended(self, result)
             return result
@@ -282,10 +289,10 @@ class Running:
     def trace(self) -> RunTrace:
         """The trace of what ran when a result was asked for last."""
         if self._trace is None:
-            trace = self.result.trace
-            if self._before is not None:
-                first = self._before.result
-                trace = first.trace.followed_by(trace, len(first.graph))
+            from manycl.run.several import joined, part  # what runs is imported with the first queue
+
+            before = self._before
+            trace = joined([part(before.result), part(self.result)]) if before is not None else self.result.trace
             self._trace = showable(trace)
         return self._trace
 

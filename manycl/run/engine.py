@@ -16,7 +16,6 @@ from manycl.run.awaited import Awaited
 from manycl.run.backend import Backend, Command, Failed
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
-from manycl.run.compiling import without
 from manycl.run.dynamic import Dynamic
 from manycl.run.emit_copies import Subject
 from manycl.run.lower import lower
@@ -31,11 +30,15 @@ from manycl.trace import FailureEvent, Trace
 
 
 class RunFailure(RunError):
-    """A run that failed; ``trace`` has what was done before and the failure itself."""
+    """A run that failed; ``result`` and its ``trace`` have what was done before and the failure itself."""
 
-    def __init__(self, message: str, trace: Trace, *, hint: str = "") -> None:
+    def __init__(self, message: str, result: Result, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
-        self.trace = trace
+        self.result = result
+
+    @property
+    def trace(self) -> Trace:
+        return self.result.trace
 
 
 def _nothing(lowered: Lowered, playback: Playback) -> None:
@@ -191,12 +194,11 @@ def failure(playback: Playback, failed: Failed, result: Result) -> ManyclError:
     if node is not None and isinstance(task := graph.nodes[node], Launch):
         sizes = f" with NDRange {task.global_size}, work-groups {task.local_size or 'chosen by the driver'}"
     playback.lose(f"{what} failed on {on}")
-    trace = result.trace
-    kernels = sum(1 for _ in trace.kernels())
+    event = FailureEvent(failed.time, number, what, on, failed.message)
+    result = replace(result, failures=(event,))
+    kernels = sum(1 for _ in result.trace.kernels())
     message = (
         f"{what} failed on {on}{sizes}: {failed.message}\n"
         f"  done before: {playback.complete} of {len(graph.nodes)} nodes ({kernels} kernels ended on the devices)"
     )
-    event = FailureEvent(without(result.compiled, failed.time), number, what, on, failed.message)
-    failed_trace = replace(trace, events=(*trace.events, event))
-    return RunFailure(message, failed_trace, hint="arrays that unfinished kernels write have unknown contents now")
+    return RunFailure(message, result, hint="arrays that unfinished kernels write have unknown contents now")

@@ -17,7 +17,7 @@ from manycl.run.planning import POSTPONED, UNDIVIDED, UNFORESEEN
 from manycl.run.playback import Playback
 from manycl.run.script import Script
 from manycl.run.steps import RANGE, Lowered, Step
-from manycl.trace import DecisionEvent, Event, HostEvent, KernelEvent, Trace, TransferEvent
+from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 TYPICAL = 4
 """Ranges of a launch on a device that models learn from, where a memory does not hold all of it."""
@@ -46,6 +46,7 @@ class Result:
     seconds: float
     record: Record
     decisions: tuple[DecisionEvent, ...] = ()
+    failures: tuple[FailureEvent, ...] = ()  # the run stopped there
     plan: Plan | None = None  # a dynamic policy's: what it decided, without times
     lowered: Lowered | None = None  # what was really run
     kind: str = "run"
@@ -95,7 +96,7 @@ class Result:
         """When nodes of the graph began and ended, all parts of each, by ``time.perf_counter``; of those that were
         timed."""
         found: dict[int, tuple[float, float]] = {}
-        for event in _events(self):
+        for event in self.happened:
             if isinstance(event, KernelEvent | HostEvent):
                 first, last = found.get(event.node, (event.start, event.end))
                 found[event.node] = min(first, event.start), max(last, event.end)
@@ -130,11 +131,15 @@ class Result:
         return phases(waited, self.record.events()) if waited else ()
 
     @cached_property
+    def happened(self) -> tuple[Event, ...]:
+        """All events, in seconds since the run began, compiling included."""
+        return (*_events(self), *self.decisions, *self.failures)
+
+    @cached_property
     def trace(self) -> Trace:
         """Built when first asked for; without the time in which devices only compiled kernels, which is said."""
-        events = [*_events(self), *self.decisions]
         return Trace(
-            events=tuple(moved(self.compiled, event) for event in events),
+            events=tuple(moved(self.compiled, event) for event in self.happened),
             devices=tuple(d.name for d in self.machine.devices),
             policy=self.policy,
             makespan=without(self.compiled, self.seconds),

@@ -1,0 +1,96 @@
+"""A file of all runs of a queue, or of the program, from one moment to another."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from manycl.errors import ManyclError
+from manycl.front.run_trace import RunTrace, showable
+from manycl.unforeseen import told
+
+if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+    from manycl.front.running import Running
+    from manycl.run.result import Result
+    from manycl.run.several import Part
+
+
+def _write_summary(trace: RunTrace, path: Path) -> None:
+    path.write_text(f"{trace.summary()}\n", encoding="utf-8")
+
+
+WRITERS: dict[str, Callable[[RunTrace, Path], None]] = {
+    **dict.fromkeys((".html", ".png", ".svg", ".pdf"), RunTrace.gantt),
+    ".json": RunTrace.perfetto,
+    ".jsonl": RunTrace.save,
+    ".txt": _write_summary,
+}
+"""By the suffix of the file."""
+
+underway: list[Recording] = []
+
+
+class Recording:
+    """Of the runs that end from now on until ``end``, or that of the ``with`` block, or of the process: those of a
+    queue, or (None) of all. Raises ManyclError for a file of a kind that nobody can write."""
+
+    def __init__(self, path: str | Path, queue: Running | None = None) -> None:
+        self._path = Path(path)
+        if self._path.suffix.lower() not in WRITERS:
+            raise ManyclError(f"{path}: not a known kind of file", hint=f"end the name in {', '.join(WRITERS)}")
+        self._queue = weakref.ref(queue) if queue is not None else None
+        self._parts: list[Part] = []
+        underway.append(self)
+        atexit.register(self.end)
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Write the file; what runs later is not in it. Raises OSError where that cannot be done."""
+        if self in underway:
+            underway.remove(self)
+            atexit.unregister(self.end)
+            WRITERS[self._path.suffix.lower()](self.trace, self._path)
+
+    @property
+    def trace(self) -> RunTrace:
+        """All that has run so far."""
+        from manycl.run.several import joined
+
+        return showable(joined(tuple(self._parts), Path(sys.argv[0]).name if sys.argv else ""))
+
+    def is_of(self, queue: Running) -> bool:
+        return self._queue is None or self._queue() is queue
+
+    def add(self, part: Part) -> None:
+        self._parts.append(part)
+
+
+def record(queue: Running, result: Callable[[], Result]) -> None:
+    """A run of a queue has ended, well or not: all recordings that are under way note what it did."""
+    wanted = [recording for recording in tuple(underway) if recording.is_of(queue)]
+    if wanted:
+        from manycl.run.several import part
+
+        try:
+            found = part(result())
+        except Exception as error:  # the run itself is all right
+            told(error, "recording a run")
+            return
+        for recording in wanted:
+            recording.add(found)
+
+
+def trace_all(path: str | Path) -> Recording:
+    """Write all runs of the program to one file, from now on until the process ends, or the block of
+    ``with mc.trace_all(path):``. The suffix tells what kind of file: a chart (.html, .png, .svg, .pdf), for Perfetto
+    (.json), the trace itself (.jsonl), the summary (.txt). What nobody has asked for a result of is not in it."""
+    return Recording(path)
