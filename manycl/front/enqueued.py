@@ -18,7 +18,7 @@ from manycl.graph.graph import BufferKey, HostTask, Launch, Node
 
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
-    from manycl.front.running import Running
+    from manycl.front.running import RunningQueue
     from manycl.run.flight import Flight
     from manycl.run.result import Result
 
@@ -136,7 +136,7 @@ class Enqueued:
 
     # what became of it
 
-    def ended(self, queue: Running, result: Result | None = None, error: ManyclError | None = None) -> None:
+    def ended(self, queue: RunningQueue, result: Result | None = None, error: ManyclError | None = None) -> None:
         """It has run, or what went wrong is the ``error``: who wants to know is told."""
         self._result, self.error, self._planned = result, error, True
         self.is_over = True
@@ -198,7 +198,7 @@ class Enqueued:
         if self.is_over:
             self._submit(queue)
 
-    def _submit(self, queue: Running) -> None:
+    def _submit(self, queue: RunningQueue) -> None:
         """Have the callbacks called, each once: two threads may have found that it is time."""
         with suppress(IndexError):
             while True:

@@ -18,7 +18,7 @@ from manycl.front.enqueued import Enqueued
 from manycl.front.events import Event, ReadEvent
 from manycl.front.prepared import Prepared
 from manycl.front.recording import Recording
-from manycl.front.running import Running
+from manycl.front.running import RunningQueue
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
 from manycl.graph.graph import BufferArg, CopyTask, FillTask, HostTask, Node
 from manycl.interrupts import Uninterrupted
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens 
     from manycl.run.session import Profile, Session
 
 
-class Queue(Running):
+class Queue(RunningQueue):
     """One in-order view of all devices: launches behave as if they ran one after another, in the order of the calls.
 
     ``devices``: the syntax of ``--devices`` (default: MANYCL_DEVICES, else all); ``policy``: a name, a policy object or

@@ -14,9 +14,9 @@ from manycl.front.run_trace import RunTrace, showable
 from manycl.unforeseen import told
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
-    from manycl.front.running import Running
+    from manycl.front.running import RunningQueue
     from manycl.run.result import Result
-    from manycl.run.several import Part
+    from manycl.run.several import PastRun
 
 
 def _write_summary(trace: RunTrace, path: Path) -> None:
@@ -38,12 +38,12 @@ class Recording:
     """Of the runs that end from now on until ``end``, or that of the ``with`` block, or of the process: those of a
     queue, or (None) of all. Raises ManyclError for a file of a kind that nobody can write."""
 
-    def __init__(self, path: str | Path, queue: Running | None = None) -> None:
+    def __init__(self, path: str | Path, queue: RunningQueue | None = None) -> None:
         self._path = Path(path)
         if self._path.suffix.lower() not in WRITERS:
             raise ManyclError(f"{path}: not a known kind of file", hint=f"end the name in {', '.join(WRITERS)}")
         self._queue = weakref.ref(queue) if queue is not None else None
-        self._parts: list[Part] = []
+        self._runs: list[PastRun] = []
         underway.append(self)
         atexit.register(self.end)
 
@@ -65,23 +65,23 @@ class Recording:
         """All that has run so far."""
         from manycl.run.several import joined
 
-        return showable(joined(tuple(self._parts), Path(sys.argv[0]).name if sys.argv else ""))
+        return showable(joined(tuple(self._runs), Path(sys.argv[0]).name if sys.argv else ""))
 
-    def is_of(self, queue: Running) -> bool:
+    def is_of(self, queue: RunningQueue) -> bool:
         return self._queue is None or self._queue() is queue
 
-    def add(self, part: Part) -> None:
-        self._parts.append(part)
+    def add(self, run: PastRun) -> None:
+        self._runs.append(run)
 
 
-def record(queue: Running, result: Callable[[], Result]) -> None:
+def record(queue: RunningQueue, result: Callable[[], Result]) -> None:
     """A run of a queue has ended, well or not: all recordings that are under way note what it did."""
     wanted = [recording for recording in tuple(underway) if recording.is_of(queue)]
     if wanted:
-        from manycl.run.several import part
+        from manycl.run.several import past_run
 
         try:
-            found = part(result())
+            found = past_run(result())
         except Exception as error:  # the run itself is all right
             told(error, "recording a run")
             return

@@ -31,7 +31,7 @@ LONGEST = 1 << 14
 """Commands of a flight that is not ended when one of them is waited for: it keeps what tells of each of them."""
 
 
-class Running:
+class RunningQueue:
     """Of a queue; ``policy``, ``queues`` and ``options`` are its own."""
 
     def __init__(
@@ -289,10 +289,11 @@ class Running:
     def trace(self) -> RunTrace:
         """The trace of what ran when a result was asked for last."""
         if self._trace is None:
-            from manycl.run.several import joined, part  # what runs is imported with the first queue
+            from manycl.run.several import joined, past_run  # what runs is imported with the first queue
 
-            before = self._before
-            trace = joined([part(before.result), part(self.result)]) if before is not None else self.result.trace
+            trace = self.result.trace
+            if self._before is not None:
+                trace = joined([past_run(self._before.result), past_run(self.result)])
             self._trace = showable(trace)
         return self._trace
 

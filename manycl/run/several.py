@@ -11,7 +11,7 @@ from manycl.run.result import Result
 from manycl.trace import Event, Trace, later
 
 
-class Part(NamedTuple):
+class PastRun(NamedTuple):
     """What is kept of a run. ``begin``: by ``time.perf_counter``; ``events``, ``waited`` (``Record.waited``) and
     ``seconds``, which it took: since then, compiling included. ``nodes`` of its graph. ``trace``: all else."""
 
@@ -23,10 +23,10 @@ class Part(NamedTuple):
     trace: Trace
 
 
-def part(result: Result) -> Part:
+def past_run(result: Result) -> PastRun:
     """Of one run."""
     record = result.record
-    return Part(
+    return PastRun(
         record.begin,
         result.seconds,
         len(result.graph),
@@ -36,11 +36,11 @@ def part(result: Result) -> Part:
     )
 
 
-def joined(parts: Iterable[Part], application: str = "") -> Trace:
+def joined(past: Iterable[PastRun], application: str = "") -> Trace:
     """Runs in the order in which they began, also such that went on at the same time; time begins with the first of
     them. Left out is the time in which devices only compiled and nothing else ran. Nodes are numbered on from run to
     run; of what was planned, only the runs know how long they should have taken."""
-    runs = sorted(parts, key=lambda run: run.begin)
+    runs = sorted(past, key=lambda run: run.begin)
     origin = runs[0].begin if runs else 0.0
     events: list[Event] = []
     waited: list[tuple[float, float]] = []
