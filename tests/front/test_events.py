@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.drivers.driver import DriverError
@@ -431,3 +433,50 @@ def test_nothing_overtakes_what_was_flushed(single: mc.Queue, monkeypatch: pytes
         job()
     PROGRAM.inc(single, *SIZES, a)
     assert single.enqueued.flight is not None
+
+
+STEPS = ["inc", "inc", "add", "add", "fill", "read", "call", "flush", "wait", "other queue"]
+
+
+@pytest.mark.parametrize("devices", ["cpu/2#0", "cpu/2"])
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 8)), max_size=30))
+def test_whatever_is_flushed_and_waited_for_results_are_numpys(devices: str, steps: list[tuple[str, int]]) -> None:
+    with mc.Queue(devices) as queue, mc.Queue(session=queue.session) as other:
+        arrays = [queue.array(np.full(N, i, np.int32)) for i in range(3)]
+        model = [np.full(N, i, np.int32) for i in range(3)]
+        events, reads, called = list[mc.Event](), list[tuple[Any, Any]](), list[int]()
+        for kind, r in steps:
+            i, j = r % 3, (r + 1) % 3
+            if kind in ("inc", "other queue"):
+                events.append(PROGRAM.inc(queue if kind == "inc" else other, *SIZES, arrays[i]))
+                model[i] += 1
+            elif kind == "add":
+                events.append(PROGRAM.add(queue, *SIZES, arrays[i], arrays[j]))
+                model[j] += model[i]
+            elif kind == "fill":
+                events.append(queue.fill(arrays[i], r))
+                model[i][:] = r
+            elif kind == "read":
+                events.append(read := queue.read(arrays[i]))
+                reads.append((read, model[i].copy()))
+            elif kind == "call":
+                events.append(queue.call(lambda x: x.__iadd__(2), arrays[i]))
+                model[i] += 2
+            elif kind == "flush":
+                queue.flush()
+            elif events:
+                event = events[-1 - r % len(events)]
+                event.wait()
+                assert event.status is STATUS.COMPLETE
+        for number, event in enumerate(events):
+            event.add_callback(lambda event, number=number: called.append(number))
+        for array, want in zip(arrays, model, strict=True):
+            assert (array.get() == want).all()
+        for read, want in reads:
+            read.wait()
+            assert (read.out == want).all()
+        queue.finish()
+        other.finish()
+        assert all(event.status is STATUS.COMPLETE for event in events)
+    assert sorted(called) == [*range(len(events))]
