@@ -124,11 +124,11 @@ class _Intervals:
 
     def __init__(self, origins: Mapping[str, Origin], values: Mapping[str, Span]) -> None:
         self._origins = origins
-        self._known = dict(values)  # of variables, and of what conditions narrow
+        self._known = values  # of variables, and of what conditions narrow
         self._found = dict(values)
 
     def _narrow(self, key: str, low: int, high: int, data: bool) -> None:
-        self._known[key] = low, high, data
+        self._known = {**self._known, key: (low, high, data)}
         self._found = dict(self._known)
 
     def enters(self, place: _Place) -> bool:
