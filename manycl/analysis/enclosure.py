@@ -77,6 +77,10 @@ def _place(condition: Expr, loops: tuple[Loop, ...], accesses: tuple[tuple[int, 
         if part.op in ("lt", "eq"):
             gap = x.subtract(part.args[1], part.args[0])
             gaps += [x.subtract(gap, x.ONE)] if part.op == "lt" else [gap, x.scale(gap, -1)]
+        if part.op == "lt" and part.args[0].low >= 0 and part.args[1].op in ("fdiv", "tdiv"):
+            whole, by = part.args[1].args
+            if by.low > 0:  # counter < whole / by: by * (counter + 1) <= whole
+                gaps.append(x.subtract(whole, x.mul(by, x.add(part.args[0], x.ONE))))
     return _Place(loops, parts, tuple(gaps), accesses)
 
 
@@ -165,14 +169,25 @@ class _Intervals:
         low, high, data = self.of(offset)
         if data or 0 <= low <= high <= last:
             return True
+        offset = self._plain(offset)
         factors = dict(_terms(offset))
-        for gap in gaps:  # offset + n * gap is not less, -n * gap not more: atoms in both cancel out
+        for gap in map(self._plain, gaps):  # offset + n * gap is not less, -n * gap not more: atoms in both cancel out
             for atom, factor in _terms(gap):
                 times, rest = divmod(-factors.get(atom, 0), factor)
                 if times and not rest:
                     least, most, _ = self.of(x.add(offset, x.scale(gap, times)))
                     low, high = (low, min(high, most)) if times > 0 else (max(low, least), high)
         return low >= 0 and high <= last
+
+    def _plain(self, e: Expr) -> Expr:
+        """A sum without conversions that change nothing here."""
+        parts = [x.const(_constant(e))]
+        for atom, factor in _terms(e):
+            origin = self._origins.get(atom.key)
+            inner = atom.args[0] if atom.op == "wrap" else origin.value if isinstance(origin, Computed) else None
+            same = inner is not None and atom.low <= self.of(inner)[0] and self.of(inner)[1] <= atom.high
+            parts.append(x.scale(self._plain(inner) if inner is not None and same else atom, factor))
+        return x.add(*parts)
 
     def of(self, e: Expr) -> Span:
         if e.op == "const":

@@ -81,3 +81,60 @@ def test_what_leaves_for_certain_is_not_kept_to() -> None:
                 facts = program.kernels[case.name]
                 assert enclosure is None or not keeps(enclosure, facts, small, small.sizes), (case.name, ndrange, index)
     assert refused > 500
+
+
+IDIOMS = """
+kernel void strided(global float *x, int n) { for (int i = get_global_id(0); i < n; i += get_global_size(0)) x[i] = 1; }
+kernel void product(global float *c, global const float *a, uint n, uint k) {
+    uint row = get_global_id(1), column = get_global_id(0);
+    for (uint i = 0; i < k; i++) c[row * n + column] += a[row * k + i];
+}
+kernel void inner(global float *to, global const float *from, int w, int h) {
+    int x = get_global_id(0), y = get_global_id(1);
+    if (x > 0 && x < w - 1 && y > 0 && y < h - 1) to[y * w + x] = from[(y - 1) * w + x] + from[(y + 1) * w + x];
+}
+kernel void flat(global float *x, int w, int n) {
+    int i = get_global_id(1) * w + get_global_id(0);
+    if (i < n) x[i] = 1;
+}
+kernel void grouped(global float *x, ulong n) {
+    size_t i = get_group_id(0) * get_local_size(0) + get_local_id(0);
+    if (i < n) x[i] = 1;
+}
+kernel void halved(global float *x, uint stride, uint n) {
+    uint i = get_global_id(0) * 2 * stride;
+    if (i + stride < n) x[i] += x[i + stride];
+}
+kernel void swapped(global int *x, int phase, int n) {
+    int i = 2 * get_global_id(0) + phase;
+    if (i + 1 < n && x[i] > x[i + 1]) x[i] = x[i + 1];
+}
+kernel void ring(global float *x, int n, int head) { x[(get_global_id(0) + head) % n] = 1; }
+kernel void powers(global float *x, int shift) { x[get_global_id(0) ^ (1 << shift)] = 1; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "size", "elements", "scalars"),
+    [
+        ("strided", (64,), [1000], [1000]),
+        ("product", (32, 16), [512, 128], [32, 8]),
+        ("inner", (64, 64), [3000, 3000], [50, 60]),
+        ("flat", (32, 16), [500], [32, 500]),
+        ("grouped", (64,), [50], [50]),
+        ("halved", (64,), [128], [4, 128]),
+        ("swapped", (32,), [64], [1, 64]),
+        ("ring", (64,), [64], [64, 7]),
+        ("powers", (64,), [64], [3]),
+    ],
+)
+def test_idioms_are_enclosed(kernel: str, size: tuple[int, ...], elements: list[int], scalars: list[int]) -> None:
+    program = parse_program(IDIOMS)
+    facts, enclosure = program.kernels[kernel], service.enclosed(program, kernel)
+    given = [a for a in facts.arguments if a.kind == "scalar"]
+    values = {a.index: n.to_bytes(a.size, "little") for a, n in zip(given, scalars, strict=True)}
+    sizes = {i: 4 * n for i, n in enumerate(elements)}
+    known = KnownLaunch(size, (8, 1)[: len(size)], (), values, sizes)
+    assert enclosure is not None
+    assert keeps(enclosure, facts, known, sizes)
+    assert not keeps(enclosure, facts, known, {0: sizes[0] // 2, 1: sizes.get(1, 0)})
