@@ -26,7 +26,7 @@ Span = tuple[int, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Guarded:
     """Accesses (argument, byte offset, bytes) on the same conditions; ``gaps``: what is not negative there."""
 
     loops: tuple[Loop, ...]
@@ -39,7 +39,7 @@ class _Place:
 class Enclosure:
     """All that a kernel accesses, in any launch."""
 
-    places: tuple[_Place, ...]
+    places: tuple[_Guarded, ...]
     origins: Mapping[str, Origin]
 
     def keeps(self, values: Mapping[str, Span], sizes: Mapping[int, int]) -> bool:
@@ -70,7 +70,7 @@ def enclosure(summary: KernelSummary) -> Enclosure | None:
     return Enclosure(tuple(_place(*key, tuple(found)) for key, found in places.items()), summary.origins)
 
 
-def _place(condition: Expr, loops: tuple[Loop, ...], accesses: tuple[tuple[int, Expr, int], ...]) -> _Place:
+def _place(condition: Expr, loops: tuple[Loop, ...], accesses: tuple[tuple[int, Expr, int], ...]) -> _Guarded:
     parts = condition.args if condition.op == "and" else (condition,)
     gaps = []
     for part in parts:
@@ -81,7 +81,7 @@ def _place(condition: Expr, loops: tuple[Loop, ...], accesses: tuple[tuple[int, 
             whole, by = part.args[1].args
             if by.low > 0:  # counter < whole / by: by * (counter + 1) <= whole
                 gaps.append(x.subtract(whole, x.mul(by, x.add(part.args[0], x.ONE))))
-    return _Place(loops, parts, tuple(gaps), accesses)
+    return _Guarded(loops, parts, tuple(gaps), accesses)
 
 
 def launch_values(
@@ -135,7 +135,7 @@ class _Intervals:
         self._known = {**self._known, key: (low, high, data)}
         self._found = dict(self._known)
 
-    def enters(self, place: _Place) -> bool:
+    def enters(self, place: _Guarded) -> bool:
         """Whether control may come there, as far as can be told without the contents of buffers."""
         for loop in place.loops:
             _, trips, data = _UNKNOWN if loop.trips is None else self.of(loop.trips)
