@@ -200,8 +200,7 @@ class _Intervals:
     def _variable(self, e: Expr) -> Span:
         origin = self._origins.get(e.key)
         if isinstance(origin, Computed):
-            found = self.of(origin.value)
-            return found if e.low <= found[0] and found[1] <= e.high else (e.low, e.high, found[2])
+            return self.of(origin.value)  # more than its type holds is undefined, and never refused
         if isinstance(origin, Operated):
             left, right = self.of(origin.left), self.of(origin.right)
             low, high = _operated(origin, left, right) or (e.low, e.high)

@@ -1,6 +1,6 @@
 """What intervals enclose, against what kernels touch: random ones, whose trees are executed, and the corpus.
 
-``KERNELS`` says how many random ones (default 200; 15000 were tried once); ``SEED`` where to begin.
+``KERNELS`` says how many random ones (default 200; 5000 were tried once); ``SEED`` where to begin.
 """
 
 from __future__ import annotations
