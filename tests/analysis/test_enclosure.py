@@ -113,6 +113,8 @@ kernel void leaning(global float *x, int first, int least) {
     int i = 4 * get_global_id(0) + get_global_id(1) - first;
     if (i >= least) x[i] = 1;
 }
+kernel void rounded(global int *x, int by, int less) { int i = get_global_id(0); x[i - i % by - less] = 1; }
+kernel void masked(global int *x, int by, int less) { int i = get_global_id(0); x[i - (i & (by - 1)) - less] = 1; }
 kernel void bytes(global char *x, int by) { x[get_global_id(0) - by] = 1; }
 kernel void around(global int *x, uint shift, uint less) { x[(((uint)get_global_id(0) << shift) >> 26) - less] = 1; }
 kernel void ring(global float *x, int n, int head) { x[(get_global_id(0) + head) % n] = 1; }
@@ -132,6 +134,8 @@ kernel void powers(global float *x, int shift) { x[get_global_id(0) ^ (1 << shif
         ("swapped", (32,), [64], [1, 64]),
         ("leaning", (16, 4), [57], [7, 0]),
         ("bytes", (64,), [16], [0]),
+        ("rounded", (64,), [57], [8, 0]),
+        ("masked", (64,), [57], [8, 0]),
         ("around", (32,), [63], [27, 0]),
         ("ring", (64,), [64], [64, 7]),
         ("powers", (64,), [64], [3]),
@@ -149,6 +153,8 @@ def test_idioms_are_enclosed(kernel: str, size: tuple[int, ...], elements: list[
     [
         ("leaning", (16, 4), (), 57, [7, -1]),
         ("bytes", (64,), (), 16, [1]),
+        ("rounded", (16,), (16,), 64, [8, 17]),
+        ("masked", (16,), (16,), 64, [8, 17]),
         ("ring", (64,), (1 << 20,), 64, [65, 0]),
         ("around", (8,), (60,), 64, [27, 120]),  # it would be, did nothing come around
         ("grouped", (64,), (), 50, [51]),
