@@ -26,7 +26,7 @@ Span = tuple[int, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Guarded:
     """Accesses (argument, byte offset, bytes) on the same conditions; ``gaps``: what is not negative there."""
 
     loops: tuple[Loop, ...]
@@ -39,7 +39,7 @@ class _Place:
 class Enclosure:
     """All that a kernel accesses, in any launch."""
 
-    places: tuple[_Place, ...]
+    places: tuple[_Guarded, ...]
     origins: Mapping[str, Origin]
 
     def keeps(self, values: Mapping[str, Span], sizes: Mapping[int, int]) -> bool:
@@ -70,14 +70,18 @@ def enclosure(summary: KernelSummary) -> Enclosure | None:
     return Enclosure(tuple(_place(*key, tuple(found)) for key, found in places.items()), summary.origins)
 
 
-def _place(condition: Expr, loops: tuple[Loop, ...], accesses: tuple[tuple[int, Expr, int], ...]) -> _Place:
+def _place(condition: Expr, loops: tuple[Loop, ...], accesses: tuple[tuple[int, Expr, int], ...]) -> _Guarded:
     parts = condition.args if condition.op == "and" else (condition,)
     gaps = []
     for part in parts:
         if part.op in ("lt", "eq"):
             gap = x.subtract(part.args[1], part.args[0])
             gaps += [x.subtract(gap, x.ONE)] if part.op == "lt" else [gap, x.scale(gap, -1)]
-    return _Place(loops, parts, tuple(gaps), accesses)
+        if part.op == "lt" and part.args[0].low >= 0 and part.args[1].op in ("fdiv", "tdiv"):
+            whole, by = part.args[1].args
+            if by.low > 0:  # counter < whole / by: by * (counter + 1) <= whole
+                gaps.append(x.subtract(whole, x.mul(by, x.add(part.args[0], x.ONE))))
+    return _Guarded(loops, parts, tuple(gaps), accesses)
 
 
 def launch_values(
@@ -124,14 +128,14 @@ class _Intervals:
 
     def __init__(self, origins: Mapping[str, Origin], values: Mapping[str, Span]) -> None:
         self._origins = origins
-        self._known = dict(values)  # of variables, and of what conditions narrow
+        self._known = values  # of variables, and of what conditions narrow
         self._found = dict(values)
 
     def _narrow(self, key: str, low: int, high: int, data: bool) -> None:
-        self._known[key] = low, high, data
+        self._known = {**self._known, key: (low, high, data)}
         self._found = dict(self._known)
 
-    def enters(self, place: _Place) -> bool:
+    def enters(self, place: _Guarded) -> bool:
         """Whether control may come there, as far as can be told without the contents of buffers."""
         for loop in place.loops:
             _, trips, data = _UNKNOWN if loop.trips is None else self.of(loop.trips)
@@ -165,14 +169,25 @@ class _Intervals:
         low, high, data = self.of(offset)
         if data or 0 <= low <= high <= last:
             return True
+        offset = self._plain(offset)
         factors = dict(_terms(offset))
-        for gap in gaps:  # offset + n * gap is not less, -n * gap not more: atoms in both cancel out
+        for gap in map(self._plain, gaps):  # offset + n * gap is not less, -n * gap not more: atoms in both cancel out
             for atom, factor in _terms(gap):
                 times, rest = divmod(-factors.get(atom, 0), factor)
                 if times and not rest:
                     least, most, _ = self.of(x.add(offset, x.scale(gap, times)))
                     low, high = (low, min(high, most)) if times > 0 else (max(low, least), high)
         return low >= 0 and high <= last
+
+    def _plain(self, e: Expr) -> Expr:
+        """A sum without conversions that change nothing here."""
+        parts = [x.const(_constant(e))]
+        for atom, factor in _terms(e):
+            origin = self._origins.get(atom.key)
+            inner = atom.args[0] if atom.op == "wrap" else origin.value if isinstance(origin, Computed) else None
+            same = inner is not None and atom.low <= self.of(inner)[0] and self.of(inner)[1] <= atom.high
+            parts.append(x.scale(self._plain(inner) if inner is not None and same else atom, factor))
+        return x.add(*parts)
 
     def of(self, e: Expr) -> Span:
         if e.op == "const":
@@ -185,8 +200,7 @@ class _Intervals:
     def _variable(self, e: Expr) -> Span:
         origin = self._origins.get(e.key)
         if isinstance(origin, Computed):
-            found = self.of(origin.value)
-            return found if e.low <= found[0] and found[1] <= e.high else (e.low, e.high, found[2])
+            return self.of(origin.value)  # more than its type holds is undefined, and never refused
         if isinstance(origin, Operated):
             left, right = self.of(origin.left), self.of(origin.right)
             low, high = _operated(origin, left, right) or (e.low, e.high)

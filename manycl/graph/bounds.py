@@ -137,8 +137,9 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
         return found
     try:
         alike: tuple[object, ...] = key
-        if kernel in _checked.enclosed and not promised and _keeps(own, task.global_offset, arguments):
-            found = _FINE
+        first = kernel not in _checked.private
+        if not first and not promised and _keeps(own, task.global_offset, arguments):
+            found = _checked.private[kernel]
         elif _checked.looked[kernel]:  # another launch of it, maybe one that differs in what decides nothing
             known = _checked.deciding(own.program, own.kernel)
             if known is not None:
@@ -146,7 +147,7 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
                 alike = (*kernel, *sizes, given, promised, "alike")
             found = _checked.words.get(alike)
         if found is None:
-            found = _look(task, own, buffers, () if promised else arguments)
+            found = _look(task, own, buffers, arguments if first and not promised else ())
         _checked.keep(alike, found)
     except Exception:  # what the analysis cannot do is no reason to stop a launch
         found = _FINE
@@ -175,12 +176,12 @@ def _look(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer], argum
         launch = _as_known(task, own, buffers)
     question = b"" if launch is None else repr((sha256(program.tree).digest(), name, launch.key)).encode()
     if question and _inside.get(question) is not None:
-        return _FINE
+        return _checked.private.setdefault(kernel, _FINE)
     if kernel not in _checked.private:
         _checked.private[kernel] = _too_large(program, name)
     if _checked.private[kernel][0]:
         return _checked.private[kernel]
-    if arguments and kernel not in _checked.enclosed and _keeps(own, task.global_offset, arguments):
+    if arguments and _keeps(own, task.global_offset, arguments):
         if question:
             _inside.keep(question, b"")
         return _FINE
