@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -287,19 +287,18 @@ class _AnyLaunch(_AbstractRun):
 def interpret(unit: Unit, facts: KernelFacts, launch: KnownLaunch | None = None) -> KernelSummary:
     """Run kernel ``facts.name`` of ``unit`` abstractly. Never raises: what cannot be followed is the summary's
     ``failure``."""
-    return _summary(_AbstractRun(unit, facts, launch))
+    return _summary(facts, lambda: _AbstractRun(unit, facts, launch))
 
 
 def interpret_any(unit: Unit, facts: KernelFacts) -> KernelSummary:
     """As :func:`interpret`, of all launches at once, for :mod:`manycl.analysis.enclosure`: ids, sizes and scalars are
     the variables that it names."""
-    return _summary(_AnyLaunch(unit, facts))
+    return _summary(facts, lambda: _AnyLaunch(unit, facts))
 
 
-def _summary(run: _AbstractRun) -> KernelSummary:
-    facts = run.facts
+def _summary(facts: KernelFacts, begun: Callable[[], _AbstractRun]) -> KernelSummary:
     try:
-        return _followed(run)
+        return _followed(begun())
     except Unanalysable as found:
         failure = str(found)
     except RecursionError:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from manycl.machine import HOST, hops, nearest
 
 
-class Piece(NamedTuple):
+class Stretch(NamedTuple):
     """Bytes that lie together, and by memory that has them, the operation that made or brought them."""
 
     nbytes: int
@@ -32,7 +32,7 @@ class Sliced:
 
     def __init__(
         self,
-        pieces: Sequence[Piece],
+        pieces: Sequence[Stretch],
         transfer: Callable[[int, int, int], float],
         known: Callable[[int], float],
         peers: Collection[tuple[int, int]],

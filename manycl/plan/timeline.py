@@ -18,7 +18,7 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.reach import Reach
 from manycl.plan.segments import INITIAL, Move, Segment, Segments
-from manycl.plan.sliced import Piece, Sliced
+from manycl.plan.sliced import Sliced, Stretch
 from manycl.plan.slots import Slots
 from manycl.plan.timing import contended
 
@@ -210,7 +210,7 @@ class Timeline(Operations):
         """The pieces, as they lie now, of what ranges of a node need parts of."""
         of, end = self.segments.of, self.heard
         found = [(s.high - s.low, s.places) for key in self.problem.splits[node].slices for s in of.get(key, ())]
-        pieces = [Piece(nbytes, places) for nbytes, places in found if places]
+        pieces = [Stretch(nbytes, places) for nbytes, places in found if places]
         floor = self.floor
         transfer = self.problem.estimates.transfer
         return Sliced(pieces, transfer, lambda op: floor if op == INITIAL else end[op], self._peers)

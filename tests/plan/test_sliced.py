@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.machine import HOST, hops, nearest
-from manycl.plan.sliced import Piece, Sliced
+from manycl.plan.sliced import Sliced, Stretch
 
 MEMORIES = 4
 
@@ -17,14 +17,14 @@ def transfer(nbytes: int, source: int, target: int) -> float:
 
 
 @st.composite
-def pieces(draw: st.DrawFn) -> list[Piece]:
+def pieces(draw: st.DrawFn) -> list[Stretch]:
     places = st.dictionaries(st.integers(0, MEMORIES - 1), st.integers(0, 9), min_size=1, max_size=3)
-    return [Piece(n, draw(places)) for n in draw(st.lists(st.integers(1, 5), max_size=8))]
+    return [Stretch(n, draw(places)) for n in draw(st.lists(st.integers(1, 5), max_size=8))]
 
 
 @given(pieces(), st.sampled_from([frozenset(), frozenset({(1, 2), (2, 1)})]), st.integers(0, MEMORIES - 1))
 def test_what_is_lacking_is_the_sum_of_the_pieces(
-    pieces: list[Piece], peers: frozenset[tuple[int, int]], m: int
+    pieces: list[Stretch], peers: frozenset[tuple[int, int]], m: int
 ) -> None:
     found = Sliced(pieces, transfer, float, peers)
     lacked = [p for p in pieces if m not in p.places]

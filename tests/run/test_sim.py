@@ -138,13 +138,13 @@ def test_a_link_makes_one_transfer_at_a_time_in_each_direction() -> None:
         [
             Upload(4, keys[0], 0, (), False),
             Upload(5, keys[1], 0, (), False, queue=TransferQueue.AHEAD),
-            Upload(6, keys[2], 0, (), False, queue=1),  # also in a kernel queue
+            Upload(6, keys[2], 0, (), False, queue=1),  # a kernel queue: it waits for no link
             Download(7, keys[3], 0, (), False),  # the other direction
         ]
     )
     found = {e.buffer: (e.start, e.end) for e in backend.finish().events() if isinstance(e, TransferEvent)}
     assert [found[key] for key in keys[:2]] == [(0.0, 4.0), (4.0, 7.0)]
-    assert found[keys[2]] == (7.0, 9.0)
+    assert found[keys[2]] == (0.0, 2.0)
     assert found[keys[3]] == (0.0, 2.0)
 
 

@@ -2,7 +2,8 @@
 
 One kernel at a time on a device, transfers of whole buffers (``plan/constraint_model.py``). OR-Tools' CP-SAT searches
 from the portfolio's plan on. What it finds is timed exactly; *proven* says that this is not longer than the bound by
-more than the model's rounding.
+more than the model's rounding. In the model, transfers take turns on a device's links. Little ones that the engine has
+the kernels' own queues make (``run/emit.py``) do not: where these decide, a run can be shorter than the bound.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ from manycl.run.backend import (
     Queued,
     Report,
     Run,
+    TransferQueue,
     Upload,
     continues,
     lane_of,
@@ -217,7 +218,9 @@ class SimBackend:
         if place in self._active or not line:
             return
         command = line[0]
-        way = (place[0], type(command)) if isinstance(command, Upload | Download) else None  # also of a kernel queue
+        # what is in a kernel queue is small, and has links of its own
+        in_own = isinstance(place[1], TransferQueue)
+        way = (place[0], type(command)) if isinstance(command, Upload | Download) and in_own else None
         if way in self._moving:
             return
         if not isinstance(command, HostCall) and not self._done.issuperset(command.after):
@@ -245,7 +248,9 @@ class SimBackend:
         if isinstance(command, Copy):
             return self._contention.use(None, 2.0 * nbytes if memory == HOST else 0.0, seconds)
         ends = (command.source, memory) if isinstance(command, Upload) else (memory, HOST)
-        return self._contention.use(ends, nbytes, seconds)
+        # what is in a kernel queue is small, and has links of its own
+        found = self._contention.use(ends, nbytes, seconds)
+        return found if isinstance(command.queue, TransferQueue) else found._replace(ends=None)
 
     def _cost(self, command: Queued) -> tuple[float, float]:
         """Seconds when alone, and the share of the device."""
@@ -294,7 +299,8 @@ class SimBackend:
         self._clock.advance_to(end)
         command, place = active.command, active.place
         del self._active[place], self._by_token[command.token]
-        self._moving.discard((place[0], type(command)))
+        if isinstance(place[1], TransferQueue):
+            self._moving.discard((place[0], type(command)))
         self._ending(self._progress.finish(command.token, end))
         heard = isinstance(command, HostCall) or command.notify
         message = self._failure(command)
