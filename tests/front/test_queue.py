@@ -301,3 +301,17 @@ def test_memory_limits_are_looked_at_before_anything_is_allocated(
     PROGRAM.inc(queue, (2 * N,), (16,), large, 1)
     with pytest.raises(RunError, match=r"512 bytes; cpu0\.\d allocates at most 256"):
         queue.finish()
+
+
+def test_what_is_refused_leaves_the_trace_of_what_ran(session: Any) -> None:
+    source = "kernel void far(global int *x, int n) { x[get_global_id(0) + n] = 1; }"
+    far = mc.Program(source).far
+    with mc.Queue(session=session, policy="heft") as queue:
+        x = queue.zeros(64, np.int32)
+        far(queue, (64,), (8,), x, np.int32(0))
+        queue.finish()
+        ran = list(queue.trace.kernels())
+        with pytest.raises(mc.ManyclError, match="outside"):
+            far(queue, (64,), (8,), x, np.int32(100))
+            queue.finish()
+        assert list(queue.trace.kernels()) == ran
