@@ -259,8 +259,8 @@ class RunningQueue:
                 record(self, lambda: error.result)
 
     def keep(self, run: Callable[[], Result], enqueued: Enqueued | None) -> Result:
-        """Do a run and make it the last one, also when it fails (its trace shows how far it came), but not where what was
-        to run is refused; tell events of what it is of."""
+        """Do a run and make it the last one, also when it fails (its trace shows how far it came), but not where what
+        was to run is refused; tell events of what it is of."""
         with self._running:
             former = self._result, self._trace, self._before
             self._result = self._trace = self._before = None
