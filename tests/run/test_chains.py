@@ -151,7 +151,7 @@ def judge(found: chains._Chooser, sizes: dict[int, int], at_once: int) -> None:
     if number and fitting:
         assert 0.6 * fitting - 1 <= number <= 1.6 * fitting + 2
     elif fitting:  # not worth it: little of a column would be its own
-        assert fitting > 2
+        assert fitting > 2 or found._limit >= sum(sizes.values())  # where all fits, nobody asks
     for way in found.passes():
         whole, windows, largest = needed(way.columns, sizes)
         assert whole + 2 * windows <= found._limit
