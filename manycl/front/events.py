@@ -77,7 +77,9 @@ class Event:
         """Have ``function(event)`` called once, when the command has ended, well or not (``status`` tells): by a thread
         of the queue's, which does one thing after another. What the function raises is reported there
         (``threading.excepthook``), and nothing else. It may ask for results. What was only collected ends when it was
-        asked for, or after ``Queue.flush``."""
+        asked for, or after ``Queue.flush``. Raises ManyclError for what cannot be called."""
+        if not callable(function):
+            raise ManyclError(f"add_callback takes a function of the event, not {function!r}")
         self.enqueued.call_back(self.queue, self.node, lambda: function(self))
 
 

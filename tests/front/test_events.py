@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.drivers.driver import DriverError
-from manycl.errors import LaunchError, ResultError, RunError
+from manycl.errors import LaunchError, ManyclError, ResultError, RunError
 from manycl.front import running
 
 N = 64
@@ -277,6 +277,14 @@ def test_a_callback_that_raises_is_reported_and_breaks_nothing(
     queue.close()
     assert [type(error) for error in told] == [KeyError, SystemExit]
     assert called == [event]
+
+
+def test_what_cannot_be_called_is_refused_at_once(queue: mc.Queue) -> None:
+    event = PROGRAM.inc(queue, *SIZES, queue.zeros(N, np.int32))
+    for nothing in (None, 3, "print"):
+        with pytest.raises(ManyclError, match="takes a function"):
+            event.add_callback(nothing)  # type: ignore[arg-type]
+    event.wait()
 
 
 def test_callbacks_hear_of_failures(two: mc.Queue) -> None:
