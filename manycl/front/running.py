@@ -53,6 +53,8 @@ class RunningQueue:
         self.options = options
         self._recurring = Recurring(session)
         self._is_immediate = is_possible(session, queues)
+        if self._is_immediate and len(session.backend.lanes) == 1:
+            session.backend.lanes[0].warm()
         self.enqueued = Enqueued(not self._is_immediate)
         self._taken: deque[Enqueued] = deque()  # what was enqueued before that and has not run, or runs
         self._failure: BaseException | None = None  # of what ran in the background, to be told to who asks next

@@ -31,10 +31,18 @@ class Buffers:
 
     def new(self, nbytes: int, name: str = "") -> Buffer:
         """A buffer with undefined contents."""
-        self._session.check_open()
-        buffer = Buffer(next(self._keys), nbytes, name)
-        self._session.memory.create(buffer.key, nbytes, name)
-        return buffer
+        session = self._session
+        session.check_open()
+        if self._garbage and session.lock.acquire(blocking=False):  # it may be what is wanted now
+            try:
+                if session.backend.is_idle:  # arrays that a flight uses are none
+                    with Uninterrupted():
+                        self._release_garbage()
+            finally:
+                session.lock.release()
+        key = next(self._keys)
+        session.memory.create(key, nbytes, name)
+        return Buffer(key, nbytes, name)
 
     def adopt(self, buffer: Buffer) -> None:
         """Take a buffer that has a key already (an application's graph comes with its own) into a new session."""
@@ -53,10 +61,14 @@ class Buffers:
         session = self._session
         session.backend.settle()
         session.memory.tick()
+        self._release_garbage()
+
+    def _release_garbage(self) -> None:
+        directory, memory = self._session.directory, self._session.memory
         while self._garbage:
             key = self._garbage.pop()
-            session.directory.forget(key)
-            session.memory.release(key)
+            directory.forget(key)
+            memory.release(key)
 
     def host(self, key: BufferKey) -> Bytes:
         """The host's copy, brought up to date: for reading. Undefined contents are whatever is there."""

@@ -67,10 +67,7 @@ class Flight:
         self.device = device
         self._session: Session = weakref.proxy(session)
         self._lanes = lanes = executor.lanes[device]
-        offsets = [
-            lanes.driver.clock() if i == device and executor.profile else None for i in range(len(executor.lanes))
-        ]
-        self._run = executor.underway(_NOTHING, offsets)
+        self._run = executor.underway(_NOTHING, (device,) if executor.profile else ())
         self._mark: tuple[Event, float] | None = None
         self._bit = 1 << lanes.device.memory
         self._bytes = 0  # of what the device holds

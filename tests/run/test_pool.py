@@ -1,7 +1,8 @@
-"""Memory that arrays leave behind goes to others of their size, never to two, and never while somebody looks at it."""
+"""Buffers that arrays leave behind go to others of about their size, never to two, and never while somebody looks."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.errors import RunError
+from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, Device, Machine
 from manycl.run.backends.memory import PIN_FROM, Memory
-from manycl.run.backends.pool import IDLE, Pool, Storage
+from manycl.run.backends.pool import IDLE, Pool, size_class
 
-SIZES = st.sampled_from([PIN_FROM, PIN_FROM + 4, 3 * PIN_FROM])
+SIZES = st.sampled_from([64, PIN_FROM, PIN_FROM + 4, PIN_FROM + 8, 3 * PIN_FROM])
 
 
 class Driver:
@@ -57,7 +59,7 @@ class MemoryMachine(RuleBasedStateMachine):
         super().__init__()
         self.drivers = [Driver(HOST), Driver(1)]
         self.memory = memory(*self.drivers)
-        self.keys: dict[int, int] = {}  # with the numbers that were written there
+        self.keys: dict[BufferKey, int] = {}  # with the numbers that were written there
         self.views: list[tuple[Any, int, int]] = []  # of buffers' memory, with what they show
         self.lent: set[int] = set()  # whose contents are the caller's own, and may not have been brought yet
         self.next = 0
@@ -65,8 +67,8 @@ class MemoryMachine(RuleBasedStateMachine):
     @rule(nbytes=SIZES)
     def made(self, nbytes: int) -> None:
         self.next += 1
-        self.memory.create(self.next, nbytes)
-        self.keys[self.next] = -1
+        self.memory.create(BufferKey(self.next), nbytes)
+        self.keys[BufferKey(self.next)] = -1
 
     @rule(data=st.data(), number=st.integers(0, 255), is_looked_at=st.booleans())
     def written(self, data: Any, number: int, is_looked_at: bool) -> None:
@@ -95,8 +97,9 @@ class MemoryMachine(RuleBasedStateMachine):
         if self.keys:
             key = data.draw(st.sampled_from(sorted(self.keys)))
             buffer = self.memory.on_device(key, device)
+            assert self.drivers[device].allocated[buffer] >= self.memory.nbytes(key)
             if not device and self.keys[key] >= 0:
-                assert (self.drivers[0].inside[buffer] == self.keys[key]).all()
+                assert (self.drivers[0].inside[buffer][: self.memory.nbytes(key)] == self.keys[key]).all()
                 self.lent.discard(key)
 
     @rule(data=st.data())
@@ -124,21 +127,22 @@ class MemoryMachine(RuleBasedStateMachine):
         for key, number in self.keys.items():
             if number >= 0 and key not in self.lent:
                 assert (self.memory.host(key) == number).all()
+                assert len(self.memory.host(key)) == self.memory.nbytes(key)
         for view, _, number in self.views:
             assert (view == number).all()
 
     @invariant()
     def each_allocation_is_of_one_buffer(self) -> None:
         for d, driver in enumerate(self.drivers):
-            held = list(self.memory.buffers(d).values())
-            waiting = [s.devices[d] for s in self.memory._pool._kept.values() if d in s.devices]
-            assert sorted(held + waiting) == sorted(driver.allocated)
+            assert sorted(self.memory.buffers(d).values()) == sorted(driver.allocated)
+            pool = self.memory._pool
+            assert self.memory.allocated(d).keys() == {key for key in self.memory.buffers(d) if key not in pool}
 
     @invariant()
     def no_more_than_it_had_at_once(self) -> None:
         pool = self.memory._pool
-        assert pool._used >= 0
-        assert pool._used + pool._waiting <= pool._most
+        assert pool.used >= 0
+        assert pool.used + pool.waiting <= pool.most
 
 
 MemoryMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
@@ -146,17 +150,61 @@ TestMemory = MemoryMachine.TestCase
 
 
 @given(st.lists(SIZES, max_size=20))
-def test_storage_comes_back_by_size(sizes: list[int]) -> None:
+def test_buffers_come_back_by_size(sizes: list[int]) -> None:
     pool = Pool()
     for number, nbytes in enumerate(sizes):
-        assert not pool.allocated(nbytes)
-        storage = Storage(nbytes, None, number)
-        pool.give(storage)
-        assert pool.take(nbytes) is storage
+        key, room = BufferKey(number), size_class(nbytes)
+        assert pool.made(nbytes) is None
+        assert not pool.allocated(room)
+        pool.give(key, nbytes, room)
+        assert key in pool
+        assert pool.made(nbytes) == key
+        assert key not in pool
         assert pool.take(nbytes) is None
-        pool.give(storage)
-        assert pool.clear() == [storage]
-    assert len(pool) == 0
+        pool.give(key, nbytes, room)
+        assert pool.clear() == [key]
+    assert len(pool) == pool.used == pool.waiting == 0
+
+
+@given(st.integers(1, 1 << 40))
+def test_classes_of_sizes(nbytes: int) -> None:
+    room = size_class(nbytes)
+    assert nbytes <= room <= max(nbytes + nbytes // 8, nbytes + 127)
+    assert size_class(room) == room
+    assert size_class(nbytes + 1) >= room or nbytes == room
+
+
+def test_sizes_that_change_a_little_find_the_same_memory() -> None:
+    driver = Driver(1)
+    held = memory(driver)
+    numbers = set()
+    for nbytes in range(1000 * PIN_FROM, 1000 * PIN_FROM + 400, 4):
+        key = BufferKey(nbytes)
+        held.create(key, nbytes)
+        numbers.add(held.on_device(key, 0))
+        assert len(held.host(key)) == held.nbytes(key) == nbytes
+        held.release(key)
+    assert len(numbers) == 1
+
+
+def test_where_memory_is_short_buffers_are_as_large_as_they_have_to_be() -> None:
+    nbytes = (1 << 20) + 4
+    assert size_class(nbytes) > nbytes
+    driver = Driver(1, 100 * nbytes + nbytes // 4)
+    driver.device = replace(driver.device, global_memory=100 * nbytes)
+    held = memory(driver)
+    for key in map(BufferKey, range(100)):
+        held.create(key, nbytes)
+        held.on_device(key, 0)
+    assert size_class(nbytes) in driver.allocated.values()
+    driver = Driver(1, nbytes)
+    held = memory(driver)
+    held.create(BufferKey(0), nbytes)
+    held.on_device(BufferKey(0), 0)
+    held.release(BufferKey(0))
+    held.create(BufferKey(1), nbytes)
+    held.on_device(BufferKey(1), 0)
+    assert driver.count == 1
 
 
 def test_a_driver_without_room_gets_back_what_waits() -> None:
@@ -215,11 +263,11 @@ def test_loops_use_the_same_memory_and_give_it_back(monkeypatch: pytest.MonkeyPa
             addresses.add(queue.session.memory.host(x.buffer.key).ctypes.data)
         pool = queue.session.memory._pool
         assert len(addresses) <= 6
-        assert pool._used + pool._waiting <= pool._most <= 4 * 8192
+        assert pool.used + pool.waiting <= pool.most <= 4 * 8192
         del x, y
         queue.session.trim()
         assert not pool
-        assert pool._used == 0
+        assert pool.used == 0
         assert not queue.session.memory.buffers(0)
 
 
@@ -231,17 +279,17 @@ def test_halving_and_growing_arrays_leave_nothing() -> None:
             program.f(queue, (2048 << n,), (64,), x)
             assert x.get()[-1] == 3
         pool = queue.session.memory._pool
-        assert pool._used + pool._waiting <= pool._most <= 3 * 4 * (2048 << 7)
+        assert pool.used + pool.waiting <= pool.most <= 3 * 4 * (2048 << 7)
 
 
 @pytest.mark.parametrize("nbytes", [64, PIN_FROM])
 def test_borrowed_contents_are_in_the_memory_that_a_device_computes_in(nbytes: int) -> None:
     driver = Driver(HOST)
     held = memory(driver)
-    for key, number in ((0, 5), (1, 7)):
-        held.create(key, nbytes)
-        held.borrow(key, np.full(nbytes, number, np.uint8))
-        assert (driver.inside[held.on_device(key, 0)] == number).all()
-        if not key:
-            held.release(key)
-    assert driver.count == 1, "the second has the first one's"
+    held.create(0, nbytes)
+    held.borrow(0, np.full(nbytes, 5, np.uint8))
+    assert (driver.inside[held.on_device(0, 0)][:nbytes] == 5).all()
+    held.release(0)
+    held.create(1, nbytes)
+    held.borrow(1, np.full(nbytes, 7, np.uint8))
+    assert (driver.inside[held.on_device(1, 0)][:nbytes] == 7).all()

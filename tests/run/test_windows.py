@@ -67,6 +67,7 @@ def limit(queue: mc.Queue, nbytes: int) -> None:
 def shrink(queue: mc.Queue, nbytes: int) -> None:
     """From now on, every device has so many bytes, with what it holds."""
     session = queue.session
+    session.trim()
     devices = tuple(replace(d, global_memory=nbytes, max_allocation=nbytes) for d in session.machine.devices)
     session._opened = replace(session._opened, devices=devices)  # what learning begins with
     session.machine = session.backend.machine = session.memory._machine = replace(session.machine, devices=devices)

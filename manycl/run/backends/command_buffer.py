@@ -152,9 +152,8 @@ def play(executor: Executor, script: Script, buffer: CommandBuffer, at_once: boo
     used = {(d, q): i for i, (_, d, q) in enumerate(buffer.places)}
     devices = {d for d, _ in used}
     executor.settle()
-    offsets = [lanes.driver.clock() if i in devices else None for i, lanes in enumerate(executor.lanes)]
     graph = script.lowered.graph
-    run = executor.start(graph, offsets)
+    run = executor.start(graph, devices)
     result = run.record
     result.versions = buffer.versions
     if last_words.keeping():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from manycl import flags
@@ -99,12 +99,13 @@ class Executor:
     # the seam
 
     def begin(self, graph: Graph, queues: Sequence[int]) -> int:
-        offsets = []
+        timed = []
         self.settle()
-        for lanes, count in zip(self.lanes, queues, strict=True):
+        for i, (lanes, count) in enumerate(zip(self.lanes, queues, strict=True)):
             lanes.need_queues(count)
-            offsets.append(lanes.driver.clock() if count or lanes.own else None)
-        run = self.start(graph, offsets)
+            if count or lanes.own:
+                timed.append(DeviceIndex(i))
+        run = self.start(graph, timed)
         responsive.enter(self)
         joined = next((found for known, found in self._joined if known() is graph), None)
         if joined is None:
@@ -113,18 +114,18 @@ class Executor:
         self._moves = Moves(run, graph, self.memory, self.lanes, run.record, run.events, joined)
         return run.number
 
-    def start(self, graph: Graph, offsets: list[float | None]) -> Underway:
-        """A run begins; the one before is over. ``offsets``: of the devices' clocks, where they are known."""
-        run = self.underway(graph, offsets)
+    def start(self, graph: Graph, timed: Collection[DeviceIndex]) -> Underway:
+        """A run begins on some devices; the one before is over."""
+        run = self.underway(graph, timed)
         self.adopt(run)
         last_words.begin()
         return run
 
-    def underway(self, graph: Graph, offsets: list[float | None]) -> Underway:
+    def underway(self, graph: Graph, timed: Collection[DeviceIndex]) -> Underway:
         """A run that somebody else takes care of, until it is ``adopted``."""
         self._runs += 1
         run = Underway(self._runs, graph, self.machine, self.lanes, self.profile)
-        run.record.offsets = offsets
+        run.record.timed = timed
         return run
 
     def adopt(self, run: Underway) -> None:

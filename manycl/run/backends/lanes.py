@@ -175,6 +175,11 @@ class Lanes:
                     worker = self.workers[lane] = Worker(f"manycl-{self.device.name}")
         worker.submit(job)
 
+    def warm(self) -> None:
+        """Have the thread that waits for the first queue begin now: while the device computes, that takes longer."""
+        if not self.watched:
+            self.submit(0, int)
+
     def close(self) -> None:
         for worker in self.workers.values():
             worker.close()

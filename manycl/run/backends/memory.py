@@ -8,7 +8,7 @@ decision 4).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from os import cpu_count
@@ -21,13 +21,15 @@ from manycl.errors import RunError
 from manycl.graph.graph import Argument, BufferArg, BufferKey, LocalArg
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.run.backends import red_zones
-from manycl.run.backends.pool import Pool, Storage, is_alone, references
+from manycl.run.backends.pool import Pool, is_alone, references, size_class
 from manycl.run.backends.red_zones import Trespass
 
 ALIGNMENT = 4096  # bytes; at least what any device asks of the host memory that it computes in
 PIN_FROM = 4096  # bytes; smaller host copies are not worth pinning
 _PARALLEL_FROM = 4 << 20  # bytes; below, one thread copies faster than several start
 _VIEWS = 1024  # of a buffer on a device that are kept
+_MOVED = 1 << 20  # bytes, from which on a buffer rather takes the memory of one that waits than new memory
+_ROOMY = 64  # up to this part of the smallest memory, buffers may be larger than they have to be
 _COPY_THREADS = 8  # one thread copies 12.7 GB/s, eight 40 GB/s (measured beside an H200)
 
 
@@ -71,6 +73,7 @@ class Memory:
         self._sizes: dict[BufferKey, int] = {}
         self._names: dict[BufferKey, str] = {}
         self._host: dict[BufferKey, Bytes] = {}
+        self._full: dict[BufferKey, Bytes] = {}  # host copies with all their room
         self._borrowed: dict[BufferKey, Bytes] = {}
         self._pins: dict[BufferKey, object] = {}
         self._buffers: list[dict[BufferKey, Allocation]] = [{} for _ in machine.devices]
@@ -81,7 +84,7 @@ class Memory:
         self._spare: list[dict[int, list[Allocation]]] = [{} for _ in machine.devices]
         self._windows: set[BufferKey] = set()
         self._pool = Pool()
-        self._begun: set[BufferKey] = set()  # whose memory may become another buffer's
+        self._rooms: dict[BufferKey, int] = {}  # bytes that are allocated, where another array may have them next
         self._use(machine, drivers)
 
     def rearrange(self, machine: Machine, drivers: Sequence[Driver], before: Sequence[int | None]) -> None:
@@ -101,9 +104,13 @@ class Memory:
         self._pinner = own[0] if own and not self.guarded else None
 
     def create(self, key: BufferKey, nbytes: int, name: str = "") -> None:
-        """Make a buffer known; nothing is allocated yet."""
+        """Make a buffer known. It has what an array of about its size has left behind, or else no memory yet."""
         self._sizes[key] = nbytes
         self._names[key] = name
+        if key >= 0:
+            other = self._pool.made(nbytes)
+            if other is not None:
+                self._move(other, key)
 
     def create_window(self, key: BufferKey, nbytes: int, name: str) -> None:
         """A part of a buffer, on a device, for as long as a run takes."""
@@ -198,8 +205,8 @@ class Memory:
         return self._buffers[device]
 
     def allocated(self, device: DeviceIndex) -> dict[BufferKey, int]:
-        """Bytes of the buffers that a device holds, by key."""
-        return {key: self._sizes[key] for key in self._buffers[device]}
+        """Bytes of the buffers that a device holds, by key, less what waits for arrays."""
+        return {key: self._sizes[key] for key in self._buffers[device] if key not in self._pool}
 
     def evict(self, key: BufferKey, device: DeviceIndex) -> None:
         """Free a device's copy. Only when no run is under way."""
@@ -213,7 +220,7 @@ class Memory:
         if buffer is not None and self.guarded:  # nothing is under way
             self._free(device, buffer)
         elif buffer is not None:
-            self._spare[device].setdefault(self._sizes[key], []).append(buffer)
+            self._spare[device].setdefault(self._room(key), []).append(buffer)
         self.version += buffer is not None
 
     def tidy(self) -> None:
@@ -262,79 +269,110 @@ class Memory:
 
     def _make_room(self, device: DeviceIndex, nbytes: int) -> None:
         """Free as much of what was set aside as a new allocation takes."""
-        spare = self._spare[device]
+        spare, most = self._spare[device], self._machine.devices[device].global_memory
         if not spare and not self._pool:
             return
-        held = sum(self._sizes[key] for key in self._buffers[device])
-        if held + nbytes + self._pool.on(device) > self._machine.devices[device].global_memory:
+
+        def over() -> int:
+            return sum(self._room(key) for key in self._buffers[device]) + nbytes - most
+
+        if over() > 0:
             self.trim()
-        over = held + nbytes + sum(n * len(b) for n, b in spare.items()) - self._machine.devices[device].global_memory
+        above = over() + sum(n * len(b) for n, b in spare.items())
         for size in sorted(spare, reverse=True):
-            while over > 0 and spare[size]:
+            while above > 0 and spare[size]:
                 self._free(device, spare[size].pop())
-                over -= size
+                above -= size
             if not spare[size]:
                 del spare[size]
 
+    def _room(self, key: BufferKey) -> int:
+        """Bytes that are allocated for a buffer, wherever it is."""
+        return self._rooms.get(key) or self._sizes[key]
+
     def release(self, key: BufferKey) -> None:
-        """Free all copies, or keep them for a buffer of the same size. Only when no run is under way."""
+        """Keep a buffer for an array of about its size, or free all copies. Only when no run is under way."""
         self.version += 1
-        devices = {d: b for d in self._machine.indices if (b := self._taken(d, key)) is not None}
-        host, pin, nbytes = self._host.pop(key, None), self._pins.pop(key, None), self._sizes.pop(key, 0)
+        nbytes = self._sizes.pop(key)
         del self._names[key]
-        if self._borrowed or self._zoned or self._windows:
+        if self._borrowed:
             self._borrowed.pop(key, None)
-            self._zoned.pop(key, None)
-            self._windows.discard(key)
-        if key not in self._begun:
-            self._free_all(devices)
-            return
-        self._begun.discard(key)
-        # somebody may still look at an array's memory that was mapped: it goes when they do
-        if host is None or is_alone(references(host)):
-            self._pool.give(Storage(nbytes, host, pin, devices))
-        else:
-            self._pool.freed(nbytes)
-            self._free_all(devices)
+        if key >= 0:
+            room = self._rooms.get(key)
+            if room is not None and self._is_free(key):
+                self._pool.give(key, nbytes, room)
+                return
+            self._pool.dropped(nbytes, room or 0)
+        self._remove(key)
+
+    def _is_free(self, key: BufferKey) -> bool:
+        """Whether nobody looks at a buffer's memory, which was an array's: what was mapped goes when they do not."""
+        host = self._host.get(key)
+        return host is None or is_alone(references(host) - (host is not self._full[key]))
+
+    def _remove(self, key: BufferKey) -> None:
+        """Free all copies of a buffer that is not known any more."""
+        self.version += 1
+        for device in self._machine.indices:
+            self._free(device, self._taken(device, key))
+        self._host.pop(key, None)
+        self._full.pop(key, None)
+        self._pins.pop(key, None)
+        self._rooms.pop(key, None)
+        self._zoned.pop(key, None)
+        self._windows.discard(key)
 
     def tick(self) -> None:
         """A run begins: what has not been used again for long is freed."""
         self._drop(self._pool.tick())
 
     def trim(self) -> None:
-        """Free what is kept for other buffers. Only when no run is under way."""
+        """Free what is kept for other arrays. Only when no run is under way."""
         self._drop(self._pool.clear())
 
-    def _drop(self, storages: Sequence[Storage]) -> None:
-        for storage in storages:
-            self._free_all(storage.devices)
-
-    def _free_all(self, buffers: Mapping[DeviceIndex, Allocation]) -> None:
-        for device, buffer in buffers.items():
-            self._free(device, buffer)
+    def _drop(self, keys: Sequence[BufferKey]) -> None:
+        for key in keys:
+            self._remove(key)
 
     def _begin(self, key: BufferKey) -> None:
-        """A buffer that has no memory yet gets what another one of its size has left, if there is that. Under the
-        lock."""
-        nbytes = self._sizes[key]
-        if key in self._begun or self.guarded or key in self._windows or key in self._host:
+        """A buffer is about to get its first memory, unless it has some. Under the lock."""
+        if key in self._rooms or self.guarded or key in self._windows or key in self._host:
             return
         if any(key in held for held in self._buffers):
             return
-        self._begun.add(key)
-        storage = self._pool.take(nbytes)
-        if storage is None:
-            self._drop(self._pool.allocated(nbytes))
+        if key < 0:  # a run's own
             return
-        for device, buffer in storage.devices.items():
-            self._buffers[device][key] = buffer
-        if storage.host is not None:
-            self._host[key] = storage.host
-        if storage.pin is not None:
-            self._pins[key] = storage.pin
+        nbytes = self._sizes[key]
+        room = size_class(nbytes)
+        least = min([host_memory(), *(device.global_memory for device in self._machine.devices)])
+        if self._pool.used + room > least // _ROOMY:
+            room = nbytes
+        other = self._pool.take(nbytes) if room >= _MOVED else None
+        if other is not None:
+            self._move(other, key)
+        else:
+            self._rooms[key] = room
+            self._drop(self._pool.allocated(room))
+
+    def _move(self, source: BufferKey, target: BufferKey) -> None:
+        """The memory that waits becomes that of a buffer, which has none and needs as much room."""
+        self.version += 1
+        self._rooms[target] = self._rooms.pop(source)
+        full = self._full.pop(source, None)
+        if full is not None:
+            self._full[target] = full
+            host, nbytes = self._host.pop(source), self._sizes[target]
+            self._host[target] = host if len(host) == nbytes else _start(full, nbytes)
+            if source in self._pins:
+                self._pins[target] = self._pins.pop(source)
+        for held, views in zip(self._buffers, self._views, strict=True):
+            if source in held:
+                held[target] = held.pop(source)
+            if source in views:
+                views[target] = views.pop(source)
 
     def _allocate(self, key: BufferKey) -> Bytes:
-        nbytes = self._sizes[key]
+        nbytes, room = self._sizes[key], self._room(key)
         if nbytes > host_memory():
             raise self._no_room(key)
         try:
@@ -342,24 +380,29 @@ class Memory:
                 self._zoned[key] = aligned(nbytes + 2 * red_zones.ZONE)
                 return red_zones.around(self._zoned[key])
             if self._pinner is None or nbytes < PIN_FROM:
-                return aligned(nbytes)
+                return self._filling(key, aligned(room))
         except (MemoryError, ValueError):  # ValueError: more than an array can have
             if self._pool:
                 self.trim()
                 return self._allocate(key)
             raise self._no_room(key) from None
         try:
-            data, pin = self._pinner.pinned(nbytes)
+            data, pin = self._pinner.pinned(room)
         except DriverError:
             if self._pool:
                 self.trim()
                 return self._allocate(key)
             try:
-                return aligned(nbytes)  # slower, never wrong: the driver ran out of memory it can pin
+                return self._filling(key, aligned(room))  # slower, never wrong: there is no more that can be pinned
             except MemoryError:
                 raise self._no_room(key) from None
         self._pins[key] = pin
-        return data[:]  # drivers' events hold this view, whoever looks at the memory another one
+        return self._filling(key, data[:])  # drivers' events hold this view, whoever looks at the memory another one
+
+    def _filling(self, key: BufferKey, room: Bytes) -> Bytes:
+        """The host copy of a buffer that has some room."""
+        self._full[key] = room
+        return _start(room, self._sizes[key])
 
     def _no_room(self, key: BufferKey) -> RunError:
         return RunError(
@@ -381,27 +424,39 @@ class Memory:
             return spare.pop()
         with self._lock:
             self._begin(key)
-        if (buffer := self._buffers[device].get(key)) is not None:
+        if (buffer := self._buffers[device].get(key)) is not None:  # it has got another one's
             if value.memory == HOST:
                 self.host(key)  # with the caller's own contents, if it has those
             return buffer
-        self._make_room(device, nbytes)
+        room = self._room(key)
+        self._make_room(device, room)
         driver = self._drivers[device]
         try:
             if value.memory == HOST:
-                return driver.allocate(nbytes, self.host(key))
+                host = self.host(key)
+                full = self._full.get(key, host)
+                return driver.allocate(len(full), full)
             if not self.guarded:
-                return driver.allocate(nbytes)
+                return driver.allocate(room)
             part, self._wholes[device, key] = red_zones.on_device(*self._guards[device], nbytes)
             return part
         except DriverError as error:
             if self._pool:
                 self.trim()
                 return self._create_on(key, device)
+            if room > nbytes and not any(key in held for held in self._buffers):
+                self._pool.smaller(room - nbytes)
+                self._rooms[key] = nbytes
+                return self._create_on(key, device)
             raise RunError(
                 f"{value.name} cannot hold {self.name(key)} ({nbytes:,} bytes): {error}",
                 hint="free arrays that are no longer needed, or choose another device",
             ) from None
+
+
+def _start(room: Bytes, nbytes: int) -> Bytes:
+    """The first bytes of a memory; drivers' events and kernels hold these very objects."""
+    return room if len(room) == nbytes else room[:nbytes]
 
 
 @cache

@@ -1,8 +1,9 @@
-"""Storage that arrays have left behind, for arrays of the same size: allocating takes long.
+"""Buffers that arrays have left behind, for arrays of about the same size: allocating takes long.
 
 A loop that makes its arrays anew asks for the same sizes again and again. What that costs without a pool: on ordinary
 memory a fault for each page, on page-locked memory 90 to 185 ms for 256 MB, on an NVIDIA GPU 28 ms to free as much
-(measured on an H200's host).
+(measured on an H200's host); and for each array, however small, some 12 us of bookkeeping, which stays as it is when
+another array takes the buffer with all its memory, in whatever places.
 """
 
 from __future__ import annotations
@@ -10,108 +11,128 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import lru_cache
 from threading import Lock
 
 import numpy as np
 
-from manycl.drivers.driver import Allocation, Bytes
-from manycl.machine import DeviceIndex
+from manycl.drivers.driver import Bytes
+from manycl.graph.graph import BufferKey
 
 IDLE = 64
-"""Runs that storage may wait for an array of its size."""
+"""Runs that a buffer may wait for an array of its size."""
+_LEAST = 128  # bytes, of which sizes of small buffers are multiples
+_EXACT = 64 << 20  # bytes, from which on buffers have the size that was asked for
 
 
-@dataclass(slots=True)
-class Storage:
-    """All copies of one buffer: ``host`` (``pin`` keeps it page-locked), and by device. ``idle``: since which run."""
-
-    nbytes: int
-    host: Bytes | None = None
-    pin: object = None
-    devices: dict[DeviceIndex, Allocation] = field(default_factory=dict)
-    idle: int = 0
+@lru_cache(1024)
+def size_class(nbytes: int) -> int:
+    """The bytes that are allocated for a buffer: at most an eighth more than it has, so that sizes that change a little
+    all the time find what others have left."""
+    if nbytes >= _EXACT:
+        return nbytes
+    step = max(_LEAST, 1 << nbytes.bit_length() >> 4)
+    return -(-nbytes // step) * step
 
 
 class Pool:
-    """Storage that waits, by size. All that a program has and what waits for it are never more than it had at once
-    itself. Threads may share it."""
+    """Keys of buffers that wait, by the bytes that are allocated for each (its *room*). All the memory that a program
+    has and what waits for it are never more than the arrays that it had at once. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._runs = 0
-        self._kept: OrderedDict[int, Storage] = OrderedDict()  # by number, oldest first
-        self._sizes: dict[int, list[int]] = {}
-        self._number = 0
-        self._waiting = self._used = self._most = 0  # bytes: here, of the program, and of that at most so far
+        self._kept: OrderedDict[BufferKey, tuple[int, int]] = OrderedDict()  # room, and since which run; oldest first
+        self._by_room: dict[int, list[BufferKey]] = {}
+        self.waiting = self.used = 0
+        """Bytes that are allocated: here, and for the program."""
+        self._arrays = 0  # bytes of its arrays, also of those that have no memory yet
+        self.most = 0
+        """Of that, so far: so much may be allocated before what waits is freed."""
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def take(self, nbytes: int) -> Storage | None:
-        """What was given last of that size."""
-        with self._lock:
-            numbers = self._sizes.get(nbytes)
-            if not numbers:
-                return None
-            self._used += nbytes
-            return self._out(numbers[-1])
+    def __contains__(self, key: object) -> bool:
+        return key in self._kept
 
-    def allocated(self, nbytes: int) -> list[Storage]:
+    def made(self, nbytes: int) -> BufferKey | None:
+        """There is another array; what may become it."""
+        with self._lock:
+            self._arrays += size_class(nbytes)
+            if self._arrays > self.most:
+                self.most = self._arrays
+            return self._taken(nbytes)
+
+    def dropped(self, nbytes: int, room: int) -> None:
+        """There is one less, and its memory, if it had some, does not come here."""
+        with self._lock:
+            self._arrays -= size_class(nbytes)
+            self.used -= room
+
+    def give(self, key: BufferKey, nbytes: int, room: int) -> None:
+        """There is one less; what it had is kept."""
+        with self._lock:
+            self._arrays -= size_class(nbytes)
+            self.used -= room
+            self.waiting += room
+            self._kept[key] = room, self._runs
+            self._by_room.setdefault(room, []).append(key)
+
+    def take(self, nbytes: int) -> BufferKey | None:
+        """What was given last of those that have room for an array, and not much more."""
+        with self._lock:
+            return self._taken(nbytes)
+
+    def allocated(self, room: int) -> list[BufferKey]:
         """The program has got other memory; what is to be freed for it."""
         with self._lock:
-            self._used += nbytes
-            self._most = max(self._most, self._used)
-            return self._oldest(lambda: self._used + self._waiting > self._most)
+            self.used += room
+            return self._oldest(lambda: self.used + self.waiting > self.most)
 
-    def freed(self, nbytes: int) -> None:
-        """The program has given memory back that does not come here."""
+    def smaller(self, nbytes: int) -> None:
+        """A buffer has got less than was said."""
         with self._lock:
-            self._used -= nbytes
+            self.used -= nbytes
 
-    def give(self, storage: Storage) -> None:
-        """Keep storage that the program has had."""
-        with self._lock:
-            storage.idle = self._runs
-            self._number += 1
-            self._kept[self._number] = storage
-            self._sizes.setdefault(storage.nbytes, []).append(self._number)
-            self._waiting += storage.nbytes
-            self._used -= storage.nbytes
-
-    def tick(self) -> list[Storage]:
+    def tick(self) -> list[BufferKey]:
         """A run begins; what nobody has asked for in a long time."""
         with self._lock:
             self._runs += 1
-            return self._oldest(lambda: next(iter(self._kept.values())).idle < self._runs - IDLE)
+            return self._oldest(lambda: next(iter(self._kept.values()))[1] < self._runs - IDLE)
 
-    def clear(self) -> list[Storage]:
+    def clear(self) -> list[BufferKey]:
         """All there is."""
         with self._lock:
             return self._oldest(lambda: True)
 
-    def on(self, device: DeviceIndex) -> int:
-        """Bytes that are allocated on a device."""
-        with self._lock:
-            return sum(storage.nbytes for storage in self._kept.values() if device in storage.devices)
-
-    def _oldest(self, too_many: Callable[[], bool]) -> list[Storage]:
+    def _oldest(self, too_many: Callable[[], bool]) -> list[BufferKey]:
         found = []
         while self._kept and too_many():
             found.append(self._out(next(iter(self._kept))))
         return found
 
-    def _out(self, number: int) -> Storage:
-        storage = self._kept.pop(number)
-        numbers = self._sizes[storage.nbytes]
-        if numbers[-1] == number:  # as nearly always
-            numbers.pop()
+    def _taken(self, nbytes: int) -> BufferKey | None:
+        if not self._kept:
+            return None
+        room = size_class(nbytes)
+        keys = self._by_room.get(room) or self._by_room.get(nbytes)
+        if keys is None:
+            return None
+        self.used += self._kept[keys[-1]][0]
+        return self._out(keys[-1])
+
+    def _out(self, key: BufferKey) -> BufferKey:
+        room, _ = self._kept.pop(key)
+        keys = self._by_room[room]
+        if keys[-1] == key:  # as nearly always
+            keys.pop()
         else:
-            numbers.remove(number)
-        if not numbers:
-            del self._sizes[storage.nbytes]
-        self._waiting -= storage.nbytes
-        return storage
+            keys.remove(key)
+        if not keys:
+            del self._by_room[room]
+        self.waiting -= room
+        return key
 
 
 def references(host: Bytes) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 
 from manycl.drivers.driver import Driver, DriverError, Event
 from manycl.graph.graph import BufferKey, Graph, HostTask, Version, ndrange
@@ -35,11 +36,18 @@ class RunRecord:
         self.first: dict[int, float] = {}
         """Launches that are the first of their kind on their device, which may have to be compiled: when they were
         enqueued, in seconds since the run began."""
-        self.offsets: list[float | None] = []  # of the devices' clocks, where they are known
+        self.timed: Collection[DeviceIndex] = ()
+        """Devices whose clocks are asked when somebody wants to know times: comparing them with the host's takes a
+        while, which no run should wait for."""
         self.failure: Failed | None = None
         self.failed_transfer: Failed | None = None
         self._times: list[tuple[int, DeviceIndex, int, float, float]] | None = None
         self._moves: list[_Move] | None = None
+
+    @cached_property
+    def offsets(self) -> list[float | None]:
+        """Of the devices' clocks, where they are known."""
+        return [driver.clock() if i in self.timed else None for i, driver in enumerate(self._drivers)]
 
     def find_failure(self, now: float) -> None:
         """Look at every launch's final status: also at those that nobody waited for. Of several failures, the node that
