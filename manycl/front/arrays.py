@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 AnyArray = npt.NDArray[Any]
 
+LARGE = 1 << 20
+"""Bytes from which on new memory for a result costs more than finding some that is not needed any more."""
+
 
 class Array:
     """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``.
@@ -108,6 +111,9 @@ class Array:
         if out is not None:
             self.check_out(out)
         self.queue.finish()
+        if out is None and self.nbytes >= LARGE:
+            found = self.queue.session.buffers.result(self.buffer.key, self.offset, self.nbytes)
+            return found.view(self.dtype).reshape(self.shape)
         source = self._view(self._contents())
         if out is None:
             out = np.empty(self.shape, self.dtype)

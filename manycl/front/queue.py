@@ -125,8 +125,10 @@ class Queue(RunningQueue):
 
     def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """An array of zeros."""
+        from manycl.run.backends.memory import clear_bytes  # what runs is imported when a queue opens devices
+
         array = Array(self, _shape(shape), np.dtype(dtype), name)
-        self.session.buffers.overwrite(array.buffer.key).fill(0)
+        clear_bytes(self.session.buffers.overwrite(array.buffer.key))
         return array
 
     # enqueueing

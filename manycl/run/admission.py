@@ -22,9 +22,9 @@ def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
     keeps track of the rest itself. Raises RunError where the run's own buffers do not fit.
     """
     for limited in state.limited:
-        for key in session.memory.allocated(limited).keys() - state.held(limited):
+        for key in session.backend.memory.allocated(limited).keys() - state.held(limited):
             if key in state.buffers:
-                session.memory.evict(key, limited)
+                session.backend.memory.evict(key, limited)
             else:
                 session.buffers.evict(key, session.machine.devices[limited].memory)
     limits = lowered.room.limits if lowered.room is not None else {}
@@ -33,11 +33,11 @@ def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
     for index, device in session.machine.numbered():
         if device.memory == HOST or not state.queues[index] or index in limits:
             continue
-        held = session.memory.allocated(index)
+        held = session.backend.memory.allocated(index)
         if sum(held.values()) + total <= device.global_memory:
             continue  # as nearly always
         wanted = _used(lowered, index)
-        needed = sum(session.memory.nbytes(key) for key in wanted)
+        needed = sum(session.backend.memory.nbytes(key) for key in wanted)
         if needed > device.global_memory:
             raise RunError(
                 f"the run needs {needed:,} bytes of buffers on {device.name}, which has {device.global_memory:,}",

@@ -12,6 +12,7 @@ from manycl.graph.graph import Buffer, BufferKey
 from manycl.interrupts import Uninterrupted
 from manycl.machine import HOST
 from manycl.region import NOTHING, Region
+from manycl.run.backends.memory import copy_bytes
 from manycl.run.coherence import ValidRegion
 from manycl.run.health import examine
 
@@ -41,7 +42,7 @@ class Buffers:
             finally:
                 session.lock.release()
         key = next(self._keys)
-        session.memory.create(key, nbytes, name)
+        session.backend.memory.create(key, nbytes, name)
         return Buffer(key, nbytes, name)
 
     def adopt(self, buffer: Buffer) -> None:
@@ -49,7 +50,7 @@ class Buffers:
         self._session.check_open()
         if buffer.key != next(self._keys):
             raise GraphError(f"buffer {buffer.key} is adopted out of turn: keys count up from 0 in a new session")
-        self._session.memory.create(buffer.key, buffer.nbytes, buffer.name)
+        self._session.backend.memory.create(buffer.key, buffer.nbytes, buffer.name)
 
     def discard(self, *keys: BufferKey) -> None:
         """Buffers are not needed any more; their memory is freed before the next run (may be called by the garbage
@@ -60,11 +61,11 @@ class Buffers:
         """Before a run: free what was discarded."""
         session = self._session
         session.backend.settle()
-        session.memory.tick()
+        session.backend.memory.tick()
         self._release_garbage()
 
     def _release_garbage(self) -> None:
-        directory, memory = self._session.directory, self._session.memory
+        directory, memory = self._session.directory, self._session.backend.memory
         while self._garbage:
             key = self._garbage.pop()
             directory.forget(key)
@@ -81,7 +82,31 @@ class Buffers:
             except RunError:
                 examine(session)
                 raise
-            return session.memory.host(key)
+            return session.backend.memory.host(key)
+
+    def result(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
+        """A copy of some bytes in memory that comes back when nobody looks at it any more; straight from the device,
+        where one has all of the buffer and the host does not."""
+        session = self._session
+        session.check_open()
+        with session.lock, Uninterrupted():
+            session.directory.check(key)
+            memory, mask = session.backend.memory, session.directory.valid.get(key, 0)
+            try:
+                out = memory.results.take(nbytes)
+            except MemoryError:
+                session.backend.memory.trim()
+                out = memory.results.take(nbytes)
+            if mask and not mask >> HOST & 1 and nbytes == memory.nbytes(key):
+                try:
+                    session.backend.fetch(key, _source(mask), result=out)
+                except RunError:
+                    examine(session)
+                    raise
+                return out
+            source = self.host(key) if nbytes == memory.nbytes(key) else self.part(key, low, nbytes)
+            copy_bytes(out, source)
+            return out
 
     def part(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
         """As :meth:`host`, of some bytes; others are not brought. To be read before anything runs."""
@@ -99,7 +124,7 @@ class Buffers:
             except RunError:
                 examine(session)
                 raise
-            return session.memory.host(key)[low : low + nbytes]
+            return session.backend.memory.host(key)[low : low + nbytes]
 
     def _bring(self, key: BufferKey) -> None:
         directory, fetch = self._session.directory, self._session.backend.fetch
@@ -123,7 +148,7 @@ class Buffers:
         directory.evict(key, memory)
         for index, device in session.machine.numbered():
             if device.memory == memory:
-                session.memory.evict(key, index)
+                session.backend.memory.evict(key, index)
 
     def overwrite(self, key: BufferKey) -> Bytes:
         """The host's copy, for writing all of it: every other copy becomes stale."""
@@ -131,7 +156,7 @@ class Buffers:
         session.check_open()
         with session.lock, Uninterrupted():
             session.backend.settle()
-            data = session.memory.replace(key)
+            data = session.backend.memory.replace(key)
             session.directory.define(key, HOST)
             return data
 
@@ -142,7 +167,7 @@ class Buffers:
         with session.lock, Uninterrupted():
             session.directory.check(key)
             session.backend.settle()
-            data = session.memory.host(key)
+            data = session.backend.memory.host(key)
             session.directory.define_part(key, Region.span(low, low + nbytes), len(data))
             return data[low : low + nbytes]
 
@@ -152,7 +177,7 @@ class Buffers:
         session.check_open()
         with session.lock, Uninterrupted():
             session.backend.settle()
-            session.memory.borrow(key, data)
+            session.backend.memory.borrow(key, data)
             session.directory.define(key, HOST)
 
 

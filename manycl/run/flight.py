@@ -123,12 +123,12 @@ class Flight:
             return True
         if key not in self.allocations:
             device = self._lanes.device
-            self._bytes = self._bytes or sum(session.memory.allocated(self.device).values())
+            self._bytes = self._bytes or sum(session.backend.memory.allocated(self.device).values())
             if nbytes > device.max_allocation or self._bytes + nbytes > device.global_memory:
                 return False
             self._bytes += nbytes
         with Uninterrupted():
-            session.memory.on_device(key, self.device)
+            session.backend.memory.on_device(key, self.device)
             if not is_here:
                 self._bring(key, nbytes)
                 session.directory.copied(key, self._lanes.device.memory)
@@ -137,7 +137,7 @@ class Flight:
 
     def _bring(self, key: BufferKey, nbytes: int) -> None:
         """Upload a buffer: a large one beside what the device computes."""
-        memory, lanes, run = self._session.memory, self._lanes, self._run
+        memory, lanes, run = self._session.backend.memory, self._lanes, self._run
         is_beside = nbytes >= BESIDE
         queue = lanes.uploads if is_beside else self.queue
         target = End(memory.on_device(key, self.device))

@@ -59,4 +59,4 @@ def arrange(session: Session, new: Lanes | None = None) -> list[str]:
     reasons = "; ".join(f"{name}: {reason}" for name, reason in session.excluded.items())
     for key in lost:
         session.directory.lose(key, f"they were only on a device that has failed for good ({reasons})")
-    return [session.memory.name(key) for key in lost]
+    return [session.backend.memory.name(key) for key in lost]

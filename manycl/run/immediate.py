@@ -26,7 +26,7 @@ POLICIES = (None, "auto", "in_order")
 
 def is_possible(session: Session, queues: Mapping[str, int]) -> bool:
     """Whether devices may be given commands that nobody has planned."""
-    if session.memory.guarded or (queues and any(count != 1 for count in queues.values())):
+    if session.backend.memory.guarded or (queues and any(count != 1 for count in queues.values())):
         return False
     return all(opened.device.slowdown == 1.0 for opened in session.opened)
 

@@ -33,6 +33,7 @@ from manycl.plan.splitting import Splits
 from manycl.run.admission import make_room
 from manycl.run.backends.command_buffer import CommandBuffer, recorded
 from manycl.run.backends.executor import Executor
+from manycl.run.backends.memory import MemoryUse
 from manycl.run.backends.record import RunRecord
 from manycl.run.buffers import Buffers
 from manycl.run.building import Builder
@@ -118,12 +119,11 @@ class Session:
             self.use_clocks(learning)
         self.directory = Directory()
         self.history = self.store.history() if self.store is not None else History()
-        self.memory = self.backend.memory
         self.buffers = Buffers(self)
         self._last_times: weakref.WeakKeyDictionary[Script, LastTime] = weakref.WeakKeyDictionary()
         # results that nobody has learned from yet: reading thousands of times out costs more than running again
         self._unlearned: deque[Result | UnplannedRun] = deque(maxlen=UNLEARNED)
-        self._steps = KeptSteps(self.memory, self.buffers.discard)
+        self._steps = KeptSteps(self.backend.memory, self.buffers.discard)
         self._unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=KEPT)
         self._looks = Looks()
         self._builder = Builder(self.backend.programs)
@@ -162,9 +162,9 @@ class Session:
                     for subject, values in self._links.values():
                         self.store.measured(subject, values)
                 for key in (*self.directory.valid, *self.directory.parts) if is_over else ():
-                    self.memory.release(key)
+                    self.backend.memory.release(key)
                 if is_over:
-                    self.memory.trim()
+                    self.backend.memory.trim()
 
     def admit(self, name: str) -> None:
         """Use a device again that was left out. Raises DeviceError if it still does not work."""
@@ -174,13 +174,20 @@ class Session:
             self.backend.settle()
             admit(self, name)
 
+    def memory(self) -> Mapping[str, MemoryUse]:
+        """What is in use, and what is kept for arrays and results to come, in bytes: of the host, and of each device
+        with memory of its own. What was dropped since something ran last counts as in use."""
+        self.check_open()
+        with self.lock:
+            return self.backend.memory.use()
+
     def trim(self) -> None:
-        """Give back the memory that arrays have left behind and that is kept for others of the same size."""
+        """Give back the memory that arrays and results have left behind and that is kept for others."""
         self.check_open()
         with self.lock, Uninterrupted():
             self.land()
             self.buffers.collect()
-            self.memory.trim()
+            self.backend.memory.trim()
 
     def restrict(self, names: Collection[str]) -> Machine:
         """Only these of the devices that were opened are there from now on; the machine. Plans' steps are forgotten."""
@@ -255,7 +262,7 @@ class Session:
                 examine(self)
                 raise
             finally:
-                self.memory.tidy()
+                self.backend.memory.tidy()
             self.learn_from(result)
             return result
 
@@ -271,7 +278,7 @@ class Session:
             if not self._steps.exists(lowered) or lowered.state != self._state(lowered, script.problem.graph):
                 return None
             # buffers that nobody has removed since are still there, and where memory is short, others make way
-            ready = last.memory == self.memory.version and lowered.room is None
+            ready = last.memory == self.backend.memory.version and lowered.room is None
             if not ready:
                 last.profile = last.short = None
             elif last.profile != self.backend.profile:
@@ -303,7 +310,7 @@ class Session:
             if last.short is None:
                 return self._played_by_steps(script, PLAIN)
             of = dict(zip(last.keys, keys, strict=True))
-            bound = last.short.bound(self.memory, script.lowered.graph, of)
+            bound = last.short.bound(self.backend.memory, script.lowered.graph, of)
             seconds = last.seconds if bound.steady or scalars == last.scalars else inf
             last.scalars = scalars
             return played(script, self.backend, self.directory, bound, seconds)
@@ -334,9 +341,9 @@ class Session:
                 examine(self)
                 raise
             finally:
-                self.memory.tidy()
+                self.backend.memory.tidy()
             if result is not None:
-                last.memory, last.seconds = self.memory.version, result.seconds
+                last.memory, last.seconds = self.backend.memory.version, result.seconds
                 self.learn_from(result)
             return result
 

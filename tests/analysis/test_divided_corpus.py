@@ -146,7 +146,7 @@ def test_ranges_with_little_memory(
         for key in loaded.keys.values():
             for device in plenty.devices:
                 session.buffers.evict(key, device.memory)
-        session.machine = session.memory._machine = replace(plenty, devices=devices)
+        session.machine = session.backend.memory._machine = replace(plenty, devices=devices)
         chance = random.Random(f"{case.name} {share}")
         split = divided(loaded, wanted[0], ndrange.groups[wanted[0]], 2, chance)
         try:
@@ -160,6 +160,6 @@ def test_ranges_with_little_memory(
         except RunError:
             continue  # it needs more at once
         finally:
-            session.machine = session.memory._machine = plenty
+            session.machine = session.backend.memory._machine = plenty
     for key in loaded.keys.values():
         session.buffers.discard(key)

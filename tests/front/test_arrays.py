@@ -231,7 +231,7 @@ def test_memory_is_freed_with_the_last_reference(queue: mc.Queue) -> None:
     queue.finish()  # memory is freed when a run begins
     assert key not in session.directory.valid
     with pytest.raises(KeyError):
-        session.memory.nbytes(key)
+        session.backend.memory.nbytes(key)
 
 
 def test_an_array_follows_the_queue_that_uses_it(queue: mc.Queue) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from manycl.drivers.opencl import staging
 from manycl.errors import DeviceError, LaunchError, ResultError, RunError
 from manycl.run import flight
 from manycl.run.backends import memory
+from manycl.run.backends.programs import Programs
 
 N = 64
 PROGRAM = mc.Program("""
@@ -51,6 +53,22 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 def given_at_once(queue: mc.Queue) -> int:
     flight = queue.enqueued.flight
     return len(flight.given) if flight is not None else 0
+
+
+def test_building_is_no_part_of_what_ran(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, a = Programs.build, queue.zeros(N, np.int32)
+
+    def slowly(*args: Any) -> Any:
+        time.sleep(0.2)
+        return build(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Programs, "build", slowly)
+        mc.Program("kernel void fresh(global int *x) { x[get_global_id(0)] += 7; }").fresh(queue, *SIZES, a)
+        assert (a.get() == 7).all()
+    assert queue.result.seconds >= 0.2
+    assert queue.trace.makespan <= queue.result.seconds - 0.2
+    assert queue.trace.details["compiled"] >= 0.2
 
 
 def test_launches_run_before_anybody_asks(queue: mc.Queue) -> None:

@@ -37,7 +37,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
 
 
 def held(queue: mc.Queue) -> list[int]:
-    return [sum(queue.session.memory.allocated(d).values()) for d in range(len(queue.devices))]
+    return [sum(queue.session.backend.memory.allocated(d).values()) for d in range(len(queue.devices))]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -85,10 +85,10 @@ def test_a_run_that_does_not_fit_begins_with_what_it_finds_valid_alone(
     began: list[bool] = []
 
     def judged(session: Session, lowered: Lowered, state: Playback) -> None:
-        before = [set(session.memory.allocated(d)) for d in state.limited]
+        before = [set(session.backend.memory.allocated(d)) for d in state.limited]
         make_room(session, lowered, state)
         for device in state.limited:
-            assert session.memory.allocated(device).keys() <= state.held(device)
+            assert session.backend.memory.allocated(device).keys() <= state.held(device)
         began.extend(len(b) >= 3 for b in before)
 
     monkeypatch.setattr("manycl.run.session.make_room", judged)

@@ -58,10 +58,10 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
             def new() -> Buffer:
                 buffer = session.buffers.new(64)
-                session.memory.host(buffer.key)[:] = 0
+                session.backend.memory.host(buffer.key)[:] = 0
                 return buffer
 
-            memory = session.memory
+            memory = session.backend.memory
             look, make_window = lambda k: memory.host(k).view(np.int32), lambda k: memory.create_window(k, 64, "x")
             yield World(session.backend, separate, look, new, make_window)
         return

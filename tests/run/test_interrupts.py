@@ -70,7 +70,7 @@ def test_a_run_that_does_not_end_is_left_and_waited_for_by_the_next(capfd: pytes
         a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
         PROGRAM.inc(queue, (N,), (16,), b)
         queue.finish()
-        backend, spinning = queue.session.backend, queue.session.memory.host(a.buffer.key).view(np.int32)
+        backend, spinning = queue.session.backend, queue.session.backend.memory.host(a.buffer.key).view(np.int32)
         said: list[str] = []
 
         def told(words: str) -> bool:

@@ -260,15 +260,15 @@ def test_loops_use_the_same_memory_and_give_it_back(monkeypatch: pytest.MonkeyPa
             x, y = queue.array(np.full(2048, n, np.int32)), queue.empty(2048, np.int32)
             program.f(queue, (2048,), (64,), x, y)
             assert y.get()[5] == n + 1
-            addresses.add(queue.session.memory.host(x.buffer.key).ctypes.data)
-        pool = queue.session.memory._pool
+            addresses.add(queue.session.backend.memory.host(x.buffer.key).ctypes.data)
+        pool = queue.session.backend.memory._pool
         assert len(addresses) <= 6
         assert pool.used + pool.waiting <= pool.most <= 4 * 8192
         del x, y
         queue.session.trim()
         assert not pool
         assert pool.used == 0
-        assert not queue.session.memory.buffers(0)
+        assert not queue.session.backend.memory.buffers(0)
 
 
 def test_halving_and_growing_arrays_leave_nothing() -> None:
@@ -278,7 +278,7 @@ def test_halving_and_growing_arrays_leave_nothing() -> None:
             x = queue.empty(2048 << n, np.int32)
             program.f(queue, (2048 << n,), (64,), x)
             assert x.get()[-1] == 3
-        pool = queue.session.memory._pool
+        pool = queue.session.backend.memory._pool
         assert pool.used + pool.waiting <= pool.most <= 3 * 4 * (2048 << 7)
 
 

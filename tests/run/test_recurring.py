@@ -272,7 +272,7 @@ def test_what_is_kept_is_bounded_and_holds_no_arrays() -> None:
         gc.collect()
         assert not [ref for ref in arrays if ref() is not None]
         queue.session.buffers.collect()
-        assert not queue.session.memory.allocated(0)
+        assert not queue.session.backend.memory.allocated(0)
 
 
 def test_large_graphs_make_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,10 +94,10 @@ def test_what_makes_way_outside_a_run_comes_to_the_host_first(queue: Queue) -> N
     session.run(graph, InOrder())
     (place,) = session.directory.memories(key)
     device = next(i for i, d in enumerate(session.machine.devices) if d.memory == place)
-    assert key in session.memory.allocated(device)
+    assert key in session.backend.memory.allocated(device)
     session.buffers.evict(key, place)
     assert session.directory.memories(key) == {HOST}
-    assert key not in session.memory.allocated(device)
+    assert key not in session.backend.memory.allocated(device)
     assert (x.get() == 1).all()
     session.run(graph, InOrder())
     assert (x.get() == 2).all(), "it is brought again"
@@ -112,7 +112,7 @@ def test_a_buffer_that_is_not_needed_any_more_is_freed_before_the_next_run(queue
     session.run(graph, InOrder())
     assert session.directory.memories(key) == frozenset()
     with pytest.raises(KeyError):
-        session.memory.nbytes(key)
+        session.backend.memory.nbytes(key)
     assert (x.get() == 1).all()
 
 
@@ -163,7 +163,7 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
         monkeypatch.setattr(session_module, name, fails)
     monkeypatch.setattr(session.backend, "fetch", fails)
     tidied: list[int] = []
-    monkeypatch.setattr(session.memory, "tidy", lambda: tidied.append(1))
+    monkeypatch.setattr(session.backend.memory, "tidy", lambda: tidied.append(1))
     runs = [
         lambda: session.run(graph, plan),
         lambda: session.again(script),
@@ -229,7 +229,8 @@ class Room:
     def __init__(self, held: list[dict[int, int]], limits: list[int], sizes: dict[int, int]) -> None:
         self.held, self.sizes = held, sizes
         self.evicted: list[tuple[int, int]] = []
-        self.memory = SimpleNamespace(allocated=lambda d: dict(self.held[d]), nbytes=sizes.__getitem__)
+        memory = SimpleNamespace(allocated=lambda d: dict(self.held[d]), nbytes=sizes.__getitem__)
+        self.backend = SimpleNamespace(memory=memory)
         self.buffers = self
         self.directory = SimpleNamespace(valid={})
         devices = zip(machine([1, 2]).devices, limits, strict=True)
@@ -336,12 +337,12 @@ def test_what_is_discarded_is_freed_on_the_device_before_the_next_run(queue: Que
     plan = InOrder().plan(session.problem(graph))
     session.run(graph, plan)
     session.run(more, plan)
-    devices = zip(session.backend.drivers, session.memory._buffers, strict=True)
+    devices = zip(session.backend.drivers, session.backend.memory._buffers, strict=True)
     ((driver, buffer),) = [(driver, held[key]) for driver, held in devices if key in held]
     with mock.patch.object(driver, "free", wraps=driver.free) as free:
         session.buffers.discard(key)
         session.run(graph, plan)
         assert not free.called, "the next array of its size may have it"
-        assert key not in session.memory._sizes
+        assert key not in session.backend.memory._sizes
         session.trim()
     free.assert_called_once_with(buffer)

@@ -59,8 +59,8 @@ def limit(queue: mc.Queue, nbytes: int) -> None:
         for device in session.machine.devices:
             session.buffers.evict(key, device.memory)
     for index in range(len(session.machine.devices)):
-        for key in list(session.memory.allocated(index)):
-            session.memory.evict(key, index)
+        for key in list(session.backend.memory.allocated(index)):
+            session.backend.memory.evict(key, index)
     shrink(queue, nbytes)
 
 
@@ -70,7 +70,9 @@ def shrink(queue: mc.Queue, nbytes: int) -> None:
     session.trim()
     devices = tuple(replace(d, global_memory=nbytes, max_allocation=nbytes) for d in session.machine.devices)
     session._opened = replace(session._opened, devices=devices)  # what learning begins with
-    session.machine = session.backend.machine = session.memory._machine = replace(session.machine, devices=devices)
+    session.machine = session.backend.machine = session.backend.memory._machine = replace(
+        session.machine, devices=devices
+    )
 
 
 def cut_by_memory(result: Result) -> bool:
@@ -231,7 +233,7 @@ def test_a_prepared_graph_that_does_not_fit_runs_again_and_again(queue: mc.Queue
         assert cut_by_memory(result)
         start = np.where(start & 1, start * 5, start)
         assert (x.get() == start).all()
-    assert not any(queue.session.memory.allocated(0)), "windows are left"
+    assert not any(queue.session.backend.memory.allocated(0)), "windows are left"
     limit(queue, EVERYTHING)
 
 

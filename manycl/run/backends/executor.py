@@ -16,7 +16,7 @@ from typing import Any
 
 from manycl import flags
 from manycl.drivers.choice import OpenDevice
-from manycl.drivers.driver import Driver, DriverError, End, Event
+from manycl.drivers.driver import Bytes, Driver, DriverError, End, Event
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import BufferArg, BufferKey, CopyTask, DeviceTask, FillTask, Graph, HostTask, Launch, Version
 from manycl.interrupts import interruptible
@@ -250,19 +250,20 @@ class Executor:
         run.record.find_failure(run.now())
         return run.record
 
-    def fetch(self, key: BufferKey, memory: int, rows: tuple[Box, ...] = ()) -> None:
-        """Outside a run: copy a buffer, or rows of it, from a device's memory to the host's, and wait for it. Raises
-        RunError."""
+    def fetch(self, key: BufferKey, memory: int, rows: tuple[Box, ...] = (), result: Bytes | None = None) -> None:
+        """Outside a run: copy a buffer, or rows of it, from a device's memory to the host's copy of it, or to memory of
+        a ``result``, and wait for it. Raises RunError."""
         device = next(i for i, d in self.machine.numbered() if d.memory == memory)
         try:
-            self._fetch(key, device, rows)
+            self._fetch(key, device, rows, result)
         except DriverError as error:
             name = self.machine.devices[device].name
             raise RunError(f"{self.memory.name(key)} cannot be brought from {name}: {error}") from None
 
-    def _fetch(self, key: BufferKey, device: DeviceIndex, rows: tuple[Box, ...]) -> None:
+    def _fetch(self, key: BufferKey, device: DeviceIndex, rows: tuple[Box, ...], result: Bytes | None) -> None:
         self.settle()
-        lanes, target = self.lanes[device], self.memory.download_target(key, bool(rows))
+        lanes = self.lanes[device]
+        target = self.memory.download_target(key, bool(rows)) if result is None else End(result, is_pinned=True)
         source = End(self.memory.on_device(key, device))
         events = lanes.driver.copy(lanes.downloads, target, source, rows or (Box(0, len(target.memory)),), ())
         lanes.flush(lanes.downloads)
@@ -313,6 +314,7 @@ class Executor:
         chosen: Launch | Version = launch
         if launch.versions:
             chosen = run.record.versions[node] = self.programs.version(launch, device)
+        asked = run.now()  # before its program is built, unless it is built already
         kernel = self._with_arguments(launch, chosen, device)
         if last_words.keeping():
             lane = f"{lanes.device.name} queue {queue}"
@@ -320,7 +322,7 @@ class Executor:
         kind = chosen.local_size or chosen.global_size, launch.global_offset is None
         if kind not in kernel.launched:
             kernel.launched.add(kind)
-            run.record.first[node] = run.now()
+            run.record.first[node] = asked
         event = lanes.latest[queue] = lanes.launch(
             lanes.queues[queue],
             kernel.kernel,

@@ -178,7 +178,7 @@ class Lanes:
     def warm(self) -> None:
         """Have the thread that waits for the first queue begin now: while the device computes, that takes longer."""
         if not self.watched:
-            self.submit(0, int)
+            self.submit(0, lambda: None)
 
     def close(self) -> None:
         for worker in self.workers.values():

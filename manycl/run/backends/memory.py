@@ -8,11 +8,13 @@ decision 4).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from os import cpu_count
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.run.backends import red_zones
 from manycl.run.backends.pool import Pool, is_alone, references, size_class
 from manycl.run.backends.red_zones import Trespass
+from manycl.run.backends.results import Results
 
 ALIGNMENT = 4096  # bytes; at least what any device asks of the host memory that it computes in
 PIN_FROM = 4096  # bytes; smaller host copies are not worth pinning
@@ -40,14 +43,25 @@ def _copiers() -> ThreadPoolExecutor:
 
 def copy_bytes(target: Bytes, source: Bytes) -> None:
     """Copy between host arrays of equal length, large ones by several threads (NumPy releases the GIL)."""
-    count = len(target)
-    if count < _PARALLEL_FROM:
+    if len(target) < _PARALLEL_FROM:
         np.copyto(target, source)
-        return
+    else:
+        list(_copiers().map(lambda p: np.copyto(target[p], source[p]), _parts(len(target))))
+
+
+def clear_bytes(target: Bytes) -> None:
+    """Fill a host array with zeros; as :func:`copy_bytes`."""
+    if len(target) < _PARALLEL_FROM:
+        target.fill(0)
+    else:
+        list(_copiers().map(lambda p: target[p].fill(0), _parts(len(target))))
+
+
+def _parts(count: int) -> list[slice]:
+    """A part of whole pages for each thread."""
     threads = min(_COPY_THREADS, cpu_count() or 1)
     step = -(-count // threads // ALIGNMENT) * ALIGNMENT
-    parts = [slice(i, min(i + step, count)) for i in range(0, count, step)]
-    list(_copiers().map(lambda p: np.copyto(target[p], source[p]), parts))
+    return [slice(i, min(i + step, count)) for i in range(0, count, step)]
 
 
 def aligned(nbytes: int) -> Bytes:
@@ -55,6 +69,15 @@ def aligned(nbytes: int) -> Bytes:
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + nbytes]
+
+
+class MemoryUse(NamedTuple):
+    """Bytes of a memory: of arrays, of results that somebody has (NumPy's arrays; large ones only), and of what is kept
+    for the next of these (``Session.trim`` frees it)."""
+
+    arrays: int
+    results: int
+    kept: int
 
 
 class Memory:
@@ -84,6 +107,7 @@ class Memory:
         self._spare: list[dict[int, list[Allocation]]] = [{} for _ in machine.devices]
         self._windows: set[BufferKey] = set()
         self._pool = Pool()
+        self.results = Results(self._result)
         self._rooms: dict[BufferKey, int] = {}  # bytes that are allocated, where another array may have them next
         self._use(machine, drivers)
 
@@ -325,10 +349,25 @@ class Memory:
     def tick(self) -> None:
         """A run begins: what has not been used again for long is freed."""
         self._drop(self._pool.tick())
+        self.results.tick()
 
     def trim(self) -> None:
-        """Free what is kept for other arrays. Only when no run is under way."""
+        """Free what is kept for other arrays and results. Only when no run is under way."""
         self._drop(self._pool.clear())
+        self.results.trim()
+
+    def use(self) -> dict[str, MemoryUse]:
+        """By device with memory of its own, and of the host."""
+        results, idle = self.results.nbytes()
+        found = {"host": self._use_of({key: len(memory) for key, memory in self._host.items()}, results, idle)}
+        for index, device in self._machine.numbered():
+            if device.memory != HOST:
+                found[device.name] = self._use_of({key: self._room(key) for key in self._buffers[index]})
+        return found
+
+    def _use_of(self, held: Mapping[BufferKey, int], results: int = 0, idle: int = 0) -> MemoryUse:
+        waiting = sum(nbytes for key, nbytes in held.items() if key in self._pool)
+        return MemoryUse(sum(held.values()) - waiting, results, waiting + idle)
 
     def _drop(self, keys: Sequence[BufferKey]) -> None:
         for key in keys:
@@ -398,6 +437,13 @@ class Memory:
                 raise self._no_room(key) from None
         self._pins[key] = pin
         return self._filling(key, data[:])  # drivers' events hold this view, whoever looks at the memory another one
+
+    def _result(self, nbytes: int) -> Bytes:
+        """Memory for a result. Raises MemoryError."""
+        if self._pinner is not None:
+            with suppress(DriverError):
+                return self._pinner.pinned(nbytes)[0][:]
+        return aligned(nbytes)
 
     def _filling(self, key: BufferKey, room: Bytes) -> Bytes:
         """The host copy of a buffer that has some room."""

@@ -1,0 +1,167 @@
+"""Memory of results: never two results' at once, never more than there were, and back when nobody looks at it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+import manycl as mc
+from manycl.front import arrays
+from manycl.run.backends.memory import aligned
+from manycl.run.backends.pool import IDLE, size_class
+from manycl.run.backends.results import MOST, Results
+
+SIZES = st.sampled_from([1000, 1001, 5000, 9000])
+PROGRAM = mc.Program("""
+kernel void add(global int *x, int n) { x[get_global_id(0)] += n; }
+kernel void copy(global const int *x, global int *y) { y[get_global_id(0)] = x[get_global_id(0)]; }
+""")
+
+
+class ResultsMachine(RuleBasedStateMachine):
+    """Results are taken, looked at in many ways, and dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allocated = 0
+        self.results = Results(self.allocate)
+        self.held: list[tuple[Any, int]] = []
+        self.most = 0
+
+    def allocate(self, nbytes: int) -> Any:
+        self.allocated += 1
+        return aligned(nbytes)
+
+    @rule(nbytes=SIZES, number=st.integers(0, 255), way=st.sampled_from(["all", "part", "view", "memoryview"]))
+    def taken(self, nbytes: int, number: int, way: str) -> None:
+        if len(self.held) >= MOST:
+            return
+        result = self.results.take(nbytes)
+        assert len(result) == nbytes
+        result[:] = number
+        looks = {"all": lambda: result, "part": lambda: result[7:90][::3], "view": lambda: result[:64].view(np.int64)}
+        looks["memoryview"] = lambda: memoryview(result)[3:8]  # type: ignore[assignment]
+        self.held.append((looks[way](), number))
+        self.most = max(self.most, self.results.nbytes()[0])
+
+    @rule(data=st.data())
+    def dropped(self, data: Any) -> None:
+        if self.held:
+            del self.held[data.draw(st.integers(0, len(self.held) - 1))]
+
+    @rule()
+    def trimmed(self) -> None:
+        self.results.trim()
+        assert self.results.nbytes()[1] == 0
+
+    @rule()
+    def idle(self) -> None:
+        for _ in range(2 * IDLE + 1):
+            self.results.tick()
+        assert self.results.nbytes()[1] == 0
+
+    @invariant()
+    def nobody_sees_anothers(self) -> None:
+        for look, number in self.held:
+            assert (np.asarray(look).view(np.uint8).ravel()[:5] == number).all() or look.strides != (1,)
+            assert (np.frombuffer(bytes(look), np.uint8) == number).all()
+
+    @invariant()
+    def no_more_than_there_were(self) -> None:
+        assert sum(self.results.nbytes()) <= self.most
+
+
+ResultsMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestResults = ResultsMachine.TestCase
+
+
+def test_one_after_another_is_one_memory() -> None:
+    made = list[int]()
+
+    def allocate(nbytes: int) -> Any:
+        made.append(nbytes)
+        return aligned(nbytes)
+
+    results = Results(allocate)
+    for nbytes in range(100_000, 100_050):
+        result = results.take(nbytes)
+        del result
+    assert made == [size_class(100_000)]
+
+
+@pytest.fixture(params=["shared", "own"])
+def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "1" if request.param == "shared" else "0")
+    monkeypatch.setattr(arrays, "LARGE", 1)
+    with mc.Queue("cpu/2#0") as queue:
+        yield queue
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1 << 30))
+def test_results_stay_what_they_are(seed: int) -> None:
+    """Loops that keep some of their results, write into others, and hand some back as contents."""
+    chance = np.random.default_rng(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYCL_ZERO_COPY", str(int(chance.integers(2))))
+        patch.setattr(arrays, "LARGE", 1)
+        with mc.Queue("cpu/2" if chance.integers(2) else "cpu/2#1") as queue:
+            kept: list[tuple[Any, int]] = []
+            x, value = queue.zeros(256, np.int32), 0
+            for _ in range(25):
+                n = int(chance.integers(1, 9))
+                PROGRAM.add(queue, (256,), (64,), x, n)
+                value += n
+                result = x.get()
+                assert (result == value).all()
+                match int(chance.integers(5)):
+                    case 0:
+                        kept.append((result, value))
+                    case 1:
+                        kept.append((result[3:9], value))
+                    case 2:
+                        result[:] = -1
+                    case 3:
+                        x = queue.array(result, copy=False)
+                        kept.append((result, value))
+                    case _:
+                        view = x[64:128].get()
+                        assert (view == value).all()
+                        y = queue.empty(256, np.int32)
+                        PROGRAM.copy(queue, (256,), (64,), x, y)
+                        x = y
+                if kept and not chance.integers(4):
+                    kept.pop(int(chance.integers(len(kept))))
+                assert all((k == v).all() for k, v in kept)
+
+
+def test_results_outlive_their_queue(queue: mc.Queue) -> None:
+    x = queue.array(np.arange(4096, dtype=np.float32).reshape(64, 64))
+    result = x.get()
+    assert result.shape == (64, 64)
+    assert result.flags.writeable
+    assert result.flags.c_contiguous
+    queue.close()
+    del x
+    assert (result == np.arange(4096, dtype=np.float32).reshape(64, 64)).all()
+
+
+def test_loops_need_no_new_memory_and_give_it_back(queue: mc.Queue) -> None:
+    data = np.zeros(1 << 14, np.int32)
+    for n in range(10_000):
+        x = queue.array(data)
+        PROGRAM.add(queue, data.shape, (64,), x, n)
+        result = x.get()
+        assert result[5] == n
+        if n == 100:
+            before = queue.session.memory()
+    assert queue.session.memory() == before
+    assert before["host"].results == data.nbytes
+    del x, result
+    queue.session.trim()
+    assert all(use == (0, 0, 0) for use in queue.session.memory().values())
