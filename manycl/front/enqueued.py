@@ -60,7 +60,8 @@ class Enqueued:
         self._thread = 0  # whose component it is
 
     def __len__(self) -> int:
-        return self._given + len(self.builder)
+        given = len(self.flight.given) if self.flight is not None else 0
+        return given + len(self.builder.nodes)
 
     @property
     def _given(self) -> int:
@@ -70,7 +71,7 @@ class Enqueued:
         """What commands may be given to at once, if nothing is in their way."""
         if self.flight is None and not self._planned:
             with queue.lock:
-                if self.flight is None and not len(self.builder) and self._component is None:
+                if self.flight is None and not self.builder.nodes and self._component is None:
                     self.flight = queue.take_off()
                     self._planned = self.flight is None
         return self.flight
@@ -84,7 +85,7 @@ class Enqueued:
             if key not in self.arrays:
                 self.builder.adopt(array.buffer)
                 self.arrays[key] = array
-        if not len(self.builder):
+        if not self.builder.nodes:
             self.began = perf_counter()
         before = self._given
         index = self.builder.add(node, [n - before for n in after if n >= before])

@@ -48,6 +48,7 @@ class RunningQueue:
 
         self.session = session
         self.policy = policy
+        self._default = flags.policy()
         self.learners = learners
         self.queues = queues
         self.options = options
@@ -94,7 +95,7 @@ class RunningQueue:
             enqueued = self.enqueued
             if enqueued.flight is not None:
                 enqueued.flight.flush()
-            if not len(enqueued.builder):
+            if not enqueued.builder.nodes:
                 return
             self._take()
         self.background.submit(self._run_in_background)
@@ -125,11 +126,13 @@ class RunningQueue:
         with self.lock:
             if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
                 return
-        self.session.refuse_host_functions()
         flight = enqueued.flight
         is_last = node == len(enqueued) - 1  # and a flight has to end some time
-        if flight is None or node >= len(flight.given) or is_last or node > LONGEST or not flight.wait_for(node):
-            self._complete(enqueued)
+        if flight is not None and node < len(flight.given) and not is_last and node <= LONGEST:
+            self.session.refuse_host_functions()
+            if flight.wait_for(node):
+                return
+        self._complete(enqueued)
 
     def _complete(self, last: Enqueued | None) -> None:
         """Run what is enqueued, up to the ``last`` (None: all), and wait for it. Raises what went wrong."""
@@ -169,14 +172,14 @@ class RunningQueue:
             except BaseException:
                 self._lose(enqueued)
                 raise
-        if not len(enqueued.builder):
+        if not enqueued.builder.nodes:
             enqueued.ended(self)
             return
         batch, policy = enqueued.batch(), self.learners.find(self.policy)
 
         def run() -> Result:
             if policy is None or isinstance(policy, str):
-                result = self._recurring.run(batch, policy or flags.policy(), self.queues, self.options)
+                result = self._recurring.run(batch, policy or self._default, self.queues, self.options)
                 if before is None:
                     self._recurring.took(perf_counter() - enqueued.began)
                 return result
@@ -224,7 +227,7 @@ class RunningQueue:
             return None
         from manycl.run.immediate import POLICIES, begun  # what runs is imported with the first queue
 
-        if (self.policy or flags.policy()) not in POLICIES or self.options:
+        if (self.policy or self._default) not in POLICIES or self.options:
             return None
         device = self._recurring.expect()
         if device is None:
@@ -243,11 +246,11 @@ class RunningQueue:
             self._fail(run.error)
             raise run.error
         self._result, self._is_known = lambda: run.result, enqueued.flight.is_known
-        if len(enqueued.builder):
+        if enqueued.builder.nodes:
             self._recurring.stayed()
         else:
             seconds = perf_counter() - enqueued.flight.began
-            self._recurring.flew(run, seconds, str(self.policy or flags.policy()), self.queues, self.options)
+            self._recurring.flew(run, seconds, str(self.policy or self._default), self.queues, self.options)
         if underway:
             record(self, self._result)
         return run

@@ -55,11 +55,11 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self._buffers: dict[BufferKey, Buffer] = {}
-        self._nodes: list[Node] = []
+        self.nodes: list[Node] = []
         self._after: dict[int, tuple[int, ...]] = {}
 
     def __len__(self) -> int:
-        return len(self._nodes)
+        return len(self.nodes)
 
     def buffer(self, nbytes: int, name: str = "") -> BufferKey:
         """A new buffer's key."""
@@ -79,7 +79,7 @@ class GraphBuilder:
         if type(node) in COPIES:
             touches = (*node.reads, *node.writes)
             check_extent(node, {k: self._buffers[k].nbytes for k in touches if k in self._buffers})
-        index = len(self._nodes)
+        index = len(self.nodes)
         if after:
             if max(after) >= index or min(after) < 0:
                 raise GraphError(
@@ -88,12 +88,12 @@ class GraphBuilder:
             self._after[index] = tuple(sorted(set(after)))
         elif self._after:
             self._after.pop(index, None)  # of one that Ctrl-C kept from being added
-        self._nodes.append(node)
+        self.nodes.append(node)
         return index
 
     def batch(self, components: tuple[tuple[int, ...], ...] = ()) -> Batch:
         """All that was added."""
-        return Batch(tuple(self._nodes), dict(self._buffers), dict(self._after), components)
+        return Batch(tuple(self.nodes), dict(self._buffers), dict(self._after), components)
 
     def build(
         self,

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from manycl import flags
 from manycl.interrupts import Uninterrupted
 from manycl.machine import DeviceIndex
 from manycl.run.backends import last_words
@@ -34,7 +33,7 @@ def is_possible(session: Session, queues: Mapping[str, int]) -> bool:
 def begun(session: Session, device: DeviceIndex, learning: bool) -> Flight | None:
     """A new flight to a device, of which somebody learns or not; None where something else is under way, or somebody
     wants to look on."""
-    if session.closed or session.flight is not None or flags.debug() or last_words.keeping():
+    if session.closed or session.flight is not None or session.debug or last_words.keeping():
         return None
     if not session.lock.acquire(blocking=False):
         return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from manycl import flags
 from manycl.run.backend import Command, Report, Run
 from manycl.run.playback import Playback
 
@@ -80,9 +79,8 @@ class Debugging(Observer):
         _say(now, f"{'failed' if playback.failed else 'complete'}: {playback.complete} steps")
 
 
-def debugging() -> tuple[Observer, ...]:
+def debugging(level: int) -> tuple[Observer, ...]:
     """What MANYCL_DEBUG asks for."""
-    level = flags.debug()
     return (Debugging(level),) if level else ()
 
 

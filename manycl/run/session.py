@@ -104,6 +104,7 @@ class Session:
         if profile not in (True, False, "learning", None):
             raise DeviceError(f"profile={profile!r}", hint='it is True, False, "learning" or None')
         flags.check()
+        self.debug = flags.debug()
         self._all, self.opened = open_devices(devices if devices is not None else flags.devices())
         self._opened = self._all  # less what is left out
         self.excluded: dict[str, str] = {}
@@ -256,7 +257,7 @@ class Session:
                     self.directory,
                     name=name,
                     setup=Setup(self._steps.lower, self._prepare),
-                    observers=(*debugging(), *observers),
+                    observers=(*debugging(self.debug), *observers),
                 )
             except ManyclError:
                 examine(self)
@@ -283,7 +284,7 @@ class Session:
                 last.profile = last.short = None
             elif last.profile != self.backend.profile:
                 last.profile = self.backend.profile
-                last.short = None if flags.debug() else recorded(self.backend, script)
+                last.short = None if self.debug else recorded(self.backend, script)
             if last.short is not None:
                 return played(script, self.backend, self.directory, last.short, last.seconds)
             return self._played_by_steps(script, PLAIN if ready else Setup(prepare=self._prepare))
@@ -305,7 +306,7 @@ class Session:
                     return None
             if last.profile != self.backend.profile:
                 last.profile, last.keys = self.backend.profile, keys
-                found = None if flags.debug() else recorded(self.backend, script, for_others=True)
+                found = None if self.debug else recorded(self.backend, script, for_others=True)
                 last.short = found.unbound() if found is not None else None
             if last.short is None:
                 return self._played_by_steps(script, PLAIN)
@@ -320,7 +321,7 @@ class Session:
     def _played_by_steps(self, script: Script, setup: Setup) -> Result | None:
         """A script, command by command."""
         name = script.plan.policy
-        return again(script, self.backend, self.directory, name=name, setup=setup, observers=debugging())
+        return again(script, self.backend, self.directory, name=name, setup=setup, observers=debugging(self.debug))
 
     def _repeated(
         self, script: Script, last: LastTime, learning: bool, play: Callable[[], Result | None]
@@ -435,7 +436,8 @@ class Session:
         """Raise RunError if the caller is a host function of a run that is under way here, and DeviceError in a forked
         process."""
         refuse_forked()
-        if self.backend.host_calls.are_current():
+        calls = self.backend.host_calls
+        if calls.is_used and calls.are_current():
             raise RunError(
                 "a host function asked for an array, or for a run, of the devices whose run it is part of",
                 hint="give the array to the function as an argument of Queue.call",

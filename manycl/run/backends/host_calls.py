@@ -19,10 +19,12 @@ class HostCalls:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self.workers: list[Worker] = []
+        self.is_used = False
         self._caller: int | None = None  # the thread that runs a host function instead of waiting
 
     def call(self, run: Underway, token: int, alone: bool) -> None:
         """``alone``: nothing else will be heard of before the function has returned, so nobody need stay to listen."""
+        self.is_used = True
         if alone:
             self._caller = threading.get_ident()
             try:
