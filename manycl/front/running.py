@@ -27,6 +27,9 @@ if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens 
     from manycl.run.session import Session
     from manycl.run.unplanned import UnplannedRun
 
+SEVERAL = 1 << 8
+"""Commands of a flight that goes on when all of them have been waited for: ending it and beginning another one takes
+some 40 us."""
 LONGEST = 1 << 14
 """Commands of a flight that is not ended when one of them is waited for: it keeps what tells of each of them."""
 
@@ -127,11 +130,12 @@ class RunningQueue:
             if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
                 return
         flight = enqueued.flight
-        is_last = node == len(enqueued) - 1  # and a flight has to end some time
-        if flight is not None and node < len(flight.given) and not is_last and node <= LONGEST:
-            self.session.refuse_host_functions()
-            if flight.wait_for(node):
-                return
+        if flight is not None and node < len(flight.given) and node <= LONGEST:
+            is_last = node == len(enqueued) - 1  # and a flight has to end some time
+            if not is_last or (flight.is_short and node < SEVERAL and not underway):
+                self.session.refuse_host_functions()
+                if flight.wait_for(node):
+                    return
         self._complete(enqueued)
 
     def _complete(self, last: Enqueued | None) -> None:
@@ -286,9 +290,16 @@ class RunningQueue:
                 enqueued.ended(self, result)
             return result
 
+    def _land_waited(self) -> None:
+        """What has been waited for, command by command, is a run as well."""
+        flight = self.enqueued.flight
+        if flight is not None and flight.waited == len(flight.given) > 0 and not self.enqueued.builder.nodes:
+            self._complete(None)
+
     @property
     def result(self) -> Result:
         """The last run: its seconds, plan and record."""
+        self._land_waited()
         if self._result is None:
             raise ManyclError("nothing has run on this queue yet")
         return self._result()
@@ -296,6 +307,7 @@ class RunningQueue:
     @property
     def trace(self) -> RunTrace:
         """The trace of what ran when a result was asked for last."""
+        self._land_waited()
         if self._trace is None:
             from manycl.run.several import joined, past_run  # what runs is imported with the first queue
 

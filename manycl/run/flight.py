@@ -58,9 +58,10 @@ class Flight:
     launch that has a form, the one that the form was made for), its own arguments where they may differ from the
     node's, and its event. ``arrays``: by the keys of their buffers, all that it uses; ``found``: masks of the memories
     where these were valid before; ``written``: keys of those that it writes. ``ahead``: the foreseen seconds of what is
-    not known to be complete; beyond ``limit`` somebody has to look (``pace``). Whoever gives it something holds the
-    ``lock``, while it ``is_open``. ``uploads``: what the next command has to wait for. ``is_known``: all were like some
-    that it had been given before; ``is_giving``: somebody is about to note what was enqueued."""
+    not known to be complete; beyond ``limit`` somebody has to look (``pace``). ``waited``: how many commands there were
+    when all of them were complete. Whoever gives it something holds the ``lock``, while it ``is_open``. ``uploads``:
+    what the next command has to wait for. ``is_known``: all were like some that it had been given before;
+    ``is_giving``: somebody is about to note what was enqueued."""
 
     def __init__(self, session: Session, device: DeviceIndex) -> None:
         executor = session.backend
@@ -88,6 +89,7 @@ class Flight:
         self.uploads: list[Event] = []
         self.ahead = 0.0
         self.limit = AHEAD / 2
+        self.waited = 0
         # for launches that have a form
         self.allocations = executor.memory.buffers(device)
         self.queue = lanes.queues[0]
@@ -244,11 +246,25 @@ class Flight:
         with self.lock:
             if not self.is_open:
                 return False
+            event = self.given[index][2]
             try:
-                self._wait_for(self.given[index][2])
+                if self.is_short:
+                    self._lanes.flush(self.queue)
+                    self._lanes.driver.wait(event)
+                else:
+                    self._wait_for(event)
             except DriverError:
                 return False
+            if event is self.given[-1][2]:
+                if not self._lanes.driver.succeeded(self._ends(self.waited)):
+                    return False
+                self.waited, self.ahead, self.limit, self._mark = len(self.given), 0.0, AHEAD / 2, None
             return True
+
+    @property
+    def is_short(self) -> bool:
+        """Whether what is ahead takes so little time that the driver may be waited for."""
+        return self.ahead <= AT_ONCE
 
     def wait_beside(self, index: int) -> None:
         """Until a command has ended, well or not: for threads that the flight does not know."""
@@ -291,7 +307,7 @@ class Flight:
         failed = None
         last = self.given[-1][2]
         try:
-            if self.ahead <= AT_ONCE:
+            if self.is_short:
                 self._lanes.flush(self.queue)
                 self._lanes.driver.wait(last)
             else:
@@ -325,16 +341,20 @@ class Flight:
 
     def _failure(self, failed: Failed | None) -> Failed | None:
         """The first command that has failed, if one has, when all have ended. ``failed``: what was found out before."""
-        record, driver = self._run.record, self._lanes.driver
-        # (where one fails on a GPU, all that its context is given afterwards fails)
-        given = self.given[-1:] if self._lanes.watched else self.given
-        ends = [event for _, _, event in given] + [events[-1] for _, _, _, events, _ in record.transfers]
-        if failed is None and driver.succeeded(ends):
+        record = self._run.record
+        if failed is None and self._lanes.driver.succeeded(self._ends(0)):
             return None
         record.kernels = launched(self.given, self.device)
         self._session.backend.abort()
         found = [f for f in (record.failed_transfer, record.failure) if f is not None]  # the copy before what it is for
         return min(found, key=lambda f: f.token, default=failed)
+
+    def _ends(self, first: int) -> list[Event]:
+        """The events that tell whether all has succeeded, from a command on."""
+        # (where one fails on a GPU, all that its context is given afterwards fails)
+        given = self.given[-1:] if self._lanes.watched else self.given[first:]
+        moved = [events[-1] for _, _, _, events, at in self._run.record.transfers if at >= first]
+        return [event for _, _, event in given] + moved
 
     def _take_back(self) -> None:
         """What was to come to the device may not have come."""

@@ -488,3 +488,51 @@ def test_whatever_is_flushed_and_waited_for_results_are_numpys(devices: str, ste
         other.finish()
         assert all(event.status is STATUS.COMPLETE for event in events)
     assert sorted(called) == [*range(len(events))]
+
+
+def test_waiting_for_one_after_another_is_one_run(single: mc.Queue) -> None:
+    """Commands that are known are waited for without the flight's end; what is asked then is of all of them."""
+    a = single.zeros(N, np.int32)
+    for _ in range(4):
+        PROGRAM.inc(single, *SIZES, a).wait()
+    assert single.trace.kernels()
+    count = 4
+    for n in range(1, 3 * running.SEVERAL):
+        event = PROGRAM.inc(single, *SIZES, a)
+        event.wait()
+        count += 1
+        assert event.status == STATUS.COMPLETE
+        assert event.end >= event.start
+        if n % 50 == 7:
+            assert len(list(single.trace.kernels())) <= running.SEVERAL + 1
+            assert (a.get() == count).all()
+        elif n % 50 == 20:
+            assert len(list(single.trace.kernels())) >= 12
+    assert (a.get() == count).all()
+    assert len(single) == 0
+
+
+def test_what_fails_before_what_is_waited_for_is_told(single: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = single.zeros(N, np.int32), single.zeros(N, np.int32)
+    for _ in range(4):
+        PROGRAM.inc(single, *SIZES, a).wait()
+        PROGRAM.inc(single, *SIZES, b).wait()
+    driver = single.session.backend.drivers[0]
+    before = single.enqueued.flight
+    assert before is not None
+    first = PROGRAM.inc(single, *SIZES, a)
+    second = PROGRAM.inc(single, *SIZES, b)
+    event = before.given[-2][2]
+    succeeded, done = driver.succeeded, driver.done
+
+    def refuse(of: Any) -> bool:
+        if of is event:
+            raise DriverError("out of luck")
+        return done(of)
+
+    monkeypatch.setattr(driver, "succeeded", lambda events: event not in events and succeeded(events))
+    monkeypatch.setattr(driver, "done", refuse)
+    with pytest.raises(RunError, match="out of luck"):
+        second.wait()
+    assert isinstance(first.status, RunError)
+    assert isinstance(second.status, RunError)

@@ -132,11 +132,11 @@ def test_an_add_that_was_interrupted_leaves_no_trace(monkeypatch: pytest.MonkeyP
             def append(self, node: object) -> None:
                 raise KeyboardInterrupt
 
-        nodes = builder._nodes
-        builder._nodes = Interrupted(nodes)  # type: ignore[assignment]
+        nodes = builder.nodes
+        builder.nodes = Interrupted(nodes)  # type: ignore[assignment]
         with pytest.raises(KeyboardInterrupt):
             PROGRAM.inc(queue, (N,), (16,), a)
-        builder._nodes = nodes
+        builder.nodes = nodes
         PROGRAM.inc(queue, (N,), (16,), b)
         PROGRAM.add(queue, (N,), (16,), a, b)
         assert (b.get() == 2).all()
