@@ -151,6 +151,9 @@ class ClosedForms(Statements):
             if part != x.ZERO and self.invariant(part, names, found):
                 guards.append(part)  # holds always or never
             elif limit is None:
+                most = self.powers(part, found, names)
+                if most is not None:
+                    limits.append(x.const(most))
                 form.exact = False
                 form.reason = form.reason or f"the condition of the loop in line {line}"
                 form.improvable = True
@@ -178,6 +181,36 @@ class ClosedForms(Statements):
         if form.trips is None:
             form.exact = False
             form.reason = form.reason or f"the loop in line {line} has no bound that is found"
+
+    def powers(self, part: Expr, found: Iteration, names: set[str]) -> int | None:
+        """How often a condition holds at most of what is divided, or multiplied, by two or more in each iteration."""
+        if found.end is None or part.op not in ("lt", "not"):
+            return None
+        small, large = part.args if part.op == "lt" else (x.ZERO, self._not_zero(part.args[0]))
+        for name in names.intersection([*small.variables(), *large.variables()]):
+            cell = int(name.split("'")[0][1:])
+            start, end, before = found.start[cell], found.end.env.get(cell, OPAQUE), self.env[cell]
+            width = integer(self.types[cell])
+            if not isinstance(end, Expr) or not isinstance(before, Expr) or before.unknown or width is None:
+                continue
+            inner = end.args[0] if end.op == "wrap" else end
+            if inner.op in ("fdiv", "tdiv") and inner.args[0] == start == large and inner.args[1].low >= 2:
+                is_down = small.op == "const" and small.value >= 0 and (part.op == "lt" or before.low >= 0)
+                if is_down and before.high < x.INFINITE:
+                    return _divisions(before.high, small.value, inner.args[1].low)
+            elif inner.op == "sum" and inner.args == (start,) and start == small and inner.value == 0:
+                factor, (_, most) = inner.terms[0], x.type_range(*width)
+                is_up = factor >= 2 and before.low >= 1 and large.high < x.INFINITE
+                if is_up and ((width[1] and width[0] >= 32) or (large.high - 1) * factor <= most):
+                    return _divisions(large.high - 1, before.low - 1, factor)  # (what is signed may not overflow)
+        return None
+
+    @staticmethod
+    def _not_zero(equal: Expr) -> Expr:
+        """What is not 0 where an equality does not hold; 0 for others."""
+        if equal.op == "eq" and x.ZERO in equal.args:
+            return equal.args[equal.args[0] == x.ZERO]
+        return x.ZERO
 
     def on_data(self, state: ControlState, found: Iteration) -> bool:
         conditions = state.path.conditions(found.base)
@@ -246,6 +279,14 @@ class ClosedForms(Statements):
                 form.lost[cell] = None
                 form.exact, form.improvable = False, True
                 form.reason = "a counter that may overflow"
+
+
+def _divisions(number: int, least: int, by: int) -> int:
+    """How often a number can be divided before it is not greater than ``least``."""
+    count = 0
+    while number > least:
+        number, count = number // by, count + 1
+    return count
 
 
 def _is_affine(e: Expr) -> bool:
