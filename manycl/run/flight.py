@@ -214,7 +214,8 @@ class Flight:
         if self._mark is not None:
             before, ahead = self._mark
             with suppress(DriverError):  # who asks for results is told
-                self._wait_for(before)
+                if not self._lanes.driver.done(before):
+                    self._wait_for(before)
             self.ahead -= ahead
         self._mark = event, self.ahead
         self.limit = self.ahead + AHEAD / 2
