@@ -54,7 +54,7 @@ def test_each_level_of_debugging_says_more(
     level: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MANYCL_DEBUG", str(level))
-    execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), Directory(), name="a name", observers=debugging())
+    execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), Directory(), name="a name", observers=debugging(flags.debug()))
     lines = said(capsys)
     if not level:
         assert not lines
@@ -76,14 +76,14 @@ def test_a_failure_is_said_and_a_repetition_too(
 ) -> None:
     monkeypatch.setenv("MANYCL_DEBUG", "1")
     directory = Directory()
-    script = execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), directory, observers=debugging()).script
+    script = execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), directory, observers=debugging(flags.debug())).script
     assert script is not None
     assert said(capsys)[0] == "run of 3 steps by a plan, queues (1, 1)"
-    assert again(script, SimBackend(WHERE, Unit()), Directory(), name="kept", observers=debugging()) is not None
+    assert again(script, SimBackend(WHERE, Unit()), Directory(), name="kept", observers=debugging(flags.debug())) is not None
     assert said(capsys) == ["run of 3 steps by kept, queues (1, 1)", "complete: 3 steps"]
     broken = SimBackend(WHERE, Unit(), disturbance=Disturbance(failing={1: "worn out"}))
     with pytest.raises(RunFailure):
-        execute(handed_on(), PLAN, broken, Directory(), observers=debugging())
+        execute(handed_on(), PLAN, broken, Directory(), observers=debugging(flags.debug()))
     assert said(capsys)[-1] == "failed: 1 steps"
     execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), Directory())
     assert not said(capsys)
