@@ -50,11 +50,8 @@ def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("level", range(5))
-def test_each_level_of_debugging_says_more(
-    level: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MANYCL_DEBUG", str(level))
-    execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), Directory(), name="a name", observers=debugging(flags.debug()))
+def test_each_level_of_debugging_says_more(level: int, capsys: pytest.CaptureFixture[str]) -> None:
+    execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), Directory(), name="a name", observers=debugging(level))
     lines = said(capsys)
     if not level:
         assert not lines
@@ -71,19 +68,16 @@ def test_each_level_of_debugging_says_more(
         assert (kinds.count("Done") >= 3) == (level == 4)
 
 
-def test_a_failure_is_said_and_a_repetition_too(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MANYCL_DEBUG", "1")
+def test_a_failure_is_said_and_a_repetition_too(capsys: pytest.CaptureFixture[str]) -> None:
     directory = Directory()
-    script = execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), directory, observers=debugging(flags.debug())).script
+    script = execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), directory, observers=debugging(1)).script
     assert script is not None
     assert said(capsys)[0] == "run of 3 steps by a plan, queues (1, 1)"
-    assert again(script, SimBackend(WHERE, Unit()), Directory(), name="kept", observers=debugging(flags.debug())) is not None
+    assert again(script, SimBackend(WHERE, Unit()), Directory(), name="kept", observers=debugging(1)) is not None
     assert said(capsys) == ["run of 3 steps by kept, queues (1, 1)", "complete: 3 steps"]
     broken = SimBackend(WHERE, Unit(), disturbance=Disturbance(failing={1: "worn out"}))
     with pytest.raises(RunFailure):
-        execute(handed_on(), PLAN, broken, Directory(), observers=debugging(flags.debug()))
+        execute(handed_on(), PLAN, broken, Directory(), observers=debugging(1))
     assert said(capsys)[-1] == "failed: 1 steps"
     execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), Directory())
     assert not said(capsys)
