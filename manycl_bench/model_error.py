@@ -263,7 +263,7 @@ def run(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
     program = Program.from_file(KERNELS)
     drawn = {"": RESTRICTED, **({"wide_": WIDE} if settings.wide else {})}
     found: dict[str, dict[str, Errors]] = {name: {} for name in drawn}
-    with Queue(settings.device) as queue:
+    with Queue(settings.device, profile=True) as queue:
         a = arrays(queue)
         for kernel in settings.kernels:
             for name, sizes in drawn.items():

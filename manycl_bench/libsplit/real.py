@@ -93,7 +93,7 @@ def measure(name: str, devices: str | None, settings: Settings) -> dict[str, Any
     tries that were disturbed least, whatever came of them (``counted``: each of these). ``tried``, ``table`` and
     ``compared``: how that was found."""
     entry = APPLICATIONS[name]
-    with Queue(devices) as queue:
+    with Queue(devices, profile=True) as queue:
         bench = Bench(entry.make(entry.large if settings.large else entry.quick), queue)
         return {"application": name, **judged(bench, settings), "load": os.getloadavg()[0]}
 
@@ -317,7 +317,7 @@ def drifting(devices: str | None, settings: Settings) -> dict[str, Any]:
     several tries the one counts that was disturbed least, as in :func:`measure`."""
     tries: list[dict[str, Any]] = []
     while len(tries) < settings.drifts and not any(row["disturbed"] <= 1.0 for row in tries):
-        with Queue(devices) as queue:
+        with Queue(devices, profile=True) as queue:
             tries.append(_followed(queue, settings))
     best = min(tries, key=lambda row: row["disturbed"])
     return {**best, "other_tries": [row for row in tries if row is not best]}
