@@ -26,7 +26,7 @@ def main() -> None:
     if not any(d.kind == "gpu" for d in mc.devices()):
         common.report(args, {"skipped": "no GPU on this machine"})
         return
-    queue = mc.Queue("gpu0", profile=True)
+    queue = mc.Queue("gpu0")
     program = mc.Program(SOURCE)
     data = np.random.default_rng(1).integers(0, 100, NBYTES, np.uint8)
     ordinary, allocated = queue.array(data, copy=False), queue.empty(NBYTES, np.uint8)
