@@ -45,6 +45,12 @@ class Looks:
             self.kernels |= kernels
             return True
 
+    def know(self, nodes: Sequence[Node]) -> None:
+        """These have been looked at."""
+        with self._lock:
+            self.kinds |= {_kind(node) for node in nodes}
+            self.kernels |= {_kind(node)[:-2] for node in nodes}
+
 
 def _kind(node: Node) -> tuple[object, ...]:
     assert isinstance(node, Launch)

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from manycl.analysis import service
 from manycl.disk_cache import DiskCache
@@ -114,57 +114,94 @@ class Splits(AnalysedSplits):
 
 def split_of(launch: Launch, sizes: Mapping[BufferKey, int]) -> Split | str:
     """How a launch may be split best, or why it cannot. ``sizes``: bytes of its buffers by key."""
-    if launch.versions:
-        return "it has several versions"
     launch = with_work_groups(launch)
-    if launch.local_size is None:
-        return why_none(launch)
+    why = _never(launch)
+    if why:
+        return why
     try:
-        known = known_launch(launch, sizes)
-        # loops that make their arrays anew launch the same on other buffers
-        keys = list(dict.fromkeys(a.key for a in launch.args if isinstance(a, BufferArg)))
-        places = {key: BufferKey(place) for place, key in enumerate(keys)}
-        shared = tuple((places[a.key], a.offset) if isinstance(a, BufferArg) else None for a in launch.args)
-        key = launch.program.tree, launch.kernel.name, known.key, shared
-        found = _known.get(key)
+        question = _asked(launch, sizes)
+        found = _answered(question)
         if found is None:
-            found = _looked_up(launch, known, sizes, places, shared)
-            if found is not None:
-                found = _known.keep(key, found)
-            else:  # there may be a better answer the next time
-                return _best(launch, service.launched(launch.program, launch.kernel.name, known), sizes)
-        return found if isinstance(found, str) else _on(found, keys)
+            found = _found_out(question, sizes)
+        return found if isinstance(found, str) else _on(found, question.keys)
     except (LaunchError, SourceError) as error:
         return error.message
     except Exception as error:
         return told(error, f"finding out how {launch.name} may be split")
 
 
-def _looked_up(
-    launch: Launch,
-    known: KnownLaunch,
-    sizes: Mapping[BufferKey, int],
-    places: Mapping[BufferKey, BufferKey],
-    shared: Hashable,
-) -> Split | str | None:
-    """How a launch may be split, with buffers named by their places, or why it cannot; found out by this process or
-    another one. None while some question has no answer."""
-    question = repr((sha256(launch.program.tree).digest(), launch.kernel.name, known.key, shared)).encode()
-    kept = _answers.get(question) if launch.program.tree else None
-    if kept is not None:
-        answer = pickle.loads(kept)
-        assert isinstance(answer, Split | str)
-        return answer
-    facts = service.launched(launch.program, launch.kernel.name, known)
+def is_known(launch: Launch, sizes: Mapping[BufferKey, int]) -> bool:
+    """Whether :func:`split_of` need not find its answer out: this process has, or another one."""
+    try:
+        launch = with_work_groups(launch)
+        return bool(_never(launch)) or _answered(_asked(launch, sizes)) is not None
+    except (LaunchError, SourceError):
+        return True
+    except Exception as error:
+        told(error, f"looking up how {launch.name} may be split")
+        return True
+
+
+def _never(launch: Launch) -> str:
+    """Why a launch is not split whatever it does."""
+    if launch.versions:
+        return "it has several versions"
+    return why_none(launch) if launch.local_size is None else ""
+
+
+class _Question(NamedTuple):
+    """A launch; what is known of it; its buffers; by these, their places among them, which stand for them in answers,
+    as loops that make their arrays anew launch the same on other buffers; and what it shares."""
+
+    launch: Launch
+    known: KnownLaunch
+    keys: Sequence[BufferKey]
+    places: Mapping[BufferKey, BufferKey]
+    shared: Hashable
+
+    @property
+    def key(self) -> object:
+        """In this process."""
+        return self.launch.program.tree, self.launch.kernel.name, self.known.key, self.shared
+
+    @property
+    def text(self) -> bytes:
+        """In all."""
+        digest = sha256(self.launch.program.tree).digest()
+        return repr((digest, self.launch.kernel.name, self.known.key, self.shared)).encode()
+
+
+def _asked(launch: Launch, sizes: Mapping[BufferKey, int]) -> _Question:
+    keys = list(dict.fromkeys(a.key for a in launch.args if isinstance(a, BufferArg)))
+    places = {key: BufferKey(place) for place, key in enumerate(keys)}
+    shared = tuple((places[a.key], a.offset) if isinstance(a, BufferArg) else None for a in launch.args)
+    return _Question(launch, known_launch(launch, sizes), keys, places, shared)
+
+
+def _answered(question: _Question) -> Split | str | None:
+    """What has been found out by this process or another one, of buffers named by their places."""
+    found = _known.get(question.key)
+    kept = _answers.get(question.text) if found is None and question.launch.program.tree else None
+    if kept is None:
+        return found
+    answer = pickle.loads(kept)
+    assert isinstance(answer, Split | str)
+    return _known.keep(question.key, answer)
+
+
+def _found_out(question: _Question, sizes: Mapping[BufferKey, int]) -> Split | str:
+    """The answer, which is kept unless there may be a better one the next time."""
+    launch = question.launch
+    facts = service.launched(launch.program, launch.kernel.name, question.known)
     before = facts.unanswered
     found = _best(launch, facts, sizes)
-    if facts.unanswered != before:
-        return None
     if isinstance(found, Split):
-        found = _on(found, places)
+        found = _on(found, question.places)
+    if facts.unanswered != before:
+        return found
     if launch.program.tree:
-        _answers.keep(question, pickle.dumps(found, protocol=5))
-    return found
+        _answers.keep(question.text, pickle.dumps(found, protocol=5))
+    return _known.keep(question.key, found)
 
 
 def _on(split: Split, keys: Sequence[BufferKey] | Mapping[BufferKey, BufferKey]) -> Split:

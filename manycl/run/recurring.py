@@ -14,10 +14,11 @@ one at first, and planned when it has come again.
 from __future__ import annotations
 
 import weakref
-from collections import Counter, OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 from operator import is_
+from statistics import median_low
 
 from manycl.errors import PolicyError
 from manycl.graph import bounds
@@ -29,6 +30,7 @@ from manycl.plan import policies
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import find, is_static, learns
 from manycl.plan.problem import queue_counts
+from manycl.run.looking import Interest
 from manycl.run.pace import AHEAD
 from manycl.run.result import Result
 from manycl.run.script import Script
@@ -41,7 +43,9 @@ KEPT, NODES = 64, 1 << 16
 THOUGHTS = (*SECOND_THOUGHTS, *(4**n for n in range(3, 10)))
 """After so many runs of a plan the policy is asked once more: ever more rarely, as devices and links may change."""
 FLIGHTS = 2
-"""Runs without a plan that are compared with those of plans: of each, the fastest."""
+"""Runs without a plan that are compared with those of plans, at first."""
+RECENT = 5
+"""The last runs of each way, of which the median tells what it takes."""
 WORTH = 1e-3
 """Seconds: what takes less without a plan takes no less with one."""
 LONG = 1e-2
@@ -50,8 +54,9 @@ HOPELESS = 2
 """Planned runs after which no more are tried if all took twice as long as without a plan."""
 ONLY = DeviceIndex(0)
 """The device, where there is one."""
-OTHER_THOUGHTS = (64, 512, 4096)
-"""The runs that go the other way, as devices and links may change."""
+RETRIED, RARELY = 32, 4096
+"""After so many runs of one way the other one is tried again, then after twice as many each time, at most this: what
+was seen of it may have been a disturbance, and devices and links may change."""
 
 
 class Recurring:
@@ -65,6 +70,7 @@ class Recurring:
         self._static: dict[str, bool] = {}
         self._last: _Known | None = None
         self._expected: _Known | None = None
+        self._ran: float | None = None  # seconds of the last run, planning apart, if it was planned anew
 
     def run(
         self, batch: Batch, policy: str, queues: Mapping[str, int] | None, options: Mapping[str, str] | None
@@ -88,16 +94,22 @@ class Recurring:
                 bounds.check(graph)
             result = known.again(session, graph, found)
             if result is not None:
+                self._ran = None
                 return result
-        result = session.run(graph, policy, queues=queues, options=options)
+        repeated, rival = known.asking()
+        result = session.run(graph, policy, queues=queues, options=options, repeated=repeated, rival=rival)
         known.answered(result, keys)
+        is_postponed = result.plan is not None and result.plan.details.get("postponed")  # it is planned again
+        self._ran = inf if is_postponed else result.seconds
         return result
 
     def took(self, seconds: float) -> None:
         """What ``run`` has done took so long, from the first call that enqueued it on."""
-        if self._expected is not None:
-            self._expected.took(seconds)
-        self._follow(self._expected)
+        known = self._expected
+        if known is not None:
+            known.took(seconds, self._ran)
+            self._look(known, seconds, lambda: known.graph)
+        self._follow(known)
 
     def expect(self) -> DeviceIndex | None:
         """The device that is given what comes next as it is enqueued; None where that is planned when a result is asked
@@ -138,7 +150,17 @@ class Recurring:
                 known = self._find(run.batch, found, places, policy, queues, options)
         if known is not None:
             known.flew(run, seconds)
+            self._look(known, seconds, lambda: run.batch)
         self._follow(known)
+
+    def _look(self, known: _Known, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
+        """Take note of what a graph takes, and of what has been found out beside it."""
+        session = self._session
+        if known.nodes > NODES or not known.thinks:
+            return
+        session.looking.ran(known.interest, seconds, len(session.machine.devices), graph)
+        if known.interest.is_done and not known.is_looked_at:
+            known.look_again()
 
     def stayed(self) -> None:
         """Some of what was enqueued could not be given to the device that was expected to get all."""
@@ -209,9 +231,33 @@ class _Known:
         self._device: DeviceIndex | None = None  # that can be given it
         self._given: list[DeviceTask] = []  # in its last flight
         self._flights = self._planned = self._runs = 0
-        self._flight = self._plan = inf  # seconds of the fastest run
+        self._plan = inf  # seconds of the fastest plan's run, planning apart
+        # seconds of the last runs without a plan, and of what is kept
+        self._flown, self._played = deque[float](maxlen=RECENT), deque[float](maxlen=RECENT)
         self._thoughts = thoughts
         self._trials = Trials(thoughts=thoughts)
+        self._until_other = self._patience = RETRIED  # runs of one way before the other one is tried
+        self._answer: Plan | None = None  # the policy's last
+        self._was_other = False  # whether the last run was one of another plan than is kept
+        self.interest = Interest()
+        self.is_looked_at = False
+        self._forget()
+
+    @property
+    def thinks(self) -> bool:
+        """Whether there is anything to choose."""
+        return bool(self._thoughts)
+
+    def asking(self) -> tuple[int, bool]:
+        """``repeated`` and ``rival`` of the problem that the policy is asked."""
+        return (self._trials.planned + 1, self._trials.rival) if self.is_looked_at else (0, False)
+
+    def look_again(self) -> None:
+        """More is known now of what may be planned, which is tried."""
+        self.is_looked_at = True
+        self._planned, self._plan = 0, inf
+        self._played.clear()
+        self._trials = Trials(thoughts=self._thoughts)
         self._forget()
 
     def _forget(self) -> None:
@@ -219,21 +265,24 @@ class _Known:
         self._keys: tuple[BufferKey, ...] = ()
         self._last = LastTime()
 
-    def took(self, seconds: float) -> None:
-        """It was planned, or what was kept was played."""
+    def took(self, seconds: float, ran: float | None) -> None:
+        """It was planned, and the run alone took so long (``ran``; infinite: it will be planned again), or what is kept
+        was played (None)."""
         self._runs += 1
-        self._planned += 1
-        self._plan = min(self._plan, seconds)
-        kept = self._trials.kept
-        if kept is not None and self._device is None:
-            used = Counter(a.device for a in kept.assignments if a.device != ON_HOST)
+        if ran is not None:
+            self._planned += 1
+            self._plan = min(self._plan, seconds, ran)
+        elif not self._was_other:
+            self._played.append(seconds)
+        if self._device is None and self._answer is not None and self._planned >= PLANNED_RUNS:
+            used = Counter(a.device for a in self._answer.assignments if a.device != ON_HOST)
             self._device = used.most_common(1)[0][0] if used else None
 
     def flew(self, run: UnplannedRun, seconds: float) -> None:
         """It was given to a device without a plan."""
         self._runs += 1
         self._flights += 1
-        self._flight = min(self._flight, seconds)
+        self._flown.append(seconds)
         self._device, self._given = run.device, [task for task, _, _ in run.given]
 
     def is_like(self, given: Sequence[Given]) -> bool:
@@ -246,15 +295,25 @@ class _Known:
         device = self._device if self._device is not None else guess
         if device is None or self.stays:
             return None
-        if self._flights < FLIGHTS and not LONG <= self._flight < inf:
+        flight = median_low(self._flown) if self._flown else inf
+        if self._flights < FLIGHTS and not LONG <= flight < inf:
             return device
-        is_hopeless = self._planned >= HOPELESS and self._plan > 2.0 * self._flight
-        is_tried = self._planned >= PLANNED_RUNS or is_hopeless or self._flight < WORTH
-        flies = is_tried and self._flight <= self._plan
-        return device if flies != (self._runs in OTHER_THOUGHTS) else None
+        plan = median_low(self._played) if self._played else self._plan
+        is_hopeless = self._planned >= HOPELESS and plan > 2.0 * flight
+        is_tried = self._planned >= PLANNED_RUNS or is_hopeless or flight < WORTH
+        flies = is_tried and flight <= plan
+        if is_tried and self._flights >= FLIGHTS and self._planned:
+            self._until_other -= 1
+            if self._until_other < 0:
+                self._patience = min(2 * self._patience, RARELY)
+                self._until_other = self._patience
+                flies = not flies
+                (self._flown if flies else self._played).clear()  # what it takes now counts
+        return device if flies else None
 
     def answered(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
         """The policy was asked, and that was the run."""
+        self._answer = result.plan
         if self._thoughts:
             self._trials.answered(result.seconds, result.plan)
         else:
@@ -267,6 +326,7 @@ class _Known:
         plan, keys = self._trials.plan, of.keys
         if plan is None:
             return None
+        self._was_other = self._trials.is_comparing
         result = None
         if self._script is not None and self._script.plan is plan:
             script = self._script.on(graph, dict(zip(self._keys, keys, strict=True)))

@@ -21,8 +21,8 @@ RIVAL_THOUGHT = 2
 """The second thought that asks for a rival once more: its one run among the first may have been slow as these are."""
 COMPARED = 3
 """So many runs of another plan are compared with those of what is kept: of each, the fastest."""
-MUCH = 0.05
-"""Seconds: a plan that takes more than twice as long as what is kept, and longer by this, is not run again."""
+MUCH = 2e-3
+"""Seconds: a plan that takes more than half as long again as what is kept, and longer by this, is not run again."""
 
 
 class Trials:
@@ -52,6 +52,11 @@ class Trials:
         return self.planned + 1 == RIVAL
 
     @property
+    def is_comparing(self) -> bool:
+        """Whether another plan than what is kept runs."""
+        return self._former is not None
+
+    @property
     def kept(self) -> Plan | None:
         """The plan that has proved to be the best so far."""
         return self._former[0] if self._former is not None else self.plan
@@ -76,7 +81,7 @@ class Trials:
         self._seconds.append(seconds)
         if self._former is not None:
             former, before = self._former
-            lost = seconds > max(2.0 * before, before + MUCH)
+            lost = seconds > max(1.5 * before, before + MUCH)
             if lost or len(self._seconds) >= COMPARED:
                 self._keep(self.plan if min(self._seconds) < before else former)
         elif self._thoughts and len(self._seconds) >= self._thoughts[0] and self.plan is not None:

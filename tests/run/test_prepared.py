@@ -198,7 +198,7 @@ def follow(trials: Trials, seconds: dict[str, float], answers: Iterator[str], ru
 
 @pytest.mark.parametrize("faster", [True, False])
 def test_a_later_plan_takes_the_place_of_what_is_kept_if_it_runs_faster(faster: bool) -> None:
-    seconds = {"a": 2.0, "bb": 1.5, "ccc": 1.0 if faster else 3.0}
+    seconds = {"a": 2.0, "bb": 1.5, "ccc": 1.0 if faster else 2.0}
     answers = iter(["a", "bb", "a", "a", "ccc", "bb", "a"])
     first, second, _ = SECOND_THOUGHTS
     ran = follow(Trials(), seconds, answers, PLANNED_RUNS + first + 1 + COMPARED + second + 2)
