@@ -6,7 +6,7 @@ import weakref
 from itertools import count
 from typing import TYPE_CHECKING
 
-from manycl.drivers.driver import Bytes
+from manycl.drivers.driver import Bytes, End
 from manycl.errors import GraphError, RunError
 from manycl.graph.graph import Buffer, BufferKey
 from manycl.interrupts import Uninterrupted
@@ -93,13 +93,13 @@ class Buffers:
             session.directory.check(key)
             memory, mask = session.backend.memory, session.directory.valid.get(key, 0)
             try:
-                out = memory.results.take(nbytes)
+                out, is_pinned = memory.results.take(nbytes)
             except MemoryError:
                 session.backend.memory.trim()
-                out = memory.results.take(nbytes)
+                out, is_pinned = memory.results.take(nbytes)
             if mask and not mask >> HOST & 1 and nbytes == memory.nbytes(key):
                 try:
-                    session.backend.fetch(key, _source(mask), result=out)
+                    session.backend.fetch(key, _source(mask), result=End(out, is_pinned=is_pinned))
                 except RunError:
                     examine(session)
                     raise

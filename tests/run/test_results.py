@@ -35,13 +35,13 @@ class ResultsMachine(RuleBasedStateMachine):
 
     def allocate(self, nbytes: int) -> Any:
         self.allocated += 1
-        return aligned(nbytes)
+        return aligned(nbytes), False
 
     @rule(nbytes=SIZES, number=st.integers(0, 255), way=st.sampled_from(["all", "part", "view", "memoryview"]))
     def taken(self, nbytes: int, number: int, way: str) -> None:
         if len(self.held) >= MOST:
             return
-        result = self.results.take(nbytes)
+        result, _ = self.results.take(nbytes)
         assert len(result) == nbytes
         result[:] = number
         looks = {"all": lambda: result, "part": lambda: result[7:90][::3], "view": lambda: result[:64].view(np.int64)}
@@ -85,11 +85,11 @@ def test_one_after_another_is_one_memory() -> None:
 
     def allocate(nbytes: int) -> Any:
         made.append(nbytes)
-        return aligned(nbytes)
+        return aligned(nbytes), False
 
     results = Results(allocate)
     for nbytes in range(100_000, 100_050):
-        result = results.take(nbytes)
+        result, _ = results.take(nbytes)
         del result
     assert made == [size_class(100_000)]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from manycl import flags
 from manycl.drivers.choice import OpenDevice
-from manycl.drivers.driver import Bytes, Driver, DriverError, End, Event
+from manycl.drivers.driver import Driver, DriverError, End, Event
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import BufferArg, BufferKey, CopyTask, DeviceTask, FillTask, Graph, HostTask, Launch, Version
 from manycl.interrupts import interruptible
@@ -250,7 +250,7 @@ class Executor:
         run.record.find_failure(run.now())
         return run.record
 
-    def fetch(self, key: BufferKey, memory: int, rows: tuple[Box, ...] = (), result: Bytes | None = None) -> None:
+    def fetch(self, key: BufferKey, memory: int, rows: tuple[Box, ...] = (), result: End | None = None) -> None:
         """Outside a run: copy a buffer, or rows of it, from a device's memory to the host's copy of it, or to memory of
         a ``result``, and wait for it. Raises RunError."""
         device = next(i for i, d in self.machine.numbered() if d.memory == memory)
@@ -260,10 +260,10 @@ class Executor:
             name = self.machine.devices[device].name
             raise RunError(f"{self.memory.name(key)} cannot be brought from {name}: {error}") from None
 
-    def _fetch(self, key: BufferKey, device: DeviceIndex, rows: tuple[Box, ...], result: Bytes | None) -> None:
+    def _fetch(self, key: BufferKey, device: DeviceIndex, rows: tuple[Box, ...], result: End | None) -> None:
         self.settle()
         lanes = self.lanes[device]
-        target = self.memory.download_target(key, bool(rows)) if result is None else End(result, is_pinned=True)
+        target = self.memory.download_target(key, bool(rows)) if result is None else result
         source = End(self.memory.on_device(key, device))
         events = lanes.driver.copy(lanes.downloads, target, source, rows or (Box(0, len(target.memory)),), ())
         lanes.flush(lanes.downloads)

@@ -8,6 +8,7 @@ decision 4).
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,6 +31,8 @@ from manycl.run.backends.results import Results
 ALIGNMENT = 4096  # bytes; at least what any device asks of the host memory that it computes in
 PIN_FROM = 4096  # bytes; smaller host copies are not worth pinning
 _PARALLEL_FROM = 4 << 20  # bytes; below, one thread copies faster than several start
+_SIZES = 1024  # of host copies that are remembered
+_PINNED_SIZES = 8  # sizes of which host copies are pinned at once; of others from the second that is asked for on
 _VIEWS = 1024  # of a buffer on a device that are kept
 _MOVED = 1 << 20  # bytes, from which on a buffer rather takes the memory of one that waits than new memory
 _ROOMY = 64  # up to this part of the smallest memory, buffers may be larger than they have to be
@@ -99,6 +102,7 @@ class Memory:
         self._full: dict[BufferKey, Bytes] = {}  # host copies with all their room
         self._borrowed: dict[BufferKey, Bytes] = {}
         self._pins: dict[BufferKey, object] = {}
+        self._asked: OrderedDict[int, None] = OrderedDict()  # sizes of host copies, latest last
         self._buffers: list[dict[BufferKey, Allocation]] = [{} for _ in machine.devices]
         # parts of these, by key and place; and parts of what was evicted in this run
         self._views: list[dict[BufferKey, dict[tuple[int, int | None], Allocation]]] = [{} for _ in machine.devices]
@@ -418,7 +422,7 @@ class Memory:
             if self.guarded:
                 self._zoned[key] = aligned(nbytes + 2 * red_zones.ZONE)
                 return red_zones.around(self._zoned[key])
-            if self._pinner is None or nbytes < PIN_FROM:
+            if self._pinner is None or nbytes < PIN_FROM or not self._pays(room):
                 return self._filling(key, aligned(room))
         except (MemoryError, ValueError):  # ValueError: more than an array can have
             if self._pool:
@@ -438,12 +442,21 @@ class Memory:
         self._pins[key] = pin
         return self._filling(key, data[:])  # drivers' events hold this view, whoever looks at the memory another one
 
-    def _result(self, nbytes: int) -> Bytes:
-        """Memory for a result. Raises MemoryError."""
-        if self._pinner is not None:
+    def _pays(self, nbytes: int) -> bool:
+        """Whether to pin memory of a size, which takes longer than several transfers: not if sizes change each time."""
+        is_known = nbytes in self._asked
+        self._asked[nbytes] = None
+        self._asked.move_to_end(nbytes)
+        if len(self._asked) > _SIZES:
+            self._asked.popitem(last=False)
+        return is_known or len(self._asked) <= _PINNED_SIZES
+
+    def _result(self, nbytes: int) -> tuple[Bytes, bool]:
+        """Memory for a result, and whether it is pinned. Raises MemoryError."""
+        if self._pinner is not None and self._pays(nbytes):
             with suppress(DriverError):
-                return self._pinner.pinned(nbytes)[0][:]
-        return aligned(nbytes)
+                return self._pinner.pinned(nbytes)[0][:], True
+        return aligned(nbytes), False
 
     def _filling(self, key: BufferKey, room: Bytes) -> Bytes:
         """The host copy of a buffer that has some room."""

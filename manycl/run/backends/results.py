@@ -19,40 +19,42 @@ MOST = 64
 
 
 class Results:
-    """``allocate``: makes memory of so many bytes. What is here is never more than the results that there were at once.
+    """``allocate``: makes memory of so many bytes, and tells whether it is page-locked. What is here is never more than the results that there were at once.
     Threads may share it."""
 
-    def __init__(self, allocate: Callable[[int], Bytes]) -> None:
+    def __init__(self, allocate: Callable[[int], tuple[Bytes, bool]]) -> None:
         self._allocate = allocate
         self._lock = Lock()
         self._runs = 0
         self._most = 0  # bytes of results that there were at once
-        self._kept: dict[int, tuple[Bytes, int]] = {}  # and since which run; least recently asked for first
+        # whether page-locked, and since which run; least recently asked for first
+        self._kept: dict[int, tuple[Bytes, bool, int]] = {}
         self._numbers = count()
 
-    def take(self, nbytes: int) -> Bytes:
-        """Memory that nobody has. Raises what allocating raises."""
+    def take(self, nbytes: int) -> tuple[Bytes, bool]:
+        """Memory that nobody has, and whether it is page-locked. Raises what allocating raises."""
         room = size_class(nbytes)
         with self._lock:
-            memory = self._waiting(room)
-            if memory is None:
+            found = self._waiting(room)
+            if found is None:
                 lent, waiting = self._bytes()
                 self._most = max(self._most, lent + room)
                 for number in self._alone():
                     if lent + waiting + room <= self._most:
                         break
                     waiting -= len(self._kept.pop(number)[0])
-                memory = self._allocate(room)
+                found = self._allocate(room)
             if len(self._kept) < MOST:
-                self._kept[next(self._numbers)] = memory, self._runs
-            return memory[:nbytes]
+                self._kept[next(self._numbers)] = *found, self._runs
+            memory, is_pinned = found
+            return memory[:nbytes], is_pinned
 
     def tick(self) -> None:
         """A run begins: what nobody has, or has asked for in a long time, is freed."""
         self._runs += 1
         if self._kept and not self._runs % IDLE:
             with self._lock:
-                self._free(n for n in self._alone() if self._kept[n][1] < self._runs - IDLE)
+                self._free(n for n in self._alone() if self._kept[n][2] < self._runs - IDLE)
 
     def trim(self) -> None:
         """Free what nobody has."""
@@ -66,16 +68,16 @@ class Results:
 
     def _bytes(self) -> tuple[int, int]:
         waiting = sum(len(self._kept[n][0]) for n in self._alone())
-        return sum(len(memory) for memory, _ in self._kept.values()) - waiting, waiting
+        return sum(len(memory) for memory, _, _ in self._kept.values()) - waiting, waiting
 
     def _alone(self) -> list[int]:
-        return [n for n, (memory, _) in self._kept.items() if is_alone(references(memory))]
+        return [n for n, (memory, _, _) in self._kept.items() if is_alone(references(memory))]
 
-    def _waiting(self, room: int) -> Bytes | None:
-        for number, (memory, _) in self._kept.items():
+    def _waiting(self, room: int) -> tuple[Bytes, bool] | None:
+        for number, (memory, is_pinned, _) in self._kept.items():
             if len(memory) == room and is_alone(references(memory)):
                 del self._kept[number]
-                return memory
+                return memory, is_pinned
         return None
 
     def _free(self, numbers: Iterable[int]) -> None:
