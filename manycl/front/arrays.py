@@ -110,7 +110,7 @@ class Array:
         type, else ResultError). Runs what is enqueued; raises what that raises."""
         if out is not None:
             self.check_out(out)
-        self.queue.finish()
+        self.queue.finish_for(self.buffer.key)
         if out is None and self.nbytes >= LARGE:
             found = self.queue.session.buffers.result(self.buffer.key, self.offset, self.nbytes)
             return found.view(self.dtype).reshape(self.shape)
@@ -345,7 +345,7 @@ def fits(data: AnyArray, dtype: np.dtype[Any]) -> bool:
 
 def _copy(target: AnyArray, source: AnyArray) -> None:
     if source.dtype == target.dtype and source.flags.c_contiguous and target.flags.c_contiguous:
-        from manycl.run.backends.memory import copy_bytes
+        from manycl.run.backends.host_bytes import copy_bytes
 
         copy_bytes(as_bytes(target), as_bytes(source))
     else:

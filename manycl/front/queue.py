@@ -112,7 +112,7 @@ class Queue(RunningQueue):
         data: AnyArray = np.asarray(contents, order="C")
         array = Array(self, data.shape, data.dtype, name)
         if copy:
-            from manycl.run.backends.memory import copy_bytes
+            from manycl.run.backends.host_bytes import copy_bytes
 
             copy_bytes(self.session.buffers.overwrite(array.buffer.key), as_bytes(data))
         else:
@@ -125,7 +125,7 @@ class Queue(RunningQueue):
 
     def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """An array of zeros."""
-        from manycl.run.backends.memory import clear_bytes  # what runs is imported when a queue opens devices
+        from manycl.run.backends.host_bytes import clear_bytes  # what runs is imported when a queue opens devices
 
         array = Array(self, _shape(shape), np.dtype(dtype), name)
         clear_bytes(self.session.buffers.overwrite(array.buffer.key))

@@ -17,7 +17,7 @@ from manycl.graph.graph import BufferKey
 from manycl.plan.plan import Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.policy import Policy, learns
-from manycl.run.backends.memory import copy_bytes, host_memory
+from manycl.run.backends.host_bytes import copy_bytes, host_memory
 from manycl.run.learners import Learners, told
 from manycl.run.observers import Counting
 from manycl.run.prepared import PreparedGraph

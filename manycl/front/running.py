@@ -15,6 +15,7 @@ from manycl.front.background import Background
 from manycl.front.enqueued import Enqueued
 from manycl.front.recording import record, underway
 from manycl.front.run_trace import RunTrace, showable
+from manycl.graph.graph import BufferKey
 from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
@@ -124,6 +125,10 @@ class RunningQueue:
         """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
         self._complete(None)
 
+    def finish_for(self, key: BufferKey) -> None:
+        """As ``finish``, when the host is about to look at a buffer."""
+        self._complete(None, key)
+
     def wait_for(self, enqueued: Enqueued, node: int) -> None:
         """Until a node has ended, whatever has become of it; raises what went wrong with what had to be run for it."""
         with self.lock:
@@ -138,8 +143,9 @@ class RunningQueue:
                     return
         self._complete(enqueued)
 
-    def _complete(self, last: Enqueued | None) -> None:
-        """Run what is enqueued, up to the ``last`` (None: all), and wait for it. Raises what went wrong."""
+    def _complete(self, last: Enqueued | None, wanted: BufferKey | None = None) -> None:
+        """Run what is enqueued, up to the ``last`` (None: all), and wait for it, and for a buffer that is ``wanted`` on
+        the host. Raises what went wrong."""
         self.session.refuse_host_functions()  # the run that they are part of would be waited for
         self.refuse_while_preparing()
         with self._running:
@@ -151,14 +157,14 @@ class RunningQueue:
                 self._fail_all(error)
                 raise error
             while self._taken and not (last is not None and last.is_over):
-                self._run_next()
+                self._run_next(wanted)
 
-    def _run_next(self) -> None:
+    def _run_next(self, wanted: BufferKey | None = None) -> None:
         """Run what was taken first. Where that fails, nothing that was taken behind it runs."""
         enqueued = self._taken[0]
         try:
             if not enqueued.is_over:  # else Ctrl-C came when it had just run
-                self._run(enqueued)
+                self._run(enqueued, wanted)
         except BaseException as error:
             if not enqueued.is_over:
                 enqueued.ended(self, error=_as_told(error))
@@ -167,12 +173,13 @@ class RunningQueue:
             raise
         self._taken.popleft()
 
-    def _run(self, enqueued: Enqueued) -> None:
+    def _run(self, enqueued: Enqueued, wanted: BufferKey | None) -> None:
         """What has been given to the device is waited for; the rest runs."""
         before = None
         if enqueued.flight is not None and enqueued.flight.given:
             try:
-                before = self._land(enqueued)
+                is_last = not enqueued.builder.nodes and len(self._taken) == 1
+                before = self._land(enqueued, wanted if is_last else None)
             except BaseException:
                 self._lose(enqueued)
                 raise
@@ -241,11 +248,11 @@ class RunningQueue:
             self._changes = self.session.changes
         return begun(self.session, device, learning=not self._is_known)
 
-    def _land(self, enqueued: Enqueued) -> UnplannedRun:
+    def _land(self, enqueued: Enqueued, wanted: BufferKey | None) -> UnplannedRun:
         """Wait for what the device has been given. Raises what went wrong with it."""
         assert enqueued.flight is not None
         self._result = self._trace = self._before = None
-        run = enqueued.flight.end()
+        run = enqueued.flight.end(wanted)
         if run.error is not None:
             self._fail(run.error)
             raise run.error

@@ -12,7 +12,7 @@ from manycl.graph.graph import Buffer, BufferKey
 from manycl.interrupts import Uninterrupted
 from manycl.machine import HOST
 from manycl.region import NOTHING, Region
-from manycl.run.backends.memory import copy_bytes
+from manycl.run.backends.host_bytes import copy_bytes
 from manycl.run.coherence import ValidRegion
 from manycl.run.health import examine
 

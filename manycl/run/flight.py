@@ -15,7 +15,7 @@ from manycl.errors import RunError
 from manycl.graph import bounds
 from manycl.graph.graph import Buffer, BufferKey, DeviceTask, Graph, Launch
 from manycl.interrupts import Uninterrupted, interruptible
-from manycl.machine import DeviceIndex
+from manycl.machine import HOST, DeviceIndex
 from manycl.region import Box
 from manycl.run.backend import Failed, Run
 from manycl.run.backends.inbox import Inbox
@@ -73,6 +73,7 @@ class Flight:
         self._bit = 1 << lanes.device.memory
         self._bytes = 0  # of what the device holds
         self._brought: list[BufferKey] = []  # keys of what came to its memory
+        self._wanted: BufferKey | None = None  # what comes to the host behind all that was given
         self._token = 0
         self._over: UnplannedRun | None = None
         self.lock = threading.RLock()
@@ -285,9 +286,9 @@ class Flight:
         with self.lock:
             self.is_open = False
 
-    def end(self) -> UnplannedRun:
+    def end(self, wanted: BufferKey | None = None) -> UnplannedRun:
         """Wait for all that was given, while nothing else runs; what has gone wrong is the run's ``error``. Ctrl-C ends
-        the waiting, and all that is written is unknown then."""
+        the waiting, and all that is written is unknown then. ``wanted``: the buffer that the host will look at next."""
         self.close()
         with self._session.lock, Uninterrupted():
             if self._over is None:  # else another thread has waited
@@ -295,18 +296,35 @@ class Flight:
                 self._over = UnplannedRun(self._session, self)
                 try:
                     if self.given:
-                        self._land(self._over)
+                        self._land(self._over, self._ask_for(wanted) if wanted is not None else None)
                     elif self._brought or self.is_giving:
                         self._lanes.driver.finish()
                 finally:
                     self.arrays, self.forms = {}, []
         return self._over
 
-    def _land(self, over: UnplannedRun) -> None:
+    def _ask_for(self, key: BufferKey) -> Event | None:
+        """Have a small buffer that the device alone will have come to the host, behind all that was given: then both
+        are waited for at once. None where it has to be brought apart."""
+        session, lanes = self._session, self._lanes
+        memory, valid = session.backend.memory, session.directory.valid.get(key, 0)
+        is_here = key in self.written or (valid & self._bit and not valid & HOST_BIT)
+        if self._bit == HOST_BIT or not is_here or key in session.directory.parts or memory.nbytes(key) >= BESIDE:
+            return None
+        try:
+            target, source = memory.download_target(key), End(self.allocations[key])
+            events = lanes.driver.copy(self.queue, target, source, (Box(0, len(target.memory)),), self.uploads)
+        except (DriverError, RunError):
+            return None  # it is told when it is brought apart
+        self._run.record.transfers.append(((key,), self.device, False, events, len(self.given) - 1))
+        self._wanted = key
+        return events[-1]
+
+    def _land(self, over: UnplannedRun, asked: Event | None) -> None:
         session, run, executor = self._session, self._run, self._session.backend
         executor.adopt(run)
         failed = None
-        last = self.given[-1][2]
+        last = asked if asked is not None else self.given[-1][2]
         try:
             if self.is_short:
                 self._lanes.flush(self.queue)
@@ -335,6 +353,8 @@ class Flight:
             return
         executor.ended(run)
         session.directory.valid.update(dict.fromkeys(self.written, self._bit))
+        if self._wanted is not None:
+            session.directory.copied(self._wanted, HOST)
         session.learn_from(over)
         each = over.seconds / len(self.given)
         for form in self.forms:

@@ -37,7 +37,7 @@ class Interest:
         self.is_asked = self.is_done = False
 
 
-class Looking:
+class BackgroundAnalysis:
     """Of one session; by a thread of its own, which ends with the process."""
 
     def __init__(self, looks: Looks) -> None:

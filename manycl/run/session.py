@@ -42,7 +42,7 @@ from manycl.run.engine import PLAIN, Setup, again, execute
 from manycl.run.foresee import foreseeing, parts_of
 from manycl.run.health import admit, examine
 from manycl.run.kept_steps import KEPT, KeptSteps
-from manycl.run.looking import Looking
+from manycl.run.looking import BackgroundAnalysis
 from manycl.run.observers import Observer, debugging
 from manycl.run.overwritten import unneeded
 from manycl.run.playback import Playback
@@ -128,7 +128,7 @@ class Session:
         self._steps = KeptSteps(self.backend.memory, self.buffers.discard)
         self._unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=KEPT)
         self._looks = Looks()
-        self.looking = Looking(self._looks)
+        self.looking = BackgroundAnalysis(self._looks)
         self._builder = Builder(self.backend.programs)
         self.lock = threading.RLock()
         self.changes = 0

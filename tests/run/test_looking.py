@@ -15,7 +15,7 @@ from manycl.plan import splitting
 from manycl.plan.looks import Looks
 from manycl.plan.tuning import PLANNING
 from manycl.run import looking, recurring
-from manycl.run.looking import Interest, Looking
+from manycl.run.looking import BackgroundAnalysis, Interest
 from manycl.run.trials import RIVAL
 
 PATIENCE = 60  # seconds, after which something hangs
@@ -60,7 +60,7 @@ def test_what_it_costs_decides_when_it_is_begun(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(looking, "split_of", noted)
     monkeypatch.setattr(looking, "is_known", lambda launch, sizes: launch.name == "add")
-    work, interest = Looking(looks), Interest()
+    work, interest = BackgroundAnalysis(looks), Interest()
     work.ran(interest, 1.0, 2, lambda: graph)
     assert not interest.is_asked, "who knows whether it comes again"
     work.ran(interest, 1e-6, 2, lambda: graph)

@@ -21,7 +21,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.policies.auto import Auto
 from manycl.plan.problem import Problem
 from manycl.run import recurring
-from manycl.run.looking import Looking
+from manycl.run.looking import BackgroundAnalysis
 from manycl.run.recurring import KEPT, RETRIED, Recurring
 from manycl.run.trials import PLANNED_RUNS
 from manycl.run.verify_script import verify_script
@@ -187,7 +187,7 @@ def test_with_several_devices_a_few_runs_are_planned(
     asked: list[int], monkeypatch: pytest.MonkeyPatch, zero_copy: str
 ) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
-    monkeypatch.setattr(Looking, "ran", lambda *args: None)
+    monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
     with planned("cpu/2") as queue:
         for n in range(7):
             assert loop(queue, n)[0] == 4 * (4 * (4 * n + 1) + 1) + 1
@@ -370,7 +370,7 @@ def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, flown
     monkeypatch.setattr(
         recurring._Known, "took", lambda known, seconds, ran: took(known, taken["p"], ran and taken["p"])
     )
-    monkeypatch.setattr(Looking, "ran", lambda *args: None)
+    monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
     monkeypatch.setattr(recurring._Known, "flew", lambda known, run, seconds: flew(known, run, taken["f"]))
     for n in range(runs):
         x, y = queue.array(np.full(COUNT, n, np.int32)), queue.zeros(COUNT, np.int32)

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import manycl as mc
 from manycl.front import arrays
-from manycl.run.backends.memory import aligned
+from manycl.run.backends.host_bytes import aligned
 from manycl.run.backends.pool import IDLE, size_class
 from manycl.run.backends.results import MOST, Results
 

@@ -7,71 +7,28 @@ decision 4).
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
-from os import cpu_count
 from threading import Lock
 from typing import NamedTuple
-
-import numpy as np
 
 from manycl.drivers.driver import Allocation, Bytes, Driver, DriverError, End
 from manycl.errors import RunError
 from manycl.graph.graph import Argument, BufferArg, BufferKey, LocalArg
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.run.backends import red_zones
+from manycl.run.backends.host_bytes import aligned, copy_bytes, host_memory
 from manycl.run.backends.pool import Pool, is_alone, references, size_class
 from manycl.run.backends.red_zones import Trespass
 from manycl.run.backends.results import Results
 
-ALIGNMENT = 4096  # bytes; at least what any device asks of the host memory that it computes in
 PIN_FROM = 4096  # bytes; smaller host copies are not worth pinning
-_PARALLEL_FROM = 4 << 20  # bytes; below, one thread copies faster than several start
 _SIZES = 1024  # of host copies that are remembered
 _PINNED_SIZES = 8  # sizes of which host copies are pinned at once; of others from the second that is asked for on
 _VIEWS = 1024  # of a buffer on a device that are kept
 _MOVED = 1 << 20  # bytes, from which on a buffer rather takes the memory of one that waits than new memory
 _ROOMY = 64  # up to this part of the smallest memory, buffers may be larger than they have to be
-_COPY_THREADS = 8  # one thread copies 12.7 GB/s, eight 40 GB/s (measured beside an H200)
-
-
-@cache
-def _copiers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(_COPY_THREADS, cpu_count() or 1), "manycl-copy")
-
-
-def copy_bytes(target: Bytes, source: Bytes) -> None:
-    """Copy between host arrays of equal length, large ones by several threads (NumPy releases the GIL)."""
-    if len(target) < _PARALLEL_FROM:
-        np.copyto(target, source)
-    else:
-        list(_copiers().map(lambda p: np.copyto(target[p], source[p]), _parts(len(target))))
-
-
-def clear_bytes(target: Bytes) -> None:
-    """Fill a host array with zeros; as :func:`copy_bytes`."""
-    if len(target) < _PARALLEL_FROM:
-        target.fill(0)
-    else:
-        list(_copiers().map(lambda p: target[p].fill(0), _parts(len(target))))
-
-
-def _parts(count: int) -> list[slice]:
-    """A part of whole pages for each thread."""
-    threads = min(_COPY_THREADS, cpu_count() or 1)
-    step = -(-count // threads // ALIGNMENT) * ALIGNMENT
-    return [slice(i, min(i + step, count)) for i in range(0, count, step)]
-
-
-def aligned(nbytes: int) -> Bytes:
-    """Uninitialised host memory that starts on a page."""
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes]
 
 
 class MemoryUse(NamedTuple):
@@ -516,12 +473,3 @@ class Memory:
 def _start(room: Bytes, nbytes: int) -> Bytes:
     """The first bytes of a memory; drivers' events and kernels hold these very objects."""
     return room if len(room) == nbytes else room[:nbytes]
-
-
-@cache
-def host_memory() -> int:
-    """Bytes of memory that this machine has; without bound where that cannot be asked."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 1 << 62

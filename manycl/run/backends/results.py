@@ -19,8 +19,8 @@ MOST = 64
 
 
 class Results:
-    """``allocate``: makes memory of so many bytes, and tells whether it is page-locked. What is here is never more than the results that there were at once.
-    Threads may share it."""
+    """``allocate``: makes memory of so many bytes, and tells whether it is page-locked. What is here is never more than
+    the results that there were at once. Threads may share it."""
 
     def __init__(self, allocate: Callable[[int], tuple[Bytes, bool]]) -> None:
         self._allocate = allocate

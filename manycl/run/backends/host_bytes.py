@@ -1,0 +1,60 @@
+"""Bytes of the host's memory: where they are, copied and cleared by several threads."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from os import cpu_count
+
+import numpy as np
+
+from manycl.drivers.driver import Bytes
+
+ALIGNMENT = 4096  # bytes; at least what any device asks of the host memory that it computes in
+_COPY_THREADS = 8  # one thread copies 12.7 GB/s, eight 40 GB/s (measured beside an H200)
+_PARALLEL_FROM = 4 << 20  # bytes; below, one thread copies faster than several start
+
+
+@cache
+def _copiers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(_COPY_THREADS, cpu_count() or 1), "manycl-copy")
+
+
+def copy_bytes(target: Bytes, source: Bytes) -> None:
+    """Copy between host arrays of equal length, large ones by several threads (NumPy releases the GIL)."""
+    if len(target) < _PARALLEL_FROM:
+        np.copyto(target, source)
+    else:
+        list(_copiers().map(lambda p: np.copyto(target[p], source[p]), _parts(len(target))))
+
+
+def clear_bytes(target: Bytes) -> None:
+    """Fill a host array with zeros; as :func:`copy_bytes`."""
+    if len(target) < _PARALLEL_FROM:
+        target.fill(0)
+    else:
+        list(_copiers().map(lambda p: target[p].fill(0), _parts(len(target))))
+
+
+def _parts(count: int) -> list[slice]:
+    """A part of whole pages for each thread."""
+    threads = min(_COPY_THREADS, cpu_count() or 1)
+    step = -(-count // threads // ALIGNMENT) * ALIGNMENT
+    return [slice(i, min(i + step, count)) for i in range(0, count, step)]
+
+
+def aligned(nbytes: int) -> Bytes:
+    """Uninitialised host memory that starts on a page."""
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes]
+
+
+@cache
+def host_memory() -> int:
+    """Bytes of memory that this machine has; without bound where that cannot be asked."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 62
