@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 import manycl as mc
 from manycl.front import arrays
 from manycl.run.backends.host_bytes import aligned
-from manycl.run.backends.pool import IDLE, size_class
+from manycl.run.backends.pool import IDLE, Pinning, size_class
 from manycl.run.backends.results import MOST, Results
 
 SIZES = st.sampled_from([1000, 1001, 5000, 9000])
@@ -29,7 +29,7 @@ class ResultsMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.allocated = 0
-        self.results = Results(self.allocate)
+        self.results = Results(self.allocate, Pinning())
         self.held: list[tuple[Any, int]] = []
         self.most = 0
 
@@ -87,7 +87,7 @@ def test_one_after_another_is_one_memory() -> None:
         made.append(nbytes)
         return aligned(nbytes), False
 
-    results = Results(allocate)
+    results = Results(allocate, Pinning())
     for nbytes in range(100_000, 100_050):
         result, _ = results.take(nbytes)
         del result
@@ -165,3 +165,31 @@ def test_loops_need_no_new_memory_and_give_it_back(queue: mc.Queue) -> None:
     del x, result
     queue.session.trim()
     assert all(use == (0, 0, 0) for use in queue.session.memory().values())
+
+
+def test_sizes_that_change_all_the_time_are_not_page_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setattr(arrays, "LARGE", 1)
+    with mc.Queue("cpu/2#0") as queue:
+        driver = queue.session.backend.drivers[0]
+        pinned, made = driver.pinned, list[int]()
+        monkeypatch.setattr(driver, "pinned", lambda nbytes: (made.append(nbytes), pinned(nbytes))[1])
+
+        def loop(extent: int) -> None:
+            x = queue.array(np.full(extent, 3, np.int32))
+            PROGRAM.add(queue, (extent,), (64,), x, 4)
+            assert (x.get() == 7).all()
+
+        for _ in range(30):
+            loop(4096)
+        before = len(made)
+        assert before <= 4, "what comes again is"
+        sizes = [64 * round(64 * 1.25**k) for k in range(24)]
+        for _ in range(3):
+            for extent in sizes:
+                loop(extent)
+        few = len(made) - before
+        assert few < 3 * len(sizes)
+        for extent in sizes:
+            loop(extent)
+        assert len(made) - before - few <= few // 3

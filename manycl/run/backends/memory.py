@@ -7,7 +7,6 @@ decision 4).
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
@@ -19,13 +18,11 @@ from manycl.graph.graph import Argument, BufferArg, BufferKey, LocalArg
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.run.backends import red_zones
 from manycl.run.backends.host_bytes import aligned, copy_bytes, host_memory
-from manycl.run.backends.pool import Pool, is_alone, references, size_class
+from manycl.run.backends.pool import Pinning, Pool, is_alone, references, size_class
 from manycl.run.backends.red_zones import Trespass
 from manycl.run.backends.results import Results
 
 PIN_FROM = 4096  # bytes; smaller host copies are not worth pinning
-_SIZES = 1024  # of host copies that are remembered
-_PINNED_SIZES = 8  # sizes of which host copies are pinned at once; of others from the second that is asked for on
 _VIEWS = 1024  # of a buffer on a device that are kept
 _MOVED = 1 << 20  # bytes, from which on a buffer rather takes the memory of one that waits than new memory
 _ROOMY = 64  # up to this part of the smallest memory, buffers may be larger than they have to be
@@ -59,7 +56,6 @@ class Memory:
         self._full: dict[BufferKey, Bytes] = {}  # host copies with all their room
         self._borrowed: dict[BufferKey, Bytes] = {}
         self._pins: dict[BufferKey, object] = {}
-        self._asked: OrderedDict[int, None] = OrderedDict()  # sizes of host copies, latest last
         self._buffers: list[dict[BufferKey, Allocation]] = [{} for _ in machine.devices]
         # parts of these, by key and place; and parts of what was evicted in this run
         self._views: list[dict[BufferKey, dict[tuple[int, int | None], Allocation]]] = [{} for _ in machine.devices]
@@ -68,7 +64,8 @@ class Memory:
         self._spare: list[dict[int, list[Allocation]]] = [{} for _ in machine.devices]
         self._windows: set[BufferKey] = set()
         self._pool = Pool()
-        self.results = Results(self._result)
+        self._pinning = Pinning()
+        self.results = Results(self._result, self._pinning)
         self._rooms: dict[BufferKey, int] = {}  # bytes that are allocated, where another array may have them next
         self._use(machine, drivers)
 
@@ -302,7 +299,7 @@ class Memory:
             self._free(device, self._taken(device, key))
         self._host.pop(key, None)
         self._full.pop(key, None)
-        self._pins.pop(key, None)
+        self._pinning.freed += self._pins.pop(key, None) is not None
         self._rooms.pop(key, None)
         self._zoned.pop(key, None)
         self._windows.discard(key)
@@ -365,6 +362,7 @@ class Memory:
             self._host[target] = host if len(host) == nbytes else _start(full, nbytes)
             if source in self._pins:
                 self._pins[target] = self._pins.pop(source)
+                self._pinning.reused += 1
         for held, views in zip(self._buffers, self._views, strict=True):
             if source in held:
                 held[target] = held.pop(source)
@@ -379,7 +377,7 @@ class Memory:
             if self.guarded:
                 self._zoned[key] = aligned(nbytes + 2 * red_zones.ZONE)
                 return red_zones.around(self._zoned[key])
-            if self._pinner is None or nbytes < PIN_FROM or not self._pays(room):
+            if self._pinner is None or nbytes < PIN_FROM or not self._pinning.pays:
                 return self._filling(key, aligned(room))
         except (MemoryError, ValueError):  # ValueError: more than an array can have
             if self._pool:
@@ -399,18 +397,9 @@ class Memory:
         self._pins[key] = pin
         return self._filling(key, data[:])  # drivers' events hold this view, whoever looks at the memory another one
 
-    def _pays(self, nbytes: int) -> bool:
-        """Whether to pin memory of a size, which takes longer than several transfers: not if sizes change each time."""
-        is_known = nbytes in self._asked
-        self._asked[nbytes] = None
-        self._asked.move_to_end(nbytes)
-        if len(self._asked) > _SIZES:
-            self._asked.popitem(last=False)
-        return is_known or len(self._asked) <= _PINNED_SIZES
-
     def _result(self, nbytes: int) -> tuple[Bytes, bool]:
         """Memory for a result, and whether it is pinned. Raises MemoryError."""
-        if self._pinner is not None and self._pays(nbytes):
+        if self._pinner is not None and self._pinning.pays:
             with suppress(DriverError):
                 return self._pinner.pinned(nbytes)[0][:], True
         return aligned(nbytes), False

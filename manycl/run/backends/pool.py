@@ -21,6 +21,7 @@ from manycl.graph.graph import BufferKey
 
 IDLE = 64
 """Runs that a buffer may wait for an array of its size."""
+_WASTED = 8  # memories that may be page-locked for nothing
 _LEAST = 128  # bytes, of which sizes of small buffers are multiples
 _EXACT = 64 << 20  # bytes, from which on buffers have the size that was asked for
 
@@ -133,6 +134,19 @@ class Pool:
             del self._by_room[room]
         self.waiting -= room
         return key
+
+
+class Pinning:
+    """Whether it pays to page-lock memory, which takes longer than several transfers: not where it is freed again and
+    again before another array, or result, has had it, as with sizes that change all the time. ``freed``, ``reused``:
+    how often each has been."""
+
+    def __init__(self) -> None:
+        self.freed = self.reused = 0
+
+    @property
+    def pays(self) -> bool:
+        return self.freed <= _WASTED + self.reused // 2
 
 
 def references(host: Bytes) -> int:

@@ -12,7 +12,7 @@ from itertools import count
 from threading import Lock
 
 from manycl.drivers.driver import Bytes
-from manycl.run.backends.pool import IDLE, is_alone, references, size_class
+from manycl.run.backends.pool import IDLE, Pinning, is_alone, references, size_class
 
 MOST = 64
 """Results that are remembered; what is handed out beyond that goes when it is dropped."""
@@ -22,8 +22,9 @@ class Results:
     """``allocate``: makes memory of so many bytes, and tells whether it is page-locked. What is here is never more than
     the results that there were at once. Threads may share it."""
 
-    def __init__(self, allocate: Callable[[int], tuple[Bytes, bool]]) -> None:
+    def __init__(self, allocate: Callable[[int], tuple[Bytes, bool]], pinning: Pinning) -> None:
         self._allocate = allocate
+        self._pinning = pinning
         self._lock = Lock()
         self._runs = 0
         self._most = 0  # bytes of results that there were at once
@@ -42,7 +43,8 @@ class Results:
                 for number in self._alone():
                     if lent + waiting + room <= self._most:
                         break
-                    waiting -= len(self._kept.pop(number)[0])
+                    waiting -= len(self._kept[number][0])
+                    self._free([number])
                 found = self._allocate(room)
             if len(self._kept) < MOST:
                 self._kept[next(self._numbers)] = *found, self._runs
@@ -77,9 +79,10 @@ class Results:
         for number, (memory, is_pinned, _) in self._kept.items():
             if len(memory) == room and is_alone(references(memory)):
                 del self._kept[number]
+                self._pinning.reused += is_pinned
                 return memory, is_pinned
         return None
 
     def _free(self, numbers: Iterable[int]) -> None:
         for number in list(numbers):
-            del self._kept[number]
+            self._pinning.freed += self._kept.pop(number)[1]
