@@ -304,12 +304,14 @@ class Flight:
         return self._over
 
     def _ask_for(self, key: BufferKey) -> Event | None:
-        """Have a small buffer that the device alone will have come to the host, behind all that was given: then both
-        are waited for at once. None where it has to be brought apart."""
+        """Have a small buffer that was used, and that the device alone will have, come to the host behind all that was
+        given: then both are waited for at once. None where it has to be brought apart."""
+        if key not in self.arrays or self._bit == HOST_BIT:
+            return None
         session, lanes = self._session, self._lanes
         memory, valid = session.backend.memory, session.directory.valid.get(key, 0)
         is_here = key in self.written or (valid & self._bit and not valid & HOST_BIT)
-        if self._bit == HOST_BIT or not is_here or key in session.directory.parts or memory.nbytes(key) >= BESIDE:
+        if not is_here or key in session.directory.parts or memory.nbytes(key) >= BESIDE:
             return None
         try:
             target, source = memory.download_target(key), End(self.allocations[key])

@@ -100,10 +100,17 @@ def test_what_is_asked_for_comes_behind_what_was_given(monkeypatch: pytest.Monke
             assert fetched == [a.buffer.key], "it was not asked for then"
             fetched.clear()
         assert (c.get() == 3).all()
+        d = queue.array(np.full(N, 5, np.int32))
+        PROGRAM.inc(queue, *SIZES, d)
+        queue.finish()
+        PROGRAM.inc(queue, *SIZES, b)
+        assert (d.get() == 6).all(), "it is no part of what was given"
+        assert fetched == [d.buffer.key]
+        fetched.clear()
         PROGRAM.inc(queue, *SIZES, b)
         view = c[3:9]
         assert (view.get() == 3).all()
-        assert (b[5:7].get() == 9).all()
+        assert (b[5:7].get() == 10).all()
         PROGRAM.inc(queue, *SIZES, c)
         with monkeypatch.context() as patch:
             patch.setattr(flight, "BESIDE", 1)
