@@ -54,23 +54,25 @@ class BackgroundAnalysis:
         if found is None:
             return
         interest.is_asked = True
-        launches = _launches(found)
-        job = self._look if interest.price else self._appraise
+        launches, cells = _launches(found), len(found.nodes) * devices
         if self._worker is None:
             self._worker = Worker("manycl-look")
-        self._worker.submit(lambda: job(interest, launches, devices))
+        if interest.price:
+            self._worker.submit(lambda: self._look(interest, launches, devices))
+        else:
+            self._worker.submit(lambda: self._appraise(interest, launches, cells))
 
     def close(self) -> None:
         """The thread ends when it has nothing to do any more."""
         if self._worker is not None:
             self._worker.release()
 
-    def _appraise(self, interest: Interest, launches: Sequence[_Sized], devices: int) -> None:
-        """Find out what the interest costs."""
+    def _appraise(self, interest: Interest, launches: Sequence[_Sized], cells: int) -> None:
+        """Find out what the interest costs. ``cells``: nodes of the graph, for each device."""
         unknown = [launch for launch, sizes in launches if not is_known(launch, sizes)]
         kernels = {(launch.program.tree, launch.kernel.name) for launch in unknown}
         look = PLANNING.kernel_look * len(kernels) + PLANNING.launch_look * len(unknown)
-        plans = PLANNED_RUNS * PLANNING.planned_cell * len(launches) * devices
+        plans = PLANNED_RUNS * PLANNING.planned_cell * cells
         interest.price = max(look, plans) / PLANNING.looking
         interest.is_asked = False
 
