@@ -85,7 +85,9 @@ class RunningQueue:
     def __len__(self) -> int:
         """How many nodes are enqueued and have not run."""
         with self.lock:
-            return sum(map(len, (*self._taken, self.enqueued)))
+            flight = self.enqueued.flight
+            waited = flight.waited if flight is not None else 0
+            return sum(map(len, (*self._taken, self.enqueued))) - waited
 
     def flush(self) -> None:
         """Give the devices all that is enqueued, and return without waiting for it. What has to be planned, such as
@@ -300,7 +302,8 @@ class RunningQueue:
     def _land_waited(self) -> None:
         """What has been waited for, command by command, is a run as well."""
         flight = self.enqueued.flight
-        if flight is not None and flight.waited == len(flight.given) > 0 and not self.enqueued.builder.nodes:
+        is_over = flight is not None and flight.waited == len(flight.given) > 0
+        if is_over and not self.enqueued.builder.nodes and not self.preparing:
             self._complete(None)
 
     @property

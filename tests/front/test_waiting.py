@@ -24,7 +24,9 @@ kernel void add(global const int *x, global int *y) { y[get_global_id(0)] += x[g
 
 
 @pytest.fixture
-def single() -> Iterator[mc.Queue]:
+def single(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
+    """One device, of which all is taken to end soon."""
+    monkeypatch.setattr(flight, "AT_ONCE", 1e9)
     with mc.Queue("cpu/2#0", profile=True) as queue:
         yield queue
 
@@ -41,6 +43,7 @@ def test_waiting_for_one_after_another_is_one_run(single: mc.Queue) -> None:
         event.wait()
         count += 1
         assert event.status == STATUS.COMPLETE
+        assert len(single) == 0
         assert event.end >= event.start
         if n % 50 == 7:
             assert len(list(single.trace.kernels())) <= running.SEVERAL + 1
