@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,8 +55,10 @@ class Array:
         self.argument = BufferArg(buffer.key)
 
     def __del__(self) -> None:
-        with suppress(AttributeError):  # it never had one
+        try:  # noqa: SIM105 (which takes a third of a microsecond)
             self.queue.session.buffers.discard(self.buffer.key)
+        except AttributeError:  # it never had one
+            pass
 
     @property
     def nbytes(self) -> int:

@@ -132,7 +132,7 @@ class LaunchForm:
     def _set(self) -> None:
         kernel = self._kernel
         for i, (value, held) in enumerate(zip(self._state[2], kernel.held, strict=True)):
-            if not same(value, held):
+            if value is not held and not same(value, held):
                 kernel.put(i, value)
         kernel.setter = self
 

@@ -359,7 +359,7 @@ class Queue(RunningQueue):
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(operator.index(s) for s in shape)
+    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(map(operator.index, shape))
 
 
 def _view(data: npt.NDArray[np.uint8], what: tuple[Any, Any, BufferArg], written: Collection[BufferArg]) -> AnyArray:

@@ -48,9 +48,10 @@ class KernelObject:
 
     def put(self, index: int, value: Any) -> None:
         """Set an argument, and remember it; also where Ctrl-C may come between."""
-        self.setter = self.held[index] = None
+        held = self.held
+        self.setter = held[index] = None
         self.set(index, value)
-        self.held[index] = value
+        held[index] = value
 
 
 def same(value: Any, held: Any) -> bool:
