@@ -22,6 +22,8 @@ class PlanningTuning:
     """Seconds that finding out how kernels may be split may take at once for a graph that will run again and again."""
     looking: float = 0.25
     """Of the predicted makespans so far that it may take else."""
+    beside: float = 1.0
+    """Of the seconds that a graph's runs have taken so far: what may be found out beside them, by a thread."""
     coarse: float = 15e-6
     mkmd: float = 150e-6
     balance: float = 200e-6

@@ -1,8 +1,8 @@
 """How the launches of graphs that come again may be split, found out beside what the devices compute.
 
 That takes the analysis some 0.1 s a kernel, which no run of a loop should wait for. It is begun when the graph has run
-so long that this is a part of it (``PLANNING.looking``), or at once where the answers are known from another process;
-dividing is tried then (:mod:`manycl.run.recurring`), and so is planning what takes longer to plan.
+as long as that (``PLANNING.beside``), or at once where the answers are known from another process, and so long that
+planning what is found is a part of it (``PLANNING.looking``); dividing is tried then (:mod:`manycl.run.recurring`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class BackgroundAnalysis:
         kernels = {(launch.program.tree, launch.kernel.name) for launch in unknown}
         look = PLANNING.kernel_look * len(kernels) + PLANNING.launch_look * len(unknown)
         plans = PLANNED_RUNS * PLANNING.planned_cell * cells
-        interest.price = max(look, plans) / PLANNING.looking
+        interest.price = max(look / PLANNING.beside, plans / PLANNING.looking)
         interest.is_asked = False
 
     def _look(self, interest: Interest, launches: Sequence[_Sized], devices: int) -> None:

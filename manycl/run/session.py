@@ -139,7 +139,8 @@ class Session:
         """What a queue has given the devices without a plan, as long as nobody has waited for it."""
         _open.add(self)
         # whoever drops a session without closing it has its threads back
-        weakref.finalize(self, self.backend.release).atexit = False
+        for release in (self.backend.release, self.looking.close):
+            weakref.finalize(self, release).atexit = False
 
     def __enter__(self) -> Session:
         return self

@@ -85,7 +85,7 @@ def test_a_loop_is_divided_when_it_has_been_looked_at(monkeypatch: pytest.Monkey
         took, flew = recurring._Known.took, recurring._Known.flew
         patch.setattr(recurring._Known, "took", lambda known, seconds, ran: took(known, 0.5, ran and 0.5))
         patch.setattr(recurring._Known, "flew", lambda known, run, seconds: flew(known, run, 1.0))
-        patch.setattr(looking, "PLANNING", replace(PLANNING, looking=1e9))
+        patch.setattr(looking, "PLANNING", replace(PLANNING, looking=1e9, beside=1e9))
         expected = np.arange(1 << 14, dtype=np.int32)
         for i in range(500):
             expected = expected * np.int32(3) + np.int32(i)
