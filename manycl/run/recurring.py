@@ -52,6 +52,8 @@ LONG = 1e-2
 """Seconds: one run without a plan that takes as long tells enough."""
 HOPELESS = 2
 """Planned runs after which no more are tried if all took twice as long as without a plan."""
+NEW = 4
+"""Graphs in a row that were new and took less than WORTH: then the next that is new is not planned either."""
 ONLY = DeviceIndex(0)
 """The device, where there is one."""
 RETRIED, RARELY = 32, 4096
@@ -70,6 +72,7 @@ class Recurring:
         self._static: dict[str, bool] = {}
         self._last: _Known | None = None
         self._expected: _Known | None = None
+        self._quick = 0  # graphs in a row that were new and took little
         self._ran: float | None = None  # seconds of the last run, planning apart, if it was planned anew
 
     def run(
@@ -101,6 +104,7 @@ class Recurring:
         known.answered(result, keys)
         is_postponed = result.plan is not None and result.plan.details.get("postponed")  # it is planned again
         self._ran = inf if is_postponed else result.seconds
+        self._note(known, result.seconds)
         return result
 
     def took(self, seconds: float) -> None:
@@ -123,9 +127,12 @@ class Recurring:
     @property
     def _guess(self) -> DeviceIndex | None:
         """The device that is given what nobody knows: the first GPU. Where there is none, devices are parts of one
-        processor, and a plan costs little beside what each of them does."""
-        lanes = self._session.backend.lanes
-        return next((d for d in self._session.machine.indices if lanes[d].watched), None)
+        processor, and a plan costs little beside what each of them does, unless that is little each time."""
+        machine, lanes = self._session.machine, self._session.backend.lanes
+        found = next((d for d in machine.indices if lanes[d].watched), None)
+        if found is None and self._quick >= NEW:
+            return max(machine.indices, key=lambda d: machine.devices[d].flops)
+        return found
 
     @property
     def _is_alone(self) -> bool:
@@ -149,9 +156,15 @@ class Recurring:
                 places = tuple([run.found[key] for key in found.keys])
                 known = self._find(run.batch, found, places, policy, queues, options)
         if known is not None:
+            self._note(known, seconds)
             known.flew(run, seconds)
             self._look(known, seconds, lambda: run.batch)
         self._follow(known)
+
+    def _note(self, known: _Known, seconds: float) -> None:
+        """A graph that may be new has taken so long."""
+        if known.is_new:
+            self._quick = self._quick + 1 if seconds < WORTH else 0
 
     def _look(self, known: _Known, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
         """Take note of what a graph takes, and of what has been found out beside it."""
@@ -242,6 +255,11 @@ class _Known:
         self.interest = Interest()
         self.is_looked_at = False
         self._forget()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has not run before."""
+        return not self._runs
 
     @property
     def thinks(self) -> bool:

@@ -22,7 +22,7 @@ from manycl.plan.policies.auto import Auto
 from manycl.plan.problem import Problem
 from manycl.run import recurring
 from manycl.run.looking import BackgroundAnalysis
-from manycl.run.recurring import KEPT, RETRIED, Recurring
+from manycl.run.recurring import KEPT, NEW, RETRIED, Recurring
 from manycl.run.trials import PLANNED_RUNS
 from manycl.run.verify_script import verify_script
 
@@ -391,6 +391,25 @@ def test_the_quicker_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
             other = "f" if then == "p" else "p"
             again = RETRIED + tried + 2
             assert found[tried:] == "ff" + then * RETRIED + other + then * (69 - again)
+
+
+def test_new_graphs_that_take_little_are_not_planned_each_time(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recurring, "WORTH", 1e9)
+    with mc.Queue("cpu/2") as queue:
+        for n in range(1, 20):
+            x = queue.zeros(COUNT * n, np.int32)
+            for _ in range(2):
+                PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
+            assert (x.get() == 2 * n).all()
+        assert len(asked) == NEW
+        monkeypatch.setattr(recurring, "WORTH", 0.0)
+        for n in range(20, 30):
+            x = queue.zeros(COUNT * n, np.int32)
+            PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
+            assert (x.get() == n).all()
+        assert len(asked) == NEW + 9, "until one took longer"
 
 
 @pytest.mark.parametrize("zero_copy", ["0", "1"])
