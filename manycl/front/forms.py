@@ -18,6 +18,7 @@ from manycl.drivers.driver import DriverError
 from manycl.front.arrays import Array
 from manycl.graph import bounds
 from manycl.graph.graph import Argument, BufferArg, Launch
+from manycl.graph.known import FLOATS
 from manycl.graph.launch import with_arguments
 from manycl.machine import DeviceIndex
 from manycl.model.trips import trip_count
@@ -69,7 +70,7 @@ class LaunchForm:
         self._convert = convert
         self._arrays = tuple([(a.dtype, a.nbytes) if type(a) is Array else None for a in args])
         facts = launch.kernel.arguments
-        self._deciding = frozenset(i for i, fact in enumerate(facts) if fact.base not in bounds.FLOATS)
+        self._deciding = frozenset(i for i, fact in enumerate(facts) if fact.base not in FLOATS)
         self._checked = list(launch.args)  # numbers with which it does not leave its buffers
         self._steering: dict[int, Any] | None = None  # numbers that decide how long it takes; None: who knows
         self._flights = 0

@@ -20,7 +20,7 @@ from manycl.analysis.interpret import LARGEST, KnownLaunch
 from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, Version
-from manycl.graph.known import known_launch
+from manycl.graph.known import FLOATS, known_launch
 from manycl.graph.work_groups import with_work_groups
 
 FEW = 64
@@ -32,7 +32,6 @@ FEWER = 16
 _KEPT = 4096  # kinds of launches
 _inside = DiskCache("inside", 16 << 20, service.CODE)  # launches known not to leave their buffers
 _INSIST = "MANYCL_BOUNDS=off runs it all the same"
-FLOATS = ("half", "float", "double")
 """Types of numbers that do not decide what is accessed."""
 
 

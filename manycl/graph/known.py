@@ -17,7 +17,8 @@ from manycl.graph.graph import BufferArg, BufferKey, Launch, Version
 if TYPE_CHECKING:
     from manycl.analysis.annotations import Annotation
 
-_FLOATS = ("half", "float", "double")
+FLOATS = ("half", "float", "double")
+"""Types of which no subscript depends on a value."""
 _KINDS = {"reads": "read", "writes": "write"}
 _OPERATIONS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
     "+": x.add,
@@ -45,7 +46,7 @@ def known_launch(launch: Launch, sizes: Mapping[BufferKey, int], version: Versio
         if isinstance(argument, BufferArg):
             nbytes[index] = argument.size(sizes)
             given[index] = argument
-        elif isinstance(argument, bytes) and facts.base not in _FLOATS:
+        elif isinstance(argument, bytes) and facts.base not in FLOATS:
             scalars[index] = argument
     offset = launch.global_offset or ()
     same, overlapping = shared_memory(given, nbytes)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import Argument, BufferArg, BufferKey, CopyTask, FillTask, HostTask, Launch
+from manycl.graph.known import FLOATS
 
 
 class Signature(NamedTuple):
@@ -67,6 +68,20 @@ def signature(batch: Batch) -> Signature | None:
         return None  # it has buffers that no node names
     sizes = tuple([batch.buffers[key].nbytes for key in keys])
     return Signature((tuple(nodes), tuple(batch.after.items()), batch.components, sizes), tuple(scalars), keys)
+
+
+def deciding_scalars(batch: Batch) -> tuple[bytes, ...]:
+    """The scalars that subscripts and trip counts may depend on, which decide what a plan is worth: all but
+    floating-point ones."""
+    return tuple(
+        [
+            value
+            for task in batch.nodes
+            if isinstance(task, Launch)
+            for value, facts in zip(task.args, task.kernel.arguments, strict=True)
+            if type(value) is bytes and facts.base not in FLOATS
+        ]
+    )
 
 
 def _moving(task: CopyTask | FillTask, places: dict[BufferKey, int]) -> tuple[object, ...]:

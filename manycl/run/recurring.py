@@ -24,7 +24,7 @@ from manycl.errors import PolicyError
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferKey, DeviceTask, Graph
-from manycl.graph.signature import Signature, signature
+from manycl.graph.signature import Signature, deciding_scalars, signature
 from manycl.machine import DeviceIndex
 from manycl.plan import policies
 from manycl.plan.plan import ON_HOST, Plan
@@ -206,7 +206,7 @@ class Recurring:
         settings = tuple((queues or {}).items()), tuple((options or {}).items())
         alone = queue_counts(machine, queues or {}) == (1,)
         # with one device that computes in the host's memory, nothing is decided by the scalars
-        scalars = () if alone and machine.memories == 1 else found.scalars
+        scalars = () if alone and machine.memories == 1 else deciding_scalars(batch)
         key = (policy, *settings, places, found.structure, scalars)
         known = self._known.get(key)
         if known is None:

@@ -359,6 +359,30 @@ def test_with_several_devices_scalars_are_part_of_the_graph(asked: list[int]) ->
         assert len(queue._recurring._known) == 3
 
 
+@pytest.mark.parametrize("zero_copy", ["0", "1"])
+def test_with_several_devices_floats_are_no_part_of_it(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch, zero_copy: str
+) -> None:
+    """Whole kernels, kernels in parts, and flights: each run has its own numbers."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
+    program = mc.Program("""
+    kernel void scaled(global const float *x, global float *y, float a, int first) {
+        int i = get_global_id(0);
+        y[i] = a * x[i] + first;
+    }""")
+    data = np.arange(COUNT, dtype=np.float32)
+    with mc.Queue("cpu/2") as queue:
+        for policy in ("auto", "balance", "in_order"):
+            queue.policy = policy
+            for n in range(50):
+                x, y = queue.array(data), queue.empty(COUNT, np.float32)
+                program.scaled(queue, (COUNT,), (GROUP,), x, y, float(n), 1)
+                program.scaled(queue, (COUNT,), (GROUP,), y, x, n / 2, 2)
+                assert (x.get() == n / 2 * (n * data + 1) + 2).all()
+        assert len(queue._recurring._known) <= 3
+        assert len(asked) < 20
+
+
 # ways: planned, or given to a device as it is enqueued
 
 
