@@ -21,7 +21,7 @@ from manycl.graph.graph import Argument, BufferArg, Launch
 from manycl.graph.known import FLOATS
 from manycl.graph.launch import with_arguments
 from manycl.machine import DeviceIndex
-from manycl.model.trips import trip_count
+from manycl.model.trips import TripCount, trip_count
 from manycl.run.backends.programs import KernelObject, same
 from manycl.run.flight import UNKNOWN, Flight
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from manycl.front.queue import Queue
 
 
+LONG = 1e-3
+"""Seconds of a launch, from which on it is foreseen how many it takes with other numbers."""
 _UNKNOWN = object()
 """An argument that is no other one."""
 _FIXED = (int, float, bytes, np.number, np.bool_)
@@ -49,10 +51,12 @@ class LaunchForm:
         "_flights",
         "_kernel",
         "_launch",
+        "_measured",
         "_ranges",
         "_seconds",
         "_state",
         "_steering",
+        "_trips",
     )
 
     def __init__(
@@ -73,6 +77,8 @@ class LaunchForm:
         self._deciding = frozenset(i for i, fact in enumerate(facts) if fact.base not in FLOATS)
         self._checked = list(launch.args)  # numbers with which it does not leave its buffers
         self._steering: dict[int, Any] | None = None  # numbers that decide how long it takes; None: who knows
+        self._trips: TripCount | None = None
+        self._measured: tuple[float, float] | None = None  # f, and seconds, the last time, where these are many
         self._flights = 0
         self._seconds = UNKNOWN
         self._forget()
@@ -86,14 +92,26 @@ class LaunchForm:
 
     def landed(self, seconds: float) -> None:
         """Its flight is over; ``seconds``: of a command there. Of kernels that end after the same work each time, the
-        next flight counts on that."""
+        next flight counts on that; of others, that they take no less."""
+        args = self._state[1]
         self._forget()
         self._flights += 1
-        if self._flights == 2:  # it may well come more often
-            trips = trip_count(self._launch.program, self._launch.kernel)
-            self._steering = {i: None for _, i, _ in trips.scalars} if trips.bounded else None
-        if self._steering is not None:
-            self._seconds = seconds
+        is_long = seconds > LONG
+        if self._trips is None and (is_long or self._flights == 2):  # it may well come more often
+            self._trips = trip_count(self._launch.program, self._launch.kernel)
+            self._steering = {i: None for _, i, _ in self._trips.scalars} if self._trips.bounded else None
+        if self._steering is None:
+            self._seconds = max(UNKNOWN, seconds)
+            return
+        self._seconds = seconds
+        self._measured = (self._f(args), seconds) if is_long else None
+        self._steering = {i: args[i] for i in self._steering}
+
+    def _f(self, args: Sequence[Argument]) -> float:
+        """What the time is taken to be proportional to, with some arguments."""
+        assert self._trips is not None
+        launch = with_arguments(self._launch, tuple(args))
+        return self._trips.of(launch, launch)
 
     def again(self, queue: Queue, flight: Flight, args: tuple[Any, ...]) -> bool:
         """Launch the kernel once more; False where it has to be looked at first: then nothing was done."""
@@ -144,7 +162,8 @@ class LaunchForm:
             return False
         known, before, held = self._state
         bound, values, written = list(before), list(held), []
-        facts, checked, steering, seen = self._launch.kernel.arguments, True, self._steering, list[Any](args)
+        facts, checked, longer = self._launch.kernel.arguments, True, False
+        steering, seen = self._steering, list[Any](args)
         for i, (value, last) in enumerate(zip(args, known, strict=True)):
             if value is last:
                 continue
@@ -156,8 +175,11 @@ class LaunchForm:
                 if i in self._deciding and found != self._checked[i]:
                     checked = False
                 if steering is not None and i in steering and steering[i] != found:
-                    flight.ahead += UNKNOWN
                     steering[i] = found
+                    if self._measured is None:
+                        flight.ahead += UNKNOWN
+                    else:
+                        longer = True
                 continue
             if type(value) is not Array or value.queue is not queue or value.dtype is not array[0]:
                 return False
@@ -176,6 +198,9 @@ class LaunchForm:
                 {a.key: flight.arrays[a.key].buffer for a in bound if type(a) is BufferArg},
             )
             self._checked = bound
+        if longer and self._measured is not None:
+            f, seconds = self._measured
+            self._seconds = seconds * self._f(bound) / f
         flight.written.update(written)
         self._kernel.setter = None
         self._state = tuple(seen), bound, values

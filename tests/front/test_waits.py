@@ -11,7 +11,7 @@ import pytest
 import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.errors import RunError
-from manycl.front import running
+from manycl.front import forms, running
 from manycl.run import flight
 
 N = 64
@@ -138,3 +138,34 @@ def test_a_copy_that_is_refused_behind_what_was_given_is_made_apart(monkeypatch:
         monkeypatch.setattr(driver, "copy", refuse)
         assert (a.get() == 2).all()
         assert refused == [queue.session.backend.lanes[0].queues[0]]
+
+
+def test_what_is_ahead_is_foreseen_with_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long kernel whose number says how long it takes: so many times as long, so many times as soon is waited."""
+    program = mc.Program("""
+    kernel void turns(global int *x, int n) {
+        int v = x[get_global_id(0)];
+        for (int i = 0; i < n; i++) v = v * 3 + i;
+        x[get_global_id(0)] = v;
+    }""")
+    with mc.Queue("cpu/2#0") as queue:
+        x = queue.zeros(N, np.int32)
+        monkeypatch.setattr(forms, "LONG", 0.0)
+        for _ in range(3):
+            program.turns(queue, *SIZES, x, 1000)
+            queue.finish()
+        (form,) = queue.forms.values()
+        assert form._measured is not None
+        seconds = form._measured[1]
+        program.turns(queue, *SIZES, x, 5000)
+        assert form._seconds == pytest.approx(5 * seconds)
+        program.turns(queue, *SIZES, x, 1000)
+        assert form._seconds == pytest.approx(seconds)
+        assert queue.enqueued.flight is not None
+        assert queue.enqueued.flight.ahead == pytest.approx(6 * seconds)
+        queue.finish()
+        monkeypatch.setattr(forms, "LONG", 1e9)
+        program.turns(queue, *SIZES, x, 1000)
+        queue.finish()
+        program.turns(queue, *SIZES, x, 70)
+        assert queue.enqueued.flight.ahead >= flight.UNKNOWN
