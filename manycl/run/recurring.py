@@ -320,7 +320,8 @@ class _Known:
         is_hopeless = self._planned >= HOPELESS and plan > 2.0 * flight
         is_tried = self._planned >= PLANNED_RUNS or is_hopeless or flight < WORTH
         flies = is_tried and flight <= plan
-        if is_tried and self._flights >= FLIGHTS and self._planned:
+        is_settled = flies and flight < WORTH  # a plan gains nothing
+        if is_tried and not is_settled and self._flights >= FLIGHTS and self._planned:
             self._until_other -= 1
             if self._until_other < 0:
                 self._patience = min(2 * self._patience, RARELY)
