@@ -60,8 +60,7 @@ class Enqueued:
         self._thread = 0  # whose component it is
 
     def __len__(self) -> int:
-        given = len(self.flight.given) if self.flight is not None else 0
-        return given + len(self.builder.nodes)
+        return self._given + len(self.builder.nodes)
 
     @property
     def _given(self) -> int:

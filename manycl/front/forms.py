@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from manycl.front.queue import Queue
 
 
-LONG = 1e-3
-"""Seconds of a launch, from which on it is foreseen how many it takes with other numbers."""
 _UNKNOWN = object()
 """An argument that is no other one."""
 _FIXED = (int, float, bytes, np.number, np.bool_)
@@ -96,7 +94,7 @@ class LaunchForm:
         args = self._state[1]
         self._forget()
         self._flights += 1
-        is_long = seconds > LONG
+        is_long = seconds > UNKNOWN  # then it is foreseen how many it takes with other numbers
         if self._trips is None and (is_long or self._flights == 2):  # it may well come more often
             self._trips = trip_count(self._launch.program, self._launch.kernel)
             self._steering = {i: None for _, i, _ in self._trips.scalars} if self._trips.bounded else None

@@ -250,11 +250,7 @@ class Flight:
                 return False
             event = self.given[index][2]
             try:
-                if self.is_short:
-                    self._lanes.flush(self.queue)
-                    self._lanes.driver.wait(event)
-                else:
-                    self._wait_for(event)
+                self._wait_soon(event)
             except DriverError:
                 return False
             if event is self.given[-1][2]:
@@ -328,12 +324,7 @@ class Flight:
         failed = None
         last = asked if asked is not None else self.given[-1][2]
         try:
-            if self.is_short:
-                self._lanes.flush(self.queue)
-                self._lanes.driver.wait(last)
-            else:
-                responsive.enter(executor)
-                self._wait_for(last)
+            self._wait_soon(last)
             if self.is_giving:  # Ctrl-C came before what was enqueued last was noted
                 self._lanes.driver.finish()
         except DriverError as error:
@@ -383,6 +374,15 @@ class Flight:
         """What was to come to the device may not have come."""
         for key in self._brought:
             self._session.directory.drop(key, self._lanes.device.memory)
+
+    def _wait_soon(self, event: Event) -> None:
+        """Until an event is complete, by the driver's own wait where that ends soon. Raises DriverError."""
+        if self.is_short:
+            self._lanes.flush(self.queue)
+            self._lanes.driver.wait(event)
+        else:
+            responsive.enter(self._session.backend)
+            self._wait_for(event)
 
     def _wait_for(self, event: Event) -> None:
         """Until an event is complete, by the thread that waits for the queue. Raises DriverError if it has failed."""

@@ -33,7 +33,7 @@ class Interest:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.runs = 0
-        self.price = 0.0  # seconds that it has to run before (0: nobody has asked)
+        self.price: float | None = None  # seconds that it has to run before; None: nobody has asked
         self.is_asked = self.is_done = False
 
 
@@ -48,7 +48,7 @@ class BackgroundAnalysis:
         """A graph has run on a machine of so many devices."""
         interest.seconds += seconds
         interest.runs += 1
-        if interest.is_done or interest.is_asked or interest.runs < 2 or interest.seconds < interest.price:
+        if interest.is_done or interest.is_asked or interest.runs < 2 or interest.seconds < (interest.price or 0.0):
             return
         found = graph()
         if found is None:
@@ -57,7 +57,7 @@ class BackgroundAnalysis:
         launches, cells = _launches(found), len(found.nodes) * devices
         if self._worker is None:
             self._worker = Worker("manycl-look")
-        if interest.price:
+        if interest.price is not None:
             self._worker.submit(lambda: self._look(interest, launches, devices))
         else:
             self._worker.submit(lambda: self._appraise(interest, launches, cells))
@@ -86,13 +86,15 @@ class BackgroundAnalysis:
 
 
 def _launches(graph: Batch | Graph) -> list[_Sized]:
-    """Those of a graph, each kind once."""
+    """Those of a graph, each kind once, on whatever buffers of its sizes."""
     found: dict[object, _Sized] = {}
     for node in graph.nodes:
         if isinstance(node, Launch):
-            keys = [a.key for a in node.args if isinstance(a, BufferArg)]
-            sizes = {key: graph.buffers[key].nbytes for key in keys}
-            kind = node.program.tree, node.kernel.name, node.global_size, node.local_size, node.args
+            sizes = {a.key: graph.buffers[a.key].nbytes for a in node.args if isinstance(a, BufferArg)}
+            places = {key: BufferKey(place) for place, key in enumerate(sizes)}
+            args = tuple([a.of(places[a.key]) if isinstance(a, BufferArg) else a for a in node.args])
+            shape = node.global_size, node.local_size, node.global_offset, args, tuple(sizes.values())
+            kind = node.program.tree, node.kernel.name, *shape
             found.setdefault(kind, (node, sizes))
     return list(found.values())
 

@@ -150,7 +150,7 @@ def test_what_is_ahead_is_foreseen_with_other_numbers(monkeypatch: pytest.Monkey
     }""")
     with mc.Queue("cpu/2#0") as queue:
         x = queue.zeros(N, np.int32)
-        monkeypatch.setattr(forms, "LONG", 0.0)
+        monkeypatch.setattr(forms, "UNKNOWN", 0.0)
         for _ in range(3):
             program.turns(queue, *SIZES, x, 1000)
             queue.finish()
@@ -164,7 +164,7 @@ def test_what_is_ahead_is_foreseen_with_other_numbers(monkeypatch: pytest.Monkey
         assert queue.enqueued.flight is not None
         assert queue.enqueued.flight.ahead == pytest.approx(6 * seconds)
         queue.finish()
-        monkeypatch.setattr(forms, "LONG", 1e9)
+        monkeypatch.setattr(forms, "UNKNOWN", 1e9)
         program.turns(queue, *SIZES, x, 1000)
         queue.finish()
         program.turns(queue, *SIZES, x, 70)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +17,7 @@ import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.errors import RunError
 from manycl.graph.graph import BufferKey
-from manycl.machine import HOST, Device, Machine
+from manycl.machine import HOST, Device, DeviceIndex, Machine
 from manycl.run.backends.memory import PIN_FROM, Memory
 from manycl.run.backends.pool import IDLE, Pool, size_class
 
@@ -62,7 +64,7 @@ class MemoryMachine(RuleBasedStateMachine):
         self.keys: dict[BufferKey, int] = {}  # with the numbers that were written there
         self.views: list[tuple[Any, int, int]] = []  # of buffers' memory, with what they show
         self.lent: set[int] = set()  # whose contents are the caller's own, and may not have been brought yet
-        self.next = 0
+        self.next = self.temporary = 0
 
     @rule(nbytes=SIZES)
     def made(self, nbytes: int) -> None:
@@ -103,6 +105,23 @@ class MemoryMachine(RuleBasedStateMachine):
                 self.lent.discard(key)
 
     @rule(data=st.data())
+    def set_aside(self, data: Any) -> None:
+        """As in a run whose device has little memory."""
+        if self.keys:
+            self.memory.set_aside(data.draw(st.sampled_from(sorted(self.keys))), 1)
+
+    @rule(nbytes=SIZES)
+    def made_for_a_run(self, nbytes: int) -> None:
+        self.temporary -= 1
+        self.memory.create(BufferKey(self.temporary), nbytes)
+        assert self.drivers[1].allocated[self.memory.on_device(BufferKey(self.temporary), 1)] >= nbytes
+        self.memory.set_aside(BufferKey(self.temporary), 1)
+
+    @rule()
+    def tidied(self) -> None:
+        self.memory.tidy()
+
+    @rule(data=st.data())
     def dropped(self, data: Any) -> None:
         if self.keys:
             key = data.draw(st.sampled_from(sorted(self.keys)))
@@ -134,7 +153,10 @@ class MemoryMachine(RuleBasedStateMachine):
     @invariant()
     def each_allocation_is_of_one_buffer(self) -> None:
         for d, driver in enumerate(self.drivers):
-            assert sorted(self.memory.buffers(d).values()) == sorted(driver.allocated)
+            spare = [b for found in self.memory._spare[d].values() for b in found]
+            assert sorted([*self.memory.buffers(d).values(), *spare]) == sorted(driver.allocated)
+            for key, allocation in self.memory.buffers(d).items():
+                assert driver.allocated[allocation] >= self.memory._capacity(key), "the next array may need all of it"
             pool = self.memory._pool
             assert self.memory.allocated(d).keys() == {key for key in self.memory.buffers(d) if key not in pool}
 
@@ -153,25 +175,25 @@ TestMemory = MemoryMachine.TestCase
 def test_buffers_come_back_by_size(sizes: list[int]) -> None:
     pool = Pool()
     for number, nbytes in enumerate(sizes):
-        key, room = BufferKey(number), size_class(nbytes)
+        key, capacity = BufferKey(number), size_class(nbytes)
         assert pool.made(nbytes) is None
-        assert not pool.allocated(room)
-        pool.give(key, nbytes, room)
+        assert not pool.allocated(capacity)
+        pool.give(key, nbytes, capacity)
         assert key in pool
         assert pool.made(nbytes) == key
         assert key not in pool
         assert pool.take(nbytes) is None
-        pool.give(key, nbytes, room)
+        pool.give(key, nbytes, capacity)
         assert pool.clear() == [key]
     assert len(pool) == pool.used == pool.waiting == 0
 
 
 @given(st.integers(1, 1 << 40))
 def test_classes_of_sizes(nbytes: int) -> None:
-    room = size_class(nbytes)
-    assert nbytes <= room <= max(nbytes + nbytes // 8, nbytes + 127)
-    assert size_class(room) == room
-    assert size_class(nbytes + 1) >= room or nbytes == room
+    capacity = size_class(nbytes)
+    assert nbytes <= capacity <= max(nbytes + nbytes // 8, nbytes + 127)
+    assert size_class(capacity) == capacity
+    assert size_class(nbytes + 1) >= capacity or nbytes == capacity
 
 
 def test_sizes_that_change_a_little_find_the_same_memory() -> None:
@@ -205,6 +227,60 @@ def test_where_memory_is_short_buffers_are_as_large_as_they_have_to_be() -> None
     held.create(BufferKey(1), nbytes)
     held.on_device(BufferKey(1), 0)
     assert driver.count == 1
+
+
+def test_what_a_run_has_left_is_only_taken_where_it_is_large_enough_for_the_next_array() -> None:
+    nbytes = (1 << 20) + 4
+    driver = Driver(1)
+    held = memory(driver)
+    held.create(BufferKey(-1), nbytes)
+    held.on_device(BufferKey(-1), 0)
+    held.set_aside(BufferKey(-1), 0)
+    held.create(BufferKey(0), nbytes)
+    held.host(BufferKey(0))
+    held.on_device(BufferKey(0), 0)
+    held.tidy()
+    held.release(BufferKey(0))
+    held.create(BufferKey(1), size_class(nbytes))
+    assert driver.allocated[held.on_device(BufferKey(1), 0)] >= size_class(nbytes)
+
+
+def test_other_threads_make_and_drop_arrays_meanwhile() -> None:
+    driver = Driver(1)
+    held = memory(driver)
+    for key in map(BufferKey, range(300)):
+        held.create(key, 64)
+        held.on_device(key, 0)
+        held.host(key)
+    failed: list[Exception] = []
+    is_over = threading.Event()
+
+    def look() -> None:
+        try:
+            while not is_over.is_set():
+                assert sum(held.allocated(0).values()) >= 300 * 64
+                assert held.use()["host"].arrays >= 300 * 64
+                held._make_room(DeviceIndex(0), 64)
+        except Exception as error:
+            failed.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread = threading.Thread(target=look)
+        thread.start()
+        for first in range(300, 6300, 20):
+            keys = [BufferKey(key) for key in range(first, first + 20)]
+            for key in keys:
+                held.create(key, 64)
+                held.on_device(key, 0)
+            for key in keys:
+                held.release(key)
+        is_over.set()
+        thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not failed
 
 
 def test_a_driver_without_room_gets_back_what_waits() -> None:

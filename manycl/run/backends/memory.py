@@ -53,7 +53,7 @@ class Memory:
         self._sizes: dict[BufferKey, int] = {}
         self._names: dict[BufferKey, str] = {}
         self._host: dict[BufferKey, Bytes] = {}
-        self._full: dict[BufferKey, Bytes] = {}  # host copies with all their room
+        self._full: dict[BufferKey, Bytes] = {}  # host copies with all their capacity
         self._borrowed: dict[BufferKey, Bytes] = {}
         self._pins: dict[BufferKey, object] = {}
         self._buffers: list[dict[BufferKey, Allocation]] = [{} for _ in machine.devices]
@@ -66,7 +66,7 @@ class Memory:
         self._pool = Pool()
         self._pinning = Pinning()
         self.results = Results(self._result, self._pinning)
-        self._rooms: dict[BufferKey, int] = {}  # bytes that are allocated, where another array may have them next
+        self._capacities: dict[BufferKey, int] = {}  # bytes that are allocated, where another array may have them next
         self._use(machine, drivers)
 
     def rearrange(self, machine: Machine, drivers: Sequence[Driver], before: Sequence[int | None]) -> None:
@@ -188,7 +188,9 @@ class Memory:
 
     def allocated(self, device: DeviceIndex) -> dict[BufferKey, int]:
         """Bytes of the buffers that a device holds, by key, less what waits for arrays."""
-        return {key: self._sizes[key] for key in self._buffers[device] if key not in self._pool}
+        # (other threads make and drop arrays meanwhile, which have none of the sizes then)
+        held = [(key, self._sizes.get(key)) for key in list(self._buffers[device])]
+        return {key: nbytes for key, nbytes in held if nbytes is not None}
 
     def evict(self, key: BufferKey, device: DeviceIndex) -> None:
         """Free a device's copy. Only when no run is under way."""
@@ -202,7 +204,7 @@ class Memory:
         if buffer is not None and self.guarded:  # nothing is under way
             self._free(device, buffer)
         elif buffer is not None:
-            self._spare[device].setdefault(self._room(key), []).append(buffer)
+            self._spare[device].setdefault(self._capacity(key), []).append(buffer)
         self.version += buffer is not None
 
     def tidy(self) -> None:
@@ -256,7 +258,7 @@ class Memory:
             return
 
         def over() -> int:
-            return sum(self._room(key) for key in self._buffers[device]) + nbytes - most
+            return sum(self._capacity(key) for key in list(self._buffers[device])) + nbytes - most
 
         if over() > 0:
             self.trim()
@@ -268,9 +270,9 @@ class Memory:
             if not spare[size]:
                 del spare[size]
 
-    def _room(self, key: BufferKey) -> int:
-        """Bytes that are allocated for a buffer, wherever it is."""
-        return self._rooms.get(key) or self._sizes[key]
+    def _capacity(self, key: BufferKey) -> int:
+        """Bytes that are allocated for a buffer, wherever it is (0: it has just become another one)."""
+        return self._capacities.get(key) or self._sizes.get(key, 0)
 
     def release(self, key: BufferKey) -> None:
         """Keep a buffer for an array of about its size, or free all copies. Only when no run is under way."""
@@ -280,11 +282,11 @@ class Memory:
         if self._borrowed:
             self._borrowed.pop(key, None)
         if key >= 0:
-            room = self._rooms.get(key)
-            if room is not None and self._is_free(key):
-                self._pool.give(key, nbytes, room)
+            capacity = self._capacities.get(key)
+            if capacity is not None and self._is_free(key):
+                self._pool.give(key, nbytes, capacity)
                 return
-            self._pool.dropped(nbytes, room or 0)
+            self._pool.dropped(nbytes, capacity or 0)
         self._remove(key)
 
     def _is_free(self, key: BufferKey) -> bool:
@@ -300,7 +302,7 @@ class Memory:
         self._host.pop(key, None)
         self._full.pop(key, None)
         self._pinning.freed += self._pins.pop(key, None) is not None
-        self._rooms.pop(key, None)
+        self._capacities.pop(key, None)
         self._zoned.pop(key, None)
         self._windows.discard(key)
 
@@ -317,10 +319,10 @@ class Memory:
     def use(self) -> dict[str, MemoryUse]:
         """By device with memory of its own, and of the host."""
         results, idle = self.results.nbytes()
-        found = {"host": self._use_of({key: len(memory) for key, memory in self._host.items()}, results, idle)}
+        found = {"host": self._use_of({key: len(memory) for key, memory in list(self._host.items())}, results, idle)}
         for index, device in self._machine.numbered():
             if device.memory != HOST:
-                found[device.name] = self._use_of({key: self._room(key) for key in self._buffers[index]})
+                found[device.name] = self._use_of({key: self._capacity(key) for key in list(self._buffers[index])})
         return found
 
     def _use_of(self, held: Mapping[BufferKey, int], results: int = 0, idle: int = 0) -> MemoryUse:
@@ -333,28 +335,28 @@ class Memory:
 
     def _begin(self, key: BufferKey) -> None:
         """A buffer is about to get its first memory, unless it has some. Under the lock."""
-        if key in self._rooms or self.guarded or key in self._windows or key in self._host:
+        if key in self._capacities or self.guarded or key in self._windows or key in self._host:
             return
         if any(key in held for held in self._buffers):
             return
         if key < 0:  # a run's own
             return
         nbytes = self._sizes[key]
-        room = size_class(nbytes)
+        capacity = size_class(nbytes)
         least = min([host_memory(), *(device.global_memory for device in self._machine.devices)])
-        if self._pool.used + room > least // _ROOMY:
-            room = nbytes
-        other = self._pool.take(nbytes) if room >= _MOVED else None
+        if self._pool.used + capacity > least // _ROOMY:
+            capacity = nbytes
+        other = self._pool.take(nbytes) if capacity >= _MOVED else None
         if other is not None:
             self._move(other, key)
         else:
-            self._rooms[key] = room
-            self._drop(self._pool.allocated(room))
+            self._capacities[key] = capacity
+            self._drop(self._pool.allocated(capacity))
 
     def _move(self, source: BufferKey, target: BufferKey) -> None:
-        """The memory that waits becomes that of a buffer, which has none and needs as much room."""
+        """The memory that waits becomes that of a buffer, which has none and needs as much capacity."""
         self.version += 1
-        self._rooms[target] = self._rooms.pop(source)
+        self._capacities[target] = self._capacities.pop(source)
         full = self._full.pop(source, None)
         if full is not None:
             self._full[target] = full
@@ -370,7 +372,7 @@ class Memory:
                 views[target] = views.pop(source)
 
     def _allocate(self, key: BufferKey) -> Bytes:
-        nbytes, room = self._sizes[key], self._room(key)
+        nbytes, capacity = self._sizes[key], self._capacity(key)
         if nbytes > host_memory():
             raise self._no_room(key)
         try:
@@ -378,20 +380,20 @@ class Memory:
                 self._zoned[key] = aligned(nbytes + 2 * red_zones.ZONE)
                 return red_zones.around(self._zoned[key])
             if self._pinner is None or nbytes < PIN_FROM or not self._pinning.pays:
-                return self._filling(key, aligned(room))
+                return self._filling(key, aligned(capacity))
         except (MemoryError, ValueError):  # ValueError: more than an array can have
             if self._pool:
                 self.trim()
                 return self._allocate(key)
             raise self._no_room(key) from None
         try:
-            data, pin = self._pinner.pinned(room)
+            data, pin = self._pinner.pinned(capacity)
         except DriverError:
             if self._pool:
                 self.trim()
                 return self._allocate(key)
             try:
-                return self._filling(key, aligned(room))  # slower, never wrong: there is no more that can be pinned
+                return self._filling(key, aligned(capacity))  # slower, never wrong: there is no more that can be pinned
             except MemoryError:
                 raise self._no_room(key) from None
         self._pins[key] = pin
@@ -404,10 +406,10 @@ class Memory:
                 return self._pinner.pinned(nbytes)[0][:], True
         return aligned(nbytes), False
 
-    def _filling(self, key: BufferKey, room: Bytes) -> Bytes:
-        """The host copy of a buffer that has some room."""
-        self._full[key] = room
-        return _start(room, self._sizes[key])
+    def _filling(self, key: BufferKey, full: Bytes) -> Bytes:
+        """The host copy of a buffer, in memory of its capacity."""
+        self._full[key] = full
+        return _start(full, self._sizes[key])
 
     def _no_room(self, key: BufferKey) -> RunError:
         return RunError(
@@ -424,7 +426,7 @@ class Memory:
                 f"{self.name(key)} has {nbytes:,} bytes; {value.name} allocates at most {value.max_allocation:,}",
                 hint="choose a device with more memory, or smaller buffers",
             )
-        spare = self._spare[device].get(nbytes)
+        spare = self._spare[device].get(self._capacity(key))
         if spare:
             return spare.pop()
         with self._lock:
@@ -433,8 +435,8 @@ class Memory:
             if value.memory == HOST:
                 self.host(key)  # with the caller's own contents, if it has those
             return buffer
-        room = self._room(key)
-        self._make_room(device, room)
+        capacity = self._capacity(key)
+        self._make_room(device, capacity)
         driver = self._drivers[device]
         try:
             if value.memory == HOST:
@@ -442,16 +444,16 @@ class Memory:
                 full = self._full.get(key, host)
                 return driver.allocate(len(full), full)
             if not self.guarded:
-                return driver.allocate(room)
+                return driver.allocate(capacity)
             part, self._wholes[device, key] = red_zones.on_device(*self._guards[device], nbytes)
             return part
         except DriverError as error:
             if self._pool:
                 self.trim()
                 return self._create_on(key, device)
-            if room > nbytes and not any(key in held for held in self._buffers):
-                self._pool.smaller(room - nbytes)
-                self._rooms[key] = nbytes
+            if capacity > nbytes and not any(key in held for held in self._buffers):
+                self._pool.smaller(capacity - nbytes)
+                self._capacities[key] = nbytes
                 return self._create_on(key, device)
             raise RunError(
                 f"{value.name} cannot hold {self.name(key)} ({nbytes:,} bytes): {error}",
@@ -459,6 +461,6 @@ class Memory:
             ) from None
 
 
-def _start(room: Bytes, nbytes: int) -> Bytes:
+def _start(full: Bytes, nbytes: int) -> Bytes:
     """The first bytes of a memory; drivers' events and kernels hold these very objects."""
-    return room if len(room) == nbytes else room[:nbytes]
+    return full if len(full) == nbytes else full[:nbytes]

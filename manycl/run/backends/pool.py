@@ -37,14 +37,15 @@ def size_class(nbytes: int) -> int:
 
 
 class Pool:
-    """Keys of buffers that wait, by the bytes that are allocated for each (its *room*). All the memory that a program
-    has and what waits for it are never more than the arrays that it had at once. Threads may share it."""
+    """Keys of buffers that wait, by the bytes that are allocated for each (its *capacity*). All the memory that a
+    program has and what waits for it are never more than the arrays that it had at once. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._runs = 0
-        self._kept: OrderedDict[BufferKey, tuple[int, int]] = OrderedDict()  # room, and since which run; oldest first
-        self._by_room: dict[int, list[BufferKey]] = {}
+        # capacity, and since which run; oldest first
+        self._kept: OrderedDict[BufferKey, tuple[int, int]] = OrderedDict()
+        self._by_capacity: dict[int, list[BufferKey]] = {}
         self.waiting = self.used = 0
         """Bytes that are allocated: here, and for the program."""
         self._arrays = 0  # bytes of its arrays, also of those that have no memory yet
@@ -65,30 +66,30 @@ class Pool:
                 self.most = self._arrays
             return self._taken(nbytes)
 
-    def dropped(self, nbytes: int, room: int) -> None:
+    def dropped(self, nbytes: int, capacity: int) -> None:
         """There is one less, and its memory, if it had some, does not come here."""
         with self._lock:
             self._arrays -= size_class(nbytes)
-            self.used -= room
+            self.used -= capacity
 
-    def give(self, key: BufferKey, nbytes: int, room: int) -> None:
+    def give(self, key: BufferKey, nbytes: int, capacity: int) -> None:
         """There is one less; what it had is kept."""
         with self._lock:
             self._arrays -= size_class(nbytes)
-            self.used -= room
-            self.waiting += room
-            self._kept[key] = room, self._runs
-            self._by_room.setdefault(room, []).append(key)
+            self.used -= capacity
+            self.waiting += capacity
+            self._kept[key] = capacity, self._runs
+            self._by_capacity.setdefault(capacity, []).append(key)
 
     def take(self, nbytes: int) -> BufferKey | None:
-        """What was given last of those that have room for an array, and not much more."""
+        """What was given last of those that are large enough for an array, and not much larger."""
         with self._lock:
             return self._taken(nbytes)
 
-    def allocated(self, room: int) -> list[BufferKey]:
+    def allocated(self, capacity: int) -> list[BufferKey]:
         """The program has got other memory; what is to be freed for it."""
         with self._lock:
-            self.used += room
+            self.used += capacity
             return self._oldest(lambda: self.used + self.waiting > self.most)
 
     def smaller(self, nbytes: int) -> None:
@@ -116,23 +117,23 @@ class Pool:
     def _taken(self, nbytes: int) -> BufferKey | None:
         if not self._kept:
             return None
-        room = size_class(nbytes)
-        keys = self._by_room.get(room) or self._by_room.get(nbytes)
+        capacity = size_class(nbytes)
+        keys = self._by_capacity.get(capacity) or self._by_capacity.get(nbytes)
         if keys is None:
             return None
         self.used += self._kept[keys[-1]][0]
         return self._out(keys[-1])
 
     def _out(self, key: BufferKey) -> BufferKey:
-        room, _ = self._kept.pop(key)
-        keys = self._by_room[room]
+        capacity, _ = self._kept.pop(key)
+        keys = self._by_capacity[capacity]
         if keys[-1] == key:  # as nearly always
             keys.pop()
         else:
             keys.remove(key)
         if not keys:
-            del self._by_room[room]
-        self.waiting -= room
+            del self._by_capacity[capacity]
+        self.waiting -= capacity
         return key
 
 

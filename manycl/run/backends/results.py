@@ -34,18 +34,18 @@ class Results:
 
     def take(self, nbytes: int) -> tuple[Bytes, bool]:
         """Memory that nobody has, and whether it is page-locked. Raises what allocating raises."""
-        room = size_class(nbytes)
+        capacity = size_class(nbytes)
         with self._lock:
-            found = self._waiting(room)
+            found = self._waiting(capacity)
             if found is None:
                 lent, waiting = self._bytes()
-                self._most = max(self._most, lent + room)
+                self._most = max(self._most, lent + capacity)
                 for number in self._alone():
-                    if lent + waiting + room <= self._most:
+                    if lent + waiting + capacity <= self._most:
                         break
                     waiting -= len(self._kept[number][0])
                     self._free([number])
-                found = self._allocate(room)
+                found = self._allocate(capacity)
             if len(self._kept) < MOST:
                 self._kept[next(self._numbers)] = *found, self._runs
             memory, is_pinned = found
@@ -75,9 +75,9 @@ class Results:
     def _alone(self) -> list[int]:
         return [n for n, (memory, _, _) in self._kept.items() if is_alone(references(memory))]
 
-    def _waiting(self, room: int) -> tuple[Bytes, bool] | None:
+    def _waiting(self, capacity: int) -> tuple[Bytes, bool] | None:
         for number, (memory, is_pinned, _) in self._kept.items():
-            if len(memory) == room and is_alone(references(memory)):
+            if len(memory) == capacity and is_alone(references(memory)):
                 del self._kept[number]
                 self._pinning.reused += is_pinned
                 return memory, is_pinned
