@@ -28,8 +28,8 @@ _EXACT = 64 << 20  # bytes, from which on buffers have the size that was asked f
 
 @lru_cache(1024)
 def size_class(nbytes: int) -> int:
-    """The bytes that are allocated for a buffer: at most an eighth, or 127, more than it has, so that sizes that change a little
-    all the time find what others have left."""
+    """The bytes that are allocated for a buffer: at most an eighth, or 127, more than it has, so that
+    sizes that change a little all the time find what others have left."""
     if nbytes >= _EXACT:
         return nbytes
     step = max(_LEAST, 1 << nbytes.bit_length() >> 4)
