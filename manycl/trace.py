@@ -150,8 +150,10 @@ _HEADER: dict[str, Callable[[object], bool]] = {
 
 
 def _is_planned(value: object) -> bool:
-    """A makespan (None: unknown) and pairs of a node and seconds."""
+    """A makespan (None: unknown), pairs of a node and seconds, and perhaps seconds in which kernels were to run."""
     if not isinstance(value, dict) or not isinstance(pairs := value.get("seconds", []), list):
+        return False
+    if not _is_time(value.get("computing") or 0.0):
         return False
     whole = value.get("makespan")
     return (whole is None or _is_time(whole)) and all(

@@ -12,6 +12,7 @@ from manycl.report.divided import DividedKernel, PlannedKernel, divided, divided
 from manycl.report.divided import spans as node_spans
 from manycl.report.intervals import quotient, union_length
 from manycl.report.memory import LimitedDevice, limited, limited_rows
+from manycl.report.missed import MissedPlan, missed_lines, missed_plan
 from manycl.report.path import longest_path
 from manycl.report.undivided import UndividedKernel, undivided, undivided_lines, unforeseen
 from manycl.report.words import between, count, nbytes, percent, printable, rate, seconds
@@ -74,7 +75,8 @@ class Summary:
     kernels that ran in ranges of work-groups; ``planned``: what the plan of a run had foreseen of each kernel, and of
     the run; ``memory``: devices that did not hold all that they needed; ``undivided``: kernels that could not run in
     ranges; ``unforeseen``: what failed that the run went on without; ``postponed``: whether kernels may be divided was
-    not looked at; ``compiled``: seconds beside the makespan in which devices only compiled kernels."""
+    not looked at; ``compiled``: seconds beside the makespan in which devices only compiled kernels; ``missed``: why it
+    took another time than planned."""
 
     application: str
     policy: str
@@ -95,6 +97,7 @@ class Summary:
     unforeseen: tuple[str, ...] = ()
     postponed: bool = False
     compiled: float = 0.0
+    missed: MissedPlan | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the keys are the fields' names."""
@@ -148,6 +151,7 @@ def summarise(trace: Trace) -> Summary:
         unforeseen=unforeseen(trace),
         postponed=trace.details.get("postponed") is True,
         compiled=trace.details.get("compiled", 0.0),
+        missed=missed_plan(trace),
     )
 
 
@@ -185,7 +189,7 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield _cut(printable(f"FAILED: {' '.join(failure.split())}"), 3 * _WIDTH)
     for failed in summary.unforeseen[:_MOST_FAILURES]:
         yield _cut(printable(f"went on without: {' '.join(failed.split())}"), 3 * _WIDTH)
-    for part in (_devices, _links, _memory, _divided, _undivided, _planned, _path):
+    for part in (_devices, _links, _memory, _divided, _undivided, _planned, _missed, _path):
         yield from part(summary)
 
 
@@ -237,6 +241,12 @@ def _planned(summary: Summary) -> Iterator[str]:
         yield from table(
             ("kernel", "launches", "planned", "took", "off"), planned_rows(summary.planned[:_MOST_KERNELS])
         )
+
+
+def _missed(summary: Summary) -> Iterator[str]:
+    if summary.missed is not None:
+        yield ""
+        yield from (_cut(line, 3 * _WIDTH) for line in missed_lines(summary.missed))
 
 
 def _path(summary: Summary) -> Iterator[str]:

@@ -28,7 +28,7 @@ def phases(waiting: Iterable[tuple[float, float]], events: Iterable[Event]) -> t
     """When devices only compiled, in order. ``waiting``: from when to when first launches waited to start."""
     busy = sorted((e.start, e.end) for e in events if not isinstance(e, DecisionEvent | FailureEvent))
     found: list[Phase] = []
-    for start, end in _united(sorted(waiting)):
+    for start, end in united(sorted(waiting)):
         at = start
         for begin, stop in busy:
             if begin >= end:
@@ -41,7 +41,8 @@ def phases(waiting: Iterable[tuple[float, float]], events: Iterable[Event]) -> t
     return tuple(p for p in found if p.end - p.start >= LEAST)
 
 
-def _united(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def united(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Intervals in the order in which they begin, without what they have in common."""
     out: list[tuple[float, float]] = []
     for start, end in intervals:
         if out and start <= out[-1][1]:

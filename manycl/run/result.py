@@ -12,7 +12,7 @@ from manycl.graph.graph import BufferKey, Graph, Launch, Piece
 from manycl.machine import DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.run.backend import Record
-from manycl.run.compiling import Phase, moved, phases, without
+from manycl.run.compiling import Phase, moved, phases, united, without
 from manycl.run.planning import POSTPONED, UNDIVIDED, UNFORESEEN
 from manycl.run.playback import Playback
 from manycl.run.script import Script
@@ -107,8 +107,10 @@ class Result:
         """What was predicted of the plan, where there was one with times."""
         if self.plan is None or self.plan.makespan <= 0.0:
             return {}
-        seconds = [[a.node, a.end - a.start] for a in self.plan.assignments if a.device != ON_HOST]
-        return {"planned": {"makespan": self.plan.makespan, "seconds": seconds}}
+        ran = [a for a in self.plan.assignments if a.device != ON_HOST]
+        seconds = [[a.node, a.end - a.start] for a in ran]
+        computing = sum(end - start for start, end in united(sorted((a.start, a.end) for a in ran)))
+        return {"planned": {"makespan": self.plan.makespan, "seconds": seconds, "computing": computing}}
 
     def _limited(self) -> dict[str, Any]:
         """What was predicted to move because devices did not hold all of the run."""

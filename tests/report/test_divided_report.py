@@ -10,7 +10,7 @@ import pytest
 from manycl.report.divided import divided, planned, spans
 from manycl.report.lanes import lanes
 from manycl.report.summary import summarise
-from manycl.trace import KernelEvent, Trace, TransferEvent
+from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
 
 def kernel(
@@ -99,3 +99,33 @@ def test_details_of_another_form_are_left_out(said: object) -> None:
     found = summarise(replace(TRACE, details=details))
     assert found.undivided == ()
     assert "not divided" not in found.text()
+
+
+def missed_text(took: float, *more: object, **details: object) -> str:
+    events = (kernel(0, "f", "a", 0.0, 3.0), kernel(1, "g", "a", 3.5, 4.5), *more)
+    foreseen = {"makespan": 2.25, "seconds": [[0, 1.0], [1, 1.0]], "computing": 2.0, **details}
+    trace = Trace(events, ("a",), "by hand", took, edges=((0, 1),), details={"planned": foreseen})  # type: ignore[arg-type]
+    return summarise(trace).text()
+
+
+def test_a_run_that_took_longer_than_planned_is_explained() -> None:
+    moved = TransferEvent(0, "x", "a", "host", 64, 2.5, 3.25)
+    called = HostEvent(2, "h", 4.25, 4.75)
+    text = missed_text(5.0, moved, called)
+    assert "the run took 2.2 times what was planned:" in text
+    assert "  kernels ran for 4.00 s, planned 2.00 s: f took 3.00 s instead of 1.00 s\n" in text
+    rest = "only data moved 250 ms, only host functions ran 250 ms, nothing ran 500 ms"
+    assert f"  the rest was 1.00 s, planned 250 ms: {rest}" in text
+
+
+def test_a_run_that_took_about_what_was_planned_needs_no_explanation() -> None:
+    assert "times what was planned" not in missed_text(4.5, makespan=4.0)
+    assert "times what was planned" in missed_text(4.5, makespan=6.0), "less is wrong as well"
+    assert "times what was planned" not in missed_text(4.5, computing=None), "nobody knows"
+
+
+def test_a_run_whose_kernels_were_not_timed_says_so() -> None:
+    trace = Trace(
+        (), ("a",), "auto", 5.0, details={"planned": {"makespan": 2.0, "seconds": [[0, 2.0]], "computing": 2.0}}
+    )
+    assert "its kernels were not timed" in summarise(trace).text()
