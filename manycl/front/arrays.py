@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from manycl.errors import LaunchError, ResultError
 from manycl.graph.copies import Place
-from manycl.graph.graph import Buffer, BufferArg
+from manycl.graph.graph import Buffer, BufferArg, Owned
 from manycl.graph.launch import leaves
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Array:
     arrays can.
     """
 
-    __slots__ = ("__weakref__", "argument", "buffer", "dtype", "queue", "shape")
+    __slots__ = ("__weakref__", "_owned", "argument", "buffer", "dtype", "queue", "shape")
 
     def __init__(self, queue: Queue, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
         self.queue = queue
@@ -49,14 +49,14 @@ class Array:
             raise LaunchError(f"an array of shape {shape} has {nbytes} bytes, more than any device can address")
         self._own(queue.session.buffers.new(nbytes, name))
 
-    def _own(self, buffer: Buffer) -> None:
+    def _own(self, owned: Owned) -> None:
         """The contents are those of a buffer, which goes when the array does."""
-        self.buffer = buffer
-        self.argument = BufferArg(buffer.key)
+        self._owned = owned
+        self.buffer, self.argument = owned
 
     def __del__(self) -> None:
         try:  # noqa: SIM105 (which takes a third of a microsecond)
-            self.queue.session.buffers.discard(self.buffer.key)
+            self.queue.session.buffers.leave(self._owned)
         except AttributeError:  # it never had one
             pass
 
@@ -176,7 +176,7 @@ class Array:
         for array in (self, other):
             array.use(self.queue)
         self.queue.finish()
-        mine, theirs = self.buffer, other.buffer
+        mine, theirs = self._owned, other._owned
         self._own(theirs)
         other._own(mine)
 

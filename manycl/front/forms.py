@@ -8,21 +8,21 @@ too; a number is converted, and the launch is checked again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manycl.drivers.driver import DriverError
-from manycl.front.arrays import Array
+from manycl.front.arrays import Array, ArrayView
 from manycl.graph import bounds
 from manycl.graph.graph import Argument, BufferArg, Launch
 from manycl.graph.known import FLOATS
 from manycl.graph.launch import with_arguments
 from manycl.machine import DeviceIndex
 from manycl.model.trips import TripCount, trip_count
-from manycl.run.backends.programs import KernelObject, same
+from manycl.run.backends.programs import KernelObject
 from manycl.run.flight import UNKNOWN, Flight
 
 if TYPE_CHECKING:
@@ -36,11 +36,14 @@ _FIXED = (int, float, bytes, np.number, np.bool_)
 
 
 class LaunchForm:
-    """A kernel at one NDRange on a device, on arrays of certain types and sizes. ``convert(i, value)``: what argument
-    i, which is no array, is set to."""
+    """A kernel at one NDRange on a device (its index, and where parts of its allocations may begin: at multiples of so
+    many bytes), on arrays of certain types and sizes. ``convert(i, value)``: what argument i, which is no array, is set
+    to."""
 
     __slots__ = (
+        "_alignment",
         "_arrays",
+        "_bound",
         "_checked",
         "_convert",
         "_deciding",
@@ -48,29 +51,32 @@ class LaunchForm:
         "_flight",
         "_flights",
         "_kernel",
+        "_known",
         "_launch",
+        "_listed",
         "_measured",
         "_ranges",
         "_seconds",
-        "_state",
         "_steering",
         "_trips",
+        "_values",
+        "_writing",
     )
 
     def __init__(
         self,
         launch: Launch,
-        device: DeviceIndex,
+        device: tuple[DeviceIndex, int],
         kernel: KernelObject,
         args: Sequence[Any],
         convert: Callable[[int, Any], Argument],
     ) -> None:
-        self._device = device
+        self._device, self._alignment = device
         self._launch = launch
         self._ranges = launch.global_size, launch.local_size
         self._kernel = kernel
         self._convert = convert
-        self._arrays = tuple([(a.dtype, a.nbytes) if type(a) is Array else None for a in args])
+        self._arrays = tuple([(a.dtype, a.nbytes) if isinstance(a, Array) else None for a in args])
         facts = launch.kernel.arguments
         self._deciding = frozenset(i for i, fact in enumerate(facts) if fact.base not in FLOATS)
         self._checked = list(launch.args)  # numbers with which it does not leave its buffers
@@ -79,19 +85,22 @@ class LaunchForm:
         self._measured: tuple[float, float] | None = None  # f, and seconds, the last time, where these are many
         self._flights = 0
         self._seconds = UNKNOWN
+        self._writing = tuple([i for i, fact in enumerate(facts) if fact.kind == "buffer" and fact.writes])
         self._forget()
 
     def _forget(self) -> None:
         """What it was given last may go."""
-        nothing: list[Any] = [None] * len(self._arrays)
-        self._flight: Flight | None = None
-        # the arguments, as they are in launches, and what the kernel's are set to: in one, as Ctrl-C may come any time
-        self._state: tuple[tuple[Any, ...], list[Any], list[Any]] = (_UNKNOWN,) * len(nothing), nothing, nothing
+        count = len(self._arrays)
+        self._flight: Flight | None = None  # for which all that follows is right
+        self._listed: Flight | None = None
+        self._known: list[Any] = [_UNKNOWN] * count  # the arguments, as they came
+        self._bound: list[Argument] = [b""] * count  # as they are in launches
+        self._values: list[Any] = [None] * count  # as the kernel's are set
 
     def landed(self, seconds: float) -> None:
         """Its flight is over; ``seconds``: of a command there. Of kernels that end after the same work each time, the
         next flight counts on that; of others, that they take no less."""
-        args = self._state[1]
+        args = self._bound
         self._forget()
         self._flights += 1
         is_long = seconds > UNKNOWN  # then it is foreseen how many it takes with other numbers
@@ -116,90 +125,115 @@ class LaunchForm:
         with flight.lock:
             if not flight.is_open:
                 return False
-            known = self._state[0]
-            if self._flight is flight:
-                # (compared as objects: numbers that are equal need not have the same bytes)
-                is_same = len(args) == len(known) and all(map(is_, args, known))
-                if not is_same and not self._bind(queue, flight, args):
-                    return False
-            else:
-                self._forget()
-                if flight.device != self._device or not self._bind(queue, flight, args):
-                    return False
-                self._flight = flight
-                flight.forms.append(self)
-            kernel, ranges = self._kernel, self._ranges
-            if kernel.setter is not self:
-                self._set()
+            kernel, known = self._kernel, self._known
+            # (compared as objects: numbers that are equal need not have the same bytes)
+            is_same = self._flight is flight and len(args) == len(known) and all(map(is_, args, known))
+            if not (is_same and kernel.setter is self) and not self._bind(queue, flight, args):
+                return False
             flight.is_giving = True
             try:
-                event = flight.launch(flight.queue, kernel.kernel, ranges[0], ranges[1], None, flight.uploads or None)
+                event = flight.launch(flight.queue, kernel.kernel, *self._ranges, None, flight.uploads or None)
             except DriverError:
                 flight.is_giving = False
                 return False  # the error is told when it is tried again
             if flight.uploads:
                 flight.uploads = []
-            flight.given.append((self._launch, self._state[1], event))
+            flight.given.append((self._launch, self._bound, event))
             flight.is_giving = False
             flight.ahead += self._seconds
             if flight.ahead > flight.limit:
                 flight.pace()
             return True
 
-    def _set(self) -> None:
-        kernel = self._kernel
-        for i, (value, held) in enumerate(zip(self._state[2], kernel.held, strict=True)):
-            if value is not held and not same(value, held):
-                kernel.put(i, value)
-        kernel.setter = self
-
     def _bind(self, queue: Queue, flight: Flight, args: tuple[Any, ...]) -> bool:
-        """Take arguments of which some are others than the last time; False for what is not like these."""
-        wanted = self._arrays
-        if len(args) != len(wanted):
+        """Have the kernel take arguments of which some are others than the last time; False for what is not like
+        these."""
+        arrays = self._arrays
+        if len(args) != len(arrays) or flight.device != self._device:
             return False
-        known, before, held = self._state
-        bound, values, written = list(before), list(held), []
-        facts, checked, longer = self._launch.kernel.arguments, True, False
-        steering, seen = self._steering, list[Any](args)
-        for i, (value, last) in enumerate(zip(args, known, strict=True)):
-            if value is last:
+        is_set = self._flight is flight and self._kernel.setter is self
+        if self._flight is not flight:
+            self._forget()
+        self._kernel.setter = self._flight = None  # until all is done: Ctrl-C may come any time
+        known, bound, values = self._known, self._bound.copy(), self._values
+        used, allocations, mapped = flight.arrays, flight.allocations, queue.mapped
+        held, put, changed = self._kernel.held, self._kernel.put, list[int]()
+        for i, value in enumerate(args):
+            if value is known[i]:
                 continue
-            array = wanted[i]
+            array = arrays[i]
             if array is None:
-                found = values[i] = bound[i] = self._convert(i, value)
-                if not isinstance(value, _FIXED):
-                    seen[i] = _UNKNOWN
-                if i in self._deciding and found != self._checked[i]:
-                    checked = False
-                if steering is not None and i in steering and steering[i] != found:
-                    steering[i] = found
-                    if self._measured is None:
-                        flight.ahead += UNKNOWN
-                    else:
-                        longer = True
-                continue
-            if type(value) is not Array or value.queue is not queue or value.dtype is not array[0]:
-                return False
-            buffer = value.buffer
-            key = buffer.key
-            if buffer.nbytes != array[1] or key in queue.mapped:
-                return False
-            if key not in flight.arrays and not flight.adopt(value):
-                return False
-            values[i], bound[i] = flight.allocations[key], value.argument
-            if facts[i].writes:
-                written.append(key)
-        if not checked:
+                changed.append(i)
+            else:
+                kind = type(value)
+                if kind is not Array and kind is not ArrayView:
+                    return False
+                buffer, wanted, nbytes = value.buffer, *array
+                key = buffer.key
+                if value.queue is not queue or value.dtype is not wanted or key in mapped:
+                    return False
+                if key not in used and not flight.adopt(value.owner):
+                    return False
+                if kind is Array and buffer.nbytes == nbytes:
+                    allocation = allocations[key]
+                elif value.nbytes == nbytes and not value.offset % self._alignment:
+                    allocation = queue.session.backend.memory.argument(value.argument, self._device)
+                else:
+                    return False
+                values[i] = allocation
+                bound[i], known[i] = value.argument, value
+                if is_set and allocation is not held[i]:
+                    put(i, allocation)
+        if changed:
+            self._take_numbers(flight, args, changed, bound)
+        if changed or not is_set:
+            self._set(changed if is_set else range(len(values)))
+        self._complete(flight, bound)
+        return True
+
+    def _complete(self, flight: Flight, bound: list[Argument]) -> None:
+        """All arguments have been taken."""
+        self._bound = bound
+        if flight is not self._listed:
+            flight.forms.append(self)
+            self._listed = flight
+        for i in self._writing:
+            argument = bound[i]
+            assert type(argument) is BufferArg
+            flight.written.add(argument.key)
+        self._kernel.setter, self._flight = self, flight
+
+    def _take_numbers(self, flight: Flight, args: Sequence[Any], changed: Sequence[int], bound: list[Argument]) -> None:
+        """Of the arguments that are no arrays, those that have changed. Raises LaunchError where the launch would leave
+        its buffers with them."""
+        is_checked, is_longer, steering = True, False, self._steering
+        for i in changed:
+            value = args[i]
+            found = self._values[i] = bound[i] = self._convert(i, value)
+            self._known[i] = value if isinstance(value, _FIXED) else _UNKNOWN
+            if i in self._deciding and found != self._checked[i]:
+                is_checked = False
+            if steering is not None and i in steering and steering[i] != found:
+                steering[i] = found
+                if self._measured is None:
+                    flight.ahead += UNKNOWN
+                else:
+                    is_longer = True
+        if not is_checked:
             bounds.check_launch(
                 with_arguments(self._launch, tuple(bound)),
                 {a.key: flight.arrays[a.key].buffer for a in bound if type(a) is BufferArg},
             )
             self._checked = bound
-        if longer and self._measured is not None:
+        if is_longer and self._measured is not None:
             f, seconds = self._measured
             self._seconds = seconds * self._f(bound) / f
-        flight.written.update(written)
-        self._kernel.setter = None
-        self._state = tuple(seen), bound, values
-        return True
+
+    def _set(self, changed: Iterable[int]) -> None:
+        """Set arguments of the kernel."""
+        kernel, values = self._kernel, self._values
+        held = kernel.held
+        for i in changed:
+            value, before = values[i], held[i]
+            if value is not before and not (type(value) is bytes and value == before):
+                kernel.put(i, value)

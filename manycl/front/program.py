@@ -249,7 +249,7 @@ class Kernel:
         )
         event = queue.add(launch, wait_for, arrays)
         flight = queue.enqueued.flight
-        if flight is not None and flight.is_open and is_usual and not views and not self._versions:
+        if flight is not None and flight.is_open and is_usual and not self._versions:
             self._remember(queue, launch, global_size, local_size, args)
         return event
 
@@ -265,11 +265,15 @@ class Kernel:
         if type(global_size) is not tuple or not (local_size is None or type(local_size) is tuple):
             return
         assert queue.enqueued.flight is not None
+        from manycl.run.backends.placing import unaligned
+
         device = queue.enqueued.flight.device
         kernel = queue.session.backend.programs.kernel(self.program, self.facts.name, device)
         if len(queue.forms) >= _KEPT:
             queue.forms.clear()
-        queue.forms[self._key, global_size, local_size] = queue.form(launch, device, kernel, args, self._number)
+        place = device, queue.session.machine.devices[device].alignment
+        if not unaligned(launch.args, place[1]):
+            queue.forms[self._key, global_size, local_size] = queue.form(launch, place, kernel, args, self._number)
 
     def _number(self, index: int, value: Any) -> Argument:
         return self._value(self._arguments[index], value)

@@ -78,6 +78,18 @@ class BufferArg:
         return self if key == self.key else BufferArg(key, self.offset, self.nbytes)
 
 
+class Owned(NamedTuple):
+    """A buffer, and what launches are given for all of it: made once, as arrays are made all the time."""
+
+    buffer: Buffer
+    argument: BufferArg
+
+
+def owned(buffer: Buffer) -> Owned:
+    """That of a buffer."""
+    return Owned(buffer, BufferArg(buffer.key))
+
+
 Argument = BufferArg | LocalArg | bytes
 """A launch's argument: a buffer or a view of one, local memory, or a scalar (or struct) as the bytes the kernel
 receives."""

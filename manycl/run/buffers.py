@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from manycl.drivers.driver import Bytes, End
 from manycl.errors import GraphError, RunError
-from manycl.graph.graph import Buffer, BufferKey
+from manycl.graph.graph import Buffer, BufferKey, Owned, owned
 from manycl.interrupts import Uninterrupted
 from manycl.machine import HOST
 from manycl.region import NOTHING, Region
@@ -28,22 +28,26 @@ class Buffers:
             session
         )  # whoever drops a session without closing it has its threads back
         self._keys = map(BufferKey, count())
+        self._left: list[Owned] = []
         self._garbage: list[BufferKey] = []
 
-    def new(self, nbytes: int, name: str = "") -> Buffer:
-        """A buffer with undefined contents."""
+    def new(self, nbytes: int, name: str = "") -> Owned:
+        """A buffer with undefined contents: to be discarded by who gets it, who alone has it."""
         session = self._session
         session.check_open()
-        if self._garbage and session.lock.acquire(blocking=False):  # it may be what is wanted now
+        if self._left and session.lock.acquire(blocking=False):  # it may be what is wanted now
             try:
                 if session.backend.is_idle:  # arrays that a flight uses are none
                     with Uninterrupted():
                         self._release_garbage()
             finally:
                 session.lock.release()
-        key = next(self._keys)
-        session.backend.memory.create(key, nbytes, name)
-        return Buffer(key, nbytes, name)
+        memory = session.backend.memory
+        found = memory.again(nbytes, name)
+        if found is None:
+            found = owned(Buffer(next(self._keys), nbytes, name))
+            memory.create(found.buffer.key, nbytes, name)
+        return found
 
     def adopt(self, buffer: Buffer) -> None:
         """Take a buffer that has a key already (an application's graph comes with its own) into a new session."""
@@ -52,9 +56,13 @@ class Buffers:
             raise GraphError(f"buffer {buffer.key} is adopted out of turn: keys count up from 0 in a new session")
         self._session.backend.memory.create(buffer.key, buffer.nbytes, buffer.name)
 
+    def leave(self, whole: Owned) -> None:
+        """An array that is gone leaves its buffer to others (may be called by the garbage collector at any time, so it
+        only takes a note)."""
+        self._left.append(whole)
+
     def discard(self, *keys: BufferKey) -> None:
-        """Buffers are not needed any more; their memory is freed before the next run (may be called by the garbage
-        collector at any time, so it only takes a note)."""
+        """Buffers of runs' own are not needed any more; their memory is freed before the next run."""
         self._garbage.extend(keys)
 
     def collect(self) -> None:
@@ -66,6 +74,12 @@ class Buffers:
 
     def _release_garbage(self) -> None:
         directory, memory = self._session.directory, self._session.backend.memory
+        while self._left:
+            whole = self._left.pop()
+            key = whole[0].key
+            directory.forget(key)
+            if not memory.rest(whole):
+                memory.release(key)
         while self._garbage:
             key = self._garbage.pop()
             directory.forget(key)

@@ -130,8 +130,10 @@ class Directory:
     def forget(self, key: BufferKey) -> None:
         """The buffer is gone."""
         self.valid.pop(key, None)
-        self.parts.pop(key, None)
-        self._lost.pop(key, None)
+        if self.parts:
+            self.parts.pop(key, None)
+        if self._lost:
+            self._lost.pop(key, None)
 
     def check(self, key: BufferKey) -> None:
         """Raise :class:`ResultError` if a failed run left the contents unknown."""

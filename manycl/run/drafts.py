@@ -302,12 +302,13 @@ class _Drafting:
 
     def _by_difference(self, cut: _Cut, keys: set[BufferKey]) -> list[StepDraft]:
         division, home = cut.division, cut.home
+        ordered = [k for k in division.launch.writes if k in keys]
         before: list[StepDraft] = []
         old: dict[BufferKey, BufferKey] = {}
         partial: dict[int, dict[BufferKey, BufferKey]] = {m: {} for m in cut.elsewhere}
         operations = {k: made.operation for k, made in division.operations.items()}
-        methods = {k: Reduction.DIFFERENCE.words(operations.get(k, "")) for k in keys}
-        for k in sorted(keys):
+        methods = {k: Reduction.DIFFERENCE.words(operations.get(k, "")) for k in ordered}
+        for k in ordered:
             extent = division.extent(k)
             before += self._cleared(cut, k, extent, methods[k])
             old[k] = self._temporary(k)
@@ -315,10 +316,10 @@ class _Drafting:
             for m, a in cut.elsewhere.items():
                 partial[m][k] = self._temporary(k)
                 before.append(self._copied(cut, a, k, partial[m][k], extent, methods[k]))
-        method = ", ".join(dict.fromkeys(methods[k] for k in sorted(keys)))
+        method = ", ".join(dict.fromkeys(methods[k] for k in ordered))
         drafts = self._ranges(cut, method, partial)
         after = []
-        for k in sorted(keys):
+        for k in ordered:
             for mine in partial.values():
                 everything = Region.span(*division.extent(k))
                 read, written = Access(everything, NOTHING, False), Access(NOTHING, everything, False)

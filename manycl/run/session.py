@@ -434,7 +434,8 @@ class Session:
         """Raise DeviceError if the session is closed; and as :meth:`refuse_host_functions`."""
         if self.closed:
             raise DeviceError("the session is closed", hint="make a new Queue")
-        self.refuse_host_functions()
+        if is_forked() or self.backend.host_calls.is_used:
+            self.refuse_host_functions()
 
     def refuse_host_functions(self) -> None:
         """Raise RunError if the caller is a host function of a run that is under way here, and DeviceError in a forked

@@ -68,7 +68,7 @@ def load(session: Session, case: Case, ndrange: CaseLaunch) -> Loaded:
     args: list[Argument] = []
     for index, argument in enumerate(ndrange.arguments):
         if isinstance(argument, Buffer):
-            buffer = session.buffers.new(argument.nbytes, facts.arguments[index].name)
+            buffer = session.buffers.new(argument.nbytes, facts.arguments[index].name).buffer
             builder.adopt(buffer)
             keys[index] = buffer.key
             args.append(BufferArg(buffer.key))

@@ -57,7 +57,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
                 lanes.watched = where == "watched"  # as GPUs are
 
             def new() -> Buffer:
-                buffer = session.buffers.new(64)
+                buffer = session.buffers.new(64).buffer
                 session.backend.memory.host(buffer.key)[:] = 0
                 return buffer
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.errors import RunError
-from manycl.graph.graph import BufferKey
+from manycl.graph.graph import Buffer, BufferKey, owned
 from manycl.machine import HOST, Device, DeviceIndex, Machine
 from manycl.run.backends.memory import PIN_FROM, Memory
 from manycl.run.backends.pool import IDLE, Pool, size_class
@@ -68,6 +68,12 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule(nbytes=SIZES)
     def made(self, nbytes: int) -> None:
+        found = self.memory.again(nbytes, "")
+        if found is not None:
+            assert found.buffer.nbytes == nbytes
+            assert found.buffer.key not in self.keys, "nobody else has it"
+            self.keys[found.buffer.key] = -1
+            return
         self.next += 1
         self.memory.create(BufferKey(self.next), nbytes)
         self.keys[BufferKey(self.next)] = -1
@@ -127,7 +133,8 @@ class MemoryMachine(RuleBasedStateMachine):
             key = data.draw(st.sampled_from(sorted(self.keys)))
             self.lent.discard(key)
             del self.keys[key]
-            self.memory.release(key)
+            if not self.memory.rest(owned(Buffer(key, self.memory.nbytes(key)))):
+                self.memory.release(key)
 
     @rule(runs=st.sampled_from([1, IDLE + 2]))
     def begun(self, runs: int) -> None:
@@ -135,11 +142,13 @@ class MemoryMachine(RuleBasedStateMachine):
             self.memory.tick()
         if runs > IDLE:
             assert not self.memory._pool
+            assert not self.memory._resting
 
     @rule()
     def trimmed(self) -> None:
         self.memory.trim()
         assert not self.memory._pool
+        assert not self.memory._resting
 
     @invariant()
     def nobody_sees_anothers(self) -> None:
@@ -157,8 +166,8 @@ class MemoryMachine(RuleBasedStateMachine):
             assert sorted([*self.memory.buffers(d).values(), *spare]) == sorted(driver.allocated)
             for key, allocation in self.memory.buffers(d).items():
                 assert driver.allocated[allocation] >= self.memory._capacity(key), "the next array may need all of it"
-            pool = self.memory._pool
-            assert self.memory.allocated(d).keys() == {key for key in self.memory.buffers(d) if key not in pool}
+            runs = range(self.temporary, 0)
+            assert self.memory.allocated(d).keys() == self.memory.buffers(d).keys() & {*self.keys, *runs}
 
     @invariant()
     def no_more_than_it_had_at_once(self) -> None:

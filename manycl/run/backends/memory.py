@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from manycl.drivers.driver import Allocation, Bytes, Driver, DriverError, End
 from manycl.errors import RunError
-from manycl.graph.graph import Argument, BufferArg, BufferKey, LocalArg
+from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, LocalArg, Owned, owned
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.run.backends import red_zones
 from manycl.run.backends.host_bytes import aligned, copy_bytes, host_memory
@@ -63,6 +63,8 @@ class Memory:
         # what was evicted in this run, by size: allocating takes long on GPUs
         self._spare: list[dict[int, list[Allocation]]] = [{} for _ in machine.devices]
         self._windows: set[BufferKey] = set()
+        self._resting: dict[int, list[Owned]] = {}  # buffers of arrays that are gone, by bytes
+        self._is_resting_used = False  # since the last run
         self._pool = Pool()
         self._pinning = Pinning()
         self.results = Results(self._result, self._pinning)
@@ -90,9 +92,54 @@ class Memory:
         self._sizes[key] = nbytes
         self._names[key] = name
         if key >= 0:
+            self._unrest()
             other = self._pool.made(nbytes)
             if other is not None:
                 self._move(other, key)
+
+    def rest(self, whole: Owned) -> bool:
+        """Whether a buffer that no array has any more waits for one of just its size, as it is; else it is to be
+        released. Only when no run is under way."""
+        key, nbytes = whole.buffer.key, whole.buffer.nbytes
+        host = self._host.get(key)
+        if key not in self._capacities and (host is not None or any(key in held for held in self._buffers)):
+            return False
+        if self._borrowed:
+            self._borrowed.pop(key, None)
+        if host is not None and not self._is_free(key):
+            return False
+        resting = self._resting.get(nbytes)
+        if resting is None:
+            self._resting[nbytes] = [whole]
+        else:
+            resting.append(whole)
+        return True
+
+    def again(self, nbytes: int, name: str) -> Owned | None:
+        """The buffer of just this size that was left behind last, with all its memory. Its contents are undefined."""
+        resting = self._resting.get(nbytes)
+        if not resting:
+            return None
+        try:
+            whole = resting.pop()
+        except IndexError:  # another thread has it
+            return None
+        self._is_resting_used = True
+        if whole.buffer.name != name:
+            key = whole.buffer.key
+            self._names[key] = name
+            whole = owned(Buffer(key, nbytes, name))
+        return whole
+
+    def _unrest(self) -> None:
+        """What waits for arrays of just its size may be had by others."""
+        while self._resting:
+            try:
+                _, resting = self._resting.popitem()
+                while True:
+                    self.release(resting.pop().buffer.key)
+            except (IndexError, KeyError):  # the last one, or another thread has it
+                pass
 
     def create_window(self, key: BufferKey, nbytes: int, name: str) -> None:
         """A part of a buffer, on a device, for as long as a run takes."""
@@ -188,8 +235,9 @@ class Memory:
 
     def allocated(self, device: DeviceIndex) -> dict[BufferKey, int]:
         """Bytes of the buffers that a device holds, by key, less what waits for arrays."""
+        waiting = {whole.buffer.key for resting in list(self._resting.values()) for whole in list(resting)}
         # (other threads make and drop arrays meanwhile, which have none of the sizes then)
-        held = [(key, self._sizes.get(key)) for key in list(self._buffers[device])]
+        held = [(key, self._sizes.get(key)) for key in list(self._buffers[device]) if key not in waiting]
         return {key: nbytes for key, nbytes in held if nbytes is not None}
 
     def evict(self, key: BufferKey, device: DeviceIndex) -> None:
@@ -253,6 +301,7 @@ class Memory:
 
     def _make_room(self, device: DeviceIndex, nbytes: int) -> None:
         """Free as much of what was set aside as a new allocation takes."""
+        self._unrest()
         spare, most = self._spare[device], self._machine.devices[device].global_memory
         if not spare and not self._pool:
             return
@@ -276,7 +325,6 @@ class Memory:
 
     def release(self, key: BufferKey) -> None:
         """Keep a buffer for an array of about its size, or free all copies. Only when no run is under way."""
-        self.version += 1
         nbytes = self._sizes.pop(key)
         del self._names[key]
         if self._borrowed:
@@ -308,16 +356,21 @@ class Memory:
 
     def tick(self) -> None:
         """A run begins: what has not been used again for long is freed."""
+        if not self._is_resting_used:
+            self._unrest()
+        self._is_resting_used = False
         self._drop(self._pool.tick())
         self.results.tick()
 
     def trim(self) -> None:
         """Free what is kept for other arrays and results. Only when no run is under way."""
+        self._unrest()
         self._drop(self._pool.clear())
         self.results.trim()
 
     def use(self) -> dict[str, MemoryUse]:
         """By device with memory of its own, and of the host."""
+        self._unrest()
         results, idle = self.results.nbytes()
         found = {"host": self._use_of({key: len(memory) for key, memory in list(self._host.items())}, results, idle)}
         for index, device in self._machine.numbered():
@@ -341,6 +394,7 @@ class Memory:
             return
         if key < 0:  # a run's own
             return
+        self._unrest()
         nbytes = self._sizes[key]
         capacity = size_class(nbytes)
         least = min([host_memory(), *(device.global_memory for device in self._machine.devices)])
