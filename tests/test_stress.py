@@ -15,7 +15,7 @@ from manycl.drivers.opencl import devices, staging
 from manycl.errors import ResultError, RunError
 from manycl.graph.graph import Graph, HostTask
 from manycl.plan.plan import ON_HOST, Assignment
-from manycl.run.backends import memory
+from manycl.run.backends import pinning
 
 N = 1500  # uints; host copies of this size are pinned beside devices with memories of their own
 BUFFERS = 6
@@ -129,7 +129,8 @@ def open_queue(memories: str, patch: pytest.MonkeyPatch) -> mc.Queue:
         patch.setattr(devices, "shares_host_memory", lambda _: next(answers))
     if memories == "staged":
         patch.setattr(staging, "STAGE_FROM", 1)
-        patch.setattr(memory, "PIN_FROM", 1 << 40)
+        patch.setattr(staging, "STAGE_AFTER", 0)
+        patch.setattr(pinning, "PIN_FROM", 1 << 40)
         patch.setattr(staging, "CHUNK", 1024)
     return mc.Queue("cpu/2#0,cpu/2#1@2" if memories == "slowed" else "cpu/4")
 

@@ -34,7 +34,9 @@ class Array:
 
     __slots__ = ("__weakref__", "_owned", "argument", "buffer", "dtype", "queue", "shape")
 
-    def __init__(self, queue: Queue, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
+    def __init__(
+        self, queue: Queue, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, on_host: bool = False
+    ) -> None:
         self.queue = queue
         self.shape = shape
         self.dtype = dtype
@@ -47,7 +49,7 @@ class Array:
             raise LaunchError(f"an array of shape {shape} has no elements; OpenCL buffers need at least one")
         if nbytes >= 1 << 62:
             raise LaunchError(f"an array of shape {shape} has {nbytes} bytes, more than any device can address")
-        self._own(queue.session.buffers.new(nbytes, name))
+        self._own(queue.session.buffers.new(nbytes, name, on_host))
 
     def _own(self, owned: Owned) -> None:
         """The contents are those of a buffer, which goes when the array does."""

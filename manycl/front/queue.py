@@ -110,7 +110,7 @@ class Queue(RunningQueue):
         the array has got other contents. It is never written to.
         """
         data: AnyArray = np.asarray(contents, order="C")
-        array = Array(self, data.shape, data.dtype, name)
+        array = Array(self, data.shape, data.dtype, name, copy)
         if copy:
             from manycl.run.backends.host_bytes import copy_bytes
 
@@ -127,7 +127,7 @@ class Queue(RunningQueue):
         """An array of zeros."""
         from manycl.run.backends.host_bytes import clear_bytes  # what runs is imported when a queue opens devices
 
-        array = Array(self, _shape(shape), np.dtype(dtype), name)
+        array = Array(self, _shape(shape), np.dtype(dtype), name, True)
         clear_bytes(self.session.buffers.overwrite(array.buffer.key))
         return array
 

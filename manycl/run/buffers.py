@@ -31,8 +31,9 @@ class Buffers:
         self._left: list[Owned] = []
         self._garbage: list[BufferKey] = []
 
-    def new(self, nbytes: int, name: str = "") -> Owned:
-        """A buffer with undefined contents: to be discarded by who gets it, who alone has it."""
+    def new(self, nbytes: int, name: str = "", on_host: bool = False) -> Owned:
+        """A buffer with undefined contents: to be left by who gets it, who alone has it. ``on_host``: the host is about
+        to write its contents."""
         session = self._session
         session.check_open()
         if self._left and session.lock.acquire(blocking=False):  # it may be what is wanted now
@@ -43,7 +44,7 @@ class Buffers:
             finally:
                 session.lock.release()
         memory = session.backend.memory
-        found = memory.again(nbytes, name)
+        found = memory.again(nbytes, name, on_host)
         if found is None:
             found = owned(Buffer(next(self._keys), nbytes, name))
             memory.create(found.buffer.key, nbytes, name)

@@ -70,7 +70,9 @@ class Flight:
         self._lanes = lanes = executor.lanes[device]
         self._run = executor.underway(_NOTHING, (device,) if executor.profile else ())
         self._mark: tuple[Event, float] | None = None
-        self._bit = 1 << lanes.device.memory
+        # (not the number that its driver has: devices before it may have been left out)
+        self._memory = session.machine.devices[device].memory
+        self._bit = 1 << self._memory
         self._bytes = 0  # of what the device holds
         self._brought: list[BufferKey] = []  # keys of what came to its memory
         self._wanted: BufferKey | None = None  # what comes to the host behind all that was given
@@ -134,7 +136,7 @@ class Flight:
             session.backend.memory.on_device(key, self.device)
             if not is_here:
                 self._bring(key, nbytes)
-                session.directory.copied(key, self._lanes.device.memory)
+                session.directory.copied(key, self._memory)
             self.arrays[key], self.found[key] = array, valid
         return True
 
@@ -373,7 +375,7 @@ class Flight:
     def _take_back(self) -> None:
         """What was to come to the device may not have come."""
         for key in self._brought:
-            self._session.directory.drop(key, self._lanes.device.memory)
+            self._session.directory.drop(key, self._memory)
 
     def _wait_soon(self, event: Event) -> None:
         """Until an event is complete, by the driver's own wait where that ends soon. Raises DriverError."""

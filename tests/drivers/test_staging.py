@@ -93,6 +93,7 @@ def test_a_transfer_that_fails_is_told_by_its_event(monkeypatch: pytest.MonkeyPa
     def broken(*given: object) -> None:
         raise cl.RuntimeError("clEnqueueWriteBuffer failed: OUT_OF_RESOURCES")
 
+    monkeypatch.setattr("manycl.drivers.opencl.staging.STAGE_AFTER", 0)
     with monkeypatch.context() as patch:
         patch.setattr(Stager, "_transfer", broken)
         memory, queue = driver.allocate(len(data)), driver.queue(timed=True)
@@ -107,3 +108,15 @@ def test_a_transfer_that_fails_is_told_by_its_event(monkeypatch: pytest.MonkeyPa
     driver.flush(queue)
     driver.wait(event)
     driver.release()
+
+
+def test_few_transfers_go_straight_to_the_driver(context: cl.Context) -> None:
+    """The chunks take longer to make than what they save."""
+    stager = Stager(context, cl.CommandQueue(context))
+    nbytes, count = CHUNK, 0
+    while not stager.pays(nbytes):
+        count += 1
+    assert not stager._slots
+    assert count >= 16
+    assert stager.pays(1)
+    stager.close()

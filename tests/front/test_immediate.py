@@ -18,7 +18,7 @@ from manycl.drivers.driver import DriverError
 from manycl.drivers.opencl import staging
 from manycl.errors import DeviceError, LaunchError, ResultError, RunError
 from manycl.run import flight
-from manycl.run.backends import memory
+from manycl.run.backends import pinning
 from manycl.run.backends.programs import Programs
 
 N = 64
@@ -44,7 +44,8 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     if request.param == "staged":
         monkeypatch.setattr(staging, "STAGE_FROM", 1)
-        monkeypatch.setattr(memory, "PIN_FROM", 1 << 40)
+        monkeypatch.setattr(staging, "STAGE_AFTER", 0)
+        monkeypatch.setattr(pinning, "PIN_FROM", 1 << 40)
         monkeypatch.setattr(flight, "BESIDE", 1)
     with mc.Queue("cpu/2#0") as queue:
         yield queue

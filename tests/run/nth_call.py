@@ -26,7 +26,7 @@ import manycl as mc
 from manycl.drivers.opencl import driver, staging
 from manycl.errors import ManyclError, ResultError
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.backends import memory
+from manycl.run.backends import pinning
 from manycl.run.backends.command_buffer import recorded
 
 N, GROUP, ARRAYS = 1024, 64, 4
@@ -353,7 +353,8 @@ def environment(case: Case) -> Iterator[None]:
         if case.staged:
             for owner, name, value in (
                 (staging, "STAGE_FROM", 1),
-                (memory, "PIN_FROM", 1 << 40),
+                (staging, "STAGE_AFTER", 0),
+                (pinning, "PIN_FROM", 1 << 40),
                 (staging, "CHUNK", 1000),
             ):
                 stack.enter_context(mock.patch.object(owner, name, value))

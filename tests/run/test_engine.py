@@ -206,4 +206,4 @@ def test_without_times_nothing_is_foreseen_and_with_them_it_is_told() -> None:
     times = tuple(a._replace(start=float(n), end=n + 1.5) for n, a in enumerate(PLAN.assignments))
     plan = replace(PLAN, assignments=times, makespan=7.0)
     told = execute(handed_on(), plan, SimBackend(WHERE, Unit()), Directory()).trace.details["planned"]
-    assert told == {"makespan": 7.0, "seconds": [[0, 1.5], [1, 1.5]]}
+    assert told == {"makespan": 7.0, "seconds": [[0, 1.5], [1, 1.5]], "computing": 2.5}

@@ -25,7 +25,7 @@ from manycl.machine import Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.backend import Done, Download, Failed, Run, Upload
-from manycl.run.backends import memory
+from manycl.run.backends import memory, pinning
 from manycl.run.backends.record import RunRecord
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
@@ -298,7 +298,8 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     """Two devices with memories of their own that move every buffer through many small pinned chunks."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     monkeypatch.setattr(staging, "STAGE_FROM", 1)
-    monkeypatch.setattr(memory, "PIN_FROM", 1 << 40)
+    monkeypatch.setattr(staging, "STAGE_AFTER", 0)
+    monkeypatch.setattr(pinning, "PIN_FROM", 1 << 40)
     monkeypatch.setattr(staging, "CHUNK", 1000)
     with mc.Queue("cpu/2") as queue:
         yield queue

@@ -17,6 +17,7 @@ from manycl.drivers.opencl import driver
 from manycl.errors import DeviceError, ManyclError, ResultError, RunError
 from manycl.machine import Device, Link, Machine
 from manycl.run.coherence import Directory
+from manycl.run.health import examine
 
 N = 256
 PROGRAM = mc.Program(
@@ -200,3 +201,24 @@ def test_memories_that_are_left_are_numbered_without_gaps() -> None:
             directory.copied(key, memory)
     assert directory.renumber({0: 0, 2: 1}) == {1}
     assert directory.valid == {0: 0b1, 2: 0b10, 3: 0b10}
+
+
+def test_commands_given_at_once_after_a_device_has_died(death: Death, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The devices behind it have other numbers then, and so have their memories."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with mc.Queue("cpu/3") as queue:
+        death.of, death.calls = context(queue, 0), 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            examine(queue.session)
+        death.of = None
+        assert len(queue.devices) == 2
+        for n in range(1, 40):  # new graphs that take little are not planned any more
+            x, y = (queue.array(np.full(N, k, np.int32)) for k in range(2))
+            for _ in range(n):
+                PROGRAM.inc(queue, (N,), (16,), x)
+            PROGRAM.add(queue, (N,), (16,), x, y)
+            is_flight = queue.enqueued.flight is not None
+            assert (y.get() == n + 1).all()
+            assert (x.get() == n).all()
+        assert is_flight

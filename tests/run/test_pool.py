@@ -18,7 +18,8 @@ from manycl.drivers.driver import DriverError
 from manycl.errors import RunError
 from manycl.graph.graph import Buffer, BufferKey, owned
 from manycl.machine import HOST, Device, DeviceIndex, Machine
-from manycl.run.backends.memory import PIN_FROM, Memory
+from manycl.run.backends.memory import Memory
+from manycl.run.backends.pinning import PIN_FROM
 from manycl.run.backends.pool import IDLE, Pool, size_class
 
 SIZES = st.sampled_from([64, PIN_FROM, PIN_FROM + 4, PIN_FROM + 8, 3 * PIN_FROM])
@@ -66,9 +67,9 @@ class MemoryMachine(RuleBasedStateMachine):
         self.lent: set[int] = set()  # whose contents are the caller's own, and may not have been brought yet
         self.next = self.temporary = 0
 
-    @rule(nbytes=SIZES)
-    def made(self, nbytes: int) -> None:
-        found = self.memory.again(nbytes, "")
+    @rule(nbytes=SIZES, on_host=st.booleans())
+    def made(self, nbytes: int, on_host: bool) -> None:
+        found = self.memory.again(nbytes, "", on_host)
         if found is not None:
             assert found.buffer.nbytes == nbytes
             assert found.buffer.key not in self.keys, "nobody else has it"
@@ -109,6 +110,25 @@ class MemoryMachine(RuleBasedStateMachine):
             if not device and self.keys[key] >= 0:
                 assert (self.drivers[0].inside[buffer][: self.memory.nbytes(key)] == self.keys[key]).all()
                 self.lent.discard(key)
+
+    @rule(data=st.data(), number=st.integers(0, 255), times=st.integers(1, 3))
+    def moved(self, data: Any, number: int, times: int) -> None:
+        """To the second device and back, again and again: some day in page-locked memory."""
+        if not self.keys:
+            return
+        key = data.draw(st.sampled_from(sorted(self.keys)))
+        for _ in range(times):
+            source = self.memory.upload_source(key)
+            if self.keys[key] >= 0:
+                assert (source.memory == self.keys[key]).all()
+            assert not source.is_pinned or key not in self.lent
+            del source
+            target = self.memory.download_target(key)
+            target.memory[:] = number
+            del target
+            self.lent.discard(key)
+            self.keys[key] = number
+            self.views = [(view, k, number if k == key else n) for view, k, n in self.views]
 
     @rule(data=st.data())
     def set_aside(self, data: Any) -> None:
@@ -347,7 +367,7 @@ def test_loops_use_the_same_memory_and_give_it_back(monkeypatch: pytest.MonkeyPa
             assert y.get()[5] == n + 1
             addresses.add(queue.session.backend.memory.host(x.buffer.key).ctypes.data)
         pool = queue.session.backend.memory._pool
-        assert len(addresses) <= 6
+        assert len(addresses) <= 12, "each of six is made anew when it is page-locked"
         assert pool.used + pool.waiting <= pool.most <= 4 * 8192
         del x, y
         queue.session.trim()
@@ -378,3 +398,37 @@ def test_borrowed_contents_are_in_the_memory_that_a_device_computes_in(nbytes: i
     held.create(1, nbytes)
     held.borrow(1, np.full(nbytes, 7, np.uint8))
     assert (driver.inside[held.on_device(1, 0)][:nbytes] == 7).all()
+
+
+def test_memory_is_page_locked_when_it_has_been_moved_again_and_again() -> None:
+    held = memory(Driver(1))
+    keys = [BufferKey(k) for k in range(3)]
+    for key in keys:
+        held.create(key, PIN_FROM)
+    locked = []
+    for run in range(12):
+        sources = []
+        for key in keys:
+            held.replace(key)[:] = run
+            source = held.upload_source(key)
+            assert (source.memory == run).all()
+            sources.append(source.is_pinned)
+            del source
+        locked.append(sum(sources))
+    assert locked[:2] == [0, 0]
+    assert locked[-1] == 3, "all of them come again and again"
+    assert locked == sorted(locked)
+    assert held._pinning._locked == 3 * PIN_FROM
+    held.create(BufferKey(3), PIN_FROM)
+    held.host(BufferKey(3))[:] = 1
+    assert not held.upload_source(BufferKey(3)).is_pinned, "it may not come again"
+
+
+def test_what_somebody_looks_at_stays_where_it_is() -> None:
+    held = memory(Driver(1))
+    held.create(BufferKey(0), PIN_FROM)
+    seen = held.host(BufferKey(0)).view(np.uint32)
+    for number in range(9):
+        held.replace(BufferKey(0))[:] = number
+        assert not held.upload_source(BufferKey(0)).is_pinned
+        assert (seen.view(np.uint8) == number).all()

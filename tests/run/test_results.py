@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import manycl as mc
+from manycl.drivers.driver import DriverError
 from manycl.front import arrays
 from manycl.run.backends.host_bytes import aligned
-from manycl.run.backends.pool import IDLE, Pinning, size_class
+from manycl.run.backends.pinning import Pinning
+from manycl.run.backends.pool import IDLE, size_class
 from manycl.run.backends.results import MOST, Results
 
 SIZES = st.sampled_from([1000, 1001, 5000, 9000])
@@ -23,19 +25,30 @@ kernel void copy(global const int *x, global int *y) { y[get_global_id(0)] = x[g
 """)
 
 
+class Locking:
+    """A driver that gives page-locked memory, so many times."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self.most, self.asked, self.made = most, 0, list[int]()
+
+    def pinned(self, nbytes: int) -> Any:
+        self.asked += 1
+        if len(self.made) >= self.most:
+            raise DriverError("out of resources")
+        self.made.append(nbytes)
+        return aligned(nbytes), object()
+
+
 class ResultsMachine(RuleBasedStateMachine):
     """Results are taken, looked at in many ways, and dropped."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.allocated = 0
-        self.results = Results(self.allocate, Pinning())
+        pinning = Pinning()
+        pinning.use(Locking())  # type: ignore[arg-type]
+        self.results = Results(pinning)
         self.held: list[tuple[Any, int]] = []
         self.most = 0
-
-    def allocate(self, nbytes: int) -> Any:
-        self.allocated += 1
-        return aligned(nbytes), False
 
     @rule(nbytes=SIZES, number=st.integers(0, 255), way=st.sampled_from(["all", "part", "view", "memoryview"]))
     def taken(self, nbytes: int, number: int, way: str) -> None:
@@ -81,17 +94,38 @@ TestResults = ResultsMachine.TestCase
 
 
 def test_one_after_another_is_one_memory() -> None:
-    made = list[int]()
-
-    def allocate(nbytes: int) -> Any:
-        made.append(nbytes)
-        return aligned(nbytes), False
-
-    results = Results(allocate, Pinning())
+    results, places = Results(Pinning()), set()
     for nbytes in range(100_000, 100_050):
-        result, _ = results.take(nbytes)
+        result, is_pinned = results.take(nbytes)
+        places.add(result.ctypes.data)
         del result
-    assert made == [size_class(100_000)]
+        assert not is_pinned, "no device does that"
+    assert len(places) == 1
+
+
+def test_results_that_come_again_are_page_locked() -> None:
+    pinning, driver = Pinning(), Locking()
+    pinning.use(driver)  # type: ignore[arg-type]
+    results = Results(pinning)
+    kinds = [results.take(100_000)[1] for _ in range(20)]
+    assert kinds == sorted(kinds)
+    assert kinds[1] is False, "the first may not come again"
+    assert kinds[5]
+    assert driver.made == [size_class(100_000)]
+
+
+def test_results_come_from_ordinary_memory_where_no_more_can_be_locked() -> None:
+    pinning, driver = Pinning(), Locking(0)
+    pinning.use(driver)  # type: ignore[arg-type]
+    results = Results(pinning)
+    places = set()
+    for _ in range(20):
+        result, is_pinned = results.take(100_000)
+        places.add(result.ctypes.data)
+        del result
+        assert not is_pinned
+    assert len(places) == 1
+    assert driver.asked == 1, "it is not asked again and again"
 
 
 @pytest.fixture(params=["shared", "own"])

@@ -160,7 +160,8 @@ class OpenCLDriver:
         self, queue: cl.CommandQueue, target: End, source: End, rows: Sequence[Box], after: Sequence[cl.Event]
     ) -> Sequence[cl.Event]:
         with translated:
-            if self._stager is not None and (part := staged_part(target, source, rows)) is not None:
+            part = staged_part(target, source, rows) if self._stager is not None else None
+            if self._stager is not None and part is not None and self._stager.pays(len(part.data)):
                 # the thread that waits for what was given before is not the one that will send that
                 before = cl.enqueue_marker(queue, wait_for=list(after) or None)
                 for other in self._queues:

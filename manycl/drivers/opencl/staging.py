@@ -26,6 +26,7 @@ STAGE_FROM = 1 << 20  # bytes; below, the driver's own path has less latency
 CHUNK = 4 << 20  # bytes; measured beside an H200: eight threads copy 4 MiB pieces at 52 GB/s, 1 MiB pieces at 37
 WORKERS = 8
 _SLOTS = 2  # chunks of a worker: one on its way, one being filled
+STAGE_AFTER = 8  # bytes that have been moved for each of the chunks': making these takes as long as several transfers
 
 
 class _Transfer(NamedTuple):
@@ -86,12 +87,18 @@ class Stager:
         self._context = context
         self._queue = queue
         self._workers = min(WORKERS, cpu_count() or 1)
+        self._moved = 0  # bytes that were to be
         self._slots: list[list[Bytes]] = []
         self._pins: list[object] = []
         self._used: set[ThreadPoolExecutor] = set()  # since the last time that they were known to be idle
         self._orders: dict[int, ThreadPoolExecutor] = {}
         self._working = Lock()
         self._copiers = ThreadPoolExecutor(self._workers, "manycl-stage-copy")
+
+    def pays(self, nbytes: int) -> bool:
+        """Whether one more transfer of so many bytes is worth it: there were many."""
+        self._moved += nbytes
+        return self._moved >= STAGE_AFTER * self._workers * _SLOTS * CHUNK
 
     def start(self, queue: int, part: StagedPart, after: cl.Event | None, event: Staged) -> Staged:
         """Copy once ``after`` is complete, behind what was started for the same queue; ``event`` tells of it."""

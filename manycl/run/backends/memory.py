@@ -8,7 +8,6 @@ decision 4).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from threading import Lock
 from typing import NamedTuple
 
@@ -18,11 +17,12 @@ from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, LocalArg,
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.run.backends import red_zones
 from manycl.run.backends.host_bytes import aligned, copy_bytes, host_memory
-from manycl.run.backends.pool import Pinning, Pool, is_alone, references, size_class
+from manycl.run.backends.pinning import Pinning
+from manycl.run.backends.pool import Pool, is_alone, references, size_class
 from manycl.run.backends.red_zones import Trespass
+from manycl.run.backends.resting import Resting
 from manycl.run.backends.results import Results
 
-PIN_FROM = 4096  # bytes; smaller host copies are not worth pinning
 _VIEWS = 1024  # of a buffer on a device that are kept
 _MOVED = 1 << 20  # bytes, from which on a buffer rather takes the memory of one that waits than new memory
 _ROOMY = 64  # up to this part of the smallest memory, buffers may be larger than they have to be
@@ -55,7 +55,6 @@ class Memory:
         self._host: dict[BufferKey, Bytes] = {}
         self._full: dict[BufferKey, Bytes] = {}  # host copies with all their capacity
         self._borrowed: dict[BufferKey, Bytes] = {}
-        self._pins: dict[BufferKey, object] = {}
         self._buffers: list[dict[BufferKey, Allocation]] = [{} for _ in machine.devices]
         # parts of these, by key and place; and parts of what was evicted in this run
         self._views: list[dict[BufferKey, dict[tuple[int, int | None], Allocation]]] = [{} for _ in machine.devices]
@@ -63,11 +62,10 @@ class Memory:
         # what was evicted in this run, by size: allocating takes long on GPUs
         self._spare: list[dict[int, list[Allocation]]] = [{} for _ in machine.devices]
         self._windows: set[BufferKey] = set()
-        self._resting: dict[int, list[Owned]] = {}  # buffers of arrays that are gone, by bytes
-        self._is_resting_used = False  # since the last run
+        self._resting = Resting()
         self._pool = Pool()
         self._pinning = Pinning()
-        self.results = Results(self._result, self._pinning)
+        self.results = Results(self._pinning)
         self._capacities: dict[BufferKey, int] = {}  # bytes that are allocated, where another array may have them next
         self._use(machine, drivers)
 
@@ -85,7 +83,7 @@ class Memory:
         self._machine, self._drivers = machine, drivers
         own = [driver for driver in drivers if driver.device.memory != HOST]
         self._guards = [(driver, driver.queue(timed=False)) for driver in drivers] if self.guarded else []
-        self._pinner = own[0] if own and not self.guarded else None
+        self._pinning.use(own[0] if own and not self.guarded else None)
 
     def create(self, key: BufferKey, nbytes: int, name: str = "") -> None:
         """Make a buffer known. It has what an array of about its size has left behind, or else no memory yet."""
@@ -100,7 +98,7 @@ class Memory:
     def rest(self, whole: Owned) -> bool:
         """Whether a buffer that no array has any more waits for one of just its size, as it is; else it is to be
         released. Only when no run is under way."""
-        key, nbytes = whole.buffer.key, whole.buffer.nbytes
+        key = whole.buffer.key
         host = self._host.get(key)
         if key not in self._capacities and (host is not None or any(key in held for held in self._buffers)):
             return False
@@ -108,38 +106,23 @@ class Memory:
             self._borrowed.pop(key, None)
         if host is not None and not self._is_free(key):
             return False
-        resting = self._resting.get(nbytes)
-        if resting is None:
-            self._resting[nbytes] = [whole]
-        else:
-            resting.append(whole)
+        self._resting.give(whole, host is not None)
         return True
 
-    def again(self, nbytes: int, name: str) -> Owned | None:
-        """The buffer of just this size that was left behind last, with all its memory. Its contents are undefined."""
-        resting = self._resting.get(nbytes)
-        if not resting:
-            return None
-        try:
-            whole = resting.pop()
-        except IndexError:  # another thread has it
-            return None
-        self._is_resting_used = True
-        if whole.buffer.name != name:
+    def again(self, nbytes: int, name: str, on_host: bool) -> Owned | None:
+        """The buffer of just this size that was left behind last, with all its memory, rather with a host copy than
+        without, or the other way round. Its contents are undefined."""
+        whole = self._resting.take(nbytes, on_host) if self._resting else None
+        if whole is not None and whole.buffer.name != name:
             key = whole.buffer.key
             self._names[key] = name
-            whole = owned(Buffer(key, nbytes, name))
+            return owned(Buffer(key, nbytes, name))
         return whole
 
     def _unrest(self) -> None:
         """What waits for arrays of just its size may be had by others."""
-        while self._resting:
-            try:
-                _, resting = self._resting.popitem()
-                while True:
-                    self.release(resting.pop().buffer.key)
-            except (IndexError, KeyError):  # the last one, or another thread has it
-                pass
+        for whole in self._resting.leave():
+            self.release(whole.buffer.key)
 
     def create_window(self, key: BufferKey, nbytes: int, name: str) -> None:
         """A part of a buffer, on a device, for as long as a run takes."""
@@ -181,19 +164,37 @@ class Memory:
     def replace(self, key: BufferKey) -> Bytes:
         """The host's copy, for writing all of it."""
         self._borrowed.pop(key, None)
+        if self._pinning.has_moved(key):
+            self._improve(key)
         return self.host(key)
+
+    def _improve(self, key: BufferKey) -> None:
+        """A host copy that has been moved before, and whose contents nobody needs, is made anew in page-locked memory
+        where that pays."""
+        shared = any(d.memory == HOST and key in self._buffers[index] for index, d in self._machine.numbered())
+        if shared or not self._pinning.pays(self._capacity(key), key) or not self._is_free(key):
+            return
+        with self._lock:
+            host, full = self._host.pop(key), self._full.pop(key)
+            try:
+                self._host[key] = self._allocate(key)
+            except RunError:
+                self._host[key], self._full[key] = host, full
 
     def upload_source(self, key: BufferKey) -> End:
         """Where an upload reads from."""
         source = self._borrowed.get(key)
         if source is not None:
+            self._pinning.moved(len(source))
             return End(source)
-        return End(self.host(key), 0, key in self._pins)
+        self._pinning.moved(self._sizes[key], key)
+        return End(self.host(key), 0, key in self._pinning)
 
     def download_target(self, key: BufferKey, partly: bool = False) -> End:
         """Where a download (of a part, else of all) writes to."""
         data = self.host(key) if partly else self.replace(key)
-        return End(data, 0, key in self._pins)
+        self._pinning.moved(len(data), key)
+        return End(data, 0, key in self._pinning)
 
     def on_device(self, key: BufferKey, device: DeviceIndex) -> Allocation:
         """The memory that a buffer has on a device."""
@@ -235,7 +236,7 @@ class Memory:
 
     def allocated(self, device: DeviceIndex) -> dict[BufferKey, int]:
         """Bytes of the buffers that a device holds, by key, less what waits for arrays."""
-        waiting = {whole.buffer.key for resting in list(self._resting.values()) for whole in list(resting)}
+        waiting = self._resting.keys()
         # (other threads make and drop arrays meanwhile, which have none of the sizes then)
         held = [(key, self._sizes.get(key)) for key in list(self._buffers[device]) if key not in waiting]
         return {key: nbytes for key, nbytes in held if nbytes is not None}
@@ -349,16 +350,16 @@ class Memory:
             self._free(device, self._taken(device, key))
         self._host.pop(key, None)
         self._full.pop(key, None)
-        self._pinning.freed += self._pins.pop(key, None) is not None
+        self._pinning.forget(key)
         self._capacities.pop(key, None)
         self._zoned.pop(key, None)
         self._windows.discard(key)
 
     def tick(self) -> None:
         """A run begins: what has not been used again for long is freed."""
-        if not self._is_resting_used:
+        if not self._resting.is_used:
             self._unrest()
-        self._is_resting_used = False
+        self._resting.is_used = False
         self._drop(self._pool.tick())
         self.results.tick()
 
@@ -416,9 +417,7 @@ class Memory:
             self._full[target] = full
             host, nbytes = self._host.pop(source), self._sizes[target]
             self._host[target] = host if len(host) == nbytes else _start(full, nbytes)
-            if source in self._pins:
-                self._pins[target] = self._pins.pop(source)
-                self._pinning.reused += 1
+            self._pinning.rename(source, target)
         for held, views in zip(self._buffers, self._views, strict=True):
             if source in held:
                 held[target] = held.pop(source)
@@ -433,32 +432,14 @@ class Memory:
             if self.guarded:
                 self._zoned[key] = aligned(nbytes + 2 * red_zones.ZONE)
                 return red_zones.around(self._zoned[key])
-            if self._pinner is None or nbytes < PIN_FROM or not self._pinning.pays:
-                return self._filling(key, aligned(capacity))
+            if self._pinning.pays(capacity, key) and (locked := self._pinning.lock(capacity, key)) is not None:
+                return self._filling(key, locked)
+            return self._filling(key, aligned(capacity))
         except (MemoryError, ValueError):  # ValueError: more than an array can have
             if self._pool:
                 self.trim()
                 return self._allocate(key)
             raise self._no_room(key) from None
-        try:
-            data, pin = self._pinner.pinned(capacity)
-        except DriverError:
-            if self._pool:
-                self.trim()
-                return self._allocate(key)
-            try:
-                return self._filling(key, aligned(capacity))  # slower, never wrong: there is no more that can be pinned
-            except MemoryError:
-                raise self._no_room(key) from None
-        self._pins[key] = pin
-        return self._filling(key, data[:])  # drivers' events hold this view, whoever looks at the memory another one
-
-    def _result(self, nbytes: int) -> tuple[Bytes, bool]:
-        """Memory for a result, and whether it is pinned. Raises MemoryError."""
-        if self._pinner is not None and self._pinning.pays:
-            with suppress(DriverError):
-                return self._pinner.pinned(nbytes)[0][:], True
-        return aligned(nbytes), False
 
     def _filling(self, key: BufferKey, full: Bytes) -> Bytes:
         """The host copy of a buffer, in memory of its capacity."""

@@ -1,9 +1,9 @@
 """Buffers that arrays have left behind, for arrays of about the same size: allocating takes long.
 
 A loop that makes its arrays anew asks for the same sizes again and again. What that costs without a pool: on ordinary
-memory a fault for each page, on page-locked memory 90 to 185 ms for 256 MB, on an NVIDIA GPU 28 ms to free as much
-(measured on an H200's host); and for each array, however small, some 12 us of bookkeeping, which stays as it is when
-another array takes the buffer with all its memory, in whatever places.
+memory a fault for each page, on an NVIDIA GPU 28 ms to free 256 MB (measured on an H200); and for each array, however
+small, some 12 us of bookkeeping, which stays as it is when another array takes the buffer with all its memory, in
+whatever places.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from manycl.graph.graph import BufferKey
 
 IDLE = 64
 """Runs that a buffer may wait for an array of its size."""
-_WASTED = 8  # memories that may be page-locked for nothing
 _LEAST = 128  # bytes, of which sizes of small buffers are multiples
 _EXACT = 64 << 20  # bytes, from which on buffers have the size that was asked for
 
@@ -135,19 +134,6 @@ class Pool:
             del self._by_capacity[capacity]
         self.waiting -= capacity
         return key
-
-
-class Pinning:
-    """Whether it pays to page-lock memory, which takes longer than several transfers: not where it is freed again and
-    again before another array, or result, has had it, as with sizes that change all the time. ``freed``, ``reused``:
-    how often each has been."""
-
-    def __init__(self) -> None:
-        self.freed = self.reused = 0
-
-    @property
-    def pays(self) -> bool:
-        return self.freed <= _WASTED + self.reused // 2
 
 
 def references(host: Bytes) -> int:

@@ -7,23 +7,23 @@ memory takes 90 to 185 ms to allocate, new memory 42 ms to touch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import count
 from threading import Lock
 
 from manycl.drivers.driver import Bytes
-from manycl.run.backends.pool import IDLE, Pinning, is_alone, references, size_class
+from manycl.run.backends.host_bytes import aligned
+from manycl.run.backends.pinning import Pinning
+from manycl.run.backends.pool import IDLE, is_alone, references, size_class
 
 MOST = 64
 """Results that are remembered; what is handed out beyond that goes when it is dropped."""
 
 
 class Results:
-    """``allocate``: makes memory of so many bytes, and tells whether it is page-locked. What is here is never more than
-    the results that there were at once. Threads may share it."""
+    """What is here is never more than the results that there were at once. Threads may share it."""
 
-    def __init__(self, allocate: Callable[[int], tuple[Bytes, bool]], pinning: Pinning) -> None:
-        self._allocate = allocate
+    def __init__(self, pinning: Pinning) -> None:
         self._pinning = pinning
         self._lock = Lock()
         self._runs = 0
@@ -45,7 +45,11 @@ class Results:
                         break
                     waiting -= len(self._kept[number][0])
                     self._free([number])
-                found = self._allocate(capacity)
+                found = aligned(capacity), False
+            elif not found[1] and self._pinning.pays(capacity):  # it comes again and again
+                locked = self._pinning.lock(capacity)
+                found = found if locked is None else (locked, True)
+            self._pinning.moved(nbytes)
             if len(self._kept) < MOST:
                 self._kept[next(self._numbers)] = *found, self._runs
             memory, is_pinned = found
