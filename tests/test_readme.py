@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,14 +22,14 @@ COMMANDS = [
     for line in body.splitlines()
     if line.startswith("manycl ")
 ]
-QUICK_START = next(re.search(r"\.venv/bin/manycl (run .*)", body) for kind, body in BLOCKS if kind == "sh")
+QUICK_START = re.findall(r"\.venv/bin/manycl ([^&\n]*)", next(body for kind, body in BLOCKS if kind == "sh"))
+WRITTEN = next(line for line in COMMANDS if line.startswith("manycl examples "))
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A place to work in that has what the README's commands name."""
-    for name in ("examples",):
-        shutil.copytree(ROOT / name, tmp_path / name)
+    """A place to work in that has what the README's commands name, as its own command writes it."""
+    run([sys.executable, "-m", "manycl", *WRITTEN.split()[1:]], tmp_path)
     return tmp_path
 
 
@@ -45,14 +44,20 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 def test_there_are_examples() -> None:
     assert PYTHON
     assert len(COMMANDS) >= 6
-    assert QUICK_START is not None
+    assert len(QUICK_START) == 2
+
+
+def test_the_first_block_is_an_example() -> None:
+    code = (ROOT / "manycl" / "examples" / "saxpy" / "saxpy.py").read_text(encoding="utf-8").partition('"""\n\n')[2]
+    shown = PYTHON[0].replace('mc.Queue("cpu/2")  # or mc.Queue(): every', "mc.Queue()  # every")
+    assert [line for line in code.splitlines() if line] == [line for line in shown.splitlines() if line]
 
 
 @pytest.mark.parametrize("source", PYTHON)
-def test_python(source: str, folder: Path) -> None:
-    done = run([sys.executable, "-W", "error", "-c", source], folder)
+def test_python(source: str, tmp_path: Path) -> None:
+    done = run([sys.executable, "-W", "error", "-c", source], tmp_path)
     assert "makespan" in done.stdout
-    assert (folder / "saxpy.html").stat().st_size > 1000
+    assert (tmp_path / "saxpy.html").stat().st_size > 1000
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -63,9 +68,9 @@ def test_command(line: str, folder: Path) -> None:
         assert run([sys.executable, "-m", "manycl", *words], folder).stdout.strip()
 
 
-def test_quick_start(folder: Path) -> None:
-    assert QUICK_START is not None
-    done = run([sys.executable, "-m", "manycl", *QUICK_START[1].split()], folder)
+def test_quick_start(tmp_path: Path) -> None:
+    for words in QUICK_START:
+        done = run([sys.executable, "-m", "manycl", *words.split()], tmp_path)
     assert "check against reference: equal" in done.stdout
     assert "check against one device: identical" in done.stdout
-    assert "<html" in (folder / "run.html").read_text(encoding="utf-8")
+    assert "<html" in (tmp_path / "run.html").read_text(encoding="utf-8")

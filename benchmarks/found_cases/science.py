@@ -9,7 +9,7 @@ from typing import Any
 
 from found_cases.case import Refused, case, expect, files, manycl
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "manycl" / "examples"
 
 
 def _problem(example: str, machine: str, **sizes: int) -> Any:
@@ -17,7 +17,7 @@ def _problem(example: str, machine: str, **sizes: int) -> Any:
     from manycl.front.load import load_application
     from manycl.front.planning import described_machine, problem_of
 
-    application = load_application(str(EXAMPLES / example), {n: str(v) for n, v in sizes.items()})
+    application = load_application(str(EXAMPLES / example / f"{example}.json"), {n: str(v) for n, v in sizes.items()})
     problem, _ = problem_of(application, described_machine(machine), {}, {})
     return problem
 
@@ -35,7 +35,7 @@ def mkmd_reservations() -> None:
     """A^2 B B^T C B of MKMD's paper: no kernel is planned behind its own successor's reservation.
 
     225 ms with such reservations; 171 without them, 176 where the host's memory carries 12.8 GB/s."""
-    taken = _plan(_problem("matrix_equation.json", "mkmd", n=1024, m=8192), "mkmd").makespan
+    taken = _plan(_problem("matrix_equation", "mkmd", n=1024, m=8192), "mkmd").makespan
     expect(taken < 0.18, f"{1e3 * taken:.1f} ms")
 
 
@@ -44,7 +44,7 @@ def mkmd_fine_phase() -> None:
     """The second phase is never longer than the first."""
     for machine in ("conan", "happycl", "pyschedcl", "mkmd"):
         for heads, beta in ((16, 512), (16, 256), (8, 512)):
-            problem = _problem("transformer.json", machine, H=heads, beta=beta)
+            problem = _problem("transformer", machine, H=heads, beta=beta)
             coarse, fine = _plan(problem, "mkmd_coarse").makespan, _plan(problem, "mkmd").makespan
             expect(fine <= coarse * (1 + 1e-9), f"{machine}, H={heads}, beta={beta}: {fine / coarse:.2f} times")
 
@@ -101,7 +101,7 @@ def verdicts_under_load() -> None:
 def reasons_aretold() -> None:
     """``int`` subscripts that may overflow: the launch is not divided, and the summary says so with kernel and line."""
     app = {
-        "manycl": 1, "parameters": {"n": 65536}, "source": str(EXAMPLES / "heat.cl"),
+        "manycl": 1, "parameters": {"n": 65536}, "source": str(EXAMPLES / "heat" / "heat.cl"),
         "buffers": {"a, b": {"type": "float", "shape": ["n", "n"]}},
         "kernels": [{"name": "relax", "global": ["n", "n"], "local": [32, 1], "args": ["a", "b", "n"]}],
         "outputs": ["b"],
@@ -118,7 +118,7 @@ def uploads_ahead() -> None:
     """The simulated engine takes what a plan in order says, not half as long again."""
     from manycl.run.foresee import foresee
 
-    problem = _problem("transformer.json", "pyschedcl", H=16, beta=512)
+    problem = _problem("transformer", "pyschedcl", H=16, beta=512)
     plan = _plan(problem, "in_order")
     engine = foresee(problem, plan).makespan
     expect(engine <= 1.15 * plan.makespan, f"plan {1e3 * plan.makespan:.1f} ms, engine {1e3 * engine:.1f} ms")
@@ -127,7 +127,14 @@ def uploads_ahead() -> None:
 @case()
 def simulated_faults_of_split_plans() -> None:
     """A divided plan is simulated with a device that is lost."""
-    words = ("simulate", str(EXAMPLES / "matrix_equation.json"), "--machine", "mkmd", "--policy", "balance")
+    words = (
+        "simulate",
+        str(EXAMPLES / "matrix_equation" / "matrix_equation.json"),
+        "--machine",
+        "mkmd",
+        "--policy",
+        "balance",
+    )
     ended = manycl(*words, "--fault", "gpu0@1ms")
     if "split" in ended.stderr and "fault" in ended.stderr:
         raise Refused(ended.stderr)
@@ -147,7 +154,7 @@ def simulate_runs_the_engine() -> None:
         return real(*words, **more)
 
     vars(foresee)["execute"] = noted
-    problem = _problem("transformer.json", "conan", H=4)
+    problem = _problem("transformer", "conan", H=4)
     for name in names():
         if name in ("optimal", "repara"):
             continue

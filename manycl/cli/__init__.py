@@ -18,13 +18,14 @@ from manycl import __version__, flags
 from manycl.errors import ManyclError
 
 # in the order of `manycl --help`; a module per command
-COMMANDS = ("devices", "analyze", "spec", "plan", "simulate", "profile", "models", "run", "report", "bench")
+COMMANDS = ("devices", "examples", "analyze", "spec", "plan", "simulate", "profile", "models", "run", "report", "bench")
 _EXPERIMENTS = "manycl_bench"
 _ELSEWHERE = {"bench": f"{_EXPERIMENTS}.cli"}
 _ABOUT = "Run OpenCL kernels on every device of a machine: analyse, plan, run, see."
 _EPILOG = """\
 examples:
   manycl devices                                   what is here
+  manycl examples transformer                      an application to try, written into this folder
   manycl analyze gemm.cl                           what each kernel reads and writes
   manycl spec gemm.cl -o app.json                  a specification to fill in
   manycl run app.json -D N=1024 --check            run it on all devices and check the result

@@ -11,7 +11,7 @@ from manycl.cli import options
 HELP = "predict what a policy would do with an application, on this machine or one described in a file"
 _EPILOG = """\
 examples:
-  manycl plan examples/transformer.json -D H=8 --devices cpu/2 --policy heft
+  manycl plan transformer.json -D H=8 --devices cpu/2 --policy heft
   manycl plan app.json --machine paper.toml --policy clustering --option resident=1 --gantt plan.html
   manycl plan app.json --policy my_policies.py:mine --save plan.json
   manycl plan app.json --graph graph.svg      # kernels, host functions, and the buffers that pass between them

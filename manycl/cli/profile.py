@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HELP = "measure an application's kernels on every device, at several sizes, so that plans rest on measurements"
 _EPILOG = """\
 examples:
-  manycl profile examples/matrix_equation.json -D n=512 -D m=512
+  manycl profile matrix_equation.json -D n=512 -D m=512
   manycl profile app.json --devices cpu/2 --budget 10 --json
 sizes are varied by the symbols that the kernels' NDRanges depend on, downwards from the values given;
 what was measured before is not measured again (`manycl models` shows and forgets it)

@@ -14,8 +14,8 @@ from manycl.cli import options
 HELP = "run an application on every device, with the right answer and a picture of what ran where"
 _EPILOG = """\
 examples:
-  manycl run examples/transformer.json --check
-  manycl run examples/transformer.json -D H=8 -D beta=256 --devices cpu/2 --policy clustering --gantt run.html
+  manycl run transformer.json --check
+  manycl run transformer.json -D H=8 -D beta=256 --devices cpu/2 --policy clustering --gantt run.html
   manycl run app.json --policy my_policies.py:mine --trace run.jsonl
 exit status: 0 done (and checked), 1 a check failed, 2 bad input or a failed run
 """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HELP = "run the engine on a simulated machine: exact models, or noise, drift, interference and faults"
 _EPILOG = """\
 examples:
-  manycl simulate examples/transformer.json -D H=8 --machine pyschedcl --policy clustering
+  manycl simulate transformer.json -D H=8 --machine pyschedcl --policy clustering
   manycl simulate app.json --machine mkmd --noise 5% --seed 3 --gantt run.html
   manycl simulate app.json --machine conan --policy eager --interference gpu1=3@2ms-5ms
   manycl simulate app.json --machine conan --drift gpu=2@10ms     every GPU evenly slower, twice at 10 ms

@@ -18,7 +18,7 @@ from manycl.model.history import identity
 from manycl.model.store import NAME, Store
 
 ROOT = Path(__file__).parents[2]
-EQUATION = str(ROOT / "examples" / "matrix_equation.json")
+EQUATION = str(ROOT / "manycl" / "examples" / "matrix_equation" / "matrix_equation.json")
 SIZES = ("-D", "n=32", "-D", "m=32")
 pytestmark = pytest.mark.usefixtures("folder")
 

@@ -16,8 +16,8 @@ from manycl.front.profiling import variations
 from manycl.model.store import NAME, Store
 from manycl.run.session import Session
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-EQUATION = str(EXAMPLES / "matrix_equation.json")
+EXAMPLES = Path(__file__).parents[2] / "manycl" / "examples"
+EQUATION = str(EXAMPLES / "matrix_equation" / "matrix_equation.json")
 SOURCE = "__kernel void twice(__global float *a) { a[get_global_id(0)] *= 2; }"
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -104,7 +104,7 @@ def test_every_version_is_measured(capsys: pytest.CaptureFixture[str], tmp_path:
 
 
 def test_only_symbols_that_change_sizes_are_varied() -> None:
-    path = EXAMPLES / "transformer.json"
+    path = EXAMPLES / "transformer" / "transformer.json"
     found = variations(lambda p: load_application(path, p), {"beta": "32", "H": "2"})
     assert len(found) > 3
     assert all(set(p) == {"beta", "H"} and p["H"] == "2" for p, _ in found)

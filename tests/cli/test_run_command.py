@@ -15,7 +15,7 @@ import pytest
 from manycl.cli import main
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
+EXAMPLES = ROOT / "manycl" / "examples"
 SOURCE = """
 __kernel void twice(__global const float *a, __global float *b, int n) {
   int i = get_global_id(0);
@@ -60,10 +60,12 @@ def kernel(**changes: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("chosen", POLICIES)
-@pytest.mark.parametrize("example", ["transformer.json -D H=2 -D beta=32", "matrix_equation.json -D n=32 -D m=64"])
+@pytest.mark.parametrize("example", ["transformer -D H=2 -D beta=32", "matrix_equation -D n=32 -D m=64"])
 def test_the_examples_are_right(example: str, chosen: str, capsys: pytest.CaptureFixture[str]) -> None:
     name, *words = example.split()
-    status = main(["run", str(EXAMPLES / name), *words, "--policy", chosen, "--devices", "cpu/3", "--check"])
+    status = main(
+        ["run", str(EXAMPLES / name / f"{name}.json"), *words, "--policy", chosen, "--devices", "cpu/3", "--check"]
+    )
     out = capsys.readouterr().out
     assert status == 0, out
     assert "check against reference: equal" in out
@@ -76,7 +78,7 @@ def test_the_examples_are_right_with_transfers(
 ) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     words = ["-D", "n=32", "-D", "m=64", "--devices", "cpu/2", "--check", "--json", "--policy", chosen]
-    assert main(["run", str(EXAMPLES / "matrix_equation.json"), *words]) == 0
+    assert main(["run", str(EXAMPLES / "matrix_equation" / "matrix_equation.json"), *words]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert [c["passed"] for c in figures["checks"]] == [True, True]
     assert sum(link["transfers"] for link in figures["links"]) > 0

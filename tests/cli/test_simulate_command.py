@@ -14,7 +14,7 @@ from manycl.machine_file import load_machine, shipped_machines
 from manycl.trace import Trace
 
 ROOT = Path(__file__).parents[2]
-APP = [str(ROOT / "examples" / "transformer.json"), "-D", "H=4"]
+APP = [str(ROOT / "manycl" / "examples" / "transformer" / "transformer.json"), "-D", "H=4"]
 PAPERS = {"mkmd", "pyschedcl", "repara", "conan", "happycl", "hopping"}
 MEASURED = {"h200_x2", "h200_x4", "epyc_2"}
 

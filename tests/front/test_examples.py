@@ -15,7 +15,7 @@ from manycl.front.load import load_application
 from manycl.graph.graph import BufferArg, Launch
 from manycl.graph.verify import verify
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "manycl" / "examples"
 
 
 NUMPY = {"int": np.int32, "float": np.float32}
@@ -53,7 +53,7 @@ def interpret(app: Application) -> dict[str, np.ndarray]:
     ],
 )
 def test_graph_and_reference_agree(name: str, parameters: dict[str, str]) -> None:
-    app = load_application(EXAMPLES / f"{name}.json", parameters)
+    app = load_application(EXAMPLES / name / f"{name}.json", parameters)
     verify(app.graph)
     assert app.warnings == ()
     assert app.reference is not None
@@ -79,7 +79,7 @@ def test_graph_and_reference_agree(name: str, parameters: dict[str, str]) -> Non
 
 @pytest.mark.parametrize("heads", [1, 2, 16])
 def test_heads_of_the_transformer(heads: int) -> None:
-    app = load_application(EXAMPLES / "transformer.json", {"H": str(heads), "H_CPU": "1"})
+    app = load_application(EXAMPLES / "transformer" / "transformer.json", {"H": str(heads), "H_CPU": "1"})
     graph = app.graph
     assert len(graph) == 8 * heads
     assert graph.components == tuple(tuple(range(8 * h, 8 * h + 8)) for h in range(heads))
@@ -93,14 +93,14 @@ def test_heads_of_the_transformer(heads: int) -> None:
 
 
 def test_the_matrix_equation_is_the_papers_graph() -> None:
-    graph = load_application(EXAMPLES / "matrix_equation.json").graph
+    graph = load_application(EXAMPLES / "matrix_equation" / "matrix_equation.json").graph
     assert [node.name for node in graph.nodes] == ["k1", "k2", "k3", "k4", "k5", "k6"]
     assert set(graph.edges) == {(1, 2), (0, 3), (2, 3), (3, 5), (4, 5)}
 
 
 def test_examples_are_short() -> None:
-    lines = (EXAMPLES / "transformer.json").read_text().splitlines()
+    lines = (EXAMPLES / "transformer" / "transformer.json").read_text().splitlines()
     assert len(lines) <= 25
-    for path in EXAMPLES.glob("*.json"):
+    for path in EXAMPLES.glob("*/*.json"):
         assert max(len(line) for line in path.read_text().splitlines()) <= 160
         json.loads(path.read_text())

@@ -143,7 +143,7 @@ def test_the_command_tells_how_often(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    example = Path(__file__).parents[2] / "examples" / "heat.json"
+    example = Path(__file__).parents[2] / "manycl" / "examples" / "heat" / "heat.json"
     assert main(["run", str(example), "-D", "n=48", "--devices", "cpu/2", "--policy", "adaptive", "--check"]) == 0
     said = capsys.readouterr().out
     assert "check against reference: equal" in said

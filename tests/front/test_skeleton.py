@@ -15,7 +15,7 @@ from manycl.front.load import load_application
 from manycl.front.schema import SCHEMA_PATH
 from manycl.graph.graph import Launch
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "manycl" / "examples"
 
 
 def fill(path: Path) -> dict[str, str]:
@@ -49,10 +49,10 @@ def test_the_result_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("name", ["transformer", "matrix_equation"])
 def test_the_examples_sources(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["spec", str(EXAMPLES / f"{name}.cl")]) == 0
+    assert main(["spec", str(EXAMPLES / name / f"{name}.cl")]) == 0
     text = capsys.readouterr().out
     document = json.loads(text)
-    document["source"] = str(EXAMPLES / f"{name}.cl")
+    document["source"] = str(EXAMPLES / name / f"{name}.cl")
     path = tmp_path / "app.json"
     path.write_text(json.dumps(document))
     assert len(load_application(path, fill(path)).graph) == len(document["kernels"])

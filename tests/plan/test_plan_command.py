@@ -11,7 +11,7 @@ from manycl.cli import main
 from manycl.plan.plan import Plan
 
 ROOT = Path(__file__).parents[2]
-APP = str(ROOT / "examples" / "transformer.json")
+APP = str(ROOT / "manycl" / "examples" / "transformer" / "transformer.json")
 PAIR = str(ROOT / "manycl" / "machines" / "cpu_pair.toml")
 
 

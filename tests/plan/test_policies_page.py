@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "policies.md").read_text()
 
 def test_the_examples_run(monkeypatch: pytest.MonkeyPatch) -> None:
     built_in = names()
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(ROOT / "manycl" / "examples" / "transformer")
     space: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         exec(compile(block, "docs/policies.md", "exec"), space)
