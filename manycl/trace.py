@@ -190,6 +190,12 @@ class Trace:
     edges: tuple[tuple[int, int], ...] = ()
     details: dict[str, Any] = field(default_factory=dict)  # device models, parameters, planning seconds, ...
 
+    def __repr__(self) -> str:
+        what = self.kind + (f" of {self.application}" if self.application else "")
+        kernels, transfers = (sum(1 for _ in events) for events in (self.kernels(), self.transfers()))
+        said = f"devices: {', '.join(self.devices)}, kernels: {kernels}, transfers: {transfers}"
+        return f"<manycl.Trace {what} by {self.policy}, {said}, {self.makespan * 1e3:.3f} ms>"
+
     def kernels(self) -> Iterator[KernelEvent]:
         return (e for e in self.events if isinstance(e, KernelEvent))
 

@@ -10,6 +10,9 @@ import traceback
 import warnings
 
 from manycl import flags
+from manycl.logs import logger
+
+log = logger(__name__)
 
 _LONGEST = 200  # characters of an exception's own words
 
@@ -23,6 +26,7 @@ def told(error: BaseException, what: str) -> str:
     words = " ".join(str(error).split())
     shown = words if len(words) <= _LONGEST else f"{words[: _LONGEST - 4]} ..."
     reason = f"{what} failed ({type(error).__name__}{': ' if shown else ''}{shown})"
+    log.warning("%s", reason, exc_info=error)
     if flags.debug():
         traceback.print_exception(error, file=sys.stderr)
     warnings.warn(

@@ -24,6 +24,7 @@ from manycl.analysis.options import read_options
 from manycl.analysis.rewrite import SubKernel
 from manycl.disk_cache import DiskCache
 from manycl.errors import Diagnostic, SourceError
+from manycl.logs import logger
 
 if TYPE_CHECKING:  # they import islpy, or the abstract run
     from manycl.analysis.enclosure import Enclosure
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # they import islpy, or the abstract run
     from manycl.analysis.tree import Unit
 
 Value = TypeVar("Value")
+log = logger(__name__)
 
 SOURCE_LIMIT = 20.0  # seconds of computing for one source
 LAUNCH_LIMIT = 6.0  # seconds of computing for a question about a launch: what counts its steps ends long before
@@ -260,10 +262,12 @@ def _ask(request: worker.Request | worker.Question) -> worker.WorkerAnswer:
     question = repr((text, path, options, about)).encode()
     kept = _answers.get(question)
     if kept is not None:
+        log.debug("%s was analysed before", path)
         answer = pickle.loads(kept)
         assert isinstance(answer, worker.WorkerAnswer)
         return answer
     answer = _ask_worker(request)
+    log.debug("%s is analysed", path)
     _answers.keep(question, pickle.dumps(answer, protocol=5))
     return answer
 
@@ -287,6 +291,7 @@ def _ask_worker(request: worker.Request | worker.Question) -> worker.WorkerAnswe
 
 def _failed(answer: worker.WorkerAnswer, what: str) -> str:
     """What failed in the other process, where nothing should, in words."""
+    log.warning("%s failed:\n%s", what, answer.failure.rstrip())
     if flags.debug():
         print(answer.failure, file=sys.stderr)
     return f"{what} failed ({answer.failure.strip().splitlines()[-1][:200]})"
@@ -301,6 +306,7 @@ def _answer(question: worker.Request | worker.Question | worker.LaunchQuestion, 
             except _LostError as lost:
                 if not (lost.outside and again):
                     raise
+                log.warning("%s: it is started again", lost)
     raise AssertionError("the last try returns or raises")
 
 
@@ -412,6 +418,7 @@ def _worker() -> _Worker:
         else:
             _current.close()
         _current = _Worker()
+        log.debug("the process of the analysis is %d", _current.process.pid)
     return _current
 
 

@@ -17,6 +17,7 @@ from manycl.front.recording import record, underway
 from manycl.front.run_trace import RunTrace, showable
 from manycl.graph.graph import BufferKey
 from manycl.interrupts import Uninterrupted
+from manycl.logs import logger
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
 from manycl.run.learners import Learners, told
@@ -27,6 +28,8 @@ if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens 
     from manycl.run.result import Result
     from manycl.run.session import Session
     from manycl.run.unplanned import UnplannedRun
+
+log = logger(__name__)
 
 SEVERAL = 1 << 8
 """Commands of a flight that goes on when all of them have been waited for: ending it and beginning another one takes
@@ -259,6 +262,7 @@ class RunningQueue:
             self._fail(run.error)
             raise run.error
         self._result, self._is_known = lambda: run.result, enqueued.flight.is_known
+        log.debug("ran as they were enqueued: %d commands", len(enqueued.flight.given))
         if enqueued.builder.nodes:
             self._recurring.stayed()
         else:

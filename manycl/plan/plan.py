@@ -87,6 +87,17 @@ class Plan:
     details: dict[str, Any] = field(default_factory=dict)
     foreseen: bool = False
 
+    def __repr__(self) -> str:
+        there: dict[str, set[int]] = {}
+        for a in self.assignments:
+            there.setdefault("host" if a.device == ON_HOST else self.devices[a.device], set()).add(a.node)
+        nodes = ", ".join(f"{len(there[name])} on {name}" for name in (*self.devices, "host") if name in there)
+        divided = len({a.node for a in self.assignments if a.is_range})
+        said = [f"nodes: {nodes or 'none'}"]
+        said += [f"divided: {divided}"] if divided else []
+        said += [f"{self.makespan * 1e3:.3f} ms predicted"] if self.makespan else []
+        return f"<manycl.Plan by {self.policy}, {', '.join(said)}>"
+
     @property
     def is_split(self) -> bool:
         """Whether some launch is divided into ranges."""

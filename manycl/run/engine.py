@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import Launch
 from manycl.interrupts import interruptible
+from manycl.logs import logger
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
@@ -27,6 +28,8 @@ from manycl.run.result import Result
 from manycl.run.script import Script
 from manycl.run.steps import Lowered
 from manycl.trace import FailureEvent, Trace
+
+log = logger(__name__)
 
 
 class RunFailure(RunError):
@@ -72,6 +75,8 @@ def execute(
     policy = careful(policy)
     with interruptible:
         plan, lowered = decided(problem, policy, directory, setup.lower)
+    if plan is not None:
+        log.debug("plan: %r", plan)
     lowered.open(directory)
     try:
         overwritten = Overwritten(lowered, problem.graph, problem.repeated > 0)

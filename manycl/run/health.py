@@ -7,10 +7,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from manycl.errors import DeviceError
+from manycl.logs import logger
 from manycl.run.backends.lanes import Lanes
 
 if TYPE_CHECKING:
     from manycl.run.session import Session
+
+log = logger(__name__)
 
 
 def examine(session: Session) -> None:
@@ -23,11 +26,9 @@ def examine(session: Session) -> None:
     for name, reason in found.items():
         left = ", ".join(d.name for d in session.machine.devices) or "none"
         words = f"; lost with it: {', '.join(lost)}" if lost else ""
-        warnings.warn(
-            f"{name} does not work any more ({reason}) and is left out; devices that are left: {left}{words}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        said = f"{name} does not work any more ({reason}) and is left out; devices that are left: {left}{words}"
+        log.warning("%s", said)
+        warnings.warn(said, RuntimeWarning, stacklevel=2)
 
 
 def admit(session: Session, name: str) -> None:
@@ -41,6 +42,7 @@ def admit(session: Session, name: str) -> None:
         raise DeviceError(f"{name} still does not work: {reason}")
     del session.excluded[name]
     arrange(session, lanes)
+    log.info("%s is used again", name)
 
 
 def arrange(session: Session, new: Lanes | None = None) -> list[str]:

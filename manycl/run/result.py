@@ -53,6 +53,10 @@ class Result:
     details: dict[str, Any] = field(default_factory=dict)
     playback: Playback | None = None  # who played it
 
+    def __repr__(self) -> str:
+        what = self.kind + (f" of {self.graph.name}" if self.graph.name else "")
+        return f"<manycl.Result {what} by {self.policy}, nodes: {len(self.graph)}, {self.seconds * 1e3:.3f} ms>"
+
     @property
     def script(self) -> Script | None:
         """What it has played, to be played again; None where a policy decided while the run went on."""

@@ -19,6 +19,7 @@ from manycl.errors import DeviceError, ManyclError, RunError
 from manycl.graph import bounds
 from manycl.graph.graph import BufferKey, Graph
 from manycl.interrupts import Uninterrupted, interruptible
+from manycl.logs import logger
 from manycl.machine import Machine
 from manycl.model.estimate import History, ModelEstimates
 from manycl.model.learning import learn
@@ -79,6 +80,7 @@ class LastTime:
     scalars: tuple[bytes, ...] = ()
 
 
+log = logger(__name__)
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
@@ -141,6 +143,7 @@ class Session:
         # whoever drops a session without closing it has its threads back
         for release in (self.backend.release, self.looking.close):
             weakref.finalize(self, release).atexit = False
+        log.info("opened %s", ", ".join(f"{d.name} ({d.model})" for d in self._all.devices))
 
     def __enter__(self) -> Session:
         return self
@@ -157,6 +160,7 @@ class Session:
                 with suppress(Exception):  # it is told to who asks
                     self.land()
                 self.closed = True
+                log.debug("closing %s", ", ".join(d.name for d in self._all.devices))
                 self._builder.close()
                 self.looking.close()
                 with suppress(Exception):  # what cannot be learned from a failed run is not worth another error
@@ -269,6 +273,7 @@ class Session:
             finally:
                 self.backend.memory.tidy()
             self.learn_from(result)
+            log.info("planned and ran: %r", result)
             return result
 
     def again(self, script: Script, *, learning: bool = True) -> Result | None:
@@ -350,6 +355,7 @@ class Session:
             if result is not None:
                 last.memory, last.seconds = self.backend.memory.version, result.seconds
                 self.learn_from(result)
+                log.debug("ran as before: %r", result)
             return result
 
     def use_clocks(self, learning: bool) -> None:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from manycl.analysis.facts import ProgramFacts
@@ -15,8 +16,11 @@ from manycl.errors import Diagnostic, SourceError
 from manycl.graph.graph import Launch, LocalArg, Version
 from manycl.graph.versions import preferred
 from manycl.kept import Kept
+from manycl.logs import logger
 from manycl.machine import DeviceIndex, Machine
 from manycl.run.backends.placing import placed
+
+log = logger(__name__)
 
 PROGRAMS_KEPT, KERNELS_KEPT = 1024, 4096
 """Of each device; a graph with more is built again whenever it runs."""
@@ -162,6 +166,7 @@ class Programs:
                 diagnostics += error.diagnostics
             if not fault:
                 for fault in faults:
+                    log.warning("%s", fault)
                     warnings.warn(fault, RuntimeWarning, stacklevel=2)
                 return index
             faults.append(f"a version of {launch.name} is left out on {name}: {words}: {fault}")
@@ -180,8 +185,9 @@ class Programs:
         built = self._built[device].get(source)
         if built is not None:
             return built
+        began = perf_counter()
         try:
-            return self._built[device].keep(source, self._drivers[device].build(source))
+            made = self._built[device].keep(source, self._drivers[device].build(source))
         except BuildError as error:
             others = [d.name for i, d in self._machine.numbered() if i != device]
             raise SourceError(
@@ -189,3 +195,6 @@ class Programs:
                 (Diagnostic(program.path, 0, 0, "build log", error.message),),
                 hint=f"leave the device out: --devices {','.join(others)}" if others else "",
             ) from None
+        where = self._machine.devices[device].name
+        log.debug("built %s for %s in %.1f ms", program.path, where, (perf_counter() - began) * 1e3)
+        return made
