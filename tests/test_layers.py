@@ -28,7 +28,8 @@ def stage(module: str) -> str:
 
 
 def modules() -> list[Path]:
-    return sorted(path for package in PACKAGES for path in package.rglob("*.py"))
+    """All but the examples, which are nobody's modules: they are copied, and import manycl like any program."""
+    return sorted(p for package in PACKAGES for p in package.rglob("*.py") if PACKAGE / "examples" not in p.parents)
 
 
 def name_of(path: Path) -> str:

@@ -8,7 +8,6 @@ import os
 import shlex
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -85,12 +84,6 @@ def test_what_there_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["examples", "heat", "-o", str(tmp_path / "file")]) == 2
     assert "is no folder" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
-def test_they_come_with_the_package() -> None:
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["manycl"]
-    inside = {path for pattern in declared for path in (ROOT / "manycl").glob(pattern)}
-    assert {HOME / name / f for name, files in FILES.items() for f in files} <= inside
 
 
 def test_python_of_examples_says_what_it_is() -> None:
