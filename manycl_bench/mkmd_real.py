@@ -18,7 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from manycl.errors import ManyclError, ResultError
-from manycl.front.arrays import AnyArray, Array
+from manycl.front.arrays import Array
+from manycl.front.host_arrays import AnyArray
 from manycl.front.program import Program
 from manycl.front.queue import Queue
 from manycl.run.prepared import PreparedGraph

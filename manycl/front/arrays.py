@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,25 +12,26 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl.errors import LaunchError, ResultError
+from manycl.front.host_arrays import READABLE, AnyArray, as_bytes, check_readable, copy_contents, fits
+from manycl.front.interchange import Interchange
+from manycl.front.operators import ArrayOperators
 from manycl.graph.copies import Place
 from manycl.graph.graph import Buffer, BufferArg, Owned
-from manycl.graph.launch import leaves
 
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
-
-AnyArray = npt.NDArray[Any]
 
 LARGE = 1 << 20
 """Bytes from which on new memory for a result costs more than finding some that is not needed any more."""
 
 
-class Array:
+class Array(ArrayOperators, Interchange):
     """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``.
 
     Asking for its contents (``get``, ``map``, ``numpy.asarray``) runs what is enqueued first. ``a[2:5]``, ``a[3]`` and
     ``a.reshape(…)`` are views: parts of the array, of which its elements follow one another, that can be used wherever
-    arrays can.
+    arrays can. ``a + b`` and the like enqueue kernels that are generated, and are arrays; assigning to ``a[2:5]``
+    enqueues a write, copy or fill.
     """
 
     __slots__ = ("__weakref__", "_owned", "argument", "buffer", "dtype", "queue", "shape")
@@ -40,8 +42,8 @@ class Array:
         self.queue = queue
         self.shape = shape
         self.dtype = dtype
-        if dtype not in _READABLE:
-            _check_readable(dtype)
+        if dtype not in READABLE:
+            check_readable(dtype)
         nbytes = dtype.itemsize
         for extent in shape:
             nbytes *= max(extent, 0)
@@ -69,6 +71,20 @@ class Array:
     @property
     def size(self) -> int:
         return self.nbytes // self.dtype.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from an element to the next along each dimension: they follow one another, the last dimension's
+        first."""
+        return tuple(self.itemsize * math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
 
     @property
     def offset(self) -> int:
@@ -121,7 +137,7 @@ class Array:
         source = self._view(self._contents())
         if out is None:
             out = np.empty(self.shape, self.dtype)
-        _copy(out, source)
+        copy_contents(out, source)
         return out
 
     def _contents(self) -> npt.NDArray[np.uint8]:
@@ -147,7 +163,7 @@ class Array:
         data = self.checked(contents, copy=copy)
         self.queue.finish()
         if copy:
-            _copy(self._view(self.queue.session.buffers.overwrite(self.buffer.key)), data)
+            copy_contents(self._view(self.queue.session.buffers.overwrite(self.buffer.key)), data)
         else:
             self.queue.session.buffers.borrow(self.buffer.key, as_bytes(data))
 
@@ -226,8 +242,7 @@ class Array:
     def _model(self) -> AnyArray:
         """An array of NumPy's of this shape, without memory of that size: its elements may not be looked at."""
         one = np.empty(1, self.dtype)
-        strides = np.cumprod([self.dtype.itemsize, *self.shape[:0:-1]])[::-1] if self.shape else ()
-        return np.lib.stride_tricks.as_strided(one, self.shape, tuple(int(s) for s in strides), writeable=False)
+        return np.lib.stride_tricks.as_strided(one, self.shape, self.strides, writeable=False)
 
     def _part(self, model: AnyArray, first: int, words: str) -> ArrayView:
         """The view that is to this array what one of NumPy's is to its :meth:`_model`, which begins at an address."""
@@ -238,13 +253,61 @@ class Array:
                 f"{self!r}{words}: its elements do not follow one another",
                 hint="a view is a part of an array without gaps, such as a[i:j]; of others, call a kernel on the array",
             )
-        return ArrayView(self.owner, model.shape, self.offset + model.ctypes.data - first)
+        return ArrayView(self.owner, model.shape, self.offset + model.ctypes.data - first, model.dtype)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
-        if copy is False:
-            raise ValueError("the contents of a manycl array cannot be had without a copy; use map()")
-        contents = self.get()
-        return contents if dtype is None else contents.astype(dtype)
+    def view(self, dtype: npt.DTypeLike) -> ArrayView:
+        """The same bytes as elements of another type, as of a NumPy array: a view, whose last dimension has more or
+        fewer elements where the types differ in size. Raises LaunchError where that cannot be."""
+        wanted = np.dtype(dtype)
+        check_readable(wanted)
+        try:
+            model = self._model()
+            return self._part(model.view(wanted), model.ctypes.data, f".view({wanted})")
+        except (ValueError, TypeError) as error:
+            raise LaunchError(f"{self!r} as {wanted}: {error}") from None
+
+    def copy(self) -> Array:
+        """Another array with the contents that this one has when the turn of the copy comes, which is enqueued."""
+        other = self.queue.empty(self.shape, self.dtype, name=self.name and f"copy of {self.name}")
+        self.queue.copy(other, self)
+        return other
+
+    def astype(self, dtype: npt.DTypeLike, *, copy: bool = True) -> Array:
+        """The elements converted to another type, as by NumPy's ``astype``, in an array of their own; with
+        ``copy=False`` the array itself where it has that type. Raises TypeError for types that OpenCL C's numbers are
+        not."""
+        wanted = np.dtype(dtype)
+        if wanted == self.dtype:
+            return self.copy() if copy else self
+        from manycl.front.arithmetic import converted
+
+        return converted(self, wanted)
+
+    def transpose(self, *axes: Any) -> Array:
+        """A copy with the dimensions in another order (dimension i is ``axes[i]`` of this; without any: reversed), made
+        by a kernel. (NumPy's is a view: here, elements of an array follow one another.) Raises ValueError."""
+        from manycl.front.arithmetic import transposed
+
+        given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        order = tuple(operator.index(a) % max(self.ndim, 1) for a in given) or tuple(range(self.ndim))[::-1]
+        if sorted(order) != list(range(self.ndim)):
+            raise ValueError(f"{given} are not the {self.ndim} dimensions of {self!r}")
+        return transposed(self, order)
+
+    @property
+    def T(self) -> ArrayView:  # noqa: N802 (NumPy's name)
+        """NumPy's view with the dimensions reversed, of arrays of which that is one. Raises LaunchError for others."""
+        if sum(extent > 1 for extent in self.shape) > 1:
+            raise LaunchError(f"{self!r}.T would be no part of an array without gaps", hint="transpose() makes a copy")
+        return self.reshape(self.shape[::-1])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Replace a part of the array, named as a view is, when its turn comes: by a fill, a write of what NumPy makes
+        of ``value``, or a copy of an array, converted where the types differ, broadcast where the shapes do. Raises
+        LaunchError and ResultError."""
+        from manycl.front.assigning import assign
+
+        assign(self[key], value)
 
     def __repr__(self) -> str:
         return f"<manycl.Array {self.name or self.buffer.key} {self.shape} {self.dtype}>"
@@ -259,12 +322,12 @@ class ArrayView(Array):
 
     __slots__ = ("_nbytes", "_offset", "base")
 
-    def __init__(self, base: Array, shape: tuple[int, ...], offset: int) -> None:
+    def __init__(self, base: Array, shape: tuple[int, ...], offset: int, dtype: np.dtype[Any]) -> None:
         self.base = base
         self.shape = shape
-        self.dtype = base.dtype
+        self.dtype = dtype
         self._offset = offset
-        self._nbytes = base.dtype.itemsize * math.prod(shape)
+        self._nbytes = dtype.itemsize * math.prod(shape)
 
     @property
     def queue(self) -> Queue:  # type: ignore[override]
@@ -304,7 +367,7 @@ class ArrayView(Array):
         data = self.checked(contents, copy=copy)
         self.queue.finish()
         place = self.queue.session.buffers.overwrite_part(self.buffer.key, self._offset, self._nbytes)
-        _copy(self._view(place), data)
+        copy_contents(self._view(place), data)
 
     def __repr__(self) -> str:
         return f"<view of {self.base!r} from byte {self._offset} on, {self.shape}>"
@@ -315,47 +378,3 @@ class ArrayView(Array):
     def _view(self, data: npt.NDArray[np.uint8]) -> AnyArray:
         mine = data if len(data) == self._nbytes else data[self._offset : self._offset + self._nbytes]
         return mine.view(self.dtype).reshape(self.shape)
-
-
-_READABLE: set[np.dtype[Any]] = set()
-"""Types that were found to be (a few: programs have few)."""
-
-
-def _check_readable(dtype: np.dtype[Any]) -> None:
-    """Raise LaunchError for types of which kernels can read nothing."""
-    if dtype.hasobject:
-        raise LaunchError("an array of Python objects cannot go to a device")
-    if not all(leaf.kind in "biufcSV" for leaf in leaves(dtype)):
-        raise LaunchError(
-            f"an array of type {dtype} is nothing that a kernel can read: numbers, bytes and structs of them are",
-            hint="contents.view(np.uint8) are its bytes",
-        )
-    if not dtype.isnative:
-        raise LaunchError(
-            f"an array of type {dtype} has its bytes in another order than the devices",
-            hint="convert it: contents.astype(contents.dtype.newbyteorder('='))",
-        )
-    if len(_READABLE) < 256:
-        _READABLE.add(dtype)
-
-
-def fits(data: AnyArray, dtype: np.dtype[Any]) -> bool:
-    """Whether conversion to a type loses no more than rounding does."""
-    if data.dtype.kind in "iu" and dtype.kind in "iu" and data.size:
-        limits = np.iinfo(dtype)
-        return bool(limits.min <= int(data.min()) and int(data.max()) <= limits.max)
-    return np.can_cast(data.dtype, dtype, "same_kind")
-
-
-def _copy(target: AnyArray, source: AnyArray) -> None:
-    if source.dtype == target.dtype and source.flags.c_contiguous and target.flags.c_contiguous:
-        from manycl.run.backends.host_bytes import copy_bytes
-
-        copy_bytes(as_bytes(target), as_bytes(source))
-    else:
-        np.copyto(target, source, casting="unsafe")  # checked by the caller
-
-
-def as_bytes(array: AnyArray) -> npt.NDArray[np.uint8]:
-    """A C-contiguous array's memory as bytes (no copy)."""
-    return array.reshape(-1).view(np.uint8)

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from manycl.errors import ManyclError
-from manycl.front.arrays import AnyArray
+from manycl.front.host_arrays import AnyArray
 
 if TYPE_CHECKING:
     from manycl.front.enqueued import Enqueued

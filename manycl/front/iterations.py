@@ -11,7 +11,7 @@ from manycl import user_file
 from manycl.errors import ResultError
 from manycl.expressions import suggest
 from manycl.front.application import Application, Contents, Iterate, Output
-from manycl.front.arrays import AnyArray
+from manycl.front.host_arrays import AnyArray
 from manycl.front.json_lines import Location
 from manycl.front.symbols import Scope, integer, text
 from manycl.front.trust import confined

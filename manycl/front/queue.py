@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
-from manycl.front.arrays import AnyArray, Array, as_bytes, fits
+from manycl.front.arrays import Array
 from manycl.front.enqueued import Enqueued
 from manycl.front.events import Event, ReadEvent
+from manycl.front.host_arrays import AnyArray, as_bytes, fits
+from manycl.front.interchange import from_others
 from manycl.front.prepared import Prepared
 from manycl.front.recording import Recording
 from manycl.front.running import RunningQueue
@@ -104,12 +106,13 @@ class Queue(RunningQueue):
     # arrays
 
     def array(self, contents: npt.ArrayLike, *, copy: bool = True, name: str = "") -> Array:
-        """An array with the contents, shape and type of a NumPy array (or anything that becomes one).
+        """An array with the contents, shape and type of a NumPy array, or anything that becomes one or exports DLPack
+        from the host's memory.
 
         With ``copy=False`` the memory of ``contents`` is read in place when a device needs it: do not change it until
         the array has got other contents. It is never written to.
         """
-        data: AnyArray = np.asarray(contents, order="C")
+        data = from_others(contents)
         array = Array(self, data.shape, data.dtype, name, copy)
         if copy:
             from manycl.run.backends.host_bytes import copy_bytes
@@ -118,6 +121,15 @@ class Queue(RunningQueue):
         else:
             self.session.buffers.borrow(array.buffer.key, as_bytes(data))
         return array
+
+    def from_dlpack(self, producer: Any, *, copy: bool = True, name: str = "") -> Array:
+        """An array with the contents of whatever exports DLPack from the host's memory (an array of PyTorch's, JAX's,
+        …); ``copy`` as of ``array``. Raises ResultError for what is elsewhere, or of a type that NumPy lacks."""
+        try:
+            data = np.from_dlpack(producer)
+        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise ResultError(f"{type(producer).__name__} gives no contents by DLPack: {error}") from None
+        return self.array(data, copy=copy, name=name)
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """An array with undefined contents: for results; costs no transfer."""

@@ -11,7 +11,7 @@ import numpy as np
 from manycl import user_file
 from manycl.errors import ResultError, RunError
 from manycl.front.application import Application
-from manycl.front.arrays import AnyArray, as_bytes
+from manycl.front.host_arrays import AnyArray, as_bytes
 from manycl.front.iterations import Iterations
 from manycl.graph.graph import BufferKey
 from manycl.plan.plan import Plan

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from manycl.front.arrays import AnyArray, Array
+from manycl.front.arrays import Array
+from manycl.front.host_arrays import AnyArray
 from manycl.front.program import Program
 from manycl.front.queue import Queue
 
