@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from manycl.errors import ManyclError
+from manycl.shown import html
 
 FORMAT = 2
 
@@ -195,6 +196,9 @@ class Trace:
         kernels, transfers = (sum(1 for _ in events) for events in (self.kernels(), self.transfers()))
         said = f"devices: {', '.join(self.devices)}, kernels: {kernels}, transfers: {transfers}"
         return f"<manycl.Trace {what} by {self.policy}, {said}, {self.makespan * 1e3:.3f} ms>"
+
+    def _repr_html_(self) -> str:
+        return html(self)
 
     def kernels(self) -> Iterator[KernelEvent]:
         return (e for e in self.events if isinstance(e, KernelEvent))

@@ -16,7 +16,7 @@ from manycl.expressions import suggest
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from manycl.analysis import ArgumentFacts, KernelFacts, ProgramFacts
+    from manycl.analysis import KernelFacts, ProgramFacts
     from manycl.report.analysis_launch import LaunchView
 
 HELP = "What each kernel of an OpenCL C file reads and writes, from its source alone"
@@ -159,13 +159,13 @@ def _show(program: ProgramFacts, kernels: list[KernelFacts], view: LaunchView | 
     from manycl.analysis import service
     from manycl.report import analysis_cost, analysis_launch
     from manycl.report.analysis_expr import AccessWriter
-    from manycl.report.analysis_text import symbolic
+    from manycl.report.analysis_text import symbolic, traits
 
     console = Console(highlight=False, soft_wrap=False)
     if not kernels:
         console.print(f"{program.path}: no kernels", markup=False, soft_wrap=True)
     for kernel in kernels:
-        heading = f"{kernel.name} ({program.path}:{kernel.line}): {_traits(kernel)}"
+        heading = f"{kernel.name} ({program.path}:{kernel.line}): {traits(kernel)}"
         console.print(heading, markup=False, soft_wrap=True)
         console.print(_table(kernel))
         summary = service.symbolic(program, kernel.name)
@@ -185,31 +185,14 @@ def _table(kernel: KernelFacts) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    from manycl.report.analysis_text import type_of
+
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("#", justify="right")
     for heading in ("name", "type", "address space", "direction", "notes"):
         table.add_column(heading, overflow="fold")
     for argument in kernel.arguments:
-        cells = (argument.name or "(unnamed)", _type(argument), argument.address_space)
+        cells = (argument.name or "(unnamed)", type_of(argument), argument.address_space)
         direction = argument.direction or argument.kind
         table.add_row(str(argument.index), *(Text(cell) for cell in (*cells, direction, argument.reason)))
     return table
-
-
-def _type(argument: ArgumentFacts) -> str:
-    pointer = "*" if argument.kind in ("buffer", "local") else ""
-    const = "const " if argument.is_const and argument.address_space != "constant" else ""
-    return f"{const}{argument.element}{pointer}"
-
-
-def _traits(kernel: KernelFacts) -> str:
-    parts = [f"{kernel.dimensions} dimension{'s' if kernel.dimensions > 1 else ''}"]
-    if kernel.required_work_group:
-        parts.append(f"work-group of {' x '.join(str(n) for n in kernel.required_work_group)} required")
-    if kernel.uses_barrier:
-        parts.append("barriers")
-    if kernel.local_bytes:
-        parts.append(f"{kernel.local_bytes} bytes of local variables")
-    if kernel.uses_double:
-        parts.append("double precision")
-    return ", ".join(parts)

@@ -17,6 +17,7 @@ from manycl.front.interchange import Interchange
 from manycl.front.operators import ArrayOperators
 from manycl.graph.copies import Place
 from manycl.graph.graph import Buffer, BufferArg, Owned
+from manycl.units import show_bytes
 
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
@@ -308,6 +309,22 @@ class Array(ArrayOperators, Interchange):
         from manycl.front.assigning import assign
 
         assign(self[key], value)
+
+    def _repr_html_(self) -> str:
+        """What it is and where; not what it contains, which would run what is enqueued."""
+        from manycl.report.notebook import fields  # nobody else asks
+
+        session = self.queue.session
+        where = sorted(session.directory.memories(self.buffer.key))
+        names = ", ".join(session.machine.memory_name(memory) for memory in where)
+        rows = [
+            ("shape", " x ".join(map(str, self.shape)) or "one element"),
+            ("type", str(self.dtype)),
+            ("bytes", show_bytes(self.nbytes)),
+            ("contents, after the last run", f"in the memory of {names}" if names else "undefined"),
+            *([("begins", f"at byte {self.offset} of {self.owner!r}")] if self.owner is not self else []),
+        ]
+        return fields(repr(self), rows)
 
     def __repr__(self) -> str:
         return f"<manycl.Array {self.name or self.buffer.key} {self.shape} {self.dtype}>"

@@ -145,6 +145,14 @@ class Enqueued:
         if self._callbacks:
             self._submit(queue)
 
+    def name(self, node: int) -> str:
+        """What a node is called; empty where that is not known any more."""
+        given = self._given
+        if self.flight is not None and node < given:
+            return self.flight.given[node][0].name
+        nodes = self.builder.nodes
+        return nodes[node - given].name if node - given < len(nodes) else ""
+
     def status(self, node: int) -> CommandStatus | ManyclError:
         """How far a node is, or what went wrong with it. What was planned fails as a whole."""
         flight = self.flight

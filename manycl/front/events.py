@@ -37,6 +37,11 @@ class Event:
         self.enqueued = enqueued
         self.node = node
 
+    def __repr__(self) -> str:
+        status, name = self.status, self.enqueued.name(self.node)
+        said = status.name if isinstance(status, CommandStatus) else f"failed ({str(status).partition(chr(10))[0]})"
+        return f"<manycl.{type(self).__name__} {self.node}{f' ({name})' if name else ''}: {said}>"
+
     def wait(self) -> None:
         """Until the command has ended. One that its device has been given already is all that is waited for, unless it
         is the last of them; else all that was collected with it runs. Raises what went wrong with it, or before it."""

@@ -57,6 +57,11 @@ class Prepared:
         self._graph = enqueued.batch().graph()
         self._enqueued = weakref.ref(enqueued)
 
+    def __repr__(self) -> str:
+        if self._graph is None:
+            return "<manycl.Prepared, not complete>"
+        return f"<manycl.Prepared of {len(self._graph)} nodes on {', '.join(self.queue.devices)}>"
+
     @property
     def graph(self) -> Graph:
         """All of it. Raises LaunchError while there is none."""

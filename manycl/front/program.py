@@ -18,6 +18,7 @@ from manycl.graph.graph import Argument, BufferKey, Launch, LocalArg, Version
 from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
 from manycl.graph.versions import all_versions, check_same_arguments
 from manycl.machine import DEVICE_KINDS
+from manycl.shown import html
 
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
@@ -75,6 +76,12 @@ class Program:
         build_now(self.facts)
         return self
 
+    def __repr__(self) -> str:
+        return f"<manycl.Program {self.facts.path}: {', '.join(self.facts.kernels) or 'no kernels'}>"
+
+    def _repr_html_(self) -> str:
+        return html(self.facts)
+
     def kernel(self, name: str) -> Kernel:
         """The kernel of that name, or LaunchError naming those that there are."""
         kernel = self._kernels.get(name)
@@ -125,6 +132,15 @@ class Kernel:
     @property
     def name(self) -> str:
         return self.facts.name
+
+    def __repr__(self) -> str:
+        words = (" ".join(filter(None, (a.element, a.name, a.direction or a.kind))) for a in self._arguments)
+        return f"<manycl.Kernel {self.name}({', '.join(words)})>"
+
+    def _repr_html_(self) -> str:
+        from manycl.report.notebook import kernel  # nobody else asks
+
+        return kernel(self.program, self.facts)
 
     def add_version(
         self,

@@ -89,6 +89,20 @@ class Queue(RunningQueue):
         if self._owns_session:
             self.session.close()
 
+    def __repr__(self) -> str:
+        policy = self.policy or self._default
+        name = (
+            policy if isinstance(policy, str) else policy.policy if isinstance(policy, Plan) else type(policy).__name__
+        )
+        state = "closed" if self.session.closed else f"enqueued: {len(self)}"
+        left = f", left out: {', '.join(self.excluded)}" if self.excluded else ""
+        return f"<manycl.Queue on {', '.join(self.devices)} by {name}, {state}{left}>"
+
+    def _repr_html_(self) -> str:
+        from manycl.report.notebook import devices  # nobody else asks
+
+        return devices(repr(self), self.session.machine, self.excluded)
+
     @property
     def devices(self) -> tuple[str, ...]:
         """The names of the devices."""

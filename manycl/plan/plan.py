@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from manycl.errors import PolicyError
 from manycl.group_range import GroupRange
 from manycl.machine import DeviceIndex
+from manycl.shown import html
 from manycl.trace import Event, Trace
 
 FORMAT = 2
@@ -97,6 +98,9 @@ class Plan:
         said += [f"divided: {divided}"] if divided else []
         said += [f"{self.makespan * 1e3:.3f} ms predicted"] if self.makespan else []
         return f"<manycl.Plan by {self.policy}, {', '.join(said)}>"
+
+    def _repr_html_(self) -> str:
+        return html(self)
 
     @property
     def is_split(self) -> bool:

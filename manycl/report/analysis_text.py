@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from manycl.analysis.facts import KernelFacts
+from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.analysis.summary import KernelSummary, Loop, MemoryAccess
 from manycl.report.analysis_expr import AccessWriter, named
 
@@ -107,3 +107,24 @@ def remarks(facts: KernelFacts, summary: KernelSummary) -> list[str]:
 def _lines(places: Sequence[str]) -> str:
     shown = ", ".join(places[:4]) + (", ..." if len(places) > 4 else "")
     return f"(line{'s' if len(places) > 1 else ''} {shown})"
+
+
+def type_of(argument: ArgumentFacts) -> str:
+    """An argument's type as it is declared: ``const float*``."""
+    pointer = "*" if argument.kind in ("buffer", "local") else ""
+    const = "const " if argument.is_const and argument.address_space != "constant" else ""
+    return f"{const}{argument.element}{pointer}"
+
+
+def traits(kernel: KernelFacts) -> str:
+    """What stands out of a kernel beside its arguments: its dimensions, barriers, …"""
+    parts = [f"{kernel.dimensions} dimension{'s' if kernel.dimensions > 1 else ''}"]
+    if kernel.required_work_group:
+        parts.append(f"work-group of {' x '.join(str(n) for n in kernel.required_work_group)} required")
+    if kernel.uses_barrier:
+        parts.append("barriers")
+    if kernel.local_bytes:
+        parts.append(f"{kernel.local_bytes} bytes of local variables")
+    if kernel.uses_double:
+        parts.append("double precision")
+    return ", ".join(parts)

@@ -24,10 +24,10 @@ def page(trace: Trace) -> str:
     data, subtitle = _data(trace, summary), _subtitle(summary)
     folder = files("manycl.report")
     parts = {
-        "title": _text(trace.application or "application"),
-        "subtitle": _text(subtitle),
+        "title": text(trace.application or "application"),
+        "subtitle": text(subtitle),
         "failures": "".join(map(_failure, summary.failures)),
-        "tables": _devices(summary) + _links(summary),
+        "tables": tables(summary),
         "path": _path(summary),
         "data": _embed(data),
         "script": (folder / "page.js").read_text(encoding="utf-8"),
@@ -37,7 +37,8 @@ def page(trace: Trace) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
 
-def _text(words: str) -> str:
+def text(words: str) -> str:
+    """Words as HTML."""
     return escape(printable(words))
 
 
@@ -58,14 +59,19 @@ def _subtitle(summary: Summary) -> str:
 
 
 def _failure(words: str) -> str:
-    lines = "\n".join(map(_text, words.splitlines()))
+    lines = "\n".join(map(text, words.splitlines()))
     return f'<p class="failure">FAILED: {lines}</p>\n'
+
+
+def tables(summary: Summary) -> str:
+    """What devices and links did."""
+    return _devices(summary) + _links(summary)
 
 
 def _devices(summary: Summary) -> str:
     rows = [
         (
-            _text(d.name),
+            text(d.name),
             str(d.kernels),
             str(d.queues),
             seconds(d.busy),
@@ -74,13 +80,13 @@ def _devices(summary: Summary) -> str:
         )
         for d in summary.devices
     ]
-    return _table(("device", "kernels", "queues", "busy", "share", ""), rows)
+    return table(("device", "kernels", "queues", "busy", "share", ""), rows)
 
 
 def _links(summary: Summary) -> str:
     rows = [
         (
-            _text(between(link.source, link.target, "→")),
+            text(between(link.source, link.target, "→")),
             str(link.transfers),
             nbytes(link.nbytes),
             seconds(link.busy),
@@ -88,10 +94,10 @@ def _links(summary: Summary) -> str:
         )
         for link in summary.links
     ]
-    return _table(("link", "transfers", "bytes", "busy", "rate"), rows)
+    return table(("link", "transfers", "bytes", "busy", "rate"), rows)
 
 
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """The cells of ``rows`` are HTML already."""
     if not rows:
         return ""
@@ -107,7 +113,7 @@ def _path(summary: Summary) -> str:
     runs = list(path.runs())
     names = " → ".join(runs[:_MOST_PATH]) + (" → ..." if len(runs) > _MOST_PATH else "")
     length = f"{seconds(path.seconds)}, {percent(path.share)} of the makespan, {count(len(path.nodes), 'node')}"
-    return f"<p>Longest path ({length}): {_text(names)}</p>"
+    return f"<p>Longest path ({length}): {text(names)}</p>"
 
 
 class _Strings:

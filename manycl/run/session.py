@@ -151,6 +151,11 @@ class Session:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"devices: {', '.join(d.name for d in self.machine.devices) or 'none'}"
+        left = f", left out: {', '.join(self.excluded)}" if self.excluded else ""
+        return f"<manycl.Session, {state}{left}>"
+
     def close(self) -> None:
         """Release the devices. Arrays of the session cannot be used afterwards."""
         if is_forked():
