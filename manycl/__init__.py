@@ -31,6 +31,7 @@ _HOMES = {
     "Queue": "manycl.front.queue",
     "Trace": "manycl.trace",
     "load_application": "manycl.front.load",
+    "load_ipython_extension": "manycl.front.magics",
     "load_machine": "manycl.machine_file",
     "trace_all": "manycl.front.recording",
 }
