@@ -80,6 +80,14 @@ def learning() -> bool:
     return _one_of("MANYCL_MODELS", {"1": True, "0": False}, "1")
 
 
+def completing() -> str:
+    """_ARGCOMPLETE: set by a shell that wants a command line completed: COMP_LINE, of which COMP_POINT bytes count."""
+    if "_ARGCOMPLETE" not in os.environ:
+        return ""
+    line, point = os.environ.get("COMP_LINE", ""), os.environ.get("COMP_POINT", "")
+    return line.encode()[: int(point)].decode(errors="ignore") if point.isdigit() else line
+
+
 _READ = (debug, zero_copy, bounds, device_memory, learning)
 
 

@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("experiment", choices=["pyschedcl", "mkmd", "models", "repara", "libsplit"], help="which paper")
     options.add_devices(parser)
-    parser.add_argument("--machine", metavar="NAME|FILE.toml", help="pyschedcl on a described machine, simulated")
+    options.add_machine(parser, "pyschedcl on a described machine, simulated")
     parser.add_argument("--real", action="store_true", help="mkmd on the devices that are here")
     parser.add_argument("--heads", metavar="N,…", help="heads of experiment 1 (default 1,2,4,8,10,16)")
     parser.add_argument("--queue-betas", metavar="N,…", help="beta of experiment 1 (default 256)")

@@ -15,10 +15,24 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from types import ModuleType
 
 from manycl import __version__, flags
+from manycl.cli import completion
 from manycl.errors import ManyclError
 
 # in the order of `manycl --help`; a module per command
-COMMANDS = ("devices", "examples", "analyze", "spec", "plan", "simulate", "profile", "models", "run", "report", "bench")
+COMMANDS = (
+    "devices",
+    "examples",
+    "analyze",
+    "spec",
+    "plan",
+    "simulate",
+    "profile",
+    "models",
+    "run",
+    "report",
+    "bench",
+    "completion",
+)
 _EXPERIMENTS = "manycl_bench"
 _ELSEWHERE = {"bench": f"{_EXPERIMENTS}.cli"}
 _ABOUT = "Run OpenCL kernels on every device of a machine: analyse, plan, run, see."
@@ -42,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse and run; returns the exit status: 0 right, 1 a check failed, 2 bad input, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     # a command's module is only imported when it is the one asked for: start-up stays fast
-    chosen = next((w for w in words if not w.startswith("-")), None)
+    chosen = next((w for w in words if not w.startswith("-")), None) or completion.chosen()
     parser = argparse.ArgumentParser(
         prog="manycl",
         description=_ABOUT,
@@ -50,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"manycl {__version__}")
-    if chosen is not None and chosen not in COMMANDS and words[0] == chosen:
+    if chosen is not None and chosen not in COMMANDS and words[:1] == [chosen]:
         close = difflib.get_close_matches(chosen, COMMANDS, n=1)
         meant = f" (did you mean {close[0]!r}?)" if close else ""
         parser.error(f"there is no command {chosen!r}{meant}: {', '.join(COMMANDS)}")
@@ -73,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         module.configure(sub)
         sub.set_defaults(run=module.run)
+    completion.complete(parser)
     args = parser.parse_args(words)
     formatted, warnings.formatwarning = warnings.formatwarning, _warning
     if not faulthandler.is_enabled():

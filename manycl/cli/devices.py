@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from manycl import flags
-from manycl.cli.options import add_devices, writable
+from manycl.cli.options import add_devices, add_machine, writable
 from manycl.errors import ManyclError
 from manycl.machine import HOST, Device, Machine
 from manycl.units import format_quantity, show_bytes
@@ -23,7 +23,7 @@ HELP = "list the OpenCL devices that are here, or that a machine file describes"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_devices(parser)
-    parser.add_argument("--machine", metavar="FILE", help="show the machine that a file describes instead")
+    add_machine(parser, "show the machine that a file describes instead")
     parser.add_argument("--save", metavar="FILE", help="write the chosen devices as a machine file, to be edited")
     parser.add_argument(
         "--measure", action="store_true", help="measure the chosen devices and their links (seconds), and remember it"

@@ -9,6 +9,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from manycl.cli.completers import completed
 from manycl.errors import ManyclError
 
 HELP = "list the examples that come with manycl, or write some of them into this folder"
@@ -25,7 +26,8 @@ exit status: 0 done, 2 bad input
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("name", nargs="*", metavar="NAME", help="examples to write; without any: list what there is")
+    name = parser.add_argument("name", nargs="*", metavar="NAME", help="examples to write; without any: list them")
+    completed(name, names)
     parser.add_argument("-o", "--output", metavar="DIR", default=".", help="the folder to write into (default: this)")
     parser.add_argument("--overwrite", action="store_true", help="replace files that are there and differ")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manycl import flags
+from manycl.cli import completers
+from manycl.cli.completers import completed
 from manycl.errors import ManyclError
 
 if TYPE_CHECKING:
@@ -49,17 +51,23 @@ def add_application(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_devices(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--devices", metavar="SPEC", help=DEVICES)
+def add_devices(parser: argparse._ActionsContainer) -> None:
+    completed(parser.add_argument("--devices", metavar="SPEC", help=DEVICES), completers.devices, listed=True)
+
+
+def add_machine(parser: argparse._ActionsContainer, words: str) -> None:
+    """``words``: what is done with the machine that is described."""
+    completed(parser.add_argument("--machine", metavar="NAME|FILE.toml", help=words), completers.machines)
 
 
 def add_policy(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    policy = parser.add_argument(
         "--policy",
         metavar="NAME",
         help="scheduling policy, one of docs/policies.md or your own as FILE.py:NAME; "
         "default: MANYCL_POLICY, else auto",
     )
+    completed(policy, completers.policies)
     parser.add_argument(
         "--option",
         metavar="NAME=VALUE",

@@ -24,8 +24,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     options.add_application(parser)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--devices", metavar="SPEC", help=options.DEVICES)
-    where.add_argument("--machine", metavar="FILE.toml", help="a machine description instead of this machine")
+    options.add_devices(where)
+    options.add_machine(where, "a machine description instead of this machine")
     options.add_policy(parser)
     parser.add_argument("--json", action="store_true", help="print the summary and the plan as JSON")
     parser.add_argument("--save", metavar="FILE.json", help="save the plan")

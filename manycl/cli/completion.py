@@ -1,0 +1,56 @@
+"""``manycl completion``: what a shell needs to complete manycl's command lines."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from manycl import flags
+from manycl.errors import ManyclError
+
+HELP = "print what a shell needs to complete command lines of manycl: commands, options, devices, policies, …"
+SHELLS = ("bash", "zsh", "fish")
+_EPILOG = """\
+once and for all:
+  bash: echo 'eval "$(manycl completion bash)"' >> ~/.bashrc
+  zsh:  echo 'eval "$(manycl completion zsh)"' >> ~/.zshrc         (behind: autoload -U compinit && compinit)
+  fish: manycl completion fish > ~/.config/fish/completions/manycl.fish
+then, in a new shell, with the tabulator key:
+  manycl ru<TAB>                                  run
+  manycl run transformer.json --policy h<TAB>     heft
+  manycl run transformer.json --devices cpu0,<TAB>
+  manycl plan transformer.json --machine c<TAB>   conan  cpu_pair
+  manycl examples t<TAB>                          transformer
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
+
+
+def run(args: argparse.Namespace) -> int:
+    sys.stdout.write(_argcomplete().shellcode(["manycl"], shell=args.shell))
+    return 0
+
+
+def chosen() -> str | None:
+    """Of a command line that is being completed, the command, once it is there as a whole."""
+    line = flags.completing()
+    words = line.split()[1:] if line[-1:].isspace() else line.split()[1:-1]
+    return next((word for word in words if not word.startswith("-")), None)
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """If a shell wants the command line completed, do that and end the process."""
+    if flags.completing():
+        _argcomplete().autocomplete(parser)
+
+
+def _argcomplete() -> Any:
+    try:
+        import argcomplete
+    except ModuleNotFoundError:
+        raise ManyclError("completing needs the package argcomplete", hint="pip install argcomplete") from None
+    return argcomplete
