@@ -146,8 +146,8 @@ def test_what_cannot_be_assigned(queue: mc.Queue) -> None:
         with pytest.raises((LaunchError, ResultError), match=words):
             wrong()
     assert a.get().tolist() == X.tolist()
-    three = queue.zeros(4, [("a", "u1"), ("b", "u2", 1)])  # no pattern of OpenCL's
-    three[1:3] = np.array((1, [2]), three.dtype)
+    three = queue.zeros(4, [("a", "u1"), ("b", "u2")])  # no pattern of OpenCL's
+    three[1:3] = np.array((1, 2), three.dtype)
     assert three.get()["a"].tolist() == [0, 1, 1, 0]
 
 
