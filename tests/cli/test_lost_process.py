@@ -44,11 +44,11 @@ def test_a_kernel_that_ends_the_process_is_named(tmp_path: Path) -> None:
     words = command(tmp_path, [FINE, FAR])
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     ended = subprocess.run(words, capture_output=True, text=True, timeout=100, env=environment)
-    assert ended.returncode < 0
+    # (what kind of signal it was is not always printed: several threads may leave their buffers at once)
+    assert -ended.returncode in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
     assert "the process was lost while this ran" in ended.stderr
     assert "kernel far" in ended.stderr
     assert "MANYCL_DEBUG=5" in ended.stderr
-    assert "Segmentation fault" in ended.stderr
     assert not list(tmp_path.glob("*.note"))
 
 
