@@ -15,6 +15,7 @@ from manycl.front.arrays import Array
 from manycl.front.events import CommandStatus
 from manycl.graph.dependences import Batch, GraphBuilder
 from manycl.graph.graph import BufferKey, HostTask, Launch, Node
+from manycl.graph.horizon import HORIZON, missing
 
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 class Enqueued:
     """``flight``: what the device has been given, unless all has to be planned (``planned``); all else, which comes
     after that, is one graph to be. ``is_taken``: nothing more comes, and it is about to run; ``is_over``: it has run,
-    or ``error`` is what went wrong, there or before. (A prepared graph runs more than once.)"""
+    or ``error`` is what went wrong, there or before. ``is_part``: more of the same program comes behind it, before
+    anybody has asked for a result. (A prepared graph runs more than once.)"""
 
     __slots__ = (
         "__weakref__",
@@ -36,17 +38,20 @@ class Enqueued:
         "_planned",
         "_result",
         "_thread",
+        "_until",
         "arrays",
         "began",
         "builder",
         "error",
         "flight",
         "is_over",
+        "is_part",
         "is_taken",
     )
 
     def __init__(self, planned: bool) -> None:
-        self.is_taken = self.is_over = False
+        self.is_taken = self.is_over = self.is_part = False
+        self._until = HORIZON
         self.error: ManyclError | None = None
         self._result: Result | None = None  # of what had to be planned
         self._callbacks: deque[Callable[[], Any]] = deque()
@@ -90,6 +95,10 @@ class Enqueued:
         index = self.builder.add(node, [n - before for n in after if n >= before])
         if self._component is not None and self._thread == threading.get_ident():
             self._component.append(index)
+        elif index + 1 >= self._until:
+            self._until += missing(self.builder.nodes)
+            if index + 1 >= self._until:
+                queue.reach_horizon(self)
         return before + index
 
     def _give(self, queue: Queue, node: Node, after: Sequence[int], arrays: Sequence[Array]) -> bool:

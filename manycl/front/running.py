@@ -38,6 +38,10 @@ LONGEST = 1 << 14
 """Commands of a flight that is not ended when one of them is waited for: it keeps what tells of each of them."""
 
 
+PARTS = 64
+"""Parts of a program that the trace has of what ran before its last one."""
+
+
 class RunningQueue:
     """Of a queue; ``policy``, ``queues`` and ``options`` are its own."""
 
@@ -72,7 +76,9 @@ class RunningQueue:
         self._changes = session.changes
         self.preparing: dict[int, Enqueued] = {}  # what threads enqueue inside `with queue.prepare()`
         self._result: Callable[[], Result] | None = None
-        self._before: UnplannedRun | None = None  # what was run before it, since the last time
+        self._past: tuple[Callable[[], Result], ...] = ()  # of what ran before it, since the last time
+        self._is_followed = False  # whether what runs next belongs to it
+        self._ended = 0.0  # when something ran last, by time.perf_counter
         self._trace: RunTrace | None = None
         self.lock = threading.RLock()  # of what is enqueued
         self._running = threading.RLock()  # held by the thread whose run it is
@@ -108,6 +114,12 @@ class RunningQueue:
                 return
             self._take()
         self.background.submit(self._run_in_background)
+
+    def reach_horizon(self, enqueued: Enqueued) -> None:
+        """So much is enqueued that it runs while more comes, unless somebody wants to plan all of it."""
+        if enqueued is self.enqueued and (self.policy or self._default) == "auto" and not self.options:
+            enqueued.is_part = True
+            self.flush()
 
     def _take(self) -> None:
         """What is enqueued is to run: what comes now comes behind it."""
@@ -197,13 +209,13 @@ class RunningQueue:
             if policy is None or isinstance(policy, str):
                 result = self._recurring.run(batch, policy or self._default, self.queues, self.options)
                 if before is None:
-                    self._recurring.took(perf_counter() - enqueued.began)
+                    self._recurring.took(perf_counter() - max(enqueued.began, self._ended))
                 return result
             result = self.session.run(batch.graph(), policy, queues=self.queues, options=self.options)
             return told(policy, result) if learns(policy) else result
 
         self.keep(run, enqueued)
-        self._before = before
+        self._is_followed, self._ended = enqueued.is_part, perf_counter()
 
     def _fail_all(self, error: BaseException) -> None:
         """What was taken does not run: what was enqueued before it has failed."""
@@ -256,14 +268,15 @@ class RunningQueue:
     def _land(self, enqueued: Enqueued, wanted: BufferKey | None) -> UnplannedRun:
         """Wait for what the device has been given. Raises what went wrong with it."""
         assert enqueued.flight is not None
-        self._result = self._trace = self._before = None
+        self._begin()
         run = enqueued.flight.end(wanted)
         if run.error is not None:
             self._fail(run.error)
             raise run.error
         self._result, self._is_known = lambda: run.result, enqueued.flight.is_known
         log.debug("ran as they were enqueued: %d commands", len(enqueued.flight.given))
-        if enqueued.builder.nodes:
+        self._is_followed = bool(enqueued.builder.nodes)
+        if self._is_followed:
             self._recurring.stayed()
         else:
             seconds = perf_counter() - enqueued.flight.began
@@ -284,13 +297,13 @@ class RunningQueue:
         """Do a run and make it the last one, also when it fails (its trace shows how far it came), but not where what
         was to run is refused; tell events of what it is of."""
         with self._running:
-            former = self._result, self._trace, self._before
-            self._result = self._trace = self._before = None
+            former = self._result, self._trace, self._past
+            self._begin()
             try:
                 result = run()
             except BaseException as error:
                 if isinstance(error, LaunchError):
-                    self._result, self._trace, self._before = former
+                    self._result, self._trace, self._past = former
                 if isinstance(error, ManyclError):
                     self._fail(error)
                 if enqueued is not None:
@@ -302,6 +315,12 @@ class RunningQueue:
             if enqueued is not None:
                 enqueued.ended(self, result)
             return result
+
+    def _begin(self) -> None:
+        """A run begins."""
+        is_followed, self._is_followed = self._is_followed, False
+        self._past = (*self._past, self._result)[-PARTS:] if is_followed and self._result is not None else ()
+        self._result = self._trace = None
 
     def _land_waited(self) -> None:
         """What has been waited for, command by command, is a run as well."""
@@ -326,8 +345,8 @@ class RunningQueue:
             from manycl.run.several import joined, past_run  # what runs is imported with the first queue
 
             trace = self.result.trace
-            if self._before is not None:
-                trace = joined([past_run(self._before.result), past_run(self.result)])
+            if self._past:
+                trace = joined([past_run(run()) for run in (*self._past, self._result) if run is not None])
             self._trace = showable(trace)
         return self._trace
 

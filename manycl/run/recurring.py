@@ -24,6 +24,7 @@ from manycl.errors import PolicyError
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferKey, DeviceTask, Graph
+from manycl.graph.horizon import HORIZON
 from manycl.graph.signature import Signature, deciding_scalars, signature
 from manycl.machine import DeviceIndex
 from manycl.plan import policies
@@ -122,7 +123,9 @@ class Recurring:
             return ONLY
         self._forget_others()
         self._expected = self._last.then() if self._last is not None and self._last.then is not None else None
-        return self._expected.way(self._guess) if self._expected is not None else self._guess
+        if self._expected is None:
+            return self._guess
+        return self._expected.way(self._guess) if self._expected.nodes < HORIZON else None  # parts are compared as such
 
     @property
     def _guess(self) -> DeviceIndex | None:
