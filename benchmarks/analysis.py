@@ -21,7 +21,7 @@ import common
 
 from manycl.analysis import service
 from manycl.analysis.facts import ProgramFacts
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.group_range import GroupRange
 

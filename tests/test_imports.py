@@ -19,6 +19,8 @@ ENGINE = {
     "manycl.model.history",
     "manycl.analysis.interpret",
 }
+READS = {"manycl.analysis.interpret", "manycl.analysis.merge", "manycl.analysis.rewrite", "manycl.analysis.frontend"}
+"""What finds out about kernels that nobody has seen before."""
 HELP = """
 from manycl import cli
 try:
@@ -42,8 +44,9 @@ def loaded(code: str) -> set[str]:
         ("import manycl", RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.front", "manycl.cli"}),
         ("from manycl import *", RUNS | SHOWS | TESTS | ENGINE | {"manycl.cli", "manycl_bench", "manycl.report"}),
         (HELP, RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.front", "manycl.plan"}),
+        ("import manycl; manycl.Queue('cpu').close()", SHOWS | TESTS | READS | {"islpy", "clang", "pcpp", "ortools"}),
     ],
-    ids=["the package", "all its names", "manycl --help"],
+    ids=["the package", "all its names", "manycl --help", "a queue"],
 )
 def test_only_what_is_needed_is_imported(code: str, never: set[str]) -> None:
     found = loaded(code)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.analysis import parse_program
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.regions import RANGES_KEPT, Regions
 from manycl.analysis.service import launched
 from manycl.front import program as front

@@ -19,7 +19,7 @@ from manycl.analysis.expr import Expr
 from manycl.analysis.summary import Origin
 
 if TYPE_CHECKING:
-    from manycl.analysis.interpret import KnownLaunch
+    from manycl.analysis.known_launch import KnownLaunch
 
 _LONG = 1 << 12  # values of an axis that is worth taking apart
 _LONGEST_PERIOD = 1 << 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from manycl.analysis.facts import KernelFacts
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.summary import KernelSummary
 from manycl.analysis.tree import Unit
 

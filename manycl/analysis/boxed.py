@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from manycl.analysis.expr import INFINITE, Expr
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.summary import MemoryAccess
 from manycl.group_range import GroupRange
 from manycl.kept import Kept

@@ -21,7 +21,7 @@ from manycl.unforeseen import told
 if TYPE_CHECKING:  # they import NumPy or islpy
     from manycl.analysis.axes import Array, Axis
     from manycl.analysis.counting import Counted
-    from manycl.analysis.interpret import KnownLaunch
+    from manycl.analysis.known_launch import KnownLaunch
 
 TAKEN = 0.5
 ROUNDS = 1

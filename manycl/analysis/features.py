@@ -21,7 +21,7 @@ from manycl.analysis.facts import KernelFacts
 from manycl.analysis.summary import CountedPlace, KernelSummary, Loop
 
 if TYPE_CHECKING:  # imports islpy
-    from manycl.analysis.interpret import KnownLaunch
+    from manycl.analysis.known_launch import KnownLaunch
 
 COMPARISONS = "Comparison operations"
 COMPUTE = "Floating point and integer compute operations"

@@ -13,7 +13,8 @@ from manycl.analysis.cost import LaunchCost, Work
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.features import Features, launch_features
 from manycl.analysis.hazards import Repeat, Verdict, repeat, split
-from manycl.analysis.interpret import KnownLaunch, interpret
+from manycl.analysis.interpret import interpret
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.look import MOST_POINTS, Looked
 from manycl.analysis.regions import RANGES_KEPT, Footprint, Regions, checked
 from manycl.analysis.summary import KernelSummary

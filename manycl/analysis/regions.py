@@ -19,8 +19,8 @@ from manycl.analysis.bounds import Outside
 from manycl.analysis.boxed import Linear, Pattern, RangeBoxes, linear_access
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
-from manycl.analysis.interpret import KnownLaunch
 from manycl.analysis.isl import isl
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.shapes import TooComplexError, boxes
 from manycl.analysis.summary import KernelSummary, MemoryAccess, Origin
 from manycl.group_range import GroupRange

@@ -21,16 +21,16 @@ from manycl import flags
 from manycl.analysis import worker
 from manycl.analysis.facts import ProgramFacts
 from manycl.analysis.options import read_options
-from manycl.analysis.rewrite import SubKernel
 from manycl.disk_cache import DiskCache
 from manycl.errors import Diagnostic, SourceError
 from manycl.logs import logger
 
 if TYPE_CHECKING:  # they import islpy, or the abstract run
     from manycl.analysis.enclosure import Enclosure
-    from manycl.analysis.interpret import KnownLaunch
+    from manycl.analysis.known_launch import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
     from manycl.analysis.merge import MergeKernel
+    from manycl.analysis.rewrite import SubKernel
     from manycl.analysis.summary import KernelSummary
     from manycl.analysis.tree import Unit
 
@@ -83,6 +83,8 @@ def sub_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
     Raises KeyError for a kernel that the program does not have, :class:`SourceError` where a file that it includes
     has changed and no longer compiles.
     """
+    from manycl.analysis.rewrite import SubKernel
+
     result = _question(program, "sub_kernel", kernel)
     assert isinstance(result, SubKernel)
     return result if result.edited else replace(result, options=program.options)
@@ -92,6 +94,8 @@ def windowed_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
     """How to run ranges of the work-groups of a launch of ``kernel`` on parts of its buffers, or why that cannot be
     done. Raises as :func:`sub_kernel` does.
     """
+    from manycl.analysis.rewrite import SubKernel
+
     result = _question(program, "windowed_kernel", kernel)
     assert isinstance(result, SubKernel)
     return result
@@ -101,6 +105,8 @@ def shifted_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
     """How to run a kernel whose arguments begin within buffers, or why that cannot be done. Raises as
     :func:`sub_kernel` does.
     """
+    from manycl.analysis.rewrite import SubKernel
+
     result = _question(program, "shifted_kernel", kernel)
     assert isinstance(result, SubKernel)
     return result

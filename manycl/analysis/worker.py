@@ -26,7 +26,7 @@ from manycl.analysis.tree import Unit
 from manycl.errors import Diagnostic, SourceError
 
 if TYPE_CHECKING:
-    from manycl.analysis.interpret import KnownLaunch
+    from manycl.analysis.known_launch import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
 
 MEMORY = 4 << 30  # bytes of address space

@@ -17,7 +17,7 @@ from manycl.expressions import ExpressionError, Number, evaluate, evaluate_integ
 from manycl.group_range import GroupRange
 
 if TYPE_CHECKING:  # they import islpy
-    from manycl.analysis.interpret import KnownLaunch
+    from manycl.analysis.known_launch import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
     from manycl.report.analysis_launch import LaunchView
 
@@ -62,7 +62,7 @@ def wanted(args: argparse.Namespace) -> bool:
 def chosen(args: argparse.Namespace, program: ProgramFacts, kernel: KernelFacts) -> LaunchView:
     """The launch that the options describe, analysed. Raises :class:`ManyclError` for what is missing or wrong."""
     from manycl.analysis import service
-    from manycl.analysis.interpret import KnownLaunch
+    from manycl.analysis.known_launch import KnownLaunch
     from manycl.report.analysis_launch import LaunchView
 
     global_size, local_size, offset = _sizes(args, program, kernel)

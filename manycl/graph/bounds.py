@@ -16,7 +16,7 @@ from manycl.analysis import service
 from manycl.analysis.bounds import Outside, deciding, suspicious
 from manycl.analysis.enclosure import Enclosure, launch_values
 from manycl.analysis.facts import KernelFacts, ProgramFacts
-from manycl.analysis.interpret import LARGEST, KnownLaunch
+from manycl.analysis.known_launch import LARGEST, KnownLaunch
 from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, Version

@@ -12,8 +12,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from manycl.analysis import service
-from manycl.analysis.merge import MergeKernel
-from manycl.analysis.rewrite import SubKernel
 from manycl.errors import LaunchError, PolicyError, SourceError
 from manycl.graph.access import Access
 from manycl.graph.graph import BufferArg, BufferKey, Launch
@@ -24,9 +22,11 @@ from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.region import NOTHING, Box, Region, union
 
-if TYPE_CHECKING:  # they import islpy
+if TYPE_CHECKING:  # they import islpy, or much that few programs need
     from manycl.analysis.launched import LaunchFacts
+    from manycl.analysis.merge import MergeKernel
     from manycl.analysis.regions import Footprint
+    from manycl.analysis.rewrite import SubKernel
 
 RANGES_KEPT = 4096  # of a launch
 _known: Kept[Hashable, Division] = Kept(256)

@@ -10,7 +10,7 @@ from manycl.analysis import expr as x
 from manycl.analysis.annotations import ElementBounds, Symbol, Term, evaluate
 from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.errors import LaunchError
 from manycl.graph.graph import BufferArg, BufferKey, Launch, Version
 

@@ -29,7 +29,7 @@ from manycl.region import union
 from manycl.unforeseen import told
 
 if TYPE_CHECKING:  # they import islpy
-    from manycl.analysis.interpret import KnownLaunch
+    from manycl.analysis.known_launch import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
 
 ONE_WORK_GROUP = "it has one work-group"

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from manycl.analysis.merge import MergeKernel
 from manycl.graph.access import Access
 from manycl.graph.division import Division
 from manycl.graph.graph import BufferKey, Launch
@@ -16,6 +16,9 @@ from manycl.graph.work_groups import with_work_groups
 from manycl.group_range import GroupRange
 from manycl.plan.split import Split
 from manycl.region import NOTHING, Region
+
+if TYPE_CHECKING:
+    from manycl.analysis.merge import MergeKernel
 
 
 class Declared(Division):
@@ -53,6 +56,8 @@ class Declared(Division):
 
     @cached_property
     def merge_kernel(self) -> MergeKernel:
+        from manycl.analysis.merge import MergeKernel  # few programs need it
+
         scatters = self._split.merge is Reduction.SCATTER
         return MergeKernel("", reason="" if scatters else "its results are merged by difference")
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import cache, cached_property
+from typing import TYPE_CHECKING
 
 from manycl.analysis import service
-from manycl.analysis.difference import difference_merge
 from manycl.analysis.facts import KernelFacts, ProgramFacts
-from manycl.analysis.rewrite import SubKernel
 from manycl.graph.division import RANGES_KEPT, Division
 from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, Window
 from manycl.graph.reduction import Atomic
 from manycl.group_range import GroupRange
 from manycl.kept import Kept
+
+if TYPE_CHECKING:
+    from manycl.analysis.rewrite import SubKernel
 
 _GROUP = 64
 
@@ -127,6 +129,8 @@ class RangeLaunches:
     def difference(self, key: BufferKey, partial: BufferKey, old: BufferKey) -> Launch:
         """Does to a buffer, as far as the launch may touch it, what was done to its copy ``partial``, ``old`` being
         what both were before."""
+        from manycl.analysis.difference import difference_merge  # few programs need it
+
         division = self.division
         operation, element = division.operations.get(key, Atomic("copy", "uchar"))
         merge = difference_merge(operation, element)

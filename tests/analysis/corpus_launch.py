@@ -6,7 +6,7 @@ import numpy as np
 from corpus_case import Buffer, Same
 from corpus_case import Launch as CaseLaunch
 
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 
 
 def launch_of(ndrange: CaseLaunch) -> KnownLaunch:

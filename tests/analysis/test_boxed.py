@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manycl.analysis.boxed import Linear, RangeBoxes, boxes_of
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.group_range import GroupRange
 from manycl.region import Region
 

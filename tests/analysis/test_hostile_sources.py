@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from manycl.analysis import ProgramFacts, frontend, parse_program, service
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.options import read_options
 from manycl.analysis.service import launched, sub_kernel, symbolic
 from manycl.errors import SourceError

@@ -14,7 +14,7 @@ from corpus_launch import launch_of
 from kernel_corpus import CASES
 
 from manycl.analysis import frontend, kernels, parse_program, regions, worker
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.options import read_options
 from manycl.analysis.regions import Footprint, Regions

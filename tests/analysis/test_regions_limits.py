@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.analysis import frontend, kernels, regions
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.options import read_options
 from manycl.analysis.regions import Footprint, Regions, TooComplexError

@@ -10,7 +10,7 @@ import pytest
 from manycl.analysis import interpret as interpret_module
 from manycl.analysis import parse_program, service, worker
 from manycl.analysis.cost import LaunchCost
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.launched import LaunchFacts, Unanswered
 from manycl.analysis.regions import Regions
 from manycl.analysis.service import launched

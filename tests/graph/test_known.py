@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manycl.analysis import expr as x
 from manycl.analysis import parse_program
 from manycl.analysis.annotations import ElementBounds, Operation, Symbol, Term
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.errors import LaunchError
 from manycl.graph.graph import BufferArg
 from manycl.graph.graph import Launch as Node

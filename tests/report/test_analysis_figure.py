@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from manycl.analysis import service
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.group_range import GroupRange
 from manycl.region import Box
 from manycl.report.analysis_figure import COLOURS, _colours, figure, picture

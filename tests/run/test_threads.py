@@ -16,7 +16,7 @@ import pytest
 
 import manycl as mc
 from manycl.analysis import cost, parse_program, service
-from manycl.analysis.interpret import KnownLaunch
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.drivers.opencl.quiet import quiet
 from manycl.graph import division as division_module
