@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-import pyopencl as cl
-
 from manycl.drivers.driver import Bytes, End
+from manycl.drivers.opencl.real import cl
 from manycl.region import Box
 
 INLINE = 1 << 16

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
 
 from manycl.drivers.driver import Driver, DriverError, Found, Handle
 from manycl.drivers.opencl.driver import OpenCLDriver
 from manycl.drivers.opencl.icd import INSTALL, intel_library, pip_pocl, prepare
 from manycl.drivers.opencl.processor import introduce
+from manycl.drivers.opencl.real import cl
 from manycl.machine import HOST, Device
 
 __all__ = ["INSTALL", "look"]

@@ -11,11 +11,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-import pyopencl as cl
-
 from manycl.drivers.driver import BuildError, Bytes, DriverError, End, Source
 from manycl.drivers.opencl.copies import copy_rows
 from manycl.drivers.opencl.quiet import new_kernel, quiet
+from manycl.drivers.opencl.real import cl
 from manycl.drivers.opencl.staging import Staged, Stager, pinned, staged_part
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST, Device

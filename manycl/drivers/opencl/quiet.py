@@ -7,7 +7,7 @@ import warnings
 from types import TracebackType
 from typing import Any
 
-import pyopencl as cl
+from manycl.drivers.opencl.real import cl
 
 _creating = threading.Lock()
 

@@ -17,9 +17,9 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyopencl as cl
 
 from manycl.drivers.driver import Bytes, End
+from manycl.drivers.opencl.real import cl
 from manycl.region import Box
 
 STAGE_FROM = 1 << 20  # bytes; below, the driver's own path has less latency
