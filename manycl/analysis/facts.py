@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+SHARED = "keeps its value between kernels, which no dependence between launches accounts for"
+"""What is warned of, of a variable through which kernels may pass data without having it as an argument."""
+
 
 @dataclass(frozen=True, slots=True)
 class ArgumentFacts:
@@ -67,3 +70,8 @@ class ProgramFacts:
     path: str = "<source>"
     warnings: tuple[str, ...] = field(default=())
     tree: bytes = field(default=b"", compare=False, repr=False)  # for :mod:`manycl.analysis.transport`
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Warnings of variables that keep their values between kernels."""
+        return tuple(warning for warning in self.warnings if SHARED in warning)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from manycl.analysis import builtins
 from manycl.analysis.directions import ASSEMBLY, summaries
-from manycl.analysis.facts import ArgumentFacts, KernelFacts
+from manycl.analysis.facts import SHARED, ArgumentFacts, KernelFacts
 from manycl.analysis.points_to import FunctionSummary, Location
 from manycl.analysis.tree import CType, Function, Node, Unit
 
@@ -28,8 +28,7 @@ def shared_variables(unit: Unit) -> tuple[str, ...]:
     for function in unit.functions.values():
         found += [n for n in function.nodes if n.kind == "VAR_DECL" and n.type.address_space == "global"]
     places = [(node, *unit.place(node.start)) for node in found if not node.type.const]
-    what = "keeps its value between kernels, which no dependence between launches accounts for"
-    return tuple(f"{path}:{line}: warning: variable {node.name} {what}" for node, path, line in places)
+    return tuple(f"{path}:{line}: warning: variable {node.name} {SHARED}" for node, path, line in places)
 
 
 def _kernel(unit: Unit, kernel: Function, summary: FunctionSummary) -> KernelFacts:

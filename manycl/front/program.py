@@ -402,6 +402,8 @@ class Kernel:
         return event
 
     def _value(self, fact: ArgumentFacts, value: Any) -> Argument:
+        if type(value) is bytes and fact.kind == "scalar" and len(value) == fact.size:
+            return value  # they are what the kernel receives
         try:
             found = self._scalars.get((fact.index, type(value), value))
         except TypeError:  # not hashable: an array or a list

@@ -180,11 +180,25 @@ class Queue(RunningQueue):
             for array in arrays:  # another thread has used it elsewhere
                 array.use(self)
 
-    def give(self, array: Array, queue: Queue) -> bool:
-        """An array is another queue's from now on; not while what is enqueued here uses it (graphs that are being
-        prepared ask for their arrays when they run)."""
+    @property
+    def last(self) -> Event | None:
+        """Of what was enqueued last: it has ended when all before it has. None where nothing is left to wait for."""
         with self.lock:
-            free = not any(enqueued.uses(array.buffer.key) for enqueued in (*self._taken, self.enqueued))
+            for enqueued in (self.enqueued, *reversed(self._taken)):
+                if len(enqueued):
+                    return Event(self, enqueued, len(enqueued) - 1)
+        return None
+
+    def uses(self, array: Array) -> bool:
+        """Whether what is enqueued, and has not been found to have run, uses an array (graphs that are being prepared
+        ask for their arrays when they run)."""
+        with self.lock:
+            return any(enqueued.uses(array.buffer.key) for enqueued in (*self._taken, self.enqueued))
+
+    def give(self, array: Array, queue: Queue) -> bool:
+        """An array is another queue's from now on; not while what is enqueued here uses it."""
+        with self.lock:
+            free = not self.uses(array)
             if free and array.queue is self:
                 array.queue = queue
         return free
@@ -246,7 +260,7 @@ class Queue(RunningQueue):
         nbytes = None if byte_count is None else operator.index(byte_count)
         to, of = operator.index(dst_offset), operator.index(src_offset)
         task = copy_task(target.place, source.place, nbytes, target_offset=to, source_offset=of, name=name)
-        return self._moved(task, wait_for, (target.owner, source.owner))
+        return self.move(task, wait_for, (target.owner, source.owner))
 
     def read(
         self,
@@ -309,10 +323,11 @@ class Queue(RunningQueue):
         pattern = pattern.astype(array.dtype)
         nbytes = None if size is None else operator.index(size)
         task = fill_task(array.place, pattern.tobytes(), nbytes, target_offset=operator.index(offset), name=name)
-        return self._moved(task, wait_for, (array.owner,))
+        return self.move(task, wait_for, (array.owner,))
 
-    def _moved(self, task: CopyTask | FillTask, wait_for: Sequence[Event] | None, arrays: tuple[Array, ...]) -> Event:
-        """Enqueue a copy or fill; the host makes what no device has room for, as a whole: it knows no ranges."""
+    def move(self, task: CopyTask | FillTask, wait_for: Sequence[Event] | None, arrays: tuple[Array, ...]) -> Event:
+        """Enqueue a copy or fill (:mod:`manycl.graph.copies` makes them) of some arrays of this queue; the host makes
+        what no device has room for, as a whole: it knows no ranges."""
         sizes = [buffer.nbytes for buffer in {array.buffer.key: array.buffer for array in arrays}.values()]
         able = any(device.holds(sizes) for device in self.session.machine.devices)
         return self.add(task if able else host_task(task), wait_for, arrays)

@@ -31,34 +31,21 @@ WRITERS: dict[str, Callable[[RunTrace, Path], None]] = {
 }
 """By the suffix of the file."""
 
-underway: list[Recording] = []
+underway: list[Runs] = []
 
 
-class Recording:
-    """Of the runs that end from now on until ``end``, or that of the ``with`` block, or of the process: those of a
-    queue, or (None) of all. Raises ManyclError for a file of a kind that nobody can write."""
+class Runs:
+    """Those that end from now on until ``stop``: of a queue, or (None) all."""
 
-    def __init__(self, path: str | Path, queue: RunningQueue | None = None) -> None:
-        self._path = Path(path)
-        if self._path.suffix.lower() not in WRITERS:
-            raise ManyclError(f"{path}: not a known kind of file", hint=f"end the name in {', '.join(WRITERS)}")
+    def __init__(self, queue: RunningQueue | None = None) -> None:
         self._queue = weakref.ref(queue) if queue is not None else None
         self._runs: list[PastRun] = []
         underway.append(self)
-        atexit.register(self.end)
 
-    def __enter__(self) -> Recording:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """Write the file; what runs later is not in it. Raises OSError where that cannot be done."""
+    def stop(self) -> None:
+        """What ends later is none of them."""
         if self in underway:
             underway.remove(self)
-            atexit.unregister(self.end)
-            WRITERS[self._path.suffix.lower()](self.trace, self._path)
 
     @property
     def trace(self) -> RunTrace:
@@ -72,6 +59,31 @@ class Recording:
 
     def add(self, run: PastRun) -> None:
         self._runs.append(run)
+
+
+class Recording(Runs):
+    """A file of runs: until ``end``, or that of the ``with`` block, or of the process. Raises ManyclError for a file of
+    a kind that nobody can write."""
+
+    def __init__(self, path: str | Path, queue: RunningQueue | None = None) -> None:
+        self._path = Path(path)
+        if self._path.suffix.lower() not in WRITERS:
+            raise ManyclError(f"{path}: not a known kind of file", hint=f"end the name in {', '.join(WRITERS)}")
+        super().__init__(queue)
+        atexit.register(self.end)
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Write the file; what runs later is not in it. Raises OSError where that cannot be done."""
+        if self in underway:
+            self.stop()
+            atexit.unregister(self.end)
+            WRITERS[self._path.suffix.lower()](self.trace, self._path)
 
 
 def record(queue: RunningQueue, result: Callable[[], Result]) -> None:

@@ -363,6 +363,10 @@ class Session:
                 log.debug("ran as before: %r", result)
             return result
 
+    def time_all(self) -> None:
+        """All commands are timed by the devices' clocks from the next run on, as with ``profile=True``."""
+        self._profile = True
+
     def use_clocks(self, learning: bool) -> None:
         """Whether commands are timed from now on; ``learning``: whether somebody learns from that."""
         wanted = self._profile

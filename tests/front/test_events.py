@@ -125,6 +125,40 @@ def test_a_command_that_the_device_has_is_all_that_is_waited_for(single: mc.Queu
     assert (b.get() == 1).all()
 
 
+def test_the_last_event_is_of_all_that_was_enqueued(queue: mc.Queue) -> None:
+    """Also of what runs in the background; there is none where nothing is left."""
+    gate, a, b = Gate(), queue.zeros(4, np.int32), queue.zeros(4, np.int32)
+    assert queue.last is None
+    queue.fill(a, 1)
+    filled = queue.last
+    assert filled is not None
+    assert queue.uses(a)
+    assert not queue.uses(b)
+    queue.call(gate, b)
+    queue.flush()
+    assert gate.begun.wait(PATIENCE)
+    behind = queue.last
+    assert behind is not None
+    assert queue.uses(b)
+    assert behind.status != STATUS.COMPLETE
+    gate.go.set()
+    behind.wait()
+    assert filled.status == behind.status == STATUS.COMPLETE
+    queue.finish()
+    assert queue.last is None
+    assert not queue.uses(b)
+
+
+def test_times_can_be_wanted_later() -> None:
+    with mc.Queue("cpu/2#0", profile="learning") as queue:
+        queue.session.time_all()
+        a = queue.zeros(4, np.int32)
+        for _ in range(5):
+            event = queue.fill(a, 1)
+            queue.finish()
+        assert event.start <= event.end
+
+
 def test_a_flight_does_not_go_on_for_ever(single: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "LONGEST", 8)
     a, longest = single.zeros(N, np.int32), 0
