@@ -30,6 +30,7 @@ _HOMES = {
     "Program": "manycl.front.program",
     "Queue": "manycl.front.queue",
     "Trace": "manycl.trace",
+    "activate": "manycl.stand_in.activate",
     "load_application": "manycl.front.load",
     "load_ipython_extension": "manycl.front.magics",
     "load_machine": "manycl.machine_file",
@@ -39,6 +40,7 @@ _RENAMED = {"policy": ("manycl.plan.policy", "register"), "devices": ("manycl.dr
 
 __all__ = [
     "__version__",
+    "activate",
     "Array",
     "Choice",
     "CommandStatus",
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from manycl.plan.plan import Plan
     from manycl.plan.policy import Choice, KernelByKernel
     from manycl.plan.policy import register as policy
+    from manycl.stand_in.activate import activate
     from manycl.trace import Trace
 
 

@@ -46,6 +46,25 @@ def bounds() -> bool:
     return _one_of("MANYCL_BOUNDS", {"on": True, "off": False}, "on")
 
 
+def stand_in() -> bool:
+    """MANYCL: 1 gives programs that import PyOpenCL one that runs on manycl (default: 0); ``manycl exec`` sets it, with
+    the folder that makes Python look at it."""
+    return _one_of("MANYCL", {"1": True, "0": False}, "0")
+
+
+def real_platforms() -> bool:
+    """MANYCL_REAL: 1 shows such programs the real platforms beside manycl's (default: 0)."""
+    return _one_of("MANYCL_REAL", {"1": True, "0": False}, "0")
+
+
+REPORTS = "MANYCL_REPORTS"
+
+
+def reports() -> str:
+    """MANYCL_REPORTS: what ``manycl exec`` was asked to tell of the program, as JSON (default: nothing)."""
+    return os.environ.get(REPORTS, "")
+
+
 _BYTES = re.compile(r"(\d+)\s*(?:([KMGT])(i?)B?|B)?\Z", re.ASCII | re.IGNORECASE)
 
 
@@ -88,7 +107,7 @@ def completing() -> str:
     return line.encode()[: int(point)].decode(errors="ignore") if point.isdigit() else line
 
 
-_READ = (debug, zero_copy, bounds, device_memory, learning)
+_READ = (debug, zero_copy, bounds, device_memory, learning, stand_in, real_platforms)
 
 
 def check() -> None:

@@ -68,7 +68,8 @@ def command(name: str, folder: Path = Path()) -> str:
     """How to run an example that was written into a folder."""
     if (_home() / name / f"{name}.json").is_file():
         return f"manycl run {folder / f'{name}.json'} --check"
-    return f"python {folder / f'{name}.py'}"
+    knows_manycl = "import manycl" in (_home() / name / f"{name}.py").read_text("utf-8")
+    return f"{'python' if knows_manycl else 'manycl exec --'} {folder / f'{name}.py'}"
 
 
 def _home() -> Traversable:

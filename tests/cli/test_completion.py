@@ -92,7 +92,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
     ("line", "expected"),
     [
         ("manycl ru", ["run"]),
-        ("manycl ex", ["examples"]),
+        ("manycl ex", ["examples", "exec"]),
         ("manycl examples t", ["transformer"]),
         ("manycl run app.json --policy h", ["heft"]),
         ("manycl run app.json --devices cpu0,al", ["cpu0,all"]),

@@ -1,0 +1,86 @@
+"""``manycl exec``: an unmodified program that uses PyOpenCL, on all devices."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from manycl.cli import completers, options
+from manycl.cli.completers import completed
+from manycl.errors import ManyclError
+
+HELP = "run an unmodified PyOpenCL program on every device"
+_EPILOG = """\
+examples:
+  manycl exec -- python mandelbrot.py --size 4096
+  manycl exec --devices cpu/2 --explain -- simulate.py       (a Python file, with the Python that manycl has)
+  manycl exec --gantt runs.html -- -m pytest tests
+  eval "$(manycl exec --devices gpu,cpu --env)"               the same for all that this shell starts
+exit status: the program's
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.usage = "manycl exec [options] -- COMMAND ..."
+    options.add_devices(parser)
+    words = "scheduling policy (docs/policies.md); default: MANYCL_POLICY, else auto"
+    completed(parser.add_argument("--policy", metavar="NAME", help=words), completers.policies)
+    options.add_gantt(parser)
+    parser.add_argument("--trace", metavar="FILE", help="all runs' events as JSON lines (for `manycl report`)")
+    parser.add_argument("--explain", action="store_true", help="say at the end which kernels were divided, and why not")
+    parser.add_argument("--real", action="store_true", help="show the program the real platforms as well")
+    parser.add_argument("--env", action="store_true", help="print what is set for the program, for a shell, instead")
+    parser.add_argument("command_line", metavar="COMMAND", nargs=argparse.REMAINDER, help="the program, after `--`")
+
+
+def run(args: argparse.Namespace) -> int:
+    from manycl.device_syntax import parse
+    from manycl.run.learners import Learners
+    from manycl.stand_in.environment import become, variables
+
+    options.writable({"--gantt": args.gantt, "--trace": args.trace})
+    if args.devices is not None:
+        parse(args.devices)
+    if args.policy is not None:
+        Learners().find(args.policy, {})
+    found = variables(
+        devices=args.devices,
+        policy=args.policy,
+        real_too=args.real,
+        reports=_reports(args),
+    )
+    if args.env:
+        print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in found.items()))
+        return 0
+    words = _command(args.command_line)
+    try:
+        become(words, found)
+    except OSError as error:
+        raise ManyclError(f"{words[0]}: {error.strerror}") from None
+
+
+def _reports(args: argparse.Namespace) -> dict[str, Any]:
+    files = [str(Path(path).absolute()) for path in (args.gantt, args.trace) if path]
+    for path in files:
+        if args.trace and path.endswith(Path(args.trace).name) and not path.endswith(".jsonl"):
+            raise ManyclError(f"--trace {args.trace}: a trace is a file of JSON lines", hint="end its name in .jsonl")
+    return {"files": files, "explain": args.explain} if files or args.explain else {}
+
+
+def _command(words: list[str]) -> list[str]:
+    """The program to start: ``python`` may be left out."""
+    given = words[1:] if words[:1] == ["--"] else words
+    if not given:
+        raise ManyclError("no program is given", hint="manycl exec -- python script.py")
+    first = given[0]
+    if first == "-m" or (first.endswith(".py") and not os.access(first, os.X_OK)):
+        return [sys.executable, *given]
+    if shutil.which(first) is None and Path(first).suffix == ".py":
+        return [sys.executable, *given]
+    return given

@@ -1,0 +1,82 @@
+"""Puts the stand-in in the place of PyOpenCL's compiled core, below PyOpenCL's own Python layer."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from manycl.drivers.opencl import real
+from manycl.drivers.opencl.icd import prepare
+from manycl.stand_in import (
+    contexts,
+    events,
+    images,
+    kernels,
+    launches,
+    maps,
+    memory,
+    platforms,
+    pools,
+    programs,
+    rectangles,
+    svm,
+    transfers,
+)
+from manycl.stand_in.environment import take_reports, trust_program
+from manycl.stand_in.reports import begin
+
+CORE = "pyopencl._cl"
+_MODULES = (
+    platforms,
+    contexts,
+    events,
+    memory,
+    transfers,
+    rectangles,
+    maps,
+    pools,
+    programs,
+    kernels,
+    launches,
+    images,
+    svm,
+)
+
+
+class Settings(NamedTuple):
+    """``devices`` (as of ``--devices``) and ``policy``: None, what MANYCL_DEVICES and MANYCL_POLICY say; ``real_too``:
+    the real platforms are shown as well."""
+
+    devices: str | None = None
+    policy: str | None = None
+    real_too: bool = False
+
+
+def install(settings: Settings) -> None:
+    """From now on ``import pyopencl`` gives PyOpenCL's Python layer on top of the stand-in. What has been imported of
+    the real one before goes on using that."""
+    trust_program()
+    prepare()
+    begin(take_reports())
+    real.take_out()
+    sys.modules[CORE] = core(settings)
+
+
+def core(settings: Settings) -> ModuleType:
+    """The module: every name that the real one has; what the stand-in's modules have of these is theirs."""
+    module = ModuleType(CORE, "PyOpenCL's core, on manycl")
+    own: dict[str, Any] = {}
+    for source in _MODULES:
+        own |= {name: value for name, value in vars(source).items() if _is_own(value, source)}
+    for name in dir(real.compiled):
+        if not name.startswith("__"):
+            setattr(module, name, own.get(name, getattr(real.compiled, name)))
+    shown = platforms.Platforms(settings.devices, settings.policy, real_too=settings.real_too)
+    module.get_platforms = shown.get_platforms  # type: ignore[attr-defined]
+    return module
+
+
+def _is_own(value: Any, source: ModuleType) -> bool:
+    """Whether a module defines it, and not only imports it."""
+    return getattr(value, "__module__", None) == source.__name__

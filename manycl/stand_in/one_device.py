@@ -1,0 +1,102 @@
+"""The one-device way: what manycl does not know, or cannot divide, is done by the real PyOpenCL on the best device.
+
+Images, samplers, shared virtual memory, binaries, kernels that the analysis cannot read: their objects are real ones
+of one context. A command that uses them is done at once, when all that was enqueued before it has ended, and waited
+for. Buffers lend it the host's copy of their contents.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manycl.drivers.opencl.real import compiled
+
+if TYPE_CHECKING:
+    from manycl.drivers.choice import OpenDevice
+    from manycl.stand_in.memory import Buffer
+
+_FLAGS = compiled.mem_flags
+_ROUTES = {"gpu": 2, "accelerator": 1, "cpu": 0}
+
+
+def best(opened: Sequence[OpenDevice]) -> Any:
+    """The real device that does most: a GPU before others, the one with the most operations per second. Parts that
+    make up a whole device count as that device."""
+    groups: dict[int, list[OpenDevice]] = {}
+    for one in opened:
+        parent = _parent(_handle(one))
+        groups.setdefault(parent.int_ptr if parent is not None else _handle(one).int_ptr, []).append(one)
+
+    def power(group: list[OpenDevice]) -> tuple[bool, int, float]:
+        device = group[0].device
+        return not device.simulator, _ROUTES.get(device.kind, 0), sum(one.device.flops for one in group)
+
+    chosen = max(groups.values(), key=power)
+    parent = _parent(_handle(chosen[0]))
+    if parent is not None and sum(one.device.compute_units for one in chosen) >= parent.max_compute_units:
+        return parent
+    return _handle(max(chosen, key=lambda one: one.device.flops))
+
+
+def _handle(one: OpenDevice) -> Any:
+    return one.handle.cl  # type: ignore[attr-defined]  # OpenCL is the only kind of driver that programs of its API ask
+
+
+def _parent(device: Any) -> Any:
+    try:
+        return device.parent_device
+    except compiled.Error:
+        return None
+
+
+class OneDevice:
+    """A real device, its context and its queue; both are made when they are first needed. Who gives it commands holds
+    the ``lock``."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.lock = threading.RLock()
+
+    @cached_property
+    def context(self) -> Any:
+        return compiled.Context([self.device])
+
+    @cached_property
+    def queue(self) -> Any:
+        return compiled.CommandQueue(self.context, self.device)
+
+    def lend(self, buffers: Iterable[Buffer]) -> Loan:
+        """Memory of the device for buffers, with their contents; ``Loan.end`` when the command has ended. The caller
+        holds the lock."""
+        return Loan(self, buffers)
+
+
+class Loan:
+    """``real``: by the stand-in's buffers, real ones."""
+
+    def __init__(self, one: OneDevice, buffers: Iterable[Buffer]) -> None:
+        self._queue = one.queue
+        self._wholes: dict[Buffer, Any] = {}
+        self.real: dict[Buffer, Any] = {}
+        for buffer in buffers:
+            whole = buffer.whole
+            if whole not in self._wholes:
+                flags = _FLAGS.READ_WRITE | _FLAGS.USE_HOST_PTR
+                self._wholes[whole] = compiled.Buffer(one.context, flags, 0, whole.in_place())
+            lent = self._wholes[whole]
+            if buffer is not whole:
+                lent = lent.get_sub_region(buffer.low, buffer.nbytes, 0)
+            self.real[buffer] = lent
+
+    def end(self) -> None:
+        """What the device has written is in the buffers."""
+        for whole, lent in self._wholes.items():
+            size = (whole.nbytes,)
+            mapped, _ = compiled.enqueue_map_buffer(self._queue, lent, compiled.map_flags.READ, 0, size, np.uint8)
+            mapped.base.release(self._queue)
+        self._queue.finish()

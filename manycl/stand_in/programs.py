@@ -1,0 +1,158 @@
+"""Programs: read by manycl's analysis, and built by the best real device, whose compiler's words are the program's.
+
+What the analysis cannot read, or has no source, is run on that device alone.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from manycl.analysis import ProgramFacts, parse_program
+from manycl.drivers.opencl.real import compiled
+from manycl.errors import ManyclError
+from manycl.front import program as front
+from manycl.graph.launch import find_kernel
+from manycl.stand_in.contexts import Context
+from manycl.stand_in.errors import error
+from manycl.stand_in.objects import OpenCLObject
+from manycl.stand_in.platforms import Device
+
+if TYPE_CHECKING:
+    from manycl.stand_in.kernels import Kernel
+
+_INFO = compiled.program_info
+_KIND = compiled.program_kind
+_SIGNATURE = b"manycl program 1\n"
+_CACHE_DEFEATED = re.compile(r"\n\n__constant int pyopencl_defeat_cache_[0-9a-f]{32} = 0;\Z")
+"""What PyOpenCL's own cache adds to sources, so that no other one knows them."""
+_NOT_READ = "its program has no source that manycl can read"
+
+
+class _Program(OpenCLObject):
+    """``facts``: what the analysis has found out, once it is built (None: it runs on one device alone, for the
+    ``reason``)."""
+
+    def __init__(self, context: Context, source: Any, binaries: Sequence[bytes] | None = None) -> None:
+        self.own_context = context
+        self.facts: ProgramFacts | None = None
+        self.reason = _NOT_READ
+        self._kernels: dict[str, front.Kernel] = {}
+        self._text: str | None = None
+        self._kind = _KIND.SOURCE
+        self._real: Any = None
+        if binaries is None:
+            text = source.decode() if isinstance(source, bytes | bytearray) else str(source)
+            self._text = _CACHE_DEFEATED.sub("", text)
+            return
+        if not source or not binaries:
+            raise error("INVALID_VALUE", "clCreateProgramWithBinary")
+        self._kind = _KIND.BINARY
+        binary = bytes(binaries[0])
+        if binary.startswith(_SIGNATURE):
+            self._text = binary[len(_SIGNATURE) :].decode()
+        else:
+            one = context.runtime.one
+            self._real = compiled._Program(one.context, [one.device], [binary])
+
+    @classmethod
+    def of_real(cls, context: Context, real: Any, kind: Any) -> _Program:
+        """One that only the real device has."""
+        program = cls.__new__(cls)
+        program.own_context, program.facts, program.reason = context, None, _NOT_READ
+        program._kernels, program._text, program._kind, program._real = {}, None, kind, real
+        return program
+
+    @classmethod
+    def create_with_built_in_kernels(cls, context: Context, devices: Sequence[Device], kernel_names: str) -> _Program:
+        one = context.runtime.one
+        made = compiled._Program.create_with_built_in_kernels(one.context, [one.device], kernel_names)
+        return cls.of_real(context, made, _KIND.BINARY)
+
+    @property
+    def real(self) -> Any:
+        """The program of the best real device."""
+        if self._real is None:
+            self._real = compiled._Program(self.own_context.real, self._text)
+        return self._real
+
+    def kind(self) -> Any:
+        return self._kind
+
+    # building
+
+    def _build(self, options: bytes = b"", devices: Sequence[Device] | None = None) -> None:
+        """Raises what the real device's compiler makes of it."""
+        self.facts = None
+        self._kernels = {}
+        self.real._build(options, None)
+        if self._text is None:
+            return
+        try:
+            facts = parse_program(self._text, options=[*shlex.split(options.decode()), "-I."])
+        except ManyclError as failure:
+            self.reason = f"the analysis cannot read its program: {failure.message.splitlines()[0]}"
+            return
+        if facts.shared:  # each device would have one of its own
+            self.reason = facts.shared[0]
+        else:
+            self.facts = facts
+
+    def compile(self, options: bytes = b"", devices: Any = None, headers: Sequence[tuple[str, _Program]] = ()) -> None:
+        self.real.compile(options, None, [(name, program.real) for name, program in headers])
+
+    @staticmethod
+    def link(context: Context, programs: Sequence[_Program], options: bytes = b"", devices: Any = None) -> _Program:
+        made = compiled._Program.link(context.real, [program.real for program in programs], options, None)
+        return _Program.of_real(context, made, _KIND.BINARY)
+
+    def set_specialization_constant(self, spec_id: int, buffer: Any) -> None:
+        self.real.set_specialization_constant(spec_id, buffer)
+
+    # kernels
+
+    def kernel(self, name: str) -> front.Kernel:
+        """Manycl's kernel, the same each time: what is known of its launches is kept with it."""
+        found = self._kernels.get(name)
+        if found is None:
+            assert self.facts is not None
+            found = self._kernels[name] = front.Kernel(self.facts, find_kernel(self.facts, name))
+        return found
+
+    def all_kernels(self) -> list[Kernel]:
+        from manycl.stand_in.kernels import Kernel
+
+        names = str(self.real.get_info(_INFO.KERNEL_NAMES)).split(";")
+        return [Kernel(self, name) for name in names if name]
+
+    # information
+
+    def get_info(self, param: int) -> Any:
+        if param == _INFO.CONTEXT:
+            return self.own_context
+        if param == _INFO.DEVICES:
+            return self.own_context.get_info(compiled.context_info.DEVICES)
+        if param == _INFO.NUM_DEVICES:
+            return len(self.own_context.get_info(compiled.context_info.DEVICES))
+        if param == _INFO.SOURCE and self._text is not None:
+            return self._text
+        if param == _INFO.BINARIES:
+            return self._binaries()
+        if param == _INFO.BINARY_SIZES:
+            return [len(binary) for binary in self.get_info(_INFO.BINARIES)]
+        return self.real.get_info(param)
+
+    def _binaries(self) -> list[bytes]:
+        """The source, where there is one: whoever loads it builds it again, for all devices that there are then."""
+        if self._text is None:
+            return [bytes(binary) for binary in self.real.get_info(_INFO.BINARIES)[:1]]
+        return [_SIGNATURE + self._text.encode()]
+
+    def get_build_info(self, device: Device, param: int) -> Any:
+        return self.real.get_build_info(self.own_context.runtime.one.device, param)
+
+
+def _create_program_with_il(context: Context, il: bytes) -> _Program:
+    return _Program.of_real(context, compiled._create_program_with_il(context.real, il), _KIND.IL)

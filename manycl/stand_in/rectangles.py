@@ -1,0 +1,170 @@
+"""Rectangular copies: between buffers by a kernel, which manycl may divide as any other; with the host at the call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from manycl.drivers.driver import Bytes
+from manycl.drivers.opencl.real import compiled
+from manycl.front import events as front
+from manycl.front.program import Program
+from manycl.stand_in.contexts import CommandQueue
+from manycl.stand_in.errors import error, translated
+from manycl.stand_in.events import Event, submit
+from manycl.stand_in.host_memory import as_bytes
+from manycl.stand_in.memory import MemoryObjectHolder
+from manycl.stand_in.transfers import WaitFor, buffer_of, complete
+
+_TYPE = compiled.command_type
+_SOURCE = """
+__kernel void copy_rectangle(__global uchar *target, __global const uchar *source,
+                             ulong to, ulong to_row, ulong to_slice, ulong of, ulong of_row, ulong of_slice)
+{
+    ulong x = get_global_id(0), y = get_global_id(1), z = get_global_id(2);
+    target[to + z * to_slice + y * to_row + x] = source[of + z * of_slice + y * of_row + x];
+}
+"""
+
+
+@cache
+def _program() -> Program:
+    return Program(_SOURCE, path="copy_rectangle.cl")
+
+
+class Rectangle(NamedTuple):
+    """``shape``: bytes, rows, slices; ``first``: its first byte; bytes from row to row, and from slice to slice."""
+
+    shape: tuple[int, int, int]
+    first: int
+    row: int
+    slice: int
+
+    @property
+    def end(self) -> int:
+        """The byte behind its last."""
+        x, y, z = self.shape
+        return self.first + (z - 1) * self.slice + (y - 1) * self.row + x
+
+    def of(self, memory: Bytes) -> Bytes:
+        """Its bytes in place."""
+        x, y, z = self.shape
+        return np.lib.stride_tricks.as_strided(memory[self.first :], (z, y, x), (self.slice, self.row, 1))
+
+
+def _triple(values: Sequence[int], missing: int, what: str) -> tuple[int, int, int]:
+    if len(values) > 3:
+        raise error("INVALID_VALUE", "transfer", f"{what} has too many components")
+    found = [*map(int, values), *[missing] * (3 - len(values))]
+    return found[0], found[1], found[2]
+
+
+def rectangle(origin: Sequence[int], region: Sequence[int], pitches: Sequence[int] | None, nbytes: int) -> Rectangle:
+    """Of ``nbytes`` of memory. Raises LogicError for one that OpenCL does not have, or that is not inside."""
+    shape, start = _triple(region, 1, "region"), _triple(origin, 0, "origin")
+    given = [*map(int, pitches or ()), 0, 0]
+    row = given[0] or shape[0]
+    depth = given[1] or row * shape[1]
+    found = Rectangle(shape, start[2] * depth + start[1] * row + start[0], row, depth)
+    is_one = min(shape) > 0 and min(start) >= 0 and row >= shape[0] and depth >= row * shape[1] and depth % row == 0
+    if not is_one or found.end > nbytes:
+        raise error("INVALID_VALUE", "rectangular transfer")
+    return found
+
+
+def _enqueue_read_buffer_rect(
+    queue: CommandQueue,
+    mem: MemoryObjectHolder,
+    hostbuf: Any,
+    buffer_origin: Sequence[int],
+    host_origin: Sequence[int],
+    region: Sequence[int],
+    buffer_pitches: Sequence[int] | None = None,
+    host_pitches: Sequence[int] | None = None,
+    wait_for: WaitFor = None,
+    is_blocking: bool = True,
+) -> Event:
+    buffer, out = buffer_of(mem, "clEnqueueReadBufferRect"), as_bytes(hostbuf, writable=True)
+    source = rectangle(buffer_origin, region, buffer_pitches, buffer.nbytes)
+    target = rectangle(host_origin, region, host_pitches, len(out))
+    array = buffer.live()
+
+    def enqueue() -> None:
+        contents = np.empty(buffer.nbytes, np.uint8)
+        buffer.runtime.load(array, 0, contents)
+        target.of(out)[:] = source.of(contents)
+
+    return complete(submit(queue, _TYPE.READ_BUFFER_RECT, wait_for, enqueue, hostbuf), is_blocking)
+
+
+def _enqueue_write_buffer_rect(
+    queue: CommandQueue,
+    mem: MemoryObjectHolder,
+    hostbuf: Any,
+    buffer_origin: Sequence[int],
+    host_origin: Sequence[int],
+    region: Sequence[int],
+    buffer_pitches: Sequence[int] | None = None,
+    host_pitches: Sequence[int] | None = None,
+    wait_for: WaitFor = None,
+    is_blocking: bool = True,
+) -> Event:
+    buffer, data = buffer_of(mem, "clEnqueueWriteBufferRect"), as_bytes(hostbuf)
+    target = rectangle(buffer_origin, region, buffer_pitches, buffer.nbytes)
+    source = rectangle(host_origin, region, host_pitches, len(data))
+    array = buffer.live()
+
+    def enqueue() -> None:
+        place = buffer.runtime.in_place(array.owner)[array.offset : array.offset + buffer.nbytes]
+        target.of(place)[:] = source.of(data)
+
+    return complete(submit(queue, _TYPE.WRITE_BUFFER_RECT, wait_for, enqueue, hostbuf), is_blocking)
+
+
+def _enqueue_copy_buffer_rect(
+    queue: CommandQueue,
+    src: MemoryObjectHolder,
+    dst: MemoryObjectHolder,
+    src_origin: Sequence[int],
+    dst_origin: Sequence[int],
+    region: Sequence[int],
+    src_pitches: Sequence[int] | None = None,
+    dst_pitches: Sequence[int] | None = None,
+    wait_for: WaitFor = None,
+) -> Event:
+    routine = "clEnqueueCopyBufferRect"
+    source, target = buffer_of(src, routine), buffer_of(dst, routine)
+    of = rectangle(src_origin, region, src_pitches, source.nbytes)
+    to = rectangle(dst_origin, region, dst_pitches, target.nbytes)
+    read, written = source.live(), target.live()
+    if read.buffer == written.buffer:
+        if (of.row, of.slice) != (to.row, to.slice):
+            raise error("INVALID_VALUE", routine)
+        if _meet(of, read.offset, to, written.offset):
+            raise error("MEM_COPY_OVERLAP", routine)
+    numbers = [np.uint64(n) for n in (to.first, to.row, to.slice, of.first, of.row, of.slice)]
+
+    def enqueue() -> front.Event:
+        with translated(routine):
+            kernel = _program().kernel("copy_rectangle")
+            return kernel(source.runtime.queue, to.shape, None, written, read, *numbers)
+
+    return submit(queue, _TYPE.COPY_BUFFER_RECT, wait_for, enqueue)
+
+
+def _meet(one: Rectangle, one_offset: int, other: Rectangle, other_offset: int) -> bool:
+    """Whether two rectangles of one buffer, with rows of one length, have bytes in common."""
+    mine, others = _starts(one) + one_offset, np.sort(_starts(other) + other_offset)
+    place = np.searchsorted(others, mine)
+    behind = others[np.minimum(place, len(others) - 1)] - mine
+    before = mine - others[np.maximum(place - 1, 0)]
+    return bool((np.minimum(np.abs(behind), np.abs(before)) < one.shape[0]).any())
+
+
+def _starts(part: Rectangle) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The first byte of each row."""
+    _, rows, slices = part.shape
+    return np.add.outer(np.arange(slices) * part.slice, np.arange(rows) * part.row).ravel() + part.first

@@ -1,0 +1,112 @@
+"""What runs a program's commands: a queue of manycl's, and one real device for what that does not know.
+
+All queues of all contexts of a device are one queue here: the order in which a program enqueues is one that OpenCL
+allows for them, too. What waits for a user event is enqueued later (:mod:`manycl.stand_in.events`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from manycl.drivers.driver import Bytes
+from manycl.errors import ManyclError
+from manycl.front.arrays import Array
+from manycl.front.events import Event
+from manycl.front.queue import Queue
+from manycl.run.backends.host_bytes import copy_bytes
+from manycl.stand_in.errors import translated
+from manycl.stand_in.one_device import OneDevice, best
+from manycl.stand_in.shared import SharedMemory
+
+
+class Runtime:
+    """``devices``, ``policy``: as of a queue. ``whole``: how often kernels were launched on one device alone without
+    manycl's doing, by their names, lines and the reasons."""
+
+    def __init__(self, devices: str | None = None, policy: str | None = None) -> None:
+        self.queue = Queue(devices, policy=policy)
+        self.session = self.queue.session
+        self.one = OneDevice(best(self.session.opened))
+        self.handles: tuple[Any, ...] = tuple([one.handle.cl for one in self.session.opened])  # type: ignore[attr-defined]
+        self.shared = SharedMemory()
+        self.whole: Counter[tuple[str, int, str]] = Counter()
+        self._shares = self.session.machine.memories == 1
+        self._lock = threading.Lock()
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """Run what the program has enqueued and not waited for."""
+        with suppress(ManyclError):
+            self.queue.finish()
+
+    def finish(self) -> None:
+        """Until all that was enqueued has ended."""
+        with translated("clFinish"):
+            self.queue.finish()
+        self.waited()
+
+    def waited(self) -> None:
+        """Somebody has waited, and may look at memory that buffers lie on."""
+        if self.shared.used:
+            self.shared.show(self)
+
+    # contents of arrays
+
+    def load(self, array: Array, offset: int, out: Bytes) -> None:
+        """Bytes of an array, from ``offset`` on, once what was enqueued has run."""
+        with translated("clEnqueueReadBuffer"):
+            self.queue.finish_for(array.buffer.key)
+            copy_bytes(out, self._part(array, offset, len(out)))
+
+    def _part(self, array: Array, offset: int, nbytes: int) -> Bytes:
+        buffers, key = self.session.buffers, array.buffer.key
+        if nbytes == array.buffer.nbytes:
+            return buffers.host(key)
+        return buffers.part(key, array.offset + offset, nbytes)
+
+    def store(self, array: Array, offset: int, data: Bytes) -> Event | None:
+        """Bytes of the host, as they are now, to an array from ``offset`` on: behind what was enqueued with it. None if
+        that is done."""
+        with translated("clEnqueueWriteBuffer"):
+            if self.queue.uses(array):
+                staged = self.queue.empty(len(data), np.uint8, name="written")
+                copy_bytes(self.session.buffers.overwrite(staged.buffer.key), data)
+                return self.queue.copy(array, staged, byte_count=len(data), dst_offset=offset, name="write")
+            buffers, key, low = self.session.buffers, array.buffer.key, array.offset + offset
+            if len(data) == array.buffer.nbytes or self._shares:
+                copy_bytes(buffers.overwrite(key)[low : low + len(data)], data)
+            else:
+                copy_bytes(buffers.overwrite_part(key, low, len(data)), data)
+            return None
+
+    def in_place(self, array: Array) -> Bytes:
+        """All bytes of a whole array where the host has them, for reading and writing, once what was enqueued has run:
+        there are no other copies any more."""
+        with translated("clEnqueueMapBuffer"):
+            self.queue.finish_for(array.buffer.key)
+            self.session.buffers.host(array.buffer.key)
+            return self.session.buffers.overwrite(array.buffer.key)
+
+
+_runtimes: dict[tuple[str | None, str | None], Runtime] = {}
+_opening = threading.Lock()
+
+
+def runtime(devices: str | None = None, policy: str | None = None) -> Runtime:
+    """The one of these devices, which are opened when it is first asked for."""
+    with _opening:
+        found = _runtimes.get((devices, policy))
+        if found is None:
+            found = _runtimes[devices, policy] = Runtime(devices, policy)
+        return found
+
+
+def runtimes() -> tuple[Runtime, ...]:
+    """All that have been opened."""
+    return tuple(_runtimes.values())

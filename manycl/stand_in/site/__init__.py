@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH: each Python process that has it there looks whether MANYCL asks for the stand-in."""

@@ -1,0 +1,157 @@
+"""What manycl does not divide: images, samplers, binaries, linked programs; and PyOpenCL's arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+F = cl.mem_flags
+FORMAT = cl.ImageFormat(cl.channel_order.RGBA, cl.channel_type.FLOAT)
+SOURCE = """
+__constant sampler_t own = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP_TO_EDGE | CLK_FILTER_NEAREST;
+__kernel void picked(__read_only image2d_t in, sampler_t how, __global float *out, int w) {
+  int x = get_global_id(0), y = get_global_id(1);
+  out[y * w + x] = read_imagef(in, how, (int2)(x + 1, y)).y + read_imagef(in, own, (int2)(x, y)).x;
+}
+__kernel void drawn(__write_only image2d_t out, __global const float *in) {
+  int x = get_global_id(0), y = get_global_id(1);
+  write_imagef(out, (int2)(x, y), (float4)(in[x], x, y, 1));
+}
+"""
+TWICE = "__kernel void twice(__global float *a) { a[get_global_id(0)] *= 2; }"
+
+
+def picture() -> Any:
+    return np.arange(4 * 6 * 4, dtype=np.float32).reshape(4, 6, 4)
+
+
+def image(ctx: Any, flags: int = F.READ_ONLY) -> Any:
+    data = picture()
+    return cl.create_image(ctx, flags | F.COPY_HOST_PTR, FORMAT, shape=(6, 4), hostbuf=data)
+
+
+def contents(queue: Any, buffer: Any) -> list[float]:
+    out = np.empty(buffer.size // 4, np.float32)
+    cl.enqueue_copy(queue, out, buffer)
+    return out.tolist()
+
+
+def seen(queue: Any, what: Any) -> list[Any]:
+    out = np.empty((4, 6, 4), np.float32)
+    cl.enqueue_copy(queue, out, what, origin=(0, 0), region=(6, 4))
+    return out.tolist()
+
+
+def case_image_in_a_kernel(ctx, queue):
+    """Between kernels that manycl runs."""
+    twice = cl.Program(ctx, TWICE).build().twice
+    out = cl.Buffer(ctx, F.READ_WRITE, 4 * 24)
+    how = cl.Sampler(ctx, False, cl.addressing_mode.CLAMP_TO_EDGE, cl.filter_mode.NEAREST)
+    cl.Program(ctx, SOURCE).build().picked(queue, (6, 4), None, image(ctx), how, out, np.int32(6))
+    twice(queue, (24,), None, out)
+    return contents(queue, out)
+
+
+def case_image_that_is_written(ctx, queue):
+    row = cl.Buffer(ctx, F.READ_WRITE | F.COPY_HOST_PTR, hostbuf=np.arange(6, dtype=np.float32))
+    cl.Program(ctx, TWICE).build().twice(queue, (6,), None, row)
+    drawn = image(ctx, F.READ_WRITE)
+    cl.Program(ctx, SOURCE).build().drawn(queue, (6, 4), None, drawn, row)
+    return seen(queue, drawn)
+
+
+def case_image_transfers(ctx, queue):
+    one, other = image(ctx, F.READ_WRITE), cl.create_image(ctx, F.READ_WRITE, FORMAT, shape=(6, 4))
+    buffer = cl.Buffer(ctx, F.READ_WRITE, 4 * 96)
+    cl.enqueue_copy(queue, other, one, src_origin=(0, 0), dest_origin=(0, 0), region=(6, 4))
+    cl.enqueue_copy(queue, other, -picture(), origin=(0, 0), region=(6, 2))
+    cl.enqueue_copy(queue, buffer, other, origin=(0, 0), region=(6, 4), offset=0)
+    cl.Program(ctx, TWICE).build().twice(queue, (96,), None, buffer)
+    cl.enqueue_copy(queue, one, buffer, offset=0, origin=(0, 0), region=(6, 4))
+    return seen(queue, one), contents(queue, buffer)
+
+
+def case_image_mapped(ctx, queue):
+    one = image(ctx, F.READ_WRITE)
+    array, _, row, _ = cl.enqueue_map_image(
+        queue, one, cl.map_flags.READ | cl.map_flags.WRITE, (0, 0), (6, 4), (4, 6, 4), np.float32
+    )
+    found = array.tolist()
+    array[0, 0, 0] = 77
+    array.base.release(queue)
+    return found, row, seen(queue, one)[0][0]
+
+
+def case_image_information(ctx, queue):
+    one = image(ctx)
+    formats = cl.get_supported_image_formats(ctx, F.READ_ONLY, cl.mem_object_type.IMAGE2D)
+    return one.shape, one.width, one.height, one.type, one.format == FORMAT, one.context == ctx, FORMAT in formats
+
+
+def case_image_of_no_format(ctx, queue):
+    return cl.create_image(ctx, F.READ_ONLY, cl.ImageFormat(cl.channel_order.RGB, cl.channel_type.FLOAT), shape=(0, 4))
+
+
+def case_binaries(ctx, queue):
+    program = cl.Program(ctx, TWICE).build()
+    again = cl.Program(ctx, [queue.device], program.binaries).build()
+    buffer = cl.Buffer(ctx, F.READ_WRITE | F.COPY_HOST_PTR, hostbuf=np.arange(16, dtype=np.float32))
+    again.twice(queue, (16,), None, buffer)
+    return contents(queue, buffer), again.num_kernels
+
+
+def case_binary_that_is_none(ctx, queue):
+    cl.Program(ctx, [queue.device], [b"no binary"]).build()
+
+
+def case_linked(ctx, queue):
+    header = cl.Program(ctx, "#define FACTOR 3\n")
+    part = cl.Program(
+        ctx, '#include "factor.h"\n__kernel void more(__global float *a) { a[get_global_id(0)] *= FACTOR; }'
+    ).compile(headers=[("factor.h", header)])
+    buffer = cl.Buffer(ctx, F.READ_WRITE | F.COPY_HOST_PTR, hostbuf=np.arange(16, dtype=np.float32))
+    cl.link_program(ctx, [part]).more(queue, (16,), None, buffer)
+    return contents(queue, buffer)
+
+
+def case_variable_of_the_program(ctx, queue):
+    """What it has stays from launch to launch."""
+    source = "__global int count = 5; __kernel void next(__global int *a) { a[get_global_id(0)] = atomic_inc(&count); }"
+    kernel = cl.Program(ctx, source).build("-cl-std=CL2.0").next
+    buffer, found = cl.Buffer(ctx, F.READ_WRITE, 64), np.empty(16, np.int32)
+    told = []
+    for _ in range(3):
+        kernel(queue, (16,), (1,), buffer)
+        cl.enqueue_copy(queue, found, buffer)
+        told.append(sorted(found.tolist()))
+    return told
+
+
+def case_arrays(ctx, queue):
+    import pyopencl.array as clarray
+    import pyopencl.clmath as clmath
+
+    a = clarray.to_device(queue, np.arange(100, dtype=np.float32))
+    b = clarray.arange(queue, 100, dtype=np.float32)
+    c = (a + 2 * b).reverse()
+    d = clmath.sqrt(c)
+    e = clarray.zeros(queue, (10, 10), np.int32)
+    e[2:4] = 7
+    e.fill(3, queue=queue)
+    return c.get().tolist(), d.get().round(4).tolist(), e.get().tolist(), a[10:20].get().tolist()
+
+
+def case_elementwise(ctx, queue):
+    from pyopencl.elementwise import ElementwiseKernel
+
+    kernel = ElementwiseKernel(ctx, "float *a, float *b, float f", "b[i] = f * a[i]", "scaled")
+    import pyopencl.array as clarray
+
+    a = clarray.to_device(queue, np.arange(100, dtype=np.float32))
+    b = clarray.empty_like(a)
+    for factor in range(6):
+        kernel(a, b, np.float32(factor))
+        kernel(b, a, np.float32(1.5))
+    return b.get().tolist()
