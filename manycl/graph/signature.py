@@ -23,8 +23,8 @@ class Signature(NamedTuple):
 def signature(batch: Batch) -> Signature | None:
     """What a batch has in common with others.
 
-    None for one with host functions: what those do is theirs, and each has to run as it was given. Takes some two
-    microseconds a node.
+    None for one with host functions: what those do is theirs, and each has to run as it was given. Takes some
+    microsecond a node.
     """
     places: dict[BufferKey, int] = {}
     place = places.setdefault
@@ -40,7 +40,14 @@ def signature(batch: Batch) -> Signature | None:
                         for v in task.versions
                     ]
                 )
-            scalars += [a for a in task.args if type(a) is bytes]
+            args: list[object] = []
+            for a in task.args:
+                if type(a) is bytes:
+                    scalars.append(a)
+                    args.append(None)
+                else:
+                    args.append(_at(a, places))
+            named = [*task.reads, None, *task.writes, None, *task.overwrites]
             nodes.append(
                 (
                     id(task.program),
@@ -48,10 +55,8 @@ def signature(batch: Batch) -> Signature | None:
                     task.global_size,
                     task.local_size,
                     task.global_offset,
-                    tuple([_at(a, places) for a in task.args]),
-                    tuple([place(key, len(places)) for key in task.reads]),
-                    tuple([place(key, len(places)) for key in task.writes]),
-                    tuple([place(key, len(places)) for key in task.overwrites]),
+                    *args,
+                    *[key if key is None else place(key, len(places)) for key in named],
                     task.device,
                     task.rank,
                     task.annotations,
@@ -91,8 +96,8 @@ def _moving(task: CopyTask | FillTask, places: dict[BufferKey, int]) -> tuple[ob
 
 
 def _at(argument: Argument, places: dict[BufferKey, int]) -> object:
-    """Which buffer an argument is, and which part of it; None for a scalar."""
+    """Which buffer an argument is, and which part of it; or how much local memory."""
     if type(argument) is BufferArg:
         place = places.setdefault(argument.key, len(places))
         return place if argument.nbytes is None else (place, argument.offset, argument.nbytes)
-    return None if type(argument) is bytes else argument
+    return argument
