@@ -213,6 +213,15 @@ def test_kernels_by_name() -> None:
     assert not hasattr(program, "_f")
 
 
+def test_headers_that_change(queue: mc.Queue, tmp_path: Path) -> None:
+    text = '#include "more.h"\n__kernel void put(__global int *x) { x[0] = BASE; }\n'
+    x = queue.zeros(1, np.int32)
+    for base in (30, 40, 50):
+        (tmp_path / "more.h").write_text(f"#define BASE {base}\n")
+        mc.Program(text, ["-I", str(tmp_path)]).put(queue, (1,), (1,), x)
+        assert x.get()[0] == base
+
+
 def test_options_and_includes(queue: mc.Queue, tmp_path: Path) -> None:
     (tmp_path / "more.h").write_text("#define BASE 30\n")
     path = tmp_path / "k.cl"

@@ -32,6 +32,13 @@ def _source(program: ProgramFacts) -> Source:
     return Source(program.source, tuple(program.options), str(folder) if program.path and folder.is_dir() else "")
 
 
+def _key(program: ProgramFacts) -> tuple[Source, int]:
+    """Programs with the same key have the same binary: files that a text includes may have changed since another
+    program read them."""
+    reads = "include" in program.source or any("-include" in option for option in program.options)
+    return _source(program), id(program) if reads else 0
+
+
 class KernelObject:
     """A kernel of one device, and what its arguments are set to.
 
@@ -68,6 +75,12 @@ class _KeptKernel(NamedTuple):
     kernel: KernelObject
 
 
+class _Built(NamedTuple):
+    program: ProgramFacts
+    """Here, so that no other one gets its id."""
+    built: Program
+
+
 class _Chosen(NamedTuple):
     """Which of a launch's versions (index) a device runs, or why none."""
 
@@ -81,7 +94,7 @@ class Programs:
     def __init__(self, machine: Machine, drivers: Sequence[Driver]) -> None:
         self._machine = machine
         self._drivers = drivers
-        self._built: list[Kept[Source, Program]] = [Kept(PROGRAMS_KEPT) for _ in drivers]
+        self._built: list[Kept[tuple[Source, int], _Built]] = [Kept(PROGRAMS_KEPT) for _ in drivers]
         # with the programs whose identities are their keys, which nothing else has while these are kept
         self._kernels: list[Kept[tuple[int, str], _KeptKernel]] = [Kept(KERNELS_KEPT) for _ in drivers]
         self._chosen: list[Kept[tuple[Any, ...], _Chosen]] = [Kept(KERNELS_KEPT) for _ in drivers]
@@ -108,8 +121,8 @@ class Programs:
             program, _ = placed(launch.program, name, launch.args, self._machine.devices[d])
             if self._kernels[d].get((id(program), name)) is None:
                 kernels[id(program), name, d] = program
-        sources = {(_source(program), d): (program, d) for (_, _, d), program in kernels.items()}
-        todo = [job for (source, d), job in sources.items() if self._built[d].get(source) is None]
+        sources = {(_key(program), d): (program, d) for (_, _, d), program in kernels.items()}
+        todo = [job for (key, d), job in sources.items() if self._built[d].get(key) is None]
         if len(todo) > 1:
             with ThreadPoolExecutor(min(8, len(todo))) as pool:
                 list(pool.map(lambda job: self.build(*job), todo))
@@ -181,13 +194,13 @@ class Programs:
 
     def build(self, program: ProgramFacts, device: DeviceIndex) -> Program:
         """The program, built for a device."""
-        source = _source(program)
-        built = self._built[device].get(source)
-        if built is not None:
-            return built
+        key = _key(program)
+        found = self._built[device].get(key)
+        if found is not None:
+            return found.built
         began = perf_counter()
         try:
-            made = self._built[device].keep(source, self._drivers[device].build(source))
+            made = _Built(program, self._drivers[device].build(key[0]))
         except BuildError as error:
             others = [d.name for i, d in self._machine.numbered() if i != device]
             raise SourceError(
@@ -197,4 +210,4 @@ class Programs:
             ) from None
         where = self._machine.devices[device].name
         log.debug("built %s for %s in %.1f ms", program.path, where, (perf_counter() - began) * 1e3)
-        return made
+        return self._built[device].keep(key, made).built
