@@ -28,6 +28,8 @@ _KIND = compiled.program_kind
 _SIGNATURE = b"manycl program 1\n"
 _CACHE_DEFEATED = re.compile(r"\n\n__constant int pyopencl_defeat_cache_[0-9a-f]{32} = 0;\Z")
 """What PyOpenCL's own cache adds to sources, so that no other one knows them."""
+_ELSEWHERE = re.compile(r"include|import|embed|__(?:DATE|TIME|TIMESTAMP)__")
+"""What is in texts that need not mean the same when they are built again."""
 _NOT_READ = "its program has no source that manycl can read"
 
 
@@ -43,6 +45,7 @@ class _Program(OpenCLObject):
         self._text: str | None = None
         self._kind = _KIND.SOURCE
         self._real: Any = None
+        self._is_kept = False  # whether others may have the same real program
         if binaries is None:
             text = source.decode() if isinstance(source, bytes | bytearray) else str(source)
             self._text = _CACHE_DEFEATED.sub("", text)
@@ -63,6 +66,7 @@ class _Program(OpenCLObject):
         program = cls.__new__(cls)
         program.own_context, program.facts, program.reason = context, None, _NOT_READ
         program._kernels, program._text, program._kind, program._real = {}, None, kind, real
+        program._is_kept = False
         return program
 
     @classmethod
@@ -84,10 +88,31 @@ class _Program(OpenCLObject):
     # building
 
     def _build(self, options: bytes = b"", devices: Sequence[Device] | None = None) -> None:
-        """Raises what the real device's compiler makes of it."""
+        """Raises what the real device's compiler makes of it. What was built of the same text before is taken as it
+        is: compilers take tens of milliseconds also for what is in their caches."""
         self.facts = None
         self._kernels = {}
+        kept = self.own_context.runtime.builds
+        key = (self._text or "", options)
+        known = kept.get(key) if self._real is None else None
+        if known is not None:
+            self._real, self.facts, self._kernels = known
+            self._is_kept = True
+            return
+        self._part()
         self.real._build(options, None)
+        self._read(options)
+        if self.facts is not None and not _ELSEWHERE.search(key[0]) and b"-include" not in options:
+            self._is_kept = True
+            kept.keep(key, (self._real, self.facts, self._kernels))
+
+    def _part(self) -> None:
+        """Leave the real program to others who have it, before it changes."""
+        if self._is_kept:
+            self._real, self._is_kept = None, False
+
+    def _read(self, options: bytes) -> None:
+        """What manycl's analysis knows of it, or why it does not."""
         if self._text is None:
             return
         try:
@@ -101,6 +126,7 @@ class _Program(OpenCLObject):
             self.facts = facts
 
     def compile(self, options: bytes = b"", devices: Any = None, headers: Sequence[tuple[str, _Program]] = ()) -> None:
+        self._part()
         self.real.compile(options, None, [(name, program.real) for name, program in headers])
 
     @staticmethod

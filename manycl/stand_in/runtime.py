@@ -19,6 +19,7 @@ from manycl.errors import ManyclError
 from manycl.front.arrays import Array
 from manycl.front.events import Event
 from manycl.front.queue import Queue
+from manycl.kept import Kept
 from manycl.run.backends.host_bytes import copy_bytes
 from manycl.stand_in.errors import translated
 from manycl.stand_in.one_device import OneDevice, best
@@ -27,7 +28,8 @@ from manycl.stand_in.shared import SharedMemory
 
 class Runtime:
     """``devices``, ``policy``: as of a queue. ``whole``: how often kernels were launched on one device alone without
-    manycl's doing, by their names, lines and the reasons."""
+    manycl's doing, by their names, lines and the reasons. ``builds``: by texts and options: the one device's program,
+    what is known of it, and its kernels."""
 
     def __init__(self, devices: str | None = None, policy: str | None = None) -> None:
         self.queue = Queue(devices, policy=policy)
@@ -36,6 +38,7 @@ class Runtime:
         self.handles: tuple[Any, ...] = tuple([one.handle.cl for one in self.session.opened])  # type: ignore[attr-defined]
         self.shared = SharedMemory()
         self.whole: Counter[tuple[str, int, str]] = Counter()
+        self.builds: Kept[tuple[str, bytes], tuple[Any, Any, dict[str, Any]]] = Kept(64)
         self._shares = self.session.machine.memories == 1
         self._lock = threading.Lock()
         atexit.register(self.end)

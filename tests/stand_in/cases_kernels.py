@@ -247,6 +247,46 @@ def case_program_information(ctx, queue):
     return told, built_with, len(program.binaries), [len(b) for b in program.binaries] == program.binary_sizes
 
 
+def case_texts_that_were_built_before(ctx, queue):
+    text = "__kernel void f(__global int *a) { a[get_global_id(0)] = MORE; }"
+    out = cl.Buffer(ctx, F.READ_WRITE, 16)
+    found = []
+    for more in (1, 2, 1):
+        program = cl.Program(ctx, text).build(f"-DMORE={more}")
+        program.f(queue, (4,), None, out)
+        found.append((contents(queue, out, np.int32), program.get_info(cl.program_info.NUM_KERNELS)))
+    return found
+
+
+def case_built_anew_with_other_options(ctx, queue):
+    text = "__kernel void f(__global int *a) { a[get_global_id(0)] = MORE; }"
+    out = cl.Buffer(ctx, F.READ_WRITE, 16)
+    first, second = cl.Program(ctx, text).build("-DMORE=1"), cl.Program(ctx, text).build("-DMORE=1")
+    second._prg._build(b"-DMORE=2")
+    found = []
+    for program in (first, second, cl.Program(ctx, text).build("-DMORE=1")):
+        cl.Kernel(program, "f")(queue, (4,), None, out)
+        found.append(contents(queue, out, np.int32))
+    return found
+
+
+def case_headers_that_change(ctx, queue):
+    import tempfile
+    from pathlib import Path
+
+    out = cl.Buffer(ctx, F.READ_WRITE, 16)
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in (3, 4):
+            Path(folder, "number.h").write_text(f"#define NUMBER {number}\n")
+            program = cl.Program(
+                ctx, '#include "number.h"\n__kernel void f(__global int *a) { a[get_global_id(0)] = NUMBER; }'
+            )
+            program.build(["-I", folder]).f(queue, (4,), None, out)
+            found.append(contents(queue, out, np.int32))
+    return found
+
+
 def case_kernel_information(ctx, queue):
     kernel = built(ctx, "-cl-kernel-arg-info").summed
     names = [kernel.get_arg_info(i, cl.kernel_arg_info.NAME) for i in range(kernel.num_args)]
