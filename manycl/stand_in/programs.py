@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from manycl.analysis import ProgramFacts, parse_program
+from manycl.analysis.included import included
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError
 from manycl.front import program as front
@@ -28,8 +29,6 @@ _KIND = compiled.program_kind
 _SIGNATURE = b"manycl program 1\n"
 _CACHE_DEFEATED = re.compile(r"\n\n__constant int pyopencl_defeat_cache_[0-9a-f]{32} = 0;\Z")
 """What PyOpenCL's own cache adds to sources, so that no other one knows them."""
-_ELSEWHERE = re.compile(r"include|import|embed|__(?:DATE|TIME|TIMESTAMP)__")
-"""What is in texts that need not mean the same when they are built again."""
 _NOT_READ = "its program has no source that manycl can read"
 
 
@@ -92,38 +91,47 @@ class _Program(OpenCLObject):
         is: compilers take tens of milliseconds also for what is in their caches."""
         self.facts = None
         self._kernels = {}
-        kept = self.own_context.runtime.builds
-        key = (self._text or "", options)
-        known = kept.get(key) if self._real is None else None
+        builds, key = self.own_context.runtime.builds, self._key(options)
+        known = builds.get(key) if key is not None and self._real is None else None
         if known is not None:
             self._real, self.facts, self._kernels = known
             self._is_kept = True
             return
         self._part()
         self.real._build(options, None)
-        self._read(options)
-        if self.facts is not None and not _ELSEWHERE.search(key[0]) and b"-include" not in options:
+        facts = self.facts = self._read(options)
+        if key is not None and facts is not None:
             self._is_kept = True
-            kept.keep(key, (self._real, self.facts, self._kernels))
+            builds.keep(key, (self._real, facts, self._kernels))
+
+    def _key(self, options: bytes) -> tuple[object, ...] | None:
+        """What decides the binary; None where that is not known."""
+        if self._text is None:
+            return None
+        try:
+            read = included(self._text, shlex.split(options.decode()))
+        except ValueError:  # no words: the real device says so
+            return None
+        return None if read is None else (self._text, options, read)
 
     def _part(self) -> None:
         """Leave the real program to others who have it, before it changes."""
         if self._is_kept:
             self._real, self._is_kept = None, False
 
-    def _read(self, options: bytes) -> None:
-        """What manycl's analysis knows of it, or why it does not."""
+    def _read(self, options: bytes) -> ProgramFacts | None:
+        """What manycl's analysis knows of it; None (and a ``reason``) where the real device runs it alone."""
         if self._text is None:
-            return
+            return None
         try:
             facts = parse_program(self._text, options=[*shlex.split(options.decode()), "-I."])
         except ManyclError as failure:
             self.reason = f"the analysis cannot read its program: {failure.message.splitlines()[0]}"
-            return
+            return None
         if facts.shared:  # each device would have one of its own
             self.reason = facts.shared[0]
-        else:
-            self.facts = facts
+            return None
+        return facts
 
     def compile(self, options: bytes = b"", devices: Any = None, headers: Sequence[tuple[str, _Program]] = ()) -> None:
         self._part()

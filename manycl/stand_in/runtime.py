@@ -28,8 +28,8 @@ from manycl.stand_in.shared import SharedMemory
 
 class Runtime:
     """``devices``, ``policy``: as of a queue. ``whole``: how often kernels were launched on one device alone without
-    manycl's doing, by their names, lines and the reasons. ``builds``: by texts and options: the one device's program,
-    what is known of it, and its kernels."""
+    manycl's doing, by their names, lines and the reasons. ``builds``: by what decides a binary: the one device's
+    program, what is known of it, and its kernels."""
 
     def __init__(self, devices: str | None = None, policy: str | None = None) -> None:
         self.queue = Queue(devices, policy=policy)
@@ -38,7 +38,7 @@ class Runtime:
         self.handles: tuple[Any, ...] = tuple([one.handle.cl for one in self.session.opened])  # type: ignore[attr-defined]
         self.shared = SharedMemory()
         self.whole: Counter[tuple[str, int, str]] = Counter()
-        self.builds: Kept[tuple[str, bytes], tuple[Any, Any, dict[str, Any]]] = Kept(64)
+        self.builds: Kept[tuple[object, ...], tuple[Any, Any, dict[str, Any]]] = Kept(64)
         self._shares = self.session.machine.memories == 1
         self._lock = threading.Lock()
         atexit.register(self.end)

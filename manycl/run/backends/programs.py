@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from manycl.analysis.facts import ProgramFacts
+from manycl.analysis.included import included
 from manycl.drivers.driver import BuildError, DeviceKernel, Driver, DriverError, Program, Source
 from manycl.errors import Diagnostic, SourceError
 from manycl.graph.graph import Launch, LocalArg, Version
@@ -32,11 +33,12 @@ def _source(program: ProgramFacts) -> Source:
     return Source(program.source, tuple(program.options), str(folder) if program.path and folder.is_dir() else "")
 
 
-def _key(program: ProgramFacts) -> tuple[Source, int]:
+def _key(program: ProgramFacts) -> tuple[Source, object]:
     """Programs with the same key have the same binary: files that a text includes may have changed since another
     program read them."""
-    reads = "include" in program.source or any("-include" in option for option in program.options)
-    return _source(program), id(program) if reads else 0
+    source = _source(program)
+    read = included(source.text, source.options, [source.folder] if source.folder else ())
+    return source, id(program) if read is None else read
 
 
 class KernelObject:
@@ -94,7 +96,7 @@ class Programs:
     def __init__(self, machine: Machine, drivers: Sequence[Driver]) -> None:
         self._machine = machine
         self._drivers = drivers
-        self._built: list[Kept[tuple[Source, int], _Built]] = [Kept(PROGRAMS_KEPT) for _ in drivers]
+        self._built: list[Kept[tuple[Source, object], _Built]] = [Kept(PROGRAMS_KEPT) for _ in drivers]
         # with the programs whose identities are their keys, which nothing else has while these are kept
         self._kernels: list[Kept[tuple[int, str], _KeptKernel]] = [Kept(KERNELS_KEPT) for _ in drivers]
         self._chosen: list[Kept[tuple[Any, ...], _Chosen]] = [Kept(KERNELS_KEPT) for _ in drivers]
