@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _INFO = compiled.event_info
 _PROFILE = compiled.profiling_info
+_PROFILING = "clGetEventProfilingInfo"
 _TYPE = compiled.command_type
 _SUBMITTED, _QUEUED = 2, 3
 _LOOKED_AT = 1 << 10
@@ -49,7 +50,7 @@ class Gate:
 class Event(OpenCLObject):
     """Of a command. ``command``: manycl's event (None: it is complete); ``gate``: there while it is held back;
     ``failure``: what went wrong, ``failed`` its code; ``span``: when a command began and ended that was done at the
-    call."""
+    call; ``times``: what it was asked for profiles, in ns."""
 
     # (most events have nothing else to say: each command makes one)
     queued: int = 0
@@ -57,6 +58,7 @@ class Event(OpenCLObject):
     failure: Exception | None = None
     failed: int = 0
     span: tuple[int, int] | None = None
+    times: dict[int, int] | None = None
 
     def __init__(self, queue: CommandQueue | None, kind: int, command: front.Event | None) -> None:
         self.queue = queue
@@ -114,22 +116,27 @@ class Event(OpenCLObject):
 
     def get_profiling_info(self, param: int) -> int:
         """In ns, by one clock for all events."""
-        routine = "clGetEventProfilingInfo"
+        times = self.times
+        if times is None:
+            times = self.times = self._profiled()
+        if param not in times:
+            raise error("INVALID_VALUE", _PROFILING)
+        return times[param]
+
+    def _profiled(self) -> dict[int, int]:
+        """What it can be asked, once it has ended."""
         if self.queue is None or not self.queue.is_profiling or self.status != 0:
-            raise error("PROFILING_INFO_NOT_AVAILABLE", routine)
+            raise error("PROFILING_INFO_NOT_AVAILABLE", _PROFILING)
         if self.command is not None:
             try:
                 start, end = self.command.start, self.command.end
             except ManyclError as failure:
-                raise error("PROFILING_INFO_NOT_AVAILABLE", routine, str(failure)) from None
+                raise error("PROFILING_INFO_NOT_AVAILABLE", _PROFILING, str(failure)) from None
         else:
             start, end = self.span or (self.queued, self.queued)
         queued = min(self.queued or start, start)
         times = {_PROFILE.QUEUED: queued, _PROFILE.SUBMIT: queued, _PROFILE.START: start, _PROFILE.END: end}
-        times[_PROFILE.COMPLETE] = end
-        if param not in times:
-            raise error("INVALID_VALUE", routine)
-        return times[param]
+        return {**times, _PROFILE.COMPLETE: end}
 
     def set_callback(self, status: int, function: Callable[[int], Any]) -> None:
         """Have it called with the status when the command has ended, by a thread of its own. (What is behind a command
