@@ -1,0 +1,282 @@
+"""Programs of others, unmodified: with plain PyOpenCL on PoCL, and with `manycl exec`; outputs compared, times in
+turns.
+
+foreign.json names the programs: where each is from (its `source`), the file, its arguments. They are not part of the
+project: FOLDER holds a folder for each source, and what is not there is left out (docs/results/exec.md says how to
+fill it). Run it with a Python that has the packages that the programs need, and no OpenCL platform beside PoCL.
+
+Each program runs in processes of its own, by turns plain and exec, in a fresh copy of its source; each process runs it
+several times (`foreign_programs/worker.py`), as ``python program.py`` would. Compared, of plain's and exec's processes:
+the exit status; the checksums of all that blocking copies and maps brought to the host in the first run; what was
+printed, without lines that tell times, rates, addresses or the platform (`drop` in foreign.json, and the program's
+own); the names and contents of files that were written. What two processes of plain already differ in is not compared
+(and told).
+
+Figures: programs, same, different, failing_both (ended with the same error in both). Of those that are the same:
+second_geomean, second_worst: plain's time over exec's, above 1 is faster, each the least time of the runs after a
+process's first; building the program is part of a run. first_geomean: the first runs, which import PyOpenCL's
+packages, analyse and build. With several devices: two_devices_geomean: second, of those that compute (foreign.json says
+which); plain has one of the devices then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import common
+from foreign_programs.worker import MARK
+
+HERE = Path(__file__).parent
+SECONDS = 120.0
+"""After which a process counts as hung."""
+RUNS, ROUNDS = 3, 2
+KEPT_APART = shutil.ignore_patterns(".git", "__pycache__", "site-packages")
+
+
+@dataclass(frozen=True)
+class Program:
+    """An entry of foreign.json: ``name`` of the file in the source's folder; ``module``: what runs it
+    (pytest, with the file as its argument); ``path``: more for PYTHONPATH, from the
+    file's folder; ``drop``: lines that are not compared; ``computes``: most of the time is in kernels."""
+
+    source: str
+    name: str
+    module: str = ""
+    args: tuple[str, ...] = ()
+    input: str = ""
+    path: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    computes: bool = False
+
+    @property
+    def title(self) -> str:
+        return " ".join((self.source, self.name, *self.args))
+
+
+def entry(found: Mapping[str, Any]) -> Program:
+    """A program as foreign.json has it."""
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
+    return Program(**fields)
+
+
+@dataclass
+class Ended:
+    """What a process left: its worker's word, what it printed in its first run, the files that it wrote."""
+
+    told: Mapping[str, Any]
+    printed: list[str]
+    files: dict[str, str]
+    errors: str
+
+    def compared(self) -> dict[str, Any]:
+        return {
+            "exit status": self.told["status"],
+            "results": self.told["reads"],
+            "output": self.printed,
+            "files": self.files,
+        }
+
+
+@dataclass
+class Row:
+    program: Program
+    lines: int
+    result: str = ""
+    undetermined: list[str] = field(default_factory=list)
+    first: list[float] = field(default_factory=list)
+    second: list[float] = field(default_factory=list)
+    """Plain's seconds, exec's."""
+
+    @property
+    def ratio(self) -> float:
+        return self.second[0] / self.second[1]
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Checksums of all files, by their names."""
+    files = (f for f in folder.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
+    return {str(f.relative_to(folder)): sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+def first_output(text: str, drop: Sequence[str], folder: Path) -> list[str]:
+    """The lines of the first run that are compared."""
+    dropped = re.compile("|".join(drop), re.IGNORECASE)
+    lines = text.partition(f"\n{MARK}")[0].replace(str(folder), "FOLDER").splitlines()
+    return [line.rstrip() for line in lines if not dropped.search(line)]
+
+
+class Bench:
+    def __init__(self, args: Any, catalogue: Mapping[str, Any], place: Path) -> None:
+        self.devices = args.devices
+        self.sources = Path(args.folder)
+        self.drop = tuple(catalogue["drop"])
+        self.place = place
+        self.env = {**os.environ, **catalogue["environment"]}
+        self.env["POCL_CACHE_DIR"] = str(place / "pocl")
+        self.env["XDG_CACHE_HOME"] = str(place / "cache")
+        for name in ("pocl", "cache", "data"):
+            (place / name).mkdir()
+        self.rounds = args.repeats
+        self.env |= {"MANYCL_CACHE": str(place / "cache"), "MANYCL_DATA": str(place / "data")}
+
+    def run(self, program: Program, plain: bool) -> Ended:
+        """Raises TimeoutExpired."""
+        with tempfile.TemporaryDirectory(dir=self.place) as folder:
+            work = Path(folder) / "work"
+            shutil.copytree(self.sources / program.source, work, ignore=KEPT_APART)
+            file = work / program.name
+            before = contents(work)
+            told = Path(folder) / "told.json"
+            task = {
+                "plain": plain,
+                "program": program.module or file.name,
+                "args": [file.name, *program.args] if program.module else program.args,
+                "path": program.path,
+                "runs": RUNS,
+                "told": str(told),
+            }
+            env = self.env
+            if plain and self.devices != "cpu":
+                env = env | {"POCL_MAX_PTHREAD_COUNT": "1"}  # a part of the processor, as each of exec's devices is
+            words = [sys.executable, str(HERE / "foreign_programs" / "worker.py"), json.dumps(task)]
+            if not plain:
+                words = [sys.executable, "-m", "manycl", "exec", "--devices", self.devices, "--", *words]
+            ended = subprocess.run(
+                words,
+                cwd=file.parent,
+                env=env,
+                input=program.input * RUNS,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=SECONDS,
+            )
+            word = {"status": f"process ended with {ended.returncode}", "reads": [], "seconds": []}
+            if told.exists():
+                word = json.loads(told.read_text(encoding="utf-8"))
+            if bool(word.get("core", plain)) != plain:
+                raise RuntimeError(f"{program.title}: the process did not use the PyOpenCL that it should")
+            after = {name: sum_ for name, sum_ in contents(work).items() if before.get(name) != sum_}
+            printed = first_output(ended.stdout, (*self.drop, *program.drop), work)
+            return Ended(word, printed, after, ended.stderr.strip()[-1500:])
+
+    def row(self, program: Program) -> Row:
+        text = (self.sources / program.source / program.name).read_text(encoding="utf-8", errors="replace")
+        row = Row(program, len(text.splitlines()))
+        rounds: list[tuple[Ended, Ended]] = []
+        for _ in range(self.rounds):
+            try:
+                plain = self.run(program, True)
+            except subprocess.TimeoutExpired:
+                row.result = "plain PyOpenCL does not end"
+                return row
+            try:
+                rounds.append((plain, self.run(program, False)))
+            except subprocess.TimeoutExpired:
+                row.result = f"different: does not end in {SECONDS:.0f} s"
+                return row
+        judge(row, rounds)
+        if all(len(ended.told["seconds"]) > 1 for both in rounds for ended in both):
+            row.first = [min(both[i].told["seconds"][0] for both in rounds) for i in (0, 1)]
+            row.second = [min(s for both in rounds for s in both[i].told["seconds"][1:]) for i in (0, 1)]
+        return row
+
+
+def judge(row: Row, rounds: Sequence[tuple[Ended, Ended]]) -> None:
+    """Fill in what is the same, what is different, and what plain PyOpenCL differs in from itself."""
+    plains, others = ([both[i].compared() for both in rounds] for i in (0, 1))
+    row.undetermined = [key for key in plains[0] if any(p[key] != plains[0][key] for p in plains)]
+    different = {
+        key: next(o[key] for o in others if o[key] != plains[0][key])
+        for key in plains[0]
+        if key not in row.undetermined and any(o[key] != plains[0][key] for o in others)
+    }
+    if different:
+        row.result = "different: " + "; ".join(f"{k}: {difference(plains[0][k], v)}" for k, v in different.items())
+        row.result += f" | {rounds[0][1].errors[-600:]}" if "exit status" in different else ""
+    elif plains[0]["exit status"]:
+        row.result = "fails on both: " + (rounds[0][0].errors.splitlines() or ["?"])[-1][:100]
+    else:
+        row.result = "same"
+
+
+def difference(expected: Any, found: Any) -> str:
+    """In a few words."""
+    if isinstance(expected, list) and isinstance(found, list):
+        pairs = enumerate(zip(expected, found, strict=False))
+        at = next((i for i, (a, b) in pairs if a != b), min(len(expected), len(found)))
+        return f"#{at} of {len(expected)}: {expected[at : at + 1]} and {found[at : at + 1]}"
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return ", ".join(sorted(k for k in expected.keys() | found.keys() if expected.get(k) != found.get(k)))
+    return f"{expected} and {found}"
+
+
+def figures(rows: Sequence[Row], devices: str) -> dict[str, Any]:
+    same = [r for r in rows if r.result == "same"]
+    found: dict[str, Any] = {"devices": devices, "programs": len(rows), "same": len(same)}
+    found["different"] = sum(r.result.startswith("different") for r in rows)
+    found["failing_both"] = sum(r.result.startswith(("fails", "plain")) for r in rows)
+    timed = [r for r in same if r.second]
+    if timed:
+        found["first_geomean"] = statistics.geometric_mean([r.first[0] / r.first[1] for r in timed])
+        found["second_geomean"] = statistics.geometric_mean([r.ratio for r in timed])
+        found["second_worst"] = min(r.ratio for r in timed)
+    computing = [r.ratio for r in timed if r.program.computes]
+    if computing and devices != "cpu":
+        found["two_devices_geomean"] = statistics.geometric_mean(computing)
+    return found
+
+
+def told(row: Row) -> dict[str, Any]:
+    return {
+        "program": row.program.title,
+        "lines": row.lines,
+        "result": row.result,
+        "undetermined": row.undetermined,
+        "first": row.first,
+        "second": row.second,
+        "ratio": row.ratio if row.second else None,
+    }
+
+
+def main() -> None:
+    parser = common.parser(__doc__)
+    parser.set_defaults(repeats=ROUNDS)
+    parser.add_argument("folder", help="where the sources are, each in a folder of its name")
+    parser.add_argument("--devices", default="cpu", help="what exec is given (default cpu)")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="programs whose name has this (a regular expression)"
+    )
+    parser.add_argument("--programs", default=str(HERE / "foreign.json"), help="another list of programs")
+    parser.add_argument("--computing", action="store_true", help="only those that compute")
+    args = parser.parse_args()
+    catalogue = json.loads(Path(args.programs).read_text(encoding="utf-8"))
+    programs = [entry(e) for e in catalogue["programs"]]
+    here = [p for p in programs if (Path(args.folder) / p.source / p.name).exists() and re.search(args.only, p.title)]
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as place:
+        bench = Bench(args, catalogue, Path(place))
+        for program in here:
+            if args.computing and not program.computes:
+                continue
+            row = bench.row(program)
+            rows.append(row)
+            times = f"{row.second[0]:.4f} {row.second[1]:.4f} s, {row.ratio:.2f}" if row.second else ""
+            common.progress(f"{program.title}: {row.result} {times} {row.undetermined or ''}")
+    common.report(args, figures(rows, args.devices), {"rows": [told(r) for r in rows]})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Programs of others, as processes of ``benchmarks/foreign.py`` run them."""

@@ -1,0 +1,60 @@
+"""``benchmarks/foreign.py`` runs programs with both, and tells what differs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = """
+import sys
+import numpy as np
+import pyopencl as cl
+device = next(p for p in cl.get_platforms() if "Oclgrind" not in p.name).get_devices()[0]
+ctx = cl.Context([device])
+queue = cl.CommandQueue(ctx)
+a = np.random.default_rng().random(64).astype(np.float32)
+buffer = cl.Buffer(ctx, cl.mem_flags.COPY_HOST_PTR, hostbuf=a)
+text = "__kernel void f(__global float *a) { a[get_global_id(0)] += 1; }"
+cl.Program(ctx, text).build().f(queue, (64,), None, buffer)
+cl.enqueue_copy(queue, a, buffer)
+open("found.txt", "w").write(repr(float(a.sum())))
+print(sys.argv[1], a[0], input())
+print("platform", device.platform.name)
+"""
+FALSE = 'import pyopencl as cl\nprint(len({p.name for p in cl.get_platforms()} & {"manycl"}))\n'
+
+
+def test_programs_are_compared(tmp_path: Path) -> None:
+    (tmp_path / "theirs-1.0").mkdir()
+    (tmp_path / "theirs-1.0" / "add.py").write_text(PROGRAM)
+    (tmp_path / "theirs-1.0" / "asks.py").write_text(FALSE)
+    entries = [
+        {"source": "theirs-1.0", "name": "add.py", "args": ["x"], "input": "y\n"},
+        {"source": "theirs-1.0", "name": "asks.py"},
+        {"source": "not-here-1.0", "name": "add.py"},
+    ]
+    catalogue = tmp_path / "programs.json"
+    catalogue.write_text(json.dumps({"environment": {}, "drop": ["^platform"], "programs": entries}))
+    benchmark = [sys.executable, str(ROOT / "benchmarks" / "foreign.py"), str(tmp_path), "--programs", str(catalogue)]
+    done = subprocess.run([*benchmark, "--json", "--repeats", "1"], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert (figures["programs"], figures["same"], figures["different"]) == (2, 1, 1), figures
+    add, asks = figures["rows"]
+    assert add["result"] == "same"
+    assert add["lines"] == len(PROGRAM.splitlines())
+    assert min(*add["first"], *add["second"], figures["second_worst"]) > 0
+    assert asks["result"] == "different: output: #0 of 1: ['0'] and ['1']"
+
+
+@pytest.mark.parametrize("name", ["foreign.json"])
+def test_each_program_has_a_source(name: str) -> None:
+    catalogue = json.loads((ROOT / "benchmarks" / name).read_text(encoding="utf-8"))
+    sources = catalogue["sources"]
+    assert {program["source"] for program in catalogue["programs"]} == sources.keys()
+    assert all(("git" in s and len(s["commit"]) == 40) or "==" in s["pypi"] for s in sources.values())
