@@ -29,9 +29,9 @@ kernel = program.mandelbrot
 steps = np.empty((SIZE, SIZE), np.int32)
 buffer = cl.Buffer(context, cl.mem_flags.WRITE_ONLY, steps.nbytes)
 for frame in range(FRAMES):
-    width = np.float32(3 * 0.7**frame)
-    pixel = width / SIZE
-    kernel(queue, steps.shape, (16, 16), buffer, -0.75 - width / 2, 0.1 - width / 2, pixel)
+    width = 3 * 0.7**frame
+    view = (np.float32(number) for number in (-0.75 - width / 2, 0.1 - width / 2, width / SIZE))
+    kernel(queue, steps.shape, (16, 16), buffer, *view)
     cl.enqueue_copy(queue, steps, buffer)
     print(f"{width:.4f} wide: {(steps == 200).mean():.1%} of the pixels never leave")
 print(context.devices[0].name)
