@@ -2,7 +2,7 @@
 turns.
 
 foreign.json names the programs: where each is from (its `source`), the file, its arguments. They are not part of the
-project: FOLDER holds a folder for each source, and what is not there is left out (docs/results/exec.md says how to
+project: FOLDER holds a folder for each source, and what is not there is left out (docs/foreign_programs.md says how to
 fill it). Run it with a Python that has the packages that the programs need, and no OpenCL platform beside PoCL.
 
 Each program runs in processes of its own, by turns plain and exec, in a fresh copy of its source; each process runs it
