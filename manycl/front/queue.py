@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -61,7 +62,7 @@ class Queue(RunningQueue):
         learners.find(policy, settings)  # what there is not is told here, before devices are opened
         self._owns_session = session is None
         if session is None:
-            with Uninterrupted():  # it imports drivers
+            with Uninterrupted(), _uncollected():  # it imports drivers
                 from manycl.run.session import Session
             session = Session(devices, profile=profile)
         super().__init__(session, policy, learners, dict(queues or {}), settings)
@@ -397,6 +398,20 @@ class Queue(RunningQueue):
     def _mine(self) -> Enqueued:
         """What the calling thread adds to."""
         return self.preparing.get(threading.get_ident(), self.enqueued)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Imports make tens of thousands of objects that stay: looking for garbage among them again and again takes long,
+    and the last time would often be in a program's first run."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+            gc.collect(1)
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
