@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Enqueued:
     """``flight``: what the device has been given, unless all has to be planned (``planned``); all else, which comes
     after that, is one graph to be. ``is_taken``: nothing more comes, and it is about to run; ``is_over``: it has run,
-    or ``error`` is what went wrong, there or before. ``is_part``: more of the same program comes behind it, before
+    or ``error`` is what went wrong, there or before. ``is_stretch``: more of the same program comes behind it, before
     anybody has asked for a result. (A prepared graph runs more than once.)"""
 
     __slots__ = (
@@ -45,12 +45,12 @@ class Enqueued:
         "error",
         "flight",
         "is_over",
-        "is_part",
+        "is_stretch",
         "is_taken",
     )
 
     def __init__(self, planned: bool) -> None:
-        self.is_taken = self.is_over = self.is_part = False
+        self.is_taken = self.is_over = self.is_stretch = False
         self._until = HORIZON
         self.error: ManyclError | None = None
         self._result: Result | None = None  # of what had to be planned

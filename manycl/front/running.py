@@ -38,8 +38,8 @@ LONGEST = 1 << 14
 """Commands of a flight that is not ended when one of them is waited for: it keeps what tells of each of them."""
 
 
-PARTS = 64
-"""Parts of a program that the trace has of what ran before its last one."""
+STRETCHES = 64
+"""Stretches of a program that the trace has of what ran before its last one."""
 
 
 class RunningQueue:
@@ -118,7 +118,7 @@ class RunningQueue:
     def reach_horizon(self, enqueued: Enqueued) -> None:
         """So much is enqueued that it runs while more comes, unless somebody wants to plan all of it."""
         if enqueued is self.enqueued and (self.policy or self._default) == "auto" and not self.options:
-            enqueued.is_part = True
+            enqueued.is_stretch = True
             self.flush()
 
     def _take(self) -> None:
@@ -215,7 +215,7 @@ class RunningQueue:
             return told(policy, result) if learns(policy) else result
 
         self.keep(run, enqueued)
-        self._is_followed, self._ended = enqueued.is_part, perf_counter()
+        self._is_followed, self._ended = enqueued.is_stretch, perf_counter()
 
     def _fail_all(self, error: BaseException) -> None:
         """What was taken does not run: what was enqueued before it has failed."""
@@ -319,7 +319,7 @@ class RunningQueue:
     def _begin(self) -> None:
         """A run begins."""
         is_followed, self._is_followed = self._is_followed, False
-        self._past = (*self._past, self._result)[-PARTS:] if is_followed and self._result is not None else ()
+        self._past = (*self._past, self._result)[-STRETCHES:] if is_followed and self._result is not None else ()
         self._result = self._trace = None
 
     def _land_waited(self) -> None:
