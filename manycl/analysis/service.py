@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # they import islpy, or the abstract run
     from manycl.analysis.rewrite import SubKernel
     from manycl.analysis.summary import KernelSummary
     from manycl.analysis.tree import Unit
+    from manycl.analysis.work_group.function import WorkGroupFunction
 
 Value = TypeVar("Value")
 log = logger(__name__)
@@ -43,7 +44,7 @@ PATIENCE = 120.0  # seconds until a process is given up that does not even compu
 ENDING = 5.0  # seconds that a process may take to end once it has stopped to answer
 TRIES = 2  # a question is asked again if the process was ended from outside
 _CACHED = 256  # programs
-_OURS = ("manycl", "manycl/analysis", "manycl/graph", "manycl/model")
+_OURS = ("manycl", "manycl/analysis", "manycl/analysis/work_group", "manycl/graph", "manycl/model")
 CODE = (*_OURS, "clang", "clang/native", "pcpp", "pcpp/ply", "islpy")
 """What finds out all that is kept on disk about sources and launches."""
 _answers = DiskCache("sources", 64 << 20, CODE)
@@ -121,6 +122,20 @@ def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:
 
     result = _question(program, "merge_kernel", kernel)
     assert isinstance(result, MergeKernel)
+    return result
+
+
+def work_group_function(
+    program: ProgramFacts, kernel: str, local_size: tuple[int, int, int], lanes: int = 16, wide: bool = False
+) -> WorkGroupFunction:
+    """A function that runs work-groups of ``kernel``, for a compiler of C, or why there is none. ``local_size`` is that of
+    the launches that it is for; ``lanes``: how many 4-byte values a vector of the processor has; ``wide``: global ids may
+    exceed 31 bits. Raises as :func:`sub_kernel` does.
+    """
+    from manycl.analysis.work_group.function import WorkGroupFunction
+
+    result = _question(program, "work_group_function", kernel, (local_size, lanes, wide))
+    assert isinstance(result, WorkGroupFunction)
     return result
 
 
@@ -225,15 +240,15 @@ def _keep(kept: OrderedDict[Any, Value], key: object, value: Value) -> Value:
     return found
 
 
-def _question(program: ProgramFacts, what: str, kernel: str) -> object:
+def _question(program: ProgramFacts, what: str, kernel: str, arguments: tuple[Any, ...] = ()) -> object:
     if kernel not in program.kernels:
         raise KeyError(kernel)
     request = _request(program.source, program.path, program.options)
-    key = request, what, kernel
+    key = request, what, kernel, arguments
     with _lock:
         if key in _texts:
             return _texts[key]
-    result = _ask(worker.Question(request, what, kernel)).result
+    result = _ask(worker.Question(request, what, kernel, arguments)).result
     if not _includes(program.source):
         return _keep(_texts, key, result)
     return result
@@ -264,7 +279,7 @@ def _ask(request: worker.Request | worker.Question) -> worker.WorkerAnswer:
     if _includes(asked[0]):  # a file that is included may change
         return _ask_worker(request)
     text, path, _, options = asked  # nothing is sought in the folder
-    about = (request.what, request.kernel) if isinstance(request, worker.Question) else ()
+    about = (request.what, request.kernel, *request.arguments) if isinstance(request, worker.Question) else ()
     question = repr((text, path, options, about)).encode()
     kept = _answers.get(question)
     if kept is not None:

@@ -53,12 +53,13 @@ class WorkerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """More about a source than its facts: ``what`` is ``sub_kernel``, ``windowed_kernel``, ``shifted_kernel`` or
-    ``merge_kernel``, of ``kernel``."""
+    """More about a source than its facts: ``what`` is ``sub_kernel``, ``windowed_kernel``, ``shifted_kernel``,
+    ``merge_kernel`` or ``work_group_function`` (with ``arguments``), of ``kernel``."""
 
     request: Request
     what: str
     kernel: str
+    arguments: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +181,11 @@ def _about_source(request: Request | Question) -> WorkerAnswer:
 
 def _result(question: Question, unit: Unit) -> object:
     from manycl.analysis import merge, rewrite
+    from manycl.analysis.work_group.function import work_group_function
 
     source, _, _, options = question.request
+    if question.what == "work_group_function":
+        return work_group_function(unit, question.kernel, *question.arguments)
     if question.what == "merge_kernel":
         return merge.merge_kernel(unit, question.kernel, source, options)
     if question.what == "windowed_kernel":

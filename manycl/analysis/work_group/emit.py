@@ -1,0 +1,300 @@
+"""The text of a group function: regions as loops over work-items, and what lies around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from manycl.analysis.tree import Node
+from manycl.analysis.work_group.contexts import Mode
+from manycl.analysis.work_group.parts import Branch, Jump, Loop, Part, Region, Scope, assignments, jumps
+from manycl.analysis.work_group.queries import Edit
+from manycl.analysis.work_group.syntax import NotNativeError, Statement, stripped
+from manycl.analysis.work_group.texts import AT, Texts
+
+MOST_TWICE = 2
+"""Levels of code that is there twice: for groups of which all work-items go on, and for others."""
+
+
+@dataclass(slots=True)
+class Emitter(Texts):
+    """Writes one kernel's group function.
+
+    The text uses macros of its surroundings: ``@ITEMS`` opens the loops over work-items, with the pragmas of a loop
+    without dependences, ``@ITEMS_CHECKED`` without such a promise, ``@END`` closes them, ``@EXTENT`` is the extents of
+    context arrays and ``@ALL`` the number of work-items.
+    """
+
+    _alive: bool = False
+    _masks: list[str] = field(default_factory=list)  # of the work-items that run what is written, innermost last
+    _loops: list[int] = field(default_factory=list)  # masked loops: how many masks there were outside of each
+    _counter: int = 0
+    _twice: int = 0
+
+    # parts
+
+    def body(self, parts: list[Part]) -> str:
+        """The statements of the group function, its arrays included."""
+        self._alive = self._must_count(parts)
+        written = [
+            variable
+            for variable in self.contexts.variables.values()
+            if variable.scope is None and self.contexts.modes[variable.ref] == Mode.COPIED
+        ]
+        placed = [
+            variable
+            for variable in self.contexts.variables.values()
+            if variable.scope is None and self.contexts.modes[variable.ref] == Mode.PLACED
+        ]
+        start = "".join(self.copied_out(v) for v in written)
+        start += "".join(f"{self.names[v.ref]}_@{AT} = {v.name};" for v in placed)
+        if self._alive:
+            self.arrays.append("uchar @alive @EXTENT;")
+            start += f"@alive{AT} = 1;"
+        if self._alive:
+            self._masks.append("@alive")
+        text = self._parts(parts)
+        opening = f"@ITEMS {start} @END\n" if start else ""
+        return "\n".join(self.arrays) + "\n" + opening + text
+
+    def _must_count(self, parts: list[Part]) -> bool:
+        """Whether some work-items may return while others go on to further regions."""
+        for index, part in enumerate(parts):
+            returns = any(_returns(node) for node in _nodes(part))
+            if returns and (index + 1 < len(parts) or not isinstance(part, Region)):
+                return True
+        return False
+
+    def _parts(self, parts: list[Part]) -> str:
+        found: list[str] = []
+        for index, part in enumerate(parts):
+            rest = parts[index + 1 :]
+            found.append(self._part(part))
+            returned = isinstance(part, Region) and any(_returns(s.node) for s in part.statements)
+            if returned and rest and self._masks == ["@alive"] and self._twice < MOST_TWICE:
+                self._twice += 1
+                masked = self._parts(rest)
+                self._masks.pop()
+                before, self._alive = self._alive, any(_returns(n) for p in rest for n in _nodes(p))
+                if not self._alive:
+                    plain = self._parts(rest)
+                    count = f"@count{part.number}"
+                    found.append(f"if ({count} == @ALL) {{\n{plain}\n}} else if ({count}) {{\n{masked}\n}}")
+                else:
+                    found.append(masked)
+                self._alive = before
+                self._masks.append("@alive")
+                self._twice -= 1
+                return "\n".join(found)
+        return "\n".join(found)
+
+    def _part(self, part: Part) -> str:
+        match part:
+            case Region():
+                return self._region(part)
+            case Scope():
+                return f"{{\n{self._parts(part.parts)}\n}}"
+            case Jump():
+                return f"{self.unit.words(part.node)};"
+            case Branch():
+                return self._masked_branch(part) if part.masked else self._branch(part)
+            case Loop():
+                return self._masked_loop(part) if part.masked else self._loop(part)
+
+    def _branch(self, part: Branch) -> str:
+        text = f"if ({self.words(part.condition)}) {{\n{self._parts(part.then)}\n}}"
+        if part.other is not None:
+            text += f" else {{\n{self._parts(part.other)}\n}}"
+        return text
+
+    def _loop(self, part: Loop) -> str:
+        head = part.head
+        body = f"{{\n{self._parts(part.parts)}\n}}"
+        if part.node.kind == "WHILE_STMT":
+            assert head.condition is not None
+            return f"while ({self.words(head.condition)}) {body}"
+        if part.node.kind == "DO_STMT":
+            assert head.condition is not None
+            return f"do {body} while ({self.words(head.condition)});"
+        init, condition, step = (
+            self.words(node).rstrip().rstrip(";") if node is not None else "" for node in part.heads()
+        )
+        return f"for ({init}; {condition}; {step}) {body}"
+
+    # regions
+
+    def _region(self, region: Region) -> str:
+        edits = [edit for statement in region.statements for edit in self._jumps(statement.node)]
+        body = "".join(self.text(statement.start, statement.end, edits) for statement in region.statements)
+        again = "\n".join(self._once(statement) for statement in region.statements)
+        return f"{self._items(region.number, [s.node for s in region.statements], body)}\n{again}".rstrip()
+
+    def _items(self, number: int, nodes: list[Node], body: str, masked: bool = True) -> str:
+        """The loops over work-items around ``body``."""
+        used = self.contexts.used_in.get(number, set())
+        declared = {
+            child.ref
+            for node in nodes
+            if node.kind == "DECL_STMT"
+            for child in node.children
+            if child.kind == "VAR_DECL"
+        }
+        written = self.contexts.written_in.get(number, set())
+        before, prologue, epilogue = "", "", ""
+        variables = self.contexts.variables
+        for variable in self.contexts.needed_again([ref for ref in used if ref not in declared]):
+            if variable.ref not in declared:
+                prologue += self.computed_again(variable)
+        for ref in sorted(used, key=lambda r: variables[r].node.start):
+            variable, mode = variables[ref], self.contexts.modes[ref]
+            name = self.names[ref]
+            if mode == Mode.COPIED:
+                if ref not in declared:
+                    prologue += self.copied_in(variable)
+                if ref in written:
+                    epilogue += self.copied_out(variable)
+            elif mode == Mode.SAME and ref in written and ref not in declared:
+                before += f"const __typeof__({name}) {name}_@before = {name};"
+                prologue += f"{self.typed(variable, '')} = {name}_@before;"
+        returns = any(_returns(node) for node in nodes)
+        label = f"@end{number}_{self._next()}"
+        body = body.replace("@END_LABEL", label)
+        behind = f"{label}:;" if f"goto {label}" in body else ""
+        count = ""
+        if returns and self._alive:
+            prologue += "uchar @on = 1;"
+            epilogue += f"@alive{AT} = @on; @count{number} += @on;"
+            count = f"uint @count{number} = 0;"
+        inner = f"{prologue}\n{body}\n{behind}{epilogue}"
+        if masked and self._masks:
+            inner = f"if ({self._masks[-1]}{AT}) {{\n{inner}\n}}"
+        items = "@ITEMS" if self.is_safe(nodes) else "@ITEMS_CHECKED"
+        block = f"{items}\n{inner}\n@END"
+        if before:
+            block = f"{{ {before}\n{block}\n}}"
+        return f"{count}\n{block}" if count else block
+
+    def _once(self, statement: Statement) -> str:
+        """What a region's statement does to variables of the group, done once behind it."""
+        node, found = statement.node, list[str]()
+        if node.kind == "DECL_STMT":
+            for child in node.children:
+                variable = self.contexts.variables.get(child.ref)
+                if variable is not None and self.contexts.modes[child.ref] == Mode.SAME:
+                    value = f" = {self.words(variable.value)}" if variable.value is not None else ""
+                    found.append(f"{self.typed(variable, '')}{value};")
+        else:
+            for each in assignments(node):
+                target = stripped(each.children[0])
+                if target.kind == "DECL_REF_EXPR" and self.contexts.modes.get(target.ref) == Mode.SAME:
+                    found.append(f"{self.words(each)};")
+        return "\n".join(found)
+
+    def _jumps(self, node: Node) -> list[Edit]:
+        """The edits of what leaves a region early."""
+        edits: list[Edit] = []
+        for each in node.walk():
+            if each.kind == "RETURN_STMT":
+                on = "@on = 0; " if self._alive else ""
+                clear = "".join(f"{mask}{AT} = 0; " for mask in self._masks if mask != "@alive")
+                edits.append((each.start, each.end, f"{{ {on}{clear}goto @END_LABEL; }}"))
+        if self._loops:
+            for each in jumps(node):
+                masks = self._masks[self._loops[-1] :]
+                if each.kind == "CONTINUE_STMT":  # it is there again in the next turn
+                    masks = masks[1:]
+                clear = "".join(f"{mask}{AT} = 0; " for mask in masks)
+                edits.append((each.start, each.end, f"{{ {clear}goto @END_LABEL; }}"))
+        elif any(True for _ in jumps(node)):
+            raise NotNativeError("a jump out of a loop that was taken apart")
+        return edits
+
+    # masks
+
+    def _masked_branch(self, part: Branch) -> str:
+        number = self._next()
+        then, other, count = f"@then{number}", f"@else{number}", f"@taken{number}"
+        self.arrays.append(f"uchar {then} @EXTENT;")
+        text = f"{then}{AT} = @c;"
+        if part.other is not None:
+            self.arrays.append(f"uchar {other} @EXTENT;")
+            text += f"{other}{AT} = !@c;"
+        cond = f"const uchar @c = ({self.words(part.condition)}) ? 1 : 0; {text} {count} += @c;"
+        if self._masks:
+            clear = f"{then}{AT} = 0;" + (f"{other}{AT} = 0;" if part.other is not None else "")
+            items = self._items(
+                part.number, [part.condition], f"if ({self._masks[-1]}{AT}) {{ {cond} }} else {{ {clear} }}", False
+            )
+        else:
+            items = self._items(part.number, [part.condition], cond, False)
+        masked = f"if ({count}) {{\n{self._under(then, part.then)}\n}}"
+        if part.other is not None:
+            masked += f"\nif ({count} != @ALL) {{\n{self._under(other, part.other)}\n}}"
+        if not self._masks and self._twice < MOST_TWICE:
+            self._twice += 1
+            masked = f"if ({count} == @ALL) {{\n{self._parts(part.then)}\n}} else {{\n{masked}\n}}"
+            self._twice -= 1
+        return f"{{ uint {count} = 0;\n{items}\n{masked}\n}}"
+
+    def _under(self, mask: str, parts: list[Part]) -> str:
+        self._masks.append(mask)
+        text = self._parts(parts)
+        self._masks.pop()
+        return text
+
+    def _masked_loop(self, part: Loop) -> str:
+        number = self._next()
+        mask, inner, count = f"@loop{number}", f"@turn{number}", f"@left{number}"
+        self.arrays += [f"uchar {mask} @EXTENT;", f"uchar {inner} @EXTENT;"]
+        start = f"{mask}{AT} = {self._masks[-1] + AT if self._masks else '1'};"
+        init_number, condition_number, step_number = part.numbers
+        text = ""
+        if part.head.init is not None:
+            words = self.words(part.head.init).rstrip().rstrip(";") + ";"
+            text += self._items(init_number, [part.head.init], words) + "\n"
+        text += f"@ITEMS {start} @END\n"
+        tested = "1"
+        if part.head.condition is not None:
+            tested = f"({self.words(part.head.condition)})"
+        nodes = [part.head.condition] if part.head.condition is not None else []
+        self._masks.append(mask)
+        test = f"uint {count} = 0;\n" + self._items(
+            condition_number, nodes, f"const uchar @c = {tested} ? 1 : 0; {mask}{AT} = @c; {count} += @c;"
+        )
+        step = ""
+        if part.head.step is not None:
+            step = self._items(step_number, [part.head.step], self.words(part.head.step) + ";")
+        self._loops.append(len(self._masks) - 1)
+        self._masks.append(inner)
+        body = self._parts(part.parts)
+        self._masks.pop()
+        self._loops.pop()
+        self._masks.pop()
+        turn = f"@ITEMS {inner}{AT} = {mask}{AT}; @END"
+        leave = f"if (!{count}) break;"
+        if part.node.kind == "DO_STMT":
+            return f"{{ {text} for (;;) {{\n{turn}\n{body}\n{test}\n{leave}\n}} }}"
+        return f"{{ {text} for (;;) {{\n{test}\n{leave}\n{turn}\n{body}\n{step}\n}} }}"
+
+    def _next(self) -> int:
+        self._counter += 1
+        return self._counter
+
+
+def _returns(node: Node) -> bool:
+    return any(each.kind == "RETURN_STMT" for each in node.walk())
+
+
+def _nodes(part: Part) -> Iterable[Node]:
+    """The statements of the regions of a part."""
+    match part:
+        case Region():
+            yield from (statement.node for statement in part.statements)
+        case Scope() | Loop():
+            for inner in part.parts:
+                yield from _nodes(inner)
+        case Branch():
+            for inner in (*part.then, *(part.other or ())):
+                yield from _nodes(inner)
+        case Jump():
+            pass

@@ -1,0 +1,165 @@
+"""A work-group function's loops over work-items, and the function that is called for ranges of work-groups."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from manycl.analysis.tree import Function, Node, Unit
+from manycl.analysis.work_group.syntax import NotNativeError, Variable
+from manycl.analysis.work_group.texts import parameter_text
+
+MOST_UNROLLED = 32
+"""Vectors of work-items in a tile whose loops are unrolled, so that what they keep is kept in registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a kernel: ``memory``, a ``value`` of ``nbytes`` bytes, or ``local`` memory."""
+
+    kind: str
+    nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """``tile``: the most work-items that are run together, in each dimension: a work-group where its kernel is
+    ``sized``, else any part of the NDRange. ``kept``: they have context arrays. ``cut``: the kernel's body is in several
+    parts. ``lanes``: 4-byte values in a vector."""
+
+    unit: Unit
+    kernel: Function
+    tile: tuple[int, int, int]
+    sized: bool
+    kept: bool
+    cut: bool
+    lanes: int
+
+    def text(self, body: str) -> str:
+        """The group function, for full tiles with sizes that are constants and for others, and the entry."""
+        variables = [Variable(p, None, None, None, self.unit.words(p), "") for p in self.kernel.parameters]
+        texts = [parameter_text(self.unit, variable) for variable in variables]
+        parameters = "".join(f"{specifiers}{declarator}, " for specifiers, declarator in texts)
+        signature = f"({parameters}const struct @group @w, const int @n0, const int @n1, const int @n2)"
+        extent = "[{2}][{1}][{0}]".format(*self.tile) if self.kept else ""
+        found = [f"#define @EXTENT {extent}\n#define @END }}\n", self._macros("@n0", "@n1", "@n2", False)]
+        # whatever is not full is rare where work-groups are run: it is kept out of the way
+        found.append(
+            f"static {'__attribute__((noinline)) ' if self.sized else ''}void @part{signature} {{\n{body}\n}}\n"
+        )
+        if self._has_full:
+            found.append("#undef @ITEMS\n#undef @ITEMS_CHECKED\n#undef @ALL\n")
+            x, y, z = map(str, self.tile)
+            found.append(self._macros(x, y, z, True))
+            found.append(f"static void @full{signature} {{\n{body}\n}}\n")
+        structs = (f"struct @a{i} {{ {words[0]}{words[1]}; }};\n" for i, words in enumerate(texts))
+        return "".join((*found, *structs, self._entry(variables)))
+
+    @property
+    def _has_full(self) -> bool:
+        return self.sized or self.kept
+
+    def _macros(self, x: str, y: str, z: str, full: bool) -> str:
+        """The loops over work-items."""
+        width, height, depth = self.tile
+        blocked = full and self.cut and self.kept and width % self.lanes == 0
+        unrolled = blocked and width // self.lanes * height * depth <= MOST_UNROLLED
+        outer = '_Pragma("clang loop unroll(full)") ' if unrolled else ""
+        above = f"{outer}for (int @z = 0; @z < {z if depth > 1 else 1}; @z++) "
+        above += f"{outer}for (int @y = 0; @y < {y if height > 1 else 1}; @y++) "
+        inner, hints = f"for (int @x = 0; @x < {x}; @x++) {{", "vectorize(assume_safety)"
+        if blocked:  # a vector at a time: compilers unroll short loops before they make vectors of them
+            above += f"{outer}for (int @X = 0; @X < {x}; @X += {self.lanes}) "
+            inner, hints = f"for (int @x = @X; @x < @X + {self.lanes}; @x++) {{", f"{hints} unroll(disable)"
+        return (
+            f'#define @ITEMS {above}_Pragma("clang loop {hints}") {inner}\n#define @ITEMS_CHECKED {above}{inner}\n'
+            f"#define @ALL ((uint)({x}) * (uint)({y}) * (uint)({z}))\n"
+        )
+
+    def _entry(self, variables: list[Variable]) -> str:
+        values = ""
+        for index, variable in enumerate(variables):
+            if kind_of(variable.node).kind == "local":
+                typed = f"__typeof__(((struct @a{index} *)0)->{variable.name})"
+                values += f"({typed})(frame + *(const ulong *)args[{index}]), "
+            else:
+                values += f"((const struct @a{index} *)args[{index}])->{variable.name}, "
+        texts = {
+            "VALUES": values,
+            "LX": str(self.tile[0]),
+            "LY": str(self.tile[1]),
+            "LZ": str(self.tile[2]),
+            "FULL": "@full" if self._has_full else "@part",
+            "SIZES": ", ".join(map(str, self.tile)) if self._has_full else "n0, n1, n2",
+        }
+        template = _SIZED if self.sized else _ANY
+        return re.sub("|".join(rf"\b{name}\b" for name in texts), lambda m: texts[m.group()], template)
+
+
+def kind_of(parameter: Node) -> Parameter:
+    """Raises NotNativeError for what only OpenCL has."""
+    type_ = parameter.type
+    if type_.kind == "pointer":
+        space = type_.target.address_space if type_.target is not None else ""
+        return Parameter("local") if space == "local" else Parameter("memory")
+    if type_.kind in ("image", "sampler", "pipe", "opaque", "block", "other"):
+        raise NotNativeError(f"its argument {parameter.name} is a {type_.kind}")
+    return Parameter("value", type_.size)
+
+
+_HEAD = """
+void manycl_entry(const void *const *args, const struct @range *r, ulong first, ulong end, char *frame) {
+  struct @group w;
+  w.r = r;
+"""
+_SIZED = (
+    _HEAD
+    + """  for (ulong g = first; g < end; g++) {
+    const ulong g0 = g % r->groups[0], rest = g / r->groups[0], g1 = rest % r->groups[1], g2 = rest / r->groups[1];
+    const ulong left0 = r->global_size[0] - g0 * LX, left1 = r->global_size[1] - g1 * LY;
+    const ulong left2 = r->global_size[2] - g2 * LZ;
+    const int n0 = left0 < LX ? left0 : LX, n1 = left1 < LY ? left1 : LY, n2 = left2 < LZ ? left2 : LZ;
+    w.group[0] = g0; w.group[1] = g1; w.group[2] = g2;
+    w.base[0] = r->offset[0] + g0 * LX; w.base[1] = r->offset[1] + g1 * LY; w.base[2] = r->offset[2] + g2 * LZ;
+    if (n0 == LX && n1 == LY && n2 == LZ) {
+      w.items[0] = LX; w.items[1] = LY; w.items[2] = LZ;
+      FULL(VALUES w, SIZES);
+    } else {
+      w.items[0] = n0; w.items[1] = n1; w.items[2] = n2;
+      @part(VALUES w, n0, n1, n2);
+    }
+  }
+}
+"""
+)
+_ANY = """
+static inline __attribute__((always_inline)) ulong @least(ulong a, ulong b) { return a < b ? a : b; }
+""" + (
+    _HEAD
+    + """  const ulong *l = r->local_size;
+  w.group[0] = w.group[1] = w.group[2] = 0;
+  w.items[0] = w.items[1] = w.items[2] = 1;
+  for (ulong g = first; g < end;) {
+    const ulong g0 = g % r->groups[0], rest = g / r->groups[0], g1 = rest % r->groups[1], g2 = rest / r->groups[1];
+    ulong across = r->groups[0] - g0, rows = 1;
+    if (across > end - g) across = end - g;
+    else if (g0 == 0) {
+      rows = (end - g) / r->groups[0];
+      if (rows > r->groups[1] - g1) rows = r->groups[1] - g1;
+    }
+    g += across * rows;
+    const ulong end0 = @least((g0 + across) * l[0], r->global_size[0]);
+    const ulong end1 = @least((g1 + rows) * l[1], r->global_size[1]);
+    const ulong end2 = @least((g2 + 1) * l[2], r->global_size[2]);
+    for (ulong z = g2 * l[2]; z < end2; z += LZ)
+      for (ulong y = g1 * l[1]; y < end1; y += LY)
+        for (ulong x = g0 * l[0]; x < end0; x += LX) {
+          const int n0 = @least(LX, end0 - x), n1 = @least(LY, end1 - y), n2 = @least(LZ, end2 - z);
+          w.base[0] = r->offset[0] + x; w.base[1] = r->offset[1] + y; w.base[2] = r->offset[2] + z;
+          if (n0 == LX && n1 == LY && n2 == LZ) FULL(VALUES w, SIZES);
+          else @part(VALUES w, n0, n1, n2);
+        }
+  }
+}
+"""
+)

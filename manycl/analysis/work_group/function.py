@@ -1,0 +1,154 @@
+"""Work-group functions: the whole text that a compiler makes a kernel's entry of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from manycl.analysis.rewrite import apply_edits, unused_prefix
+from manycl.analysis.tree import Function, Unit
+from manycl.analysis.work_group.contexts import Contexts, Mode
+from manycl.analysis.work_group.emit import Emitter
+from manycl.analysis.work_group.entry import Entry, Parameter, kind_of
+from manycl.analysis.work_group.parts import Cutter, Region
+from manycl.analysis.work_group.queries import DECLARATIONS, FUNCTIONS, Edit, Queries
+from manycl.analysis.work_group.syntax import NotNativeError, variables
+from manycl.analysis.work_group.uniformity import Uniformity, no_recursion
+
+ENTRY = "manycl_entry"
+"""The name of the function in a shared object that runs work-groups."""
+REGISTERS = 16
+"""Vectors that a tile of work-items may fill with what it keeps: half of the widest machine's registers."""
+_ANY_NUMBER = 1 << 30  # of work-items that nothing is kept of
+_OF_GROUPS = re.compile(r"get_(local|group|enqueued_local|num_groups)|(work_group_)?barrier|async_work|wait_group")
+_SPACES = ("__global", "global", "__local", "local", "__private", "private", "__generic", "generic")
+_KEYWORDS = "".join(f"#define {name}\n" for name in (*_SPACES, "__kernel", "kernel")) + (
+    "#define __constant const\n#define constant const\n"
+)
+"""A processor has one address space."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkGroupFunction:
+    """``source`` defines ``manycl_entry``, which runs work-groups of ``kernel``; or ``reason`` says why there is none.
+
+    ``sized``: the text is for launches whose work-groups have the size that was asked for. Others are for any: they do
+    not ask for their groups, and the sizes were chosen for them. ``contracts``: FP_CONTRACT is not switched off.
+    """
+
+    kernel: str
+    source: str
+    reason: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    sized: bool = False
+    contracts: bool = True
+
+
+def work_group_function(
+    unit: Unit, kernel: str, local_size: tuple[int, int, int], lanes: int = 16, wide: bool = False
+) -> WorkGroupFunction:
+    """The work-group function of a kernel of ``unit``.
+
+    ``local_size`` is that of the launches that it is for; ``lanes`` how many 4-byte values a vector of the processor
+    has; ``wide``: global ids may exceed 31 bits. Raises KeyError for a kernel that the program does not have.
+    """
+    root = next((f for f in unit.functions.values() if f.is_kernel and f.name == kernel), None)
+    if root is None:
+        raise KeyError(kernel)
+    try:
+        return _Writer(unit, root, local_size, lanes, wide).function()
+    except NotNativeError as error:
+        return WorkGroupFunction(kernel, "", str(error))
+
+
+class _Writer:
+    def __init__(self, unit: Unit, kernel: Function, local_size: tuple[int, int, int], lanes: int, wide: bool) -> None:
+        self.unit = unit
+        self.kernel = kernel
+        self.local_size = local_size
+        self.lanes = lanes
+        self.wide = wide
+
+    def function(self) -> WorkGroupFunction:
+        unit, kernel = self.unit, self.kernel
+        parameters = tuple(kind_of(parameter) for parameter in kernel.parameters)
+        if b"@" in unit.text:
+            raise NotNativeError("its text has a character that OpenCL C does not have")
+        no_recursion(unit, kernel)
+        queries = Queries(unit, kernel)
+        self._look_for_others(queries)
+        sized = self._is_sized(queries)
+        found = variables(unit, kernel)
+        uniformity = Uniformity(unit, kernel, found)
+        many = not sized or self.local_size != (1, 1, 1)
+        while True:
+            parts = Cutter(unit, kernel, uniformity, apart=many).cut()
+            contexts = Contexts(unit, kernel, found, uniformity, parts)
+            if not contexts.demoted:
+                break
+            uniformity.demote(contexts.demoted)
+        cut = len(parts) > 1 or any(not isinstance(part, Region) for part in parts)
+        body = Emitter(unit, kernel, contexts, queries).body(parts)
+        kept = "@EXTENT" in body
+        tile = self._tile(sized, kept, cut, contexts)
+        entry = Entry(unit, kernel, tile, sized, kept, cut, self.lanes)
+        text = self._text(queries, entry.text(body))
+        contracts = not re.search(rb"#\s*pragma\s+(OPENCL|STDC)\s+FP_CONTRACT\s+OFF", unit.text)
+        return WorkGroupFunction(kernel.name, text, "", parameters, sized, contracts)
+
+    def _look_for_others(self, queries: Queries) -> None:
+        """Raises NotNativeError for what only OpenCL drivers do."""
+        for function in (self.kernel, *queries.reached.values()):
+            for node in function.nodes:
+                if node.name == "printf" and node.type.kind == "function":
+                    raise NotNativeError("it prints")
+                if node.kind == "BLOCK_EXPR":
+                    raise NotNativeError("it has a block")
+
+    def _is_sized(self, queries: Queries) -> bool:
+        """Whether it matters which work-items form a group."""
+        for function in (self.kernel, *queries.reached.values()):
+            for node in function.nodes:
+                if node.kind == "VAR_DECL" and node.type.address_space == "local":
+                    return True
+                if node.kind == "DECL_REF_EXPR" and node.type.kind == "function" and _OF_GROUPS.match(node.name):
+                    return True
+        return any(kind_of(parameter).kind == "local" for parameter in self.kernel.parameters)
+
+    def _tile(self, sized: bool, kept: bool, cut: bool, contexts: Contexts) -> tuple[int, int, int]:
+        """The extents of what is run together: a work-group, or what is best where these are nothing to the kernel."""
+        if sized:
+            return self.local_size
+        if not kept:
+            return _ANY_NUMBER, 1, 1
+        arrays = sum(mode == Mode.COPIED for mode in contexts.modes.values())
+        rows = 1 if self.local_size[1] == 1 else max(1, REGISTERS // max(1, arrays))
+        if rows == 1:
+            return self.lanes * (8 if cut else 16), 1, 1
+        return self.lanes, rows, 1
+
+    def _text(self, queries: Queries, groups: str) -> str:
+        head = DECLARATIONS.replace("@int", "long" if self.wide else "int") + FUNCTIONS + "\n#line 1\n"
+        text = "".join((_KEYWORDS, head, self._program(queries), "\n", groups))
+        return text.replace("@", unused_prefix(self.unit.text))
+
+    def _program(self, queries: Queries) -> str:
+        """The program's text with the functions that the kernel calls, and without all others."""
+        edits: list[Edit] = []
+        for function in self.unit.functions.values():
+            if function.ref in queries.reached:
+                edits += queries.of_function(function)
+                edits.append((function.start, function.start, "static inline __attribute__((always_inline)) "))
+            else:
+                start, end = function.start, function.end
+                blank = re.sub(rb"[^\n]", b"", self.unit.text[start:end]).decode()
+                edits.append((start, end, blank))
+        for prototype in self.unit.prototypes:
+            if prototype.ref in queries.reached:
+                edits.append((prototype.start, prototype.start, "static "))
+            elif prototype.ref in self.unit.functions:
+                edits.append((prototype.start, prototype.end, ""))
+        for variable in self.unit.variables.values():
+            if not self.unit.text[variable.start : variable.end].lstrip().startswith(b"static"):
+                edits.append((variable.start, variable.start, "static "))
+        return apply_edits(self.unit.text, edits).decode("utf-8", "replace")

@@ -1,0 +1,251 @@
+"""Where a kernel's body is cut: into regions that all work-items run before any goes on, and what lies around them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from manycl.analysis.tree import Function, Node, Unit
+from manycl.analysis.work_group.syntax import (
+    LOOPS,
+    ForParts,
+    NotNativeError,
+    Statement,
+    assigned,
+    callee,
+    loop_parts,
+    statements,
+    stripped,
+)
+from manycl.analysis.work_group.uniformity import Uniformity
+
+BARRIER = re.compile(r"barrier|work_group_barrier|wait_group_events")
+_GROUP = re.compile(r"(work|sub)_group_(?!barrier)\w+|sub_group_barrier|intel_sub_group\w*")
+SHORT = 8
+"""Loops that run at most so often stay within their work-item: compilers unroll them."""
+
+
+@dataclass(slots=True, eq=False)
+class Region:
+    """Statements that each work-item runs without waiting for others."""
+
+    statements: list[Statement]
+    number: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """A block, for the names in it."""
+
+    parts: list[Part]
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """All work-items take it equally often; ``masked``: some may leave before others, and the parts of its head are
+    regions with these ``numbers``."""
+
+    node: Node
+    head: ForParts
+    parts: list[Part]
+    masked: bool
+    numbers: tuple[int, int, int]
+
+    def heads(self) -> tuple[Node | None, Node | None, Node | None]:
+        return self.head.init, self.head.condition, self.head.step
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    """All work-items take it alike; ``masked``: each by its own condition, a region with this ``number``."""
+
+    node: Node
+    condition: Node
+    then: list[Part]
+    other: list[Part] | None
+    masked: bool
+    number: int
+
+
+@dataclass(slots=True, eq=False)
+class Jump:
+    """All work-items leave a loop, or its body."""
+
+    node: Node
+
+
+Part = Region | Scope | Loop | Branch | Jump
+
+
+@dataclass(slots=True)
+class Cutter:
+    """Cuts one kernel. ``apart``: whether loops are taken apart that need not be."""
+
+    unit: Unit
+    kernel: Function
+    uniformity: Uniformity
+    apart: bool
+    count: int = 0
+    _barriers: set[int] = field(default_factory=set)  # functions that wait for the group
+
+    def cut(self) -> list[Part]:
+        """Raises NotNativeError."""
+        for node in self.kernel.nodes:
+            name = node.name if node.kind == "DECL_REF_EXPR" and node.type.kind == "function" else ""
+            if _GROUP.fullmatch(name):
+                raise NotNativeError(f"it calls {name}")
+        self._barriers = self._waiting()
+        return self._parts(statements(self.unit, self.kernel.body), [])
+
+    def _number(self) -> int:
+        self.count += 1
+        return self.count
+
+    def _waiting(self) -> set[int]:
+        found: set[int] = set()
+        growing = True
+        while growing:
+            growing = False
+            for function in self.unit.functions.values():
+                if function.ref not in found and any(self._is_wait(n, found) for n in function.nodes):
+                    found.add(function.ref)
+                    growing = True
+        return found
+
+    def _is_wait(self, node: Node, functions: set[int]) -> bool:
+        if node.kind != "DECL_REF_EXPR" or node.type.kind != "function":
+            return False
+        return (
+            BARRIER.fullmatch(node.name) is not None or _GROUP.fullmatch(node.name) is not None or node.ref in functions
+        )
+
+    def _waits(self, node: Node) -> bool:
+        return any(self._is_wait(each, self._barriers) for each in node.walk())
+
+    def _parts(self, given: list[Statement], loops: list[Node]) -> list[Part]:
+        """``loops`` are the loops around that are cut and not masked."""
+        found: list[Part] = []
+        run: list[Statement] = []
+
+        def close() -> None:
+            if run:
+                found.append(Region(run[:], self._number()))
+                run.clear()
+
+        for statement in given:
+            node = _inner(statement.node)
+            if self._is_barrier(node):
+                close()
+            elif not self._must_cut(node, loops):
+                run.append(statement)
+            elif node.kind in ("DECL_STMT", "CALL_EXPR") or node.kind not in _CUTTABLE:
+                raise NotNativeError(f"a barrier within {_PLAIN.get(node.kind, 'an expression')}")
+            else:
+                close()
+                found.append(self._cut(node, loops))
+        close()
+        return found
+
+    def _is_barrier(self, node: Node) -> bool:
+        function = callee(node)
+        return function is not None and BARRIER.fullmatch(function.name) is not None
+
+    def _must_cut(self, node: Node, loops: list[Node]) -> bool:
+        return self._waits(node) or self._leaves(node, loops) or any(self._pays(each) for each in node.walk())
+
+    def _leaves(self, node: Node, loops: list[Node]) -> bool:
+        """Whether a jump below ``node`` leaves a loop around it, which all work-items leave together."""
+        return bool(loops) and any(True for _ in jumps(node))
+
+    def _cut(self, node: Node, loops: list[Node]) -> Part:
+        if node.kind == "COMPOUND_STMT":
+            return Scope(self._parts(statements(self.unit, node), loops))
+        if node.kind in ("BREAK_STMT", "CONTINUE_STMT"):
+            return Jump(node)
+        divergent = self.uniformity.is_divergent(node)
+        if node.kind == "IF_STMT":
+            if divergent and self._leaves(node, loops):
+                raise NotNativeError("work-items leave a loop that others stay in")
+            condition, *branches = node.children
+            parts = [self._parts(statements(self.unit, branch), loops) for branch in branches]
+            return Branch(node, condition, parts[0], parts[1] if len(parts) > 1 else None, divergent, self._number())
+        head = loop_parts(self.unit, node)
+        heads = [part for part in (head.condition, head.step, head.init) if part is not None]
+        if any(self._waits(part) for part in heads):
+            raise NotNativeError("a barrier within the head of a loop")
+        divergent = divergent or not self._steps_alike(head)
+        body = self._parts(statements(self.unit, head.body), [] if divergent else [*loops, node])
+        numbers = self._number(), self._number(), self._number()
+        return Loop(node, head, body, divergent, numbers)
+
+    def _pays(self, node: Node) -> bool:
+        """Whether it pays to take a loop apart that need not be: all work-items run it equally often, it does
+        something, and nothing in it is a loop that they do not."""
+        if not self.apart or node.kind not in LOOPS or self.uniformity.is_divergent(node):
+            return False
+        head = loop_parts(self.unit, node)
+        if head.condition is None or self._trips(head) <= SHORT or not self._steps_alike(head):
+            return False
+        for each in head.body.walk():
+            if each.kind in ("RETURN_STMT", "SWITCH_STMT", "GOTO_STMT", "LABEL_STMT"):
+                return False
+            if each.kind in ("IF_STMT",) and self.uniformity.is_divergent(each) and any(True for _ in jumps(each)):
+                return False
+            if each.kind in LOOPS and self.uniformity.is_divergent(each):
+                return False
+        return any(each.kind in ("ARRAY_SUBSCRIPT_EXPR", "CALL_EXPR") or each.op == "*" for each in head.body.walk())
+
+    def _steps_alike(self, head: ForParts) -> bool:
+        """Whether all that a loop's head assigns is one value for the group."""
+        varying = self.uniformity.varying
+        for part in (head.init, head.condition, head.step):
+            for node in part.walk() if part is not None else ():
+                target = assigned(node)
+                if (node.kind == "VAR_DECL" and node.ref in varying) or (
+                    target is not None and stripped(target).ref in varying
+                ):
+                    return False
+        return True
+
+    def _trips(self, head: ForParts) -> float:
+        """How often a loop runs, where literals tell."""
+        if head.init is None or head.condition is None or head.condition.kind != "BINARY_OPERATOR":
+            return float("inf")
+        begin = [n.value for n in head.init.walk() if n.kind == "INTEGER_LITERAL"]
+        end = stripped(head.condition.children[1])
+        limit = end.value if end.kind == "INTEGER_LITERAL" else None
+        if len(begin) != 1 or begin[0] is None or limit is None:
+            return float("inf")
+        return abs(limit - begin[0])
+
+
+def jumps(node: Node, breaks: bool = True, continues: bool = True) -> Iterator[Node]:
+    """The jumps below a node that leave it."""
+    if (node.kind == "BREAK_STMT" and breaks) or (node.kind == "CONTINUE_STMT" and continues):
+        yield node
+    if node.kind in LOOPS:
+        return
+    for child in node.children:
+        yield from jumps(child, breaks and node.kind != "SWITCH_STMT", continues)
+
+
+def _inner(node: Node) -> Node:
+    """A statement without its attributes (hints of loops)."""
+    while node.kind == "UNEXPOSED_STMT" and node.children:
+        node = node.children[-1]
+    return node
+
+
+def assignments(node: Node) -> Iterator[Node]:
+    """What is assigned at the top of a statement: ``a = 1``, ``a++, b--``."""
+    node = stripped(node)
+    if node.kind == "BINARY_OPERATOR" and node.op == ",":
+        for child in node.children:
+            yield from assignments(child)
+    elif assigned(node) is not None:
+        yield node
+
+
+_CUTTABLE = {"COMPOUND_STMT", "IF_STMT", "BREAK_STMT", "CONTINUE_STMT", *LOOPS}
+_PLAIN = {"SWITCH_STMT": "a switch", "LABEL_STMT": "a part that is jumped to", "CALL_EXPR": "a function"}

@@ -1,0 +1,148 @@
+"""Who a work-item is: the texts that replace OpenCL C's queries."""
+
+from __future__ import annotations
+
+from manycl.analysis.rewrite import appended, parameters_of, signatures
+from manycl.analysis.tree import Function, Node, Unit
+from manycl.analysis.work_group.syntax import NotNativeError, callee, stripped
+from manycl.analysis.work_group.uniformity import OWN, SAME
+
+Edit = tuple[int, int, str]
+
+DECLARATIONS = """
+struct @range { ulong global_size[3], local_size[3], offset[3], groups[3]; uint dims; };
+struct @group { const struct @range *r; @int base[3]; ulong group[3]; ulong items[3]; };
+"""
+"""``@range`` is what was enqueued (``struct manycl_range`` of the driver's runtime), ``@group`` what is run: its first
+global ids, its number, and how many work-items it has."""
+
+_AT = "(d == 0 ? {0} : d == 1 ? {1} : d == 2 ? {2} : {3})"
+_OF = "int @x, int @y, int @z, const struct @group *@w"
+_ITEMS = ("@x", "@y", "@z")
+
+
+def _each(words: str, beyond: str) -> str:
+    return _AT.format(*(words.format(d) for d in range(3)), beyond)
+
+
+FUNCTIONS = "\n".join(
+    f"static inline __attribute__((always_inline)) ulong @{name}(uint d, {_OF}) {{ return {value}; }}"
+    for name, value in (
+        ("get_global_id", _AT.format(*(f"(ulong)(@w->base[{d}] + {_ITEMS[d]})" for d in range(3)), "0")),
+        ("get_local_id", _AT.format(*(f"(ulong){item}" for item in _ITEMS), "0")),
+        ("get_group_id", _each("@w->group[{}]", "0")),
+        ("get_local_size", _each("@w->items[{}]", "1")),
+        ("get_enqueued_local_size", _each("@w->r->local_size[{}]", "1")),
+        ("get_global_size", _each("@w->r->global_size[{}]", "1")),
+        ("get_num_groups", _each("@w->r->groups[{}]", "1")),
+        ("get_global_offset", _each("@w->r->offset[{}]", "0")),
+    )
+)
+
+
+def literal(name: str, dimension: int, at: str) -> str:
+    """The text for a query of a dimension that is known; ``at`` reads a member of the group: ``w.`` or ``w->``."""
+    if dimension > 2:
+        return {"get_local_size": "1ul", "get_enqueued_local_size": "1ul"}.get(
+            name, "1ul" if name in ("get_global_size", "get_num_groups") else "0ul"
+        )
+    item = _ITEMS[dimension]
+    return {
+        "get_global_id": f"((ulong)({at}base[{dimension}] + {item}))",
+        "get_local_id": f"((ulong){item})",
+        "get_group_id": f"({at}group[{dimension}])",
+        "get_local_size": f"({at}items[{dimension}])",
+        "get_enqueued_local_size": f"({at}r->local_size[{dimension}])",
+        "get_global_size": f"({at}r->global_size[{dimension}])",
+        "get_num_groups": f"({at}r->groups[{dimension}])",
+        "get_global_offset": f"({at}r->offset[{dimension}])",
+    }[name]
+
+
+def _linear(name: str, at: str) -> str:
+    if name == "get_local_linear_id":
+        return f"(((ulong)@z * {at}items[1] + (ulong)@y) * {at}items[0] + (ulong)@x)"
+    ids = [f"((ulong)({at}base[{d}] + {_ITEMS[d]}) - {at}r->offset[{d}])" for d in range(3)]
+    return f"(({ids[2]} * {at}r->global_size[1] + {ids[1]}) * {at}r->global_size[0] + {ids[0]})"
+
+
+def is_query(unit: Unit, node: Node) -> bool:
+    known = OWN.fullmatch(node.name) or SAME.fullmatch(node.name)
+    return bool(known) and node.type.kind == "function" and node.ref not in unit.declared
+
+
+class Queries:
+    """The edits of queries and of calls of functions that ask, for the functions that ``kernel`` reaches."""
+
+    def __init__(self, unit: Unit, kernel: Function) -> None:
+        self.unit = unit
+        self.kernel = kernel
+        self.reached = self._reached()
+        self.asking = self._asking()
+
+    def _reached(self) -> dict[int, Function]:
+        found: dict[int, Function] = {}
+        pending = [n.ref for n in self.kernel.nodes if n.ref in self.unit.functions]
+        while pending:
+            ref = pending.pop()
+            if ref not in found:
+                found[ref] = self.unit.functions[ref]
+                pending.extend(n.ref for n in found[ref].nodes if n.ref in self.unit.functions)
+        return found
+
+    def _asking(self) -> set[int]:
+        asking: set[int] = set()
+        growing = True
+        while growing:
+            growing = False
+            for ref, function in self.reached.items():
+                asks = (is_query(self.unit, n) or n.ref in asking for n in function.nodes if n.kind == "DECL_REF_EXPR")
+                if ref not in asking and any(asks):
+                    asking.add(ref)
+                    growing = True
+        return asking
+
+    def of_function(self, function: Function) -> list[Edit]:
+        """Edits of a function's own text: of its parameters and of its body."""
+        edits = self.below(function.body, "@w->")
+        if function.ref in self.asking:
+            for start, end in signatures(self.unit, function):
+                place = parameters_of(self.unit, function, start, end)
+                if place is None:
+                    raise NotNativeError(f"the parameters of {function.name} cannot be extended")
+                edits.append(appended(self.unit, *place, _OF))
+        return edits
+
+    def below(self, root: Node, at: str) -> list[Edit]:
+        """Edits below a node; ``at`` as for :func:`literal`."""
+        edits: list[Edit] = []
+        called: set[int] = set()
+        hidden = "@x, @y, @z, " + ("@w" if at.endswith("->") else "&@w")
+        for node in root.walk():
+            function = callee(node)
+            if function is not None:
+                called.add(id(function))
+                if is_query(self.unit, function):
+                    edits.append(self._query(node, function, at, hidden))
+                elif function.ref in self.asking:
+                    edits.append(appended(self.unit, function.end, node.end - 1, hidden))
+            elif node.kind == "DECL_REF_EXPR" and id(node) not in called:  # noqa: SIM102
+                if is_query(self.unit, node) or node.ref in self.asking:
+                    raise NotNativeError(f"it takes {node.name} as a value")
+        return edits
+
+    def _query(self, node: Node, function: Node, at: str, hidden: str) -> Edit:
+        name = function.name
+        if self.unit.words(function) != name or self.unit.text[node.end - 1 : node.end] != b")":
+            raise NotNativeError(f"a macro hides a call of {name}")
+        if name == "get_work_dim":
+            return node.start, node.end, f"({at}r->dims)"
+        if name.endswith("_linear_id"):
+            return node.start, node.end, _linear(name, at)
+        if name.startswith("get_sub_group"):
+            raise NotNativeError(f"it calls {name}")
+        argument = stripped(node.children[1])
+        if argument.kind == "INTEGER_LITERAL" and argument.value is not None:
+            return node.start, node.end, literal(name, argument.value, at)
+        words = self.unit.text[function.end : node.end - 1].decode()
+        return node.start, node.end, f"@{name}{words}, {hidden})"

@@ -1,0 +1,270 @@
+"""The syntax of a kernel's body, as the rest of this folder asks for it: statements with their texts, the parts of
+loops and branches, and where variables are declared and used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from manycl.analysis.rewrite import without_strings
+from manycl.analysis.tree import Function, Node, Unit
+
+LOOPS = ("FOR_STMT", "WHILE_STMT", "DO_STMT")
+THROUGH = ("PAREN_EXPR", "UNEXPOSED_EXPR")
+
+
+class NotNativeError(Exception):
+    """A kernel that cannot be made a work-group function; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement and its text, the semicolon included."""
+
+    node: Node
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForParts:
+    """Of a loop: each part None where there is none. A ``do`` tests behind its body."""
+
+    init: Node | None
+    condition: Node | None
+    step: Node | None
+    body: Node
+
+
+@dataclass(slots=True)
+class Variable:
+    """A private variable or parameter of a kernel. ``scope`` is the block that declares it (None: a parameter),
+    ``statement`` the declaration, ``value`` its initial value; ``specifiers`` and ``declarator`` are the texts that
+    declare it.
+
+    ``writes`` are the nodes that assign it (``=`` and its likes, ``++``), ``partial`` those that assign parts; ``uses``
+    are all references; ``escapes``: something else than its name may mean it.
+    """
+
+    node: Node
+    scope: Node | None
+    statement: Node | None
+    value: Node | None
+    specifiers: str
+    declarator: str
+    writes: list[Node] = field(default_factory=list)
+    partial: list[Node] = field(default_factory=list)
+    uses: list[Node] = field(default_factory=list)
+    escapes: bool = False
+    is_taken: bool = False  # other than by handing its address to a call
+    subscripted: bool = True  # every use is of an element
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def ref(self) -> int:
+        return self.node.ref
+
+    @property
+    def is_constant(self) -> bool:
+        """Nothing changes it behind its initial value."""
+        return not self.writes and not self.partial and not self.escapes
+
+
+def statements(unit: Unit, node: Node) -> list[Statement]:
+    """Those of a block, or the one that stands where a block might."""
+    if node.kind != "COMPOUND_STMT":
+        return [Statement(node, node.start, _behind(unit.text, node.end))]
+    found = []
+    starts = [child.start for child in node.children] + [node.end - 1]
+    for child, after in zip(node.children, starts[1:], strict=True):
+        if not node.start <= child.start < child.end <= after <= node.end:
+            raise NotNativeError("a macro hides where its statements are")
+        found.append(Statement(child, child.start, after))
+    return found
+
+
+def _behind(text: bytes, end: int) -> int:
+    """Behind the semicolon of a statement, where it has one."""
+    match = re.compile(rb"\s*;").match(text, end)
+    return match.end() if match is not None and text[end - 1 : end] not in (b";", b"}") else end
+
+
+def loop_parts(unit: Unit, node: Node) -> ForParts:
+    if node.kind == "WHILE_STMT":
+        return ForParts(None, node.children[0], None, node.children[-1])
+    if node.kind == "DO_STMT":
+        return ForParts(None, node.children[-1], None, node.children[0])
+    first, second = _semicolons(unit, node)
+    heads = node.children[:-1]
+    init = next((c for c in heads if c.start < first), None)
+    condition = next((c for c in heads if first <= c.start < second), None)
+    step = next((c for c in heads if second <= c.start), None)
+    return ForParts(init, condition, step, node.children[-1])
+
+
+def _semicolons(unit: Unit, node: Node) -> tuple[int, int]:
+    text = without_strings(unit.text[node.start : node.end])
+    found, depth = list[int](), 0
+    for position in range(text.index(b"("), len(text)):
+        letter = text[position : position + 1]
+        if letter in b"([{":
+            depth += 1
+        elif letter in b")]}":
+            depth -= 1
+            if depth == 0:
+                break
+        elif letter == b";" and depth == 1:
+            found.append(node.start + position)
+    if len(found) != 2:
+        raise NotNativeError("the head of a loop is not understood")
+    return found[0], found[1]
+
+
+def callee(node: Node) -> Node | None:
+    """What a call names."""
+    if node.kind != "CALL_EXPR" or not node.children:
+        return None
+    found = node.children[0]
+    while found.kind in THROUGH and found.children:
+        found = found.children[0]
+    return found if found.kind == "DECL_REF_EXPR" else None
+
+
+def stripped(node: Node) -> Node:
+    """Without parentheses and implicit conversions around it."""
+    while node.kind in THROUGH and len(node.children) == 1:
+        node = node.children[0]
+    return node
+
+
+def assigned(node: Node) -> Node | None:
+    """What a node assigns, if it does."""
+    if node.kind == "COMPOUND_ASSIGNMENT_OPERATOR" or (node.kind == "BINARY_OPERATOR" and node.op == "="):
+        return node.children[0]
+    if node.kind == "UNARY_OPERATOR" and ("++" in node.op or "--" in node.op):
+        return node.children[0]
+    return None
+
+
+def variables(unit: Unit, kernel: Function) -> dict[int, Variable]:
+    """The parameters and private variables of a kernel, with all that is done to them."""
+    found: dict[int, Variable] = {}
+    for parameter in kernel.parameters:
+        words = unit.words(parameter)
+        found[parameter.ref] = Variable(parameter, None, None, None, words, "")
+    for scope in (node for node in kernel.nodes if node.kind in ("COMPOUND_STMT", *LOOPS)):
+        for statement in scope.children:
+            if statement.kind == "DECL_STMT":
+                for variable in _declared(unit, scope, statement):
+                    found[variable.ref] = variable
+    _note_uses(kernel.body, found)
+    return found
+
+
+def _declared(unit: Unit, scope: Node, statement: Node) -> Iterator[Variable]:
+    """The variables of a declaration, with the texts that declare each."""
+    names = [child for child in statement.children if child.kind == "VAR_DECL"]
+    text, specifiers = unit.text, ""
+    behind = 0
+    for index, child in enumerate(names):
+        value = initial_value(unit, child)
+        end = child.end
+        if value is not None:
+            end = text.rindex(b"=", child.start, value.start)
+        position = _name_of(text, child, behind or child.start, end)
+        if index == 0:
+            opening = _declarator_start(text, child.start, position)
+            specifiers = text[statement.start : opening].decode()
+            start = opening
+        else:
+            start = text.index(b",", behind, position) + 1
+        yield Variable(child, scope, statement, value, specifiers, text[start:end].decode().strip())
+        behind = child.end
+
+
+def initial_value(unit: Unit, node: Node) -> Node | None:
+    """The initial value of a variable's declaration."""
+    value = next((c for c in reversed(node.children) if not c.kind.endswith(("_REF", "_DECL", "_ATTR"))), None)
+    if value is None or not unit.text[node.start : value.start].rstrip().endswith(b"="):
+        return None
+    return value
+
+
+def _name_of(text: bytes, node: Node, start: int, end: int) -> int:
+    matches = list(re.finditer(rb"(?<![\w$])" + re.escape(node.name.encode()) + rb"(?![\w$])", text[start:end]))
+    if not matches:
+        raise NotNativeError(f"a macro hides the declaration of {node.name}")
+    return start + int(matches[0].start())
+
+
+def _declarator_start(text: bytes, start: int, position: int) -> int:
+    """Where the first declarator begins: at the stars and parentheses before the name."""
+    begin = position
+    while begin > start:
+        before = text[:begin].rstrip()
+        word = re.search(rb"(\*|\(|\bconst\b|\bvolatile\b|\brestrict\b|\b__restrict\b)$", before[start:])
+        if word is None:
+            break
+        if word.group(1) not in (b"*", b"("):  # a qualifier belongs to the declarator only behind a star
+            earlier = before[: len(before) - len(word.group(1))].rstrip()
+            if not earlier.endswith(b"*"):
+                break
+        begin = len(before) - len(word.group(1))
+    return begin
+
+
+def _note_uses(root: Node, found: dict[int, Variable]) -> None:
+    """Every reference to a variable below ``root``, and how it is used."""
+    pending = [_Use(root)]
+    while pending:
+        use = pending.pop()
+        node = use.node
+        if node.kind == "DECL_REF_EXPR":
+            if node.ref in found:
+                use.note(found[node.ref])
+            continue
+        target = assigned(node)
+        if target is not None:
+            pending.append(_Use(target, "write", node))
+            pending.extend(_Use(child) for child in node.children[1:])
+        elif node.kind in THROUGH:
+            pending.extend(replace(use, node=child) for child in node.children)
+        elif node.kind == "MEMBER_REF_EXPR" and node.children and node.children[0].type.kind != "pointer":
+            pending.extend(replace(use, node=child, whole=False) for child in node.children)
+        elif node.kind == "ARRAY_SUBSCRIPT_EXPR":
+            base = stripped(node.children[0])
+            inside = base.type.kind == "array"
+            pending.append(replace(use, node=base, whole=False, element=True) if inside else _Use(base))
+            pending.extend(_Use(child) for child in node.children[1:])
+        elif node.kind == "UNARY_OPERATOR" and node.op == "&":
+            pending.append(_Use(node.children[0], "handed" if use.role == "argument" else "taken"))
+        elif node.kind == "CALL_EXPR":
+            pending.extend(_Use(child, "argument") for child in node.children)
+        else:
+            pending.extend(_Use(child) for child in node.children)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A node below which variables are used: read (no role), written by ``by``, as an argument of a call, or so that
+    their address is taken or handed to a call; the ``whole`` variable, or an ``element`` or member of it."""
+
+    node: Node
+    role: str = ""
+    by: Node | None = None
+    whole: bool = True
+    element: bool = False
+
+    def note(self, variable: Variable) -> None:
+        variable.uses.append(self.node)
+        if self.role == "write" and self.by is not None:
+            (variable.writes if self.whole else variable.partial).append(self.by)
+        is_array = variable.scope is not None and variable.node.type.kind == "array"
+        if self.role in ("handed", "taken") or (is_array and not self.element):
+            variable.escapes = True
+            variable.is_taken |= self.role != "handed" or is_array
+        variable.subscripted &= self.element and self.role not in ("handed", "taken")

@@ -1,0 +1,255 @@
+"""The texts of a kernel's statements and declarations, with what becomes of its variables written in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from manycl.analysis.rewrite import apply_edits
+from manycl.analysis.tree import Function, Node, Unit
+from manycl.analysis.work_group.contexts import LANES, Contexts, Mode, arrays_of
+from manycl.analysis.work_group.queries import Edit, Queries
+from manycl.analysis.work_group.syntax import NotNativeError, Variable, stripped
+from manycl.analysis.work_group.widen import is_wide, leaves, subscripts
+
+AT = "[@z][@y][@x]"
+"""The element of a context array that is a work-item's."""
+
+
+@dataclass(slots=True)
+class Texts:
+    """Texts of one kernel. ``@`` stands for the prefix of all names that the program does not have."""
+
+    unit: Unit
+    kernel: Function
+    contexts: Contexts
+    queries: Queries
+    edits: list[Edit] = field(default_factory=list)
+    arrays: list[str] = field(default_factory=list)  # declarations of context arrays
+    names: dict[int, str] = field(default_factory=dict)
+    _wide: dict[int, str] = field(default_factory=dict)  # 64-bit copies
+    _unsafe: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._unsafe = self._functions_with_arrays()
+        self._name_variables()
+        self._declare_arrays()
+        self.edits += self.queries.below(self.kernel.body, "@w.")
+        self.edits += self._pragmas()
+        self._wide = self._wide_names()
+        self.edits += self._uses()
+        self.edits += [
+            e for e in subscripts(self.kernel.body, self.contexts.variables, self._wide) if e not in self.edits
+        ]
+        self.edits += self._declarations()
+
+    # texts
+
+    def text(self, start: int, end: int, extra: Iterable[Edit] = ()) -> str:
+        """A part of the program with all edits made, and ``extra`` ones."""
+        found = [e for e in {*self.edits, *extra} if start <= e[0] and e[1] <= end]
+        covered = [e for e in found if e[0] < e[1]]
+        kept = [
+            (s - start, t - start, words)
+            for s, t, words in found
+            if not any(a <= s and t <= b and (a, b) != (s, t) and not (s == t and s in (a, b)) for a, b, _ in covered)
+        ]
+        order = sorted(kept, key=lambda e: (e[0], e[1], {"[": 0, ")": 1}.get(e[2][:1], 2)))
+        return apply_edits(self.unit.text[start:end], order).decode("utf-8", "replace")
+
+    def words(self, node: Node, extra: Iterable[Edit] = ()) -> str:
+        return self.text(node.start, node.end, extra)
+
+    def _pragmas(self) -> list[Edit]:
+        body = self.kernel.body
+        text = self.unit.text[body.start : body.end]
+        pattern = rb"^[ \t]*#[ \t]*pragma[^\n]*|__attribute__\s*\(\(\s*opencl_unroll_hint[^)]*\)?\s*\)\)"
+        found = re.finditer(pattern, text, re.M)
+        return [(body.start + m.start(), body.start + m.end(), "") for m in found]
+
+    # names
+
+    def _name_variables(self) -> None:
+        """Variables that share a name are told apart: a region has all that it needs in one block."""
+        taken: set[str] = set()
+        for variable in sorted(self.contexts.variables.values(), key=lambda v: v.node.start):
+            name, number = variable.name, 1
+            while name in taken:
+                number += 1
+                name = f"{variable.name}_@{number}"
+            taken.add(name)
+            self.names[variable.ref] = name
+
+    def _wide_names(self) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for variable in self.contexts.variables.values():
+            mode = self.contexts.modes[variable.ref]
+            known = variable.value is not None and variable.is_constant and variable.node.type.name == "int"
+            if known and mode in (Mode.LOCAL, Mode.AGAIN) and is_wide(variable.value):  # type: ignore[arg-type]
+                statement = variable.statement
+                if statement is not None and variable.scope is not None and variable.scope.kind == "COMPOUND_STMT":
+                    found[variable.ref] = f"{self.names[variable.ref]}_@wide"
+        return found
+
+    def _uses(self) -> list[Edit]:
+        """Edits of variables' names."""
+        edits: list[Edit] = []
+        elements = self._element_uses()
+        for variable in self.contexts.variables.values():
+            mode, name = self.contexts.modes[variable.ref], self.names[variable.ref]
+            for use in variable.uses:
+                if mode == Mode.PLACED:
+                    edits.append((use.start, use.end, f"({name}_@{AT})"))
+                elif mode == Mode.ELEMENTS:
+                    edits.append((use.start, use.end, f"{name}_@"))
+                    edits.append((elements[id(use)], elements[id(use)], AT))
+                elif name != variable.name:
+                    edits.append((use.start, use.end, name))
+        return edits
+
+    def _element_uses(self) -> dict[int, int]:
+        """Where the element ends that a reference to an array is the beginning of."""
+        found: dict[int, int] = {}
+        for node in self.kernel.nodes:
+            if node.kind == "ARRAY_SUBSCRIPT_EXPR" and node.type.kind != "array":
+                base = stripped(node.children[0])
+                while base.kind == "ARRAY_SUBSCRIPT_EXPR" and base.type.kind == "array":
+                    base = stripped(base.children[0])
+                found[id(base)] = node.end
+        return found
+
+    # declarations
+
+    def typed(self, variable: Variable, suffix: str, behind: str = "") -> str:
+        """The declaration of a variable by another name: ``T name_suffix``; ``behind`` comes after the name."""
+        name = self.names[variable.ref]
+        specifiers, declarator = variable.specifiers, variable.declarator
+        if variable.scope is None:
+            specifiers, declarator = parameter_text(self.unit, variable)
+        if not declarator.startswith("*"):
+            specifiers = re.sub(r"\bconst\b|\bvolatile\b|\b__const\b", " ", specifiers)
+        specifiers = re.sub(r"\b(register|static|auto)\b", " ", specifiers)
+        pattern = rf"(?<![\w$]){re.escape(variable.name)}(?![\w$])"
+        declared = re.sub(pattern, lambda _: f"{name}{suffix}{behind}", declarator, count=1)
+        if declarator.startswith("*") and suffix:
+            declared = re.sub(r"\*\s*const\b", "*", declared)
+        return f"{specifiers} {declared}"
+
+    def _declare_arrays(self) -> None:
+        for variable in self.contexts.variables.values():
+            mode, name, type_ = self.contexts.modes[variable.ref], self.names[variable.ref], variable.node.type
+            if mode == Mode.PLACED:
+                self.arrays.append(f"{self.typed(variable, '_@', ' @EXTENT')};")
+            elif mode == Mode.ELEMENTS:
+                self.arrays.append(f"{self.typed(variable, '_@')} @EXTENT;")
+            elif mode == Mode.COPIED and type_.kind == "vector":
+                self.arrays.append(f"{type_.base} {name}_@[{type_.lanes}] @EXTENT;")
+            elif mode == Mode.COPIED and type_.kind == "pointer":
+                self.arrays.append(f"ulong {name}_@ @EXTENT;")
+            elif mode == Mode.COPIED:
+                self.arrays.append(f"{self.typed(variable, '_@', ' @EXTENT')};")
+            elif mode == Mode.TABLE and variable.value is not None:
+                words = self.unit.words(variable.value)
+                self.arrays.append(f"static const {self.typed(variable, '')} = {words};")
+            elif mode == Mode.SHARED:
+                self.arrays.append(f"{self.typed(variable, '')} __attribute__((aligned(128)));")
+
+    def _declarations(self) -> list[Edit]:
+        """Edits of declarations, wherever they stand."""
+        edits: list[Edit] = []
+        plain = (Mode.LOCAL, Mode.SAME, Mode.AGAIN, Mode.COPIED)
+        by_statement: dict[int, list[Variable]] = {}
+        for variable in self.contexts.variables.values():
+            if variable.statement is not None:
+                by_statement.setdefault(id(variable.statement), []).append(variable)
+        for found in by_statement.values():
+            statement = found[0].statement
+            assert statement is not None
+            same = all(self.contexts.modes[v.ref] in plain and self.names[v.ref] == v.name for v in found)
+            wider = [v for v in found if v.ref in self._wide]
+            if same and not wider:
+                continue
+            if same and len(found) == 1:
+                edits.append((statement.end, statement.end, " " + " ".join(self._widened(v) for v in wider)))
+                continue
+            words = " ".join(self._declared(v) for v in sorted(found, key=lambda v: v.node.start))
+            edits.append((statement.start, statement.end, words or ";"))
+        return edits
+
+    def _widened(self, variable: Variable) -> str:
+        assert variable.value is not None
+        value = variable.value
+        extra = list(leaves(value, self._wide))
+        return f"const long {self._wide[variable.ref]} = {self.words(value, extra)};"
+
+    def _declared(self, variable: Variable) -> str:
+        """One variable's declaration, at its place."""
+        mode, name = self.contexts.modes[variable.ref], self.names[variable.ref]
+        value = self.words(variable.value) if variable.value is not None else ""
+        if mode in (Mode.TABLE, Mode.SHARED):
+            return ""
+        if mode in (Mode.PLACED, Mode.ELEMENTS):
+            if not value:
+                return ""
+            copied = f"{self.typed(variable, '_@value')} = {value};"
+            if mode == Mode.PLACED:
+                return f"{{ {copied} __builtin_memcpy(&{name}_@{AT}, &{name}_@value, sizeof({name}_@value)); }}"
+            count = f"(int)(sizeof({name}_@value) / sizeof({name}_@value[0]))"
+            return f"{{ {copied} for (int @e = 0; @e < {count}; @e++) {name}_@[@e]{AT} = {name}_@value[@e]; }}"
+        words = f"{self.typed(variable, '')}{' = ' + value if value else ''};"
+        return f"{words} {self._widened(variable)}" if variable.ref in self._wide else words
+
+    # copies
+
+    def computed_again(self, variable: Variable) -> str:
+        assert variable.value is not None
+        words = f"{self.typed(variable, '')} = {self.words(variable.value)};"
+        return f"{words} {self._widened(variable)}" if variable.ref in self._wide else words
+
+    def copied_in(self, variable: Variable) -> str:
+        name, type_ = self.names[variable.ref], variable.node.type
+        typed = self.typed(variable, "")
+        if type_.kind == "vector":
+            lanes = ", ".join(f"{name}_@[{lane}]{AT}" for lane in range(type_.lanes))
+            return f"{typed} = ({type_.name})({lanes});"
+        if type_.kind == "pointer":
+            return f"{typed} = (__typeof__({name})){name}_@{AT};"
+        return f"{typed} = {name}_@{AT};"
+
+    def copied_out(self, variable: Variable) -> str:
+        name, type_ = self.names[variable.ref], variable.node.type
+        if type_.kind == "vector":
+            return "".join(f"{name}_@[{lane}]{AT} = {name}.s{LANES[lane]};" for lane in range(type_.lanes))
+        return f"{name}_@{AT} = {'(ulong)' if type_.kind == 'pointer' else ''}{name};"
+
+    def is_safe(self, nodes: list[Node]) -> bool:
+        """Whether nothing that work-items have of their own lies in memory that the loop's turns share."""
+        return not any(each.ref in self._unsafe for node in nodes for each in node.walk())
+
+    def _functions_with_arrays(self) -> set[int]:
+        found: set[int] = set()
+        growing = True
+        while growing:
+            growing = False
+            for ref, function in self.queries.reached.items():
+                if ref not in found and (
+                    next(arrays_of(function), None) is not None or any(n.ref in found for n in function.nodes)
+                ):
+                    found.add(ref)
+                    growing = True
+        return found
+
+
+def parameter_text(unit: Unit, variable: Variable) -> tuple[str, str]:
+    """The specifiers and the declarator of a parameter; one that is an array is a pointer."""
+    words = unit.words(variable.node)
+    name = re.escape(variable.name)
+    match = re.search(rf"(?<![\w$]){name}(?![\w$])\s*(\[[^\]]*\])?", words)
+    if match is None:
+        raise NotNativeError(f"a macro hides the declaration of {variable.name}")
+    if match.group(1):
+        words = f"{words[: match.start()]}(*{variable.name}){words[match.end() :]}"
+    star = re.search(r"[*(]", words)
+    position = star.start() if star is not None else words.rindex(variable.name)
+    return words[:position], words[position:]
