@@ -73,7 +73,7 @@ class DiskCache:
                 raise
 
     def _path(self, question: bytes) -> Path | None:
-        folder = _folder()
+        folder = cache_folder()
         if folder is None or not self._stamp:
             return None
         return folder / self._name / (hashlib.sha256(self._stamp + question).hexdigest() + _ENDING)
@@ -99,7 +99,8 @@ def _folder_of(given: str) -> Path:
     return Path(platformdirs.user_cache_dir("manycl", appauthor=False))
 
 
-def _folder() -> Path | None:
+def cache_folder() -> Path | None:
+    """Where answers lie: the user's cache folder, another that was asked for, or none."""
     given = flags.cache()
     return None if given == "0" else _folder_of(given)
 

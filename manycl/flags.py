@@ -94,6 +94,12 @@ def cache() -> str:
     return os.environ.get("MANYCL_CACHE", "")
 
 
+def clang() -> str:
+    """MANYCL_CLANG: the clang that compiles for native devices, 16 or newer (default: the one of the package
+    ziglang)."""
+    return os.environ.get("MANYCL_CLANG", "").strip()
+
+
 def learning() -> bool:
     """MANYCL_MODELS: 0 neither reads nor keeps measurements of earlier sessions (default: 1)."""
     return _one_of("MANYCL_MODELS", {"1": True, "0": False}, "1")

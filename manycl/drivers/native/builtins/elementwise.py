@@ -1,0 +1,107 @@
+"""Built-in functions that treat each element of vectors alike: mathematical, integer, common and relational ones.
+
+A row of a table says what a function has, and what it is of one element; overloads follow: for scalars, for vectors of
+each width, and those of which some parameters are scalars for all elements.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from manycl.drivers.native.builtins.integers import INTEGER
+from manycl.drivers.native.builtins.mathematical import MATHEMATICAL
+from manycl.drivers.native.builtins.rows import Row
+from manycl.drivers.native.builtins.types import SCALARS, Scalar, named, spread
+
+_RESULTS = "xyzw"
+
+
+class _Kind(NamedTuple):
+    """A type in a row: the scalar's name, and whether all elements share one, or it is a pointer."""
+
+    scalar: str
+    shared: bool = False
+    pointer: bool = False
+
+
+@functools.cache
+def _rows() -> dict[str, list[Row]]:
+    known: dict[str, list[Row]] = {}
+    for row in (*MATHEMATICAL, *INTEGER):
+        known.setdefault(row.name, []).append(row)
+    return known
+
+
+def names() -> list[str]:
+    return sorted(_rows())
+
+
+def source(name: str, widths: Sequence[int]) -> str | None:
+    """All overloads of a function, for scalars and for vectors of these widths."""
+    rows = _rows().get(name)
+    if rows is None:
+        return None
+    parts = []
+    for row in rows:
+        for scalar in row.types:
+            parts += _overloads(row, SCALARS[scalar], widths)
+    return "\n".join(parts)
+
+
+def _overloads(row: Row, of: Scalar, widths: Sequence[int]) -> list[str]:
+    result = _kind(row.result, of, vector=False)
+    given = [_kind(code, of, vector=False) for code in row.parameters]
+    names = _RESULTS[: len(given)]
+    parts = []
+    if not row.only_vectors:
+        listed = ", ".join(_declared(kind, name, 1) for kind, name in zip(given, names, strict=True))
+        words = {"T": of.name, "U": of.unsigned, "B": str(of.bits), "LOW": of.lowest, "HIGH": of.highest}
+        body = _filled(row.bodies[of.name], words)
+        parts.append(f"BUILTIN {result.scalar} {row.name}({listed}) {{ {body} }}")
+    result = _kind(row.result, of, vector=True)
+    given = [_kind(code, of, vector=True) for code in row.parameters]
+    return parts + [_of_vectors(row, result, given, width) for width in widths]
+
+
+def _of_vectors(row: Row, result: _Kind, given: list[_Kind], width: int) -> str:
+    names = _RESULTS[: len(given)]
+    listed = ", ".join(_declared(kind, name, width) for kind, name in zip(given, names, strict=True))
+    head = f"BUILTIN {named(result.scalar, width)} {row.name}({listed})"
+    pointers = [(kind, name) for kind, name in zip(given, names, strict=True) if kind.pointer]
+    if not pointers:
+        one = ", ".join(name if kind.shared else f"{name}.s@" for kind, name in zip(given, names, strict=True))
+        call = f"{row.name}({one})"
+        if row.relational:  # true is -1 in vectors
+            call = f"-{call}"
+        return f"{head} {{ return {spread(result.scalar, width, call)}; }}"
+    (kind, put), *_ = pointers
+    values = ", ".join(f"&{put}_[@]" if name == put else f"{name}.s@" for name in names)
+    calls = spread(result.scalar, width, f"{row.name}({values})")
+    stored = spread(kind.scalar, width, f"{put}_[@]")
+    for lane, number in zip("abcdef", range(10, 16), strict=True):  # of arrays, not of vectors
+        calls, stored = calls.replace(f"[{lane}]", f"[{number}]"), stored.replace(f"[{lane}]", f"[{number}]")
+    shape = named(result.scalar, width)
+    return f"{head} {{ {kind.scalar} {put}_[{width}]; {shape} r_ = {calls}; *{put} = {stored}; return r_; }}"
+
+
+def _kind(code: str, of: Scalar, *, vector: bool) -> _Kind:
+    """T: the type itself; t: one for all elements; I, i: the same for int; U: the unsigned integer of its size; R: what
+    relations result in; other words are types' names. With * a pointer to it."""
+    pointer = code.endswith("*")
+    word = code.removesuffix("*")
+    kinds = {"T": of.name, "t": of.name, "I": "int", "i": "int", "U": of.unsigned}
+    kinds["R"] = of.unsigned.removeprefix("u") if vector else "int"
+    return _Kind(kinds.get(word, word), word in ("t", "i"), pointer)
+
+
+def _declared(kind: _Kind, name: str, width: int) -> str:
+    word = kind.scalar if kind.shared else named(kind.scalar, width)
+    return f"{word} {'*' if kind.pointer else ''}{name}"
+
+
+def _filled(body: str, words: dict[str, str]) -> str:
+    for word, value in words.items():
+        body = body.replace(f"${word}", value)
+    return body if body.endswith((";", "}")) else f"return {body};"

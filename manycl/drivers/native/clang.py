@@ -1,0 +1,226 @@
+"""The clang that compiles kernels for this processor: which one, for what, and how it is called.
+
+MANYCL_CLANG names one; else it is the one in the package ``ziglang``, which is a whole clang with a linker. No headers
+and no libraries of the system are needed: what objects use of the C library is found in the process that loads them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import itertools
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from manycl import flags
+from manycl.disk_cache import DiskCache
+from manycl.drivers.driver import BuildError, DriverError
+from manycl.drivers.native import libc, limited
+
+LOWEST = 16  # major version
+_SHOWN = 4000  # characters of a compiler's messages in an error
+_PROBE = (
+    "int probe(float x, __global float *y, char *frame) { __local int *l = (__local int *)frame; return *l + *y + x; }"
+)
+_MACHINES = {"x86_64": "-march=native", "aarch64": "-mcpu=native"}
+_probes = DiskCache("compilers", 1 << 20, ("manycl/drivers/native",))
+
+KERNELS = (
+    "-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc", "-O3", "-fPIC", "-w", "-fno-builtin", "-fno-math-errno",
+    "-ffp-contract=off", "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-ferror-limit=20",
+)  # fmt: skip
+"""How OpenCL C is compiled. OpenCL C 2.0 has the generic address space, which takes programs of 1.2 as they are but for
+the name ``pipe``; contraction is allowed by pragmas behind the built-in functions, which have none; ``-fno-builtin``:
+a program's own ``expf`` is none of C's."""
+_LIBRARY = ("-x", "c", "-ffreestanding", "-O1", "-fPIC", "-w")
+_LINK = ("-z", "defs", "-z", "noexecstack", "-Bsymbolic", "--hash-style=gnu", "--build-id=none", "-s")
+
+
+@dataclass(frozen=True, slots=True)
+class Clang:
+    """``compiler``, ``linker``: how commands begin. ``version``: as it says. ``flags``: which processor it compiles
+    for; ``processor``, ``features``: what clang takes that to be. ``identity``: all that an object depends on but its
+    text and options, as a digest."""
+
+    compiler: tuple[str, ...]
+    linker: tuple[str, ...]
+    version: str
+    flags: tuple[str, ...]
+    processor: str
+    features: tuple[str, ...]
+    identity: str
+
+    @property
+    def major(self) -> int:
+        return int(self.version.partition(".")[0])
+
+
+def is_there() -> bool:
+    """Whether there is a file that may be a clang; nothing is started."""
+    given = flags.clang()
+    return shutil.which(given) is not None if given else _wheel() is not None
+
+
+def find() -> Clang:
+    """The clang to compile with: tried once in a process, and kept for later ones. Raises DriverError, with what was
+    tried and what it said."""
+    return _found(flags.clang())
+
+
+def build(clang: Clang, text: str, names: bytes, extra: tuple[str, ...] = ()) -> bytes:
+    """A shared object of OpenCL C, against a library of names. Raises BuildError with the compiler's log."""
+    with tempfile.TemporaryDirectory(prefix="manycl-") as name:
+        folder = Path(name)
+        (folder / "names.so").write_bytes(names)
+        _run((*clang.compiler, *clang.flags, *KERNELS, *extra, "-c", "-o", "kernels.o", "-"), folder, text)
+        _link(clang, folder, "kernels.so", "kernels.o", "names.so")
+        return (folder / "kernels.so").read_bytes()
+
+
+def build_names(clang: Clang) -> bytes:
+    """The library of names that objects are linked against. Raises BuildError."""
+    with tempfile.TemporaryDirectory(prefix="manycl-") as name:
+        folder = Path(name)
+        _run((*clang.compiler, *clang.flags, *_LIBRARY, "-c", "-o", "names.o", "-"), folder, libc.stand_in())
+        _link(clang, folder, "names.so", "names.o", "-soname", libc.name())
+        return (folder / "names.so").read_bytes()
+
+
+def _link(clang: Clang, folder: Path, name: str, *words: str) -> None:
+    given = (*_LINK, *words)
+    if clang.linker[-1] == "-nostdlib":  # a driver of compilers: what is for the linker is marked
+        given = tuple(w if w.endswith((".o", ".so")) else f"-Wl,{w}" for w in _paired(given))
+    _run((*clang.linker, "-o", name, *given), folder)
+
+
+def _paired(words: tuple[str, ...]) -> list[str]:
+    """``-z defs`` as ``-z,defs``."""
+    return re.sub(r"(-z|-soname) ", r"\1,", " ".join(words)).split(" ")
+
+
+def _run(command: tuple[str, ...], folder: Path, text: str = "") -> None:
+    done = limited.run(command, given=text.encode(), folder=folder)
+    if done.trouble:
+        log = done.log.strip()
+        shown = log if len(log) <= _SHOWN else log[:_SHOWN] + " ..."
+        raise BuildError(f"{os.path.basename(command[0])} compiles no object: {done.trouble}\n{shown}".rstrip())
+
+
+def _wheel() -> Path | None:
+    spec = importlib.util.find_spec("ziglang")  # imports nothing
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent / "zig"
+    return path if path.is_file() else None
+
+
+@functools.cache
+def _found(given: str) -> Clang:
+    if given:
+        path = shutil.which(given)
+        if path is None:
+            raise DriverError(f"MANYCL_CLANG is {given!r}, which is no program", hint="it is a clang, 16 or newer")
+        linker: tuple[str, ...] = (path, "-shared", "-nostdlib")
+        if (Path(os.path.realpath(path)).parent / "ld.lld").exists():
+            linker = (path, "-fuse-ld=lld", "-shared", "-nostdlib")
+        return _probed((path,), linker)
+    wheel = _wheel()
+    if wheel is None:
+        raise DriverError("there is no clang", hint="pip install ziglang, or name one in MANYCL_CLANG")
+    return _probed((str(wheel), "clang"), (str(wheel), "ld.lld", "-shared"))
+
+
+def _probed(compiler: tuple[str, ...], linker: tuple[str, ...]) -> Clang:
+    try:
+        state = os.stat(compiler[0])
+    except OSError as error:
+        raise DriverError(f"{compiler[0]} cannot be read: {error}") from None
+    asked = repr((compiler, linker, state.st_size, state.st_mtime_ns, _processor(), libc.name())).encode()
+    known = _probes.get(asked)
+    if known is not None:
+        told: dict[str, Any] = json.loads(known)
+        return Clang(**{name: tuple(value) if isinstance(value, list) else value for name, value in told.items()})
+    clang = _tried(compiler, linker)
+    _probes.keep(asked, json.dumps(asdict(clang)).encode())
+    return clang
+
+
+def _tried(compiler: tuple[str, ...], linker: tuple[str, ...]) -> Clang:
+    """Ask a compiler what it is, and have it compile something."""
+    version = _version(compiler)
+    machine = platform.machine()
+    if machine not in _MACHINES:
+        raise DriverError(f"native devices know no {machine} processors", hint="they know x86_64 and aarch64")
+    for_here: tuple[str, ...] = (
+        "-target",
+        f"{machine}-linux-{'gnu' if libc.is_glibc() else 'musl'}",
+        _MACHINES[machine],
+    )
+    if machine == "aarch64":
+        for_here += ("-mno-outline-atomics",)
+    processor, features = _taken_for(compiler, for_here)
+    if "+avx512f" in features:
+        for_here += ("-mprefer-vector-width=512",)
+    told = (version, for_here, processor, features, KERNELS, _LINK, libc.name(), libc.NAMES)
+    identity = hashlib.sha256(repr(told).encode()).hexdigest()
+    clang = Clang(compiler, linker, version, for_here, processor, features, identity)
+    try:
+        build(clang, _PROBE, build_names(clang))
+    except BuildError as error:
+        raise DriverError(f"{compiler[0]} does not compile OpenCL C: {error.message}", hint=_hint()) from None
+    return clang
+
+
+def _version(compiler: tuple[str, ...]) -> str:
+    with tempfile.TemporaryDirectory(prefix="manycl-") as folder:
+        done = limited.run((*compiler, "--version"), folder=Path(folder), computing=10)
+    match = re.search(r"clang version (\d+(?:\.\d+)*)", done.output.decode(errors="replace"))
+    if done.trouble or match is None:
+        said = done.trouble or "it does not say its version"
+        raise DriverError(f"{compiler[0]} is no clang that works: {said}", hint=_hint())
+    if int(match[1].partition(".")[0]) < LOWEST:
+        raise DriverError(f"{compiler[0]} is clang {match[1]}, which is older than {LOWEST}", hint=_hint())
+    return match[1]
+
+
+def _taken_for(compiler: tuple[str, ...], for_here: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The processor and its features that clang compiles for: its own words for what it would run."""
+    with tempfile.TemporaryDirectory(prefix="manycl-") as folder:
+        command = (*compiler, *for_here, *KERNELS, "-c", "-###", "-o", "probe.o", "-")
+        done = limited.run(command, folder=Path(folder), computing=10)
+    lines = [line for line in done.log.splitlines() if "-cc1" in line]
+    if done.trouble or not lines:
+        said = done.trouble or "it does not say what it would run"
+        raise DriverError(f"{compiler[0]} does not compile OpenCL C: {said}", hint=_hint())
+    words = shlex.split(lines[-1])
+    after = [(word, then) for word, then in itertools.pairwise(words)]
+    processor = next((then for word, then in after if word == "-target-cpu"), "")
+    features = {then for word, then in after if word == "-target-feature" and then.startswith("+")}
+    return processor, tuple(sorted(features))
+
+
+def _hint() -> str:
+    return "MANYCL_CLANG names another one" if not flags.clang() else "without MANYCL_CLANG it is that of ziglang"
+
+
+_CHANGING = ("processor", "cpu mhz", "bogomips", "apicid", "core id", "initial apicid", "physical id", "microcode")
+
+
+@functools.cache
+def _processor() -> str:
+    """What the system says of the first processor, without what differs from one to the next."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            first = file.read(1 << 14).partition("\n\n")[0]
+    except OSError:
+        return platform.processor()
+    return "\n".join(line for line in first.splitlines() if not line.lower().startswith(_CHANGING))

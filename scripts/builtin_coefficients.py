@@ -1,0 +1,73 @@
+"""Prints the polynomials in manycl/drivers/native/builtins/polynomials.cl; needs mpmath.
+
+Each interpolates a function with few terms at Chebyshev's nodes, in 60 digits, which is within a small factor of the
+best there is; what is printed beside it is the largest relative error that was seen, of the polynomial with its
+rounded coefficients.
+
+    python scripts/builtin_coefficients.py > manycl/drivers/native/builtins/polynomials.cl
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mpmath import mp, mpf
+
+mp.dps = 60
+Function = Callable[[mpf], mpf]
+# name, what it is, function, where, degree
+WANTED: tuple[tuple[str, str, Function, tuple[mpf, mpf], int], ...] = (
+    ("exp2m1", "(2^x - 1) / x", lambda x: mp.expm1(x * mp.ln2) / x, (mpf("-0.5001"), mpf("0.5001")), 7),
+    ("atanh", "2 atanh(s) / s, x = s^2", lambda x: 2 * mp.atanh(mp.sqrt(x)) / mp.sqrt(x), (mpf(0), mpf("0.0295")), 6),
+    ("sin", "sin(r) / r, x = r^2", lambda x: mp.sin(mp.sqrt(x)) / mp.sqrt(x), (mpf(0), mpf("0.618")), 5),
+    ("cos", "cos(r), x = r^2", lambda x: mp.cos(mp.sqrt(x)), (mpf(0), mpf("0.618")), 5),
+    ("atan", "atan(t) / t, x = t^2", lambda x: mp.atan(mp.sqrt(x)) / mp.sqrt(x), (mpf(0), mpf("0.1717")), 7),
+    ("erf", "erf(a) / a, x = a^2", lambda x: mp.erf(mp.sqrt(x)) / mp.sqrt(x), (mpf(0), mpf(1)), 8),
+    (
+        "erfcx",
+        "erfc(a) exp(a^2), x = (a - 3) / (a + 3)",
+        lambda x: scaled(3 * (1 + x) / (1 - x)),
+        (mpf("-0.51"), mpf("0.61")),
+        12,
+    ),
+)
+
+
+def scaled(a: mpf) -> mpf:
+    return mp.erfc(a) * mp.exp(a * a)
+
+
+def interpolated(function: Function, where: tuple[mpf, mpf], degree: int) -> list[float]:
+    """Coefficients, of x^0 first."""
+    low, high = where
+    count = degree + 1
+    nodes = [(low + high) / 2 + (high - low) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
+    matrix = mp.matrix([[x**j for j in range(count)] for x in nodes])
+    return [float(c) for c in mp.lu_solve(matrix, mp.matrix([function(x) for x in nodes]))]
+
+
+def worst(function: Function, where: tuple[mpf, mpf], coefficients: list[float]) -> mpf:
+    low, high = where
+    points = [low + (high - low) * (i + mpf("0.31")) / 1000 for i in range(1000)]
+    return max(abs(mp.polyval(coefficients[::-1], x) / function(x) - 1) for x in points)
+
+
+def horner(coefficients: list[float]) -> str:
+    text = coefficients[-1].hex()
+    for value in reversed(coefficients[:-1]):
+        text = f"MANYCL_MAD({text}, x, {value.hex()})"
+    return text
+
+
+def main() -> None:
+    print("/* Written by scripts/builtin_coefficients.py. */")
+    for name, what, function, where, degree in WANTED:
+        coefficients = interpolated(function, where, degree)
+        error = mp.log(worst(function, where, coefficients), 2)
+        low, high = (mp.nstr(bound, 5) for bound in where)
+        print(f"\n/* {what} for x from {low} to {high}, to 2^{mp.nstr(error, 4)} of it */")
+        print(f"PURE double manycl_{name}_poly(double x) {{ return {horner(coefficients)}; }}")
+
+
+if __name__ == "__main__":
+    main()
