@@ -43,11 +43,12 @@ static size_t origin(const struct manycl_range *r, size_t group, int d) {
     for (int i = 0; i < d; i++) group /= r->groups[i];
     return group % r->groups[d] * r->local_size[d];
 }
-KERNEL(add) {
-    UNUSED;
+static void add_to(const void *const *args, const struct manycl_range *r, size_t first, size_t end, char *frame) {
+    (void)frame;
     for (size_t i = first * r->local_size[0]; i < end * r->local_size[0]; i++)
         MEMORY(uint, 0)[i + r->offset[0]] += VALUE(uint, 1);
 }
+KERNEL(add) { add_to(args, r, first, end, frame); }
 KERNEL(slow) {
     UNUSED;
     for (size_t i = first * r->local_size[0]; i < end * r->local_size[0]; i++) {
@@ -91,10 +92,17 @@ KERNEL(mixed) { /* (uchar a, ulong b, a struct of 12 bytes, float16-like 64 byte
     out[3] = (u64)args[1] % 8 | (u64)args[2] % 4 | (u64)args[3] % 64 | (u64)frame % 128;
     out[4] = VALUE(struct { u64 a[8]; }, 3).a[7];
 }
-KERNEL(once) { /* counts each work-group, and says which thread ran it */
+KERNEL(once) { /* counts each work-group, and takes a while for each */
     UNUSED;
-    for (size_t g = first; g < end; g++) __atomic_add_fetch(MEMORY(uint, 0) + g, 1, __ATOMIC_RELAXED);
-    for (size_t g = first; g < end; g++) MEMORY(u64, 1)[g] = (u64)frame;
+    for (size_t g = first; g < end; g++) {
+        for (u64 since = now(), ns = VALUE(uint, 1); ns && now() - since < ns;) relax();
+        __atomic_add_fetch(MEMORY(uint, 0) + g, 1, __ATOMIC_RELAXED);
+    }
+}
+KERNEL(crossed) { /* x[i] = x[i] * 3 + y[i]: two of these in a wrong order leave something else */
+    UNUSED;
+    for (size_t i = first * r->local_size[0]; i < end * r->local_size[0]; i++)
+        MEMORY(uint, 0)[i] = MEMORY(uint, 0)[i] * 3 + MEMORY(uint, 1)[i];
 }
 KERNEL(where) { /* the core that each work-group runs on; each takes a while */
     UNUSED;
@@ -105,9 +113,14 @@ KERNEL(where) { /* the core that each work-group runs on; each takes a while */
         MEMORY(uint, 0)[g] = core;
     }
 }
+KERNEL(huge) { add_to(args, r, first, end, frame); } /* in a large frame */
 KERNEL(flag) { /* ends when somebody writes to its memory */
     UNUSED;
     while (!__atomic_load_n(MEMORY(uint, 0), __ATOMIC_ACQUIRE)) relax();
+}
+KERNEL(last_waits) { /* the last work-group ends when somebody writes to its memory */
+    UNUSED;
+    while (end == r->groups[0] && !__atomic_load_n(MEMORY(uint, 0), __ATOMIC_ACQUIRE)) relax();
 }
 """
 MEMORY, UINT, LOCAL = Parameter("memory"), Parameter("value", 4), Parameter("local")
@@ -121,10 +134,17 @@ KERNELS: dict[str, tuple[int, tuple[Parameter, ...]]] = {
         1,
         (Parameter("value", 1), Parameter("value", 8), Parameter("value", 12), Parameter("value", 64), MEMORY),
     ),
-    "once": (1, (MEMORY, MEMORY)),
+    "once": (1, (MEMORY, UINT)),
+    "crossed": (0, (MEMORY, MEMORY)),
+    "huge": (1 << 27, (MEMORY, UINT)),
     "where": (0, (MEMORY,)),
     "flag": (0, (MEMORY,)),
+    "last_waits": (0, (MEMORY,)),
 }
+
+
+ALL = Source(" ".join(f"kernel void {name}();" for name in KERNELS))
+"""A source that defines all of them."""
 
 
 @cache
