@@ -41,6 +41,15 @@ def zero_copy() -> bool:
     return _one_of("MANYCL_ZERO_COPY", {"1": True, "0": False}, "1")
 
 
+def threads() -> int:
+    """MANYCL_THREADS: compute units of the native device, a thread each (default, or 0: one for each core that the
+    process may use)."""
+    value = os.environ.get("MANYCL_THREADS", "").strip() or "0"
+    if not re.fullmatch(r"[0-9]{1,4}", value):
+        raise ManyclError(f"MANYCL_THREADS is {value!r:.60}", hint="it is a number of threads, such as 8")
+    return int(value)
+
+
 def bounds() -> bool:
     """MANYCL_BOUNDS: off runs launches that are proved to leave their buffers (default: on, they are refused)."""
     return _one_of("MANYCL_BOUNDS", {"on": True, "off": False}, "on")
@@ -113,7 +122,7 @@ def completing() -> str:
     return line.encode()[: int(point)].decode(errors="ignore") if point.isdigit() else line
 
 
-_READ = (debug, zero_copy, bounds, device_memory, learning, stand_in, real_platforms)
+_READ = (debug, zero_copy, bounds, device_memory, learning, stand_in, real_platforms, threads)
 
 
 def check() -> None:

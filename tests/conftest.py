@@ -24,6 +24,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "OCL_ICD_VENDORS": str(_FOLDER / "vendors"),  # empty: only the wheels' drivers
         "POCL_CACHE_DIR": str(_FOLDER / "pocl"),  # a crashed build poisons PoCL's cache
         "POCL_MAX_PTHREAD_COUNT": "4",  # four one-core sub-devices on any machine
+        "MANYCL_THREADS": "4",  # likewise of the native device
         "POCL_WORK_GROUP_SPECIALIZATION": "0",  # compile once per kernel, not once per size
         "PYOPENCL_NO_CACHE": "1",
         "MANYCL_DATA": str(_FOLDER / "data"),  # never the user's own

@@ -23,5 +23,6 @@ class Kind(NamedTuple):
 def kinds() -> tuple[Kind, ...]:
     """Imported when they are first asked for: libraries of drivers take long to load."""
     with Uninterrupted():  # extension modules cannot be imported again once that was interrupted
+        from manycl.drivers.native import devices as native
         from manycl.drivers.opencl import devices as opencl
-    return (Kind("OpenCL", opencl.look, opencl.INSTALL),)
+    return Kind("OpenCL", opencl.look, opencl.INSTALL), Kind("native", native.look, native.INSTALL)

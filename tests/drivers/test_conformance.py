@@ -1,4 +1,5 @@
-"""One suite for every driver: OpenCL's, and one whose programs are Python functions."""
+"""One suite for every driver: OpenCL's; native devices', also with programs that were compiled by hand; and one whose
+programs are Python functions."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import native_entries
 import numpy as np
 import pytest
 from host_functions import HostFunctions, NDRange
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 
 from manycl.drivers.choice import open_devices
 from manycl.drivers.driver import BuildError, Driver, DriverError, End, Event, Source
+from manycl.drivers.survey import survey
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST
 from manycl.region import Box
@@ -77,13 +80,26 @@ def turned(over: NDRange, x: Any, local: LocalArg) -> None:
     groups[:] = groups[:, ::-1].copy()
 
 
-@pytest.fixture(scope="module", params=["opencl shared", "opencl own", "functions shared", "functions own"])
+KINDS = ["opencl", "entries", "functions"]
+if any(root.driver == "native" for root in survey().roots):
+    KINDS.append("native")
+
+
+@pytest.fixture(scope="module", params=[f"{kind} {where}" for kind in KINDS for where in ("shared", "own")])
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
     kind, where = request.param.split()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANYCL_ZERO_COPY", "0" if where == "own" else "1")
-        FUNCTIONS.add(patch)
-        names = {"opencl": "cpu0/2#0", "functions": "accelerator0" if where == "own" else "host functions cpu"}
+        if kind == "entries":
+            native_entries.add(patch)
+        else:
+            FUNCTIONS.add(patch)
+        names = {
+            "opencl": "cpu0/2#0",
+            "native": "native",
+            "entries": "entries",
+            "functions": "accelerator0" if where == "own" else "host functions cpu",
+        }
         machine, (opened,) = open_devices(names[kind])
         made = opened.open()
         assert made.device == opened.device == machine.devices[0]

@@ -1,0 +1,61 @@
+"""The protocol of compiled programs: what the driver of native devices asks of whoever compiles OpenCL C for it.
+
+A compiled kernel is called in this process, by the device's threads, for ranges of work-groups. What it is called with
+is in ``runtime/device.h`` (``manycl_entry``): the addresses of its arguments' values, the NDRange, the first work-group
+and the one behind the last, and a frame: memory of the calling thread for all that belongs to one work-group at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol
+
+from manycl.drivers.driver import Source
+from manycl.machine import Device
+
+ALIGNMENT = 128
+"""Bytes: of frames, of local arguments in them, of allocations, and at most of arguments' values."""
+
+
+class Parameter(NamedTuple):
+    """``nbytes``: of a value (a scalar or struct); 0 for others."""
+
+    kind: Literal["memory", "value", "local"]
+    nbytes: int = 0
+
+
+class NativeEntry(NamedTuple):
+    """``address`` of the function; ``frame``: bytes that it needs of one, local arguments not included."""
+
+    address: int
+    frame: int
+
+
+class NativeKernel(Protocol):
+    """A kernel of a compiled program. It keeps its code loaded as long as it is there."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def most_items(self) -> int:
+        """Work-items that a work-group of it may have."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]: ...
+
+    def entry(self, local_size: tuple[int, int, int], dims: int) -> NativeEntry:
+        """The function for work-groups of a size (1 in the dimensions that a launch does not have). May compile it.
+        Raises DriverError."""
+
+    def choose_local(self, global_size: tuple[int, ...]) -> tuple[int, ...]:
+        """A work-group's size, for launches that leave it to the device: it divides the global size."""
+
+
+class NativeProgram(Protocol):
+    def kernel(self, name: str) -> NativeKernel:
+        """Raises DriverError if there is none, or it cannot be used."""
+
+
+Compile = Callable[[Source, Device], NativeProgram]
+"""Raises BuildError. Called by several threads at once."""

@@ -1,0 +1,97 @@
+"""The processor as a native device: OpenCL C compiled to the machine's own code, run by threads of this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from manycl import flags
+from manycl.drivers.driver import Driver, DriverError, Found, Handle
+from manycl.drivers.native import cores as processor
+from manycl.drivers.native.compiled import ALIGNMENT, Compile
+from manycl.drivers.native.driver import NativeDriver
+from manycl.machine import HOST, Device
+
+INSTALL = "pip install ziglang"
+_PROGRAMS = "manycl.drivers.native.program"  # its `build` compiles; as long as there is none, no device is shown
+_RANK = 3  # behind all that OpenCL shows
+_OPERATIONS = 8  # a cycle and core: what plain kernels reach, vectorised
+
+
+class NativeHandle:
+    """So many of the processor's cores. ``compiler`` gives what compiles, when the device is opened."""
+
+    def __init__(self, cores: Sequence[int], compiler: Callable[[], Compile]) -> None:
+        self._cores, self._compiler = cores, compiler
+
+    @property
+    def compute_units(self) -> int:
+        return len(self._cores)
+
+    def shares_host_memory(self) -> bool:
+        return True  # it is this process that computes
+
+    def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
+        """Parts have no core in common."""
+        sizes = (len(self._cores) // division[0],) * division[0] if len(division) == 1 else division
+        if min(sizes) < 1 or sum(sizes) > len(self._cores):
+            raise DriverError(f"{len(self._cores)} cores are not divided into {'+'.join(map(str, division))}")
+        starts = [sum(sizes[:n]) for n in range(len(sizes))]
+        return [
+            NativeHandle(self._cores[start : start + size], self._compiler)
+            for start, size in zip(starts, sizes, strict=True)
+        ]
+
+    def open(self, device: Device) -> Driver:
+        return NativeDriver(device, self._cores, self._compiler())
+
+
+def look(notes: list[str]) -> list[Found]:
+    """The processor, where there is a compiler for it. Nothing is started for that."""
+    if os.name != "posix" or find_spec("ziglang") is None or find_spec(_PROGRAMS) is None:
+        return []
+    return [_found(_build)]
+
+
+def found_with(compile_source: Compile) -> Found:
+    """The processor, with programs compiled by a function."""
+    return _found(lambda: compile_source)
+
+
+def _build() -> Compile:
+    build: Compile = import_module(_PROGRAMS).build
+    return build
+
+
+def _found(compiler: Callable[[], Compile]) -> Found:
+    cores = processor.cores(flags.threads())
+    units, clock, memory = len(cores), processor.clock(), processor.memory()
+    device = Device(
+        name="",
+        kind="cpu",
+        model=processor.model(),
+        platform="native",
+        driver=_version(),
+        memory=HOST,
+        compute_units=units,
+        clock=clock,
+        flops=units * clock * _OPERATIONS,
+        bandwidth=10e9 * units,
+        global_memory=memory,
+        max_allocation=memory,
+        local_memory=256 << 10,
+        alignment=ALIGNMENT,
+        max_work_group=4096,
+        launch_overhead=3e-6,
+    )
+    return Found(device, NativeHandle(cores, compiler), _RANK)
+
+
+def _version() -> str:
+    try:
+        return f"ziglang {version('ziglang')}"
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,225 @@
+"""The driver of native devices: threads of this process, which call compiled code."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+import weakref
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from manycl.drivers.driver import Bytes, DriverError, End, Source
+from manycl.drivers.native.compiled import Compile, NativeProgram
+from manycl.drivers.native.kernel import NativeMemory, SetKernel, address_of, new_bytes
+from manycl.drivers.native.library import Library, library
+from manycl.drivers.native.queue import FORKED, TIMES, NativeEvent, NativeQueue, settle
+from manycl.machine import HOST, Device
+from manycl.region import Box
+
+_ONE_BOX, _ONE_WAIT = struct.Struct("@5Q"), struct.Struct("@2Q")
+_ORDERED = platform.machine() in ("x86_64", "AMD64")
+"""Whether the processor reads memory in order; else what tells of an end is asked for by a call, which sees to it."""
+
+
+class NativeDriver:
+    """``cores``: of each of its threads (-1: any)."""
+
+    is_polled = False
+
+    def __init__(self, device: Device, cores: Sequence[int], compile_source: Compile) -> None:
+        self.device = device
+        self._compile = compile_source
+        self._library = library()
+        numbers = (ctypes.c_int * len(cores))(*cores)
+        address = self._library.open(ctypes.addressof(numbers), len(cores))
+        if not address:
+            raise DriverError(f"{device.name} cannot be opened: the system gives no memory, or no more threads")
+        self._address: int = address
+        self._process = os.getpid()
+        self._close = weakref.finalize(self, _close, self._library, address, self._process)
+        self._queues: weakref.WeakSet[NativeQueue] = weakref.WeakSet()
+        self._launch = self._library.launch
+
+    # memory
+
+    def allocate(self, nbytes: int, host: Bytes | None = None) -> NativeMemory:
+        if host is not None:
+            if self.device.memory != HOST:
+                raise DriverError(f"{self.device.name} has a memory of its own")
+            return NativeMemory(address_of(host), nbytes, host)
+        data, address = new_bytes(nbytes)
+        return NativeMemory(address, nbytes, data)
+
+    def part(self, allocation: NativeMemory, offset: int, nbytes: int) -> NativeMemory:
+        if offset < 0 or offset + nbytes > allocation.nbytes or offset % self.device.alignment:
+            raise DriverError(f"{nbytes} bytes from {offset} on are no part of {allocation.nbytes} bytes")
+        return NativeMemory(allocation.address + offset, nbytes, allocation)
+
+    def free(self, allocation: NativeMemory) -> None:
+        allocation.kept = None
+
+    def pinned(self, nbytes: int) -> tuple[Bytes, object]:
+        return new_bytes(nbytes)[0], None
+
+    # programs
+
+    def build(self, source: Source) -> NativeProgram:
+        return self._compile(source, self.device)
+
+    def kernel(self, program: NativeProgram, name: str) -> SetKernel:
+        return SetKernel(program.kernel(name))
+
+    # commands
+
+    def queue(self, timed: bool) -> NativeQueue:
+        self._ask()
+        queue = NativeQueue(self._library, self._address, timed)
+        self._queues.add(queue)
+        return queue
+
+    def launch(
+        self,
+        queue: NativeQueue,
+        kernel: Any,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...] | None,
+        offset: tuple[int, ...] | None,
+        after: Sequence[NativeEvent] | None,
+    ) -> NativeEvent:
+        shape = kernel.shape(global_size, local_size, offset)
+        if not queue.number % TIMES:
+            queue.prepare()
+        waits, count = _waits(after) if after else (None, 0)
+        return queue.given(self._launch(queue.address, shape.address, kernel.values, waits, count), kernel.uses())
+
+    def copy(
+        self, queue: NativeQueue, target: End, source: End, boxes: Sequence[Box], after: Sequence[NativeEvent]
+    ) -> Sequence[NativeEvent]:
+        into, of = (_CopyEnd(end) for end in (target, source))
+        if len(boxes) == 1 and boxes[0].rows == 1:
+            offset, width, *_ = boxes[0]
+            packed: Any = _ONE_BOX.pack(into.at(offset, width), of.at(offset, width), width, 0, 1)
+        else:
+            rows = array("Q")
+            for box in boxes:
+                span = box.end - box.offset
+                rows.extend((into.at(box.offset, span), of.at(box.offset, span), box.width, box.pitch, box.rows))
+            packed = rows.buffer_info()[0]
+        if not queue.number % TIMES:
+            queue.prepare()
+        waits, count = _waits(after) if after else (None, 0)
+        number = self._library.copy(queue.address, packed, len(boxes), waits, count)
+        return (queue.given(number, (target.memory, source.memory)),)
+
+    def fill(
+        self,
+        queue: NativeQueue,
+        target: NativeMemory,
+        pattern: bytes,
+        offset: int,
+        nbytes: int,
+        after: Sequence[NativeEvent],
+    ) -> NativeEvent:
+        at, length = _CopyEnd(End(target)).at(offset, nbytes), len(pattern)
+        if length not in (1, 2, 4, 8, 16, 32, 64, 128) or offset % length or nbytes % length:
+            raise DriverError(f"{nbytes} bytes from {offset} on cannot be filled with a pattern of {length}")
+        if not queue.number % TIMES:
+            queue.prepare()
+        waits, count = _waits(after) if after else (None, 0)
+        number = self._library.fill(queue.address, at, pattern, length, nbytes, waits, count)
+        return queue.given(number, target)
+
+    def flush(self, queue: NativeQueue) -> None:
+        pass  # every command is sent as it is given
+
+    def finish(self) -> None:
+        try:
+            settle(self._library, list(self._queues))
+        except DriverError:
+            return  # of a process that was forked
+
+    # events
+
+    def done(self, event: NativeEvent) -> bool:
+        queue, number, _ = event
+        state = queue.state
+        if state[0] < number:
+            return False
+        if state[1] or not _ORDERED:
+            _check(queue, number)
+        return True
+
+    def succeeded(self, events: Sequence[NativeEvent]) -> bool:
+        try:
+            return all([self.done(event) for event in events])  # noqa: C419 (a third quicker)
+        except DriverError:
+            return False
+
+    def wait(self, event: NativeEvent) -> None:
+        queue, number, _ = event
+        queue.wait(number)
+        if queue.state[1] or not _ORDERED:
+            _check(queue, number)
+
+    def times(self, event: NativeEvent) -> tuple[float, float]:
+        queue, number, times = event
+        if times is None or queue.state[0] < number:
+            raise DriverError("nobody knows when it ran: the queue is not timed" if times is None else "it has not run")
+        at = 2 * ((number - 1) % TIMES)
+        return times[at] * 1e-9, times[at + 1] * 1e-9
+
+    def clock(self) -> float | None:
+        return 0.0  # it is the clock of perf_counter
+
+    def release(self) -> None:
+        self._close()
+
+    def _ask(self) -> None:
+        if not self._close.alive:
+            raise DriverError(f"{self.device.name} has been released")
+        if os.getpid() != self._process:
+            raise DriverError(FORKED)
+
+
+class _CopyEnd:
+    """An end of a copy: where its bytes are, and how many."""
+
+    def __init__(self, end: End) -> None:
+        memory, self._low, _ = end
+        if isinstance(memory, NativeMemory):
+            if memory.kept is None:
+                raise DriverError("memory that has been freed cannot be copied or filled")
+            self._address, self._nbytes = memory.address, memory.nbytes
+        else:
+            self._address, self._nbytes = address_of(memory), memory.nbytes
+
+    def at(self, offset: int, nbytes: int) -> int:
+        """The address of so many bytes of the buffer, from a byte of it on."""
+        start = offset - self._low
+        if start < 0 or start + nbytes > self._nbytes:
+            raise DriverError(f"bytes {offset} to {offset + nbytes} are not all in {self._nbytes} from {self._low} on")
+        return self._address + start
+
+
+def _waits(after: Sequence[NativeEvent]) -> tuple[Any, int]:
+    """As the runtime has them: queues and numbers."""
+    if len(after) == 1:
+        queue, number, _ = after[0]
+        return _ONE_WAIT.pack(queue.address, number), 1
+    words = [word for queue, number, _ in after for word in (queue.address, number)]
+    return struct.pack(f"@{len(words)}Q", *words), len(after)
+
+
+def _check(queue: NativeQueue, number: int) -> None:
+    """Of a complete command."""
+    fault = queue.fault(number)
+    if fault:
+        raise DriverError(fault)
+
+
+def _close(runtime: Library, address: int, process: int) -> None:
+    if os.getpid() == process:  # else its threads are not here
+        runtime.close(address)

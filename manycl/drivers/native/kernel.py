@@ -1,0 +1,165 @@
+"""Kernels of native devices with what their arguments are set to, and launches of them."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from manycl.drivers.driver import Bytes, DriverError
+from manycl.drivers.native.compiled import ALIGNMENT, NativeKernel
+from manycl.graph.graph import LocalArg
+
+MOST_FRAME = 1 << 28  # bytes, of each of a device's threads
+_PAGE = 4096
+_MOST_SHAPES = 64  # of a kernel that are kept
+_SHAPE = struct.Struct("@18QI4x")  # struct shape in runtime/device.h, up to where arguments lie
+_HINT = "choose a smaller work-group, or less local memory"
+
+
+class NativeMemory:
+    """Memory of a device: of an array of its own, of the host's, or a part of another one."""
+
+    __slots__ = ("__weakref__", "address", "kept", "nbytes")
+
+    def __init__(self, address: int, nbytes: int, kept: object) -> None:
+        self.address, self.nbytes = address, nbytes
+        self.kept = kept
+        """What has the memory: an array, or the whole; None once it is freed."""
+
+
+def address_of(data: Bytes) -> int:
+    address: int = data.__array_interface__["data"][0]
+    return address
+
+
+def new_bytes(nbytes: int) -> tuple[Bytes, int]:
+    """Uninitialised memory and its address, which is a multiple of ALIGNMENT; of much memory, of a page's size."""
+    least = _PAGE if nbytes >= _PAGE else ALIGNMENT
+    try:
+        raw = np.empty(nbytes + least, np.uint8)
+    except MemoryError as error:
+        raise DriverError(str(error)) from None
+    start = -address_of(raw) % least
+    data = raw[start : start + nbytes]
+    return data, address_of(data)
+
+
+class LaunchShape(NamedTuple):
+    """What launches on an NDRange have in common: a ``struct shape`` and its address, and the places of local arguments
+    in the frame, by their words among the values."""
+
+    address: int
+    data: ctypes.Array[ctypes.c_char]
+    locals: tuple[tuple[int, int], ...]
+
+
+class SetKernel:
+    """A kernel, and the values of its arguments as the compiled code finds them."""
+
+    def __init__(self, kernel: NativeKernel) -> None:
+        self.kernel = kernel
+        self.most_items = kernel.most_items
+        self.shapes: dict[Any, LaunchShape] = {}
+        self._last: LaunchShape | None = None
+        self._at: list[int] = []
+        self._ends: list[int] = []
+        end = 0
+        for parameter in kernel.parameters:
+            size = parameter.nbytes if parameter.kind == "value" else 8
+            least = min(size & -size, ALIGNMENT)
+            self._at.append(-(-end // least) * least)
+            end = self._at[-1] + size
+            self._ends.append(end)
+        self._nbytes = -(-end // 8) * 8
+        self._values: Any = ctypes.create_string_buffer(max(self._nbytes, 8))
+        self.values = ctypes.addressof(self._values)
+        self._bytes = memoryview(self._values).cast("B")
+        self._words = self._bytes.cast("Q")
+        self._unset = set(range(len(self._at)))
+        self._local: dict[int, int] = {}
+        self._held: dict[int, NativeMemory] = {}
+        self._uses: tuple[object, ...] | None = None
+
+    def set(self, index: int, value: Any) -> None:
+        """As DeviceKernel.set."""
+        if not 0 <= index < len(self._at):
+            raise DriverError(f"kernel {self.kernel.name} has {len(self._at)} arguments: there is no number {index}")
+        kind = self.kernel.parameters[index].kind
+        if kind == "memory" and type(value) is NativeMemory:
+            self._words[self._at[index] >> 3] = value.address
+            self._held[index] = value
+            self._uses = None
+        elif kind == "value" and type(value) is bytes and len(value) == self._ends[index] - self._at[index]:
+            self._bytes[self._at[index] : self._ends[index]] = value
+        elif kind == "local" and type(value) is LocalArg:
+            if self._local.get(index) != value.nbytes:
+                self._local[index] = value.nbytes
+                self.shapes.clear()
+        else:
+            given = f"{len(value)} bytes" if type(value) is bytes else type(value).__name__
+            raise DriverError(f"argument {index} of kernel {self.kernel.name} is not set to {given}: it is a {kind}")
+        if self._unset:
+            self._unset.discard(index)
+
+    def shape(
+        self, global_size: tuple[int, ...], local_size: tuple[int, ...] | None, offset: tuple[int, ...] | None
+    ) -> LaunchShape:
+        """Of launches on an NDRange, which is checked."""
+        key = global_size, local_size, offset
+        shape = self.shapes.get(key)
+        if shape is None:
+            if len(self.shapes) >= _MOST_SHAPES:
+                self.shapes.clear()
+            shape = self.shapes[key] = self._shape(global_size, local_size, offset)
+        if self._unset:
+            raise DriverError(f"argument {min(self._unset)} of kernel {self.kernel.name} is not set")
+        if shape is not self._last:
+            for word, place in shape.locals:
+                self._words[word] = place
+            self._last = shape
+            self._uses = None
+        return shape
+
+    def uses(self) -> tuple[object, ...]:
+        """What a launch like the last shape uses until it is complete."""
+        found = self._uses
+        if found is None:
+            found = self._uses = (self._last, self.kernel, *self._held.values())
+        return found
+
+    def _shape(
+        self, global_size: tuple[int, ...], local_size: tuple[int, ...] | None, offset: tuple[int, ...] | None
+    ) -> LaunchShape:
+        if self._unset:
+            raise DriverError(f"argument {min(self._unset)} of kernel {self.kernel.name} is not set")
+        local = self.kernel.choose_local(global_size) if local_size is None else local_size
+        dims = len(global_size)
+        offset = offset or (0,) * dims
+        if not 1 <= dims <= 3 or len(local) != dims or len(offset) != dims or min(global_size) < 1 or min(local) < 1:
+            raise DriverError(f"kernel {self.kernel.name}: {global_size}, {local_size}, {offset} is no NDRange")
+        if any(items % each for items, each in zip(global_size, local, strict=True)):
+            raise DriverError(f"kernel {self.kernel.name}: work-groups of {local} do not divide {global_size}")
+        if math.prod(local) > self.most_items:
+            raise DriverError(
+                f"kernel {self.kernel.name}: work-groups of {local} are larger than {self.most_items}", hint=_HINT
+            )
+        whole, each = ((*size, 1, 1)[:3] for size in (global_size, local))
+        groups = tuple(w // e for w, e in zip(whole, each, strict=True))
+        entry = self.kernel.entry((each[0], each[1], each[2]), dims)
+        frame, places = entry.frame, []
+        for index, nbytes in self._local.items():
+            frame = -(-frame // ALIGNMENT) * ALIGNMENT
+            places.append((self._at[index] >> 3, frame))
+            frame += nbytes
+        if frame > MOST_FRAME:
+            raise DriverError(f"kernel {self.kernel.name}: a work-group needs {frame} bytes", hint=_HINT)
+        count = len(self._at)
+        data = ctypes.create_string_buffer(_SHAPE.size + 8 * max(count, 1))
+        head = entry.address, frame, math.prod(groups), 0, self._nbytes, count
+        _SHAPE.pack_into(data, 0, *head, *whole, *each, *(*offset, 0, 0)[:3], *groups, dims)
+        struct.pack_into(f"@{count}Q", data, _SHAPE.size, *self._at)
+        return LaunchShape(ctypes.addressof(data), data, tuple(places))

@@ -1,0 +1,133 @@
+"""The runtime of native devices as a loaded library: compiled once, by a C compiler that is here, and kept."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from manycl.disk_cache import DiskCache
+from manycl.drivers.driver import DriverError
+
+RUNTIME = Path(__file__).parent / "runtime" / "runtime.c"
+_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+_MOST_KEPT = 1 << 22  # bytes on disk
+_CACHE = DiskCache("native-runtime", _MOST_KEPT, ("manycl/drivers/native/runtime",))
+_ADDRESS = ctypes.c_void_p  # also for sizes and counts: ctypes converts these twice as fast as its integers
+
+
+class Compiler(NamedTuple):
+    """What compiles C, and what links it (nothing: the compiler does). ``flags`` are for both steps."""
+
+    command: tuple[str, ...]
+    linker: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        state = os.stat(self.command[0])
+        return repr((self, state.st_size, state.st_mtime_ns))
+
+
+def compilers() -> Sequence[Compiler]:
+    """That are here, the one to take first."""
+    found = []
+    spec = find_spec("ziglang")  # imports nothing
+    machine = platform.machine()
+    if spec is not None and spec.origin is not None:
+        zig = str(Path(spec.origin).with_name("zig"))
+        if os.access(zig, os.X_OK):
+            found.append(Compiler((zig, "clang", "-target", f"{machine}-linux-gnu"), (zig, "ld.lld")))
+    for name in ("clang", "cc"):
+        path = shutil.which(name)
+        if path is not None:
+            found.append(Compiler((path,)))
+    return found
+
+
+def compile_shared(compiler: Compiler, source: Path, target: Path, extra: Sequence[str] = ()) -> None:
+    """Make a shared library of a file of C. Raises DriverError with the compiler's own words."""
+    flags = [*_FLAGS, *extra]
+    if platform.machine() == "aarch64":
+        flags.append("-mno-outline-atomics")  # else they are in a library of the compiler's
+    if not compiler.linker:
+        _run([*compiler.command, *flags, "-shared", "-o", str(target), str(source)])
+        return
+    relocatable = target.with_suffix(".o")
+    _run([*compiler.command, *flags, "-c", "-o", str(relocatable), str(source)])
+    _run([*compiler.linker, "-shared", "-o", str(target), str(relocatable)])
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    except OSError as error:
+        raise DriverError(f"{command[0]} cannot be started: {error}") from None
+    if done.returncode:
+        raise DriverError(f"{command[0]} does not compile {Path(command[-1]).name}: {done.stderr.strip()}")
+
+
+def _compiled() -> bytes:
+    fault = DriverError("native devices need a C compiler", hint="pip install ziglang")
+    for compiler in compilers():
+        question = compiler.identity.encode()
+        kept = _CACHE.get(question)
+        if kept is not None:
+            return kept
+        with tempfile.TemporaryDirectory(prefix="manycl-") as folder:
+            target = Path(folder) / "runtime.so"
+            try:
+                compile_shared(compiler, RUNTIME, target)
+            except DriverError as error:
+                fault = error
+                continue
+            made = target.read_bytes()
+        _CACHE.keep(question, made)
+        return made
+    raise fault
+
+
+class Library:
+    """The runtime's functions (``runtime/runtime.c``). All but ``wait`` return at once, and keep Python's lock: giving
+    it up and taking it again would take longer. Numbers of commands are 0 where there was no memory."""
+
+    def __init__(self, path: str) -> None:
+        brief, blocking = ctypes.PyDLL(path), ctypes.CDLL(path)
+
+        def function(name: str, arguments: int, result: Any = ctypes.c_uint64, library: Any = brief) -> Any:
+            found = getattr(library, f"manycl_{name}")
+            found.argtypes, found.restype = [_ADDRESS] * arguments, result
+            return found
+
+        self.open = function("open", 2, _ADDRESS)
+        self.close = function("close", 1, None)
+        self.queue = function("queue", 1, _ADDRESS)
+        self.free_queue = function("free_queue", 1, None)
+        self.times = function("times", 2, None)
+        self.launch = function("launch", 5)
+        self.copy = function("copy", 5)
+        self.fill = function("fill", 7)
+        self.has_failed = function("has_failed", 2, ctypes.c_int)
+        self.wait = function("wait", 2, ctypes.c_int, blocking)
+
+
+@cache
+def library() -> Library:
+    """Raises DriverError where it cannot be compiled. It is loaded from memory: what is kept on disk is compared with
+    its digest, and may go."""
+    handle = os.memfd_create("manycl-native")
+    try:
+        with open(handle, "wb", closefd=False) as file:
+            file.write(_compiled())
+        return Library(f"/proc/self/fd/{handle}")
+    except OSError as error:
+        raise DriverError(f"the runtime of native devices cannot be loaded: {error}") from None
+    finally:
+        os.close(handle)

@@ -1,0 +1,144 @@
+/* The runtime of a device that is a set of the processor's threads.
+
+   A device has workers, each a thread pinned to a core, and queues. A queue's commands run in their order; what a command
+   waits for is earlier in its own queue, or said. A command whose turn has come is ready; the worker that takes it runs
+   it alone if that takes a few microseconds, else it opens a slot, in which all workers may take part: each has a share
+   of the work-groups that stays the same from launch to launch (its caches, its NUMA node), takes blocks from it, large
+   ones first, and when it is empty takes blocks from others' shares. Whoever does the last block completes the command.
+
+   One lock of the device guards all but the shares and counters of slots; it is taken once to enqueue a command, once to
+   take it, and once to complete it (together with taking the next one). */
+#ifndef MANYCL_DEVICE_H
+#define MANYCL_DEVICE_H
+
+#include "system.h"
+
+/* The contract with compiled kernels. Dimensions that a launch does not have: sizes 1, offset 0. */
+struct manycl_range {
+    size_t global_size[3], local_size[3], offset[3], groups[3];
+    unsigned dims;
+};
+
+/* Runs work-groups first to end - 1, counted with dimension 0 fastest. args[i] is the address of the i-th argument's
+   value: of memory, the address of a pointer; of a scalar or struct, of its bytes, aligned as its size allows (to the
+   largest power of two up to 128 that divides it, so as its type asks for); of a local argument, of a size_t, its offset
+   in the frame. frame: memory of this thread alone, aligned to 128, contents undefined. */
+typedef void (*manycl_entry)(const void *const *args, const struct manycl_range *range, size_t first, size_t end,
+                             char *frame);
+
+/* What the launches of a kernel on an NDRange have in common; made by Python, which keeps it while they are under way. */
+struct shape {
+    manycl_entry entry;
+    u64 frame;  /* bytes, local arguments included */
+    u64 groups;
+    u64 cost;   /* measured: ns of a work-group, times 1024; 0: not yet */
+    u64 nbytes; /* of the arguments' values */
+    u64 nargs;
+    struct manycl_range range;
+    u64 at[]; /* where in the values each argument's begins */
+};
+
+struct command;
+
+/* A command that waits for another one, in the latter's list. */
+struct edge {
+    struct edge *next;
+    struct command *waiting;
+};
+
+struct command {
+    struct queue *queue;
+    struct command *next; /* in the list of ready ones, or of free memory */
+    struct edge *dependents;
+    u64 number;  /* in its queue, from 1 on */
+    u64 unmet;   /* commands of other queues that it waits for */
+    u64 *times;  /* start and end go here, if anywhere */
+    u64 start;
+    manycl_entry entry; /* NULL: there is nothing to do */
+    const struct manycl_range *range;
+    const void *const *args;
+    struct shape *shape; /* of a launch */
+    u64 groups, frame, cost;
+    u64 nbytes;  /* of this structure and what follows it: edges, args, values */
+    u32 failed;
+};
+
+/* A host thread that waits for a command of a queue. */
+struct waiter {
+    struct waiter *next;
+    u64 number;
+    u32 over;
+};
+
+struct queue {
+    u64 completed; /* the number of the last command that is: Python reads this, and the next, without a call */
+    u64 failures;
+    struct device *device;
+    u64 given; /* the number of the last command */
+    struct command **ring; /* the commands that are under way, by the low bits of their numbers */
+    u64 mask;
+    struct waiter *waiters;
+    u64 *times; /* where the next commands' times go: 1024 pairs, in turn (NULL: nowhere) */
+    u64 *failed;
+    u64 failed_room;
+    struct command *free;     /* memory for commands: the enqueuing thread's, */
+    struct command *returned; /* and what workers have given back */
+};
+
+struct share {
+    _Alignas(128) u64 span; /* first unit, and the one behind the last << 32 */
+};
+
+/* A device has a slot for each worker and each queue: a worker is in one at most, and a slot that nobody is in is that of
+   a queue's command, which is not complete. */
+struct slot {
+    struct slot *next;
+    struct command *command;
+    u64 base, unit, groups; /* unit i is groups base + i * unit on, up to `groups` */
+    u64 least, most;        /* units of a block */
+    u32 users;              /* workers in it */
+    u32 wanted;             /* sleeping workers that are still to be woken for it */
+    u32 is_open;            /* in the device's list: there may be work left */
+    _Alignas(128) u64 left; /* units that have not ended */
+    u64 busy;               /* ns that workers have spent on it */
+    struct share shares[];
+};
+
+struct worker {
+    _Alignas(128) struct device *device;
+    struct worker *next; /* of those asleep */
+    char *frame;
+    u64 frame_bytes;
+    u32 index;
+    int core; /* -1: any */
+    u32 bell; /* 1: wake up */
+    u32 was_ready; /* its last work was a ready command: next comes an open slot */
+};
+
+struct device {
+    u32 lock;
+    u32 closing;
+    u32 count;    /* workers */
+    u32 spinning; /* workers that look at `news` again and again */
+    u64 pending;  /* commands that are not complete */
+    u64 owners;   /* workers, queues and Python */
+    struct worker *asleep;
+    struct command *first, *last; /* ready */
+    struct slot *open, *last_open, *idle;
+    int host; /* the core that commands are enqueued on, -1 while that thread sleeps: its worker does not stay in its way */
+    _Alignas(128) u32 news; /* counts up when there is something to do */
+    u32 ready;              /* commands: looked at without the lock */
+    struct worker workers[];
+};
+
+/* Workers, and words of waiting host threads, to wake once the lock is given back. */
+struct call {
+    struct worker *workers[4];
+    u32 *words[4];
+    u32 count, waiters;
+};
+
+void copy_entry(const void *const *, const struct manycl_range *, size_t, size_t, char *);
+void fill_entry(const void *const *, const struct manycl_range *, size_t, size_t, char *);
+
+#endif

@@ -1,0 +1,222 @@
+/* What Python calls (manycl/drivers/native/runtime.py says what is asked of it). Nothing here waits but manycl_wait. */
+#include "commands.h"
+#include "copies.h"
+#include "device.h"
+#include "workers.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+
+enum { STACK = 16 << 20 }; /* bytes of address space for the private memory of work-items */
+
+static void *new_memory(u64 nbytes) {
+    void *memory = NULL;
+    if (posix_memalign(&memory, 128, nbytes)) return NULL;
+    return memset(memory, 0, nbytes);
+}
+
+EXPORTED void manycl_close(struct device *device) {
+    struct call call = {0};
+    take(&device->lock);
+    device->closing = 1;
+    if (!device->pending) call_one(device, &call);
+    store(&device->news, device->news + 1);
+    give(&device->lock);
+    ring(&call);
+    disown(device);
+}
+
+static struct slot *new_slot(struct device *device) {
+    return new_memory(sizeof(struct slot) + device->count * sizeof(struct share));
+}
+
+static int start(struct worker *worker) {
+    thread_attributes attributes;
+    thread_id id;
+    if (pthread_attr_init(&attributes)) return 0;
+    pthread_attr_setstacksize(&attributes, STACK);
+    pthread_attr_setdetachstate(&attributes, DETACHED);
+    add(&worker->device->owners, 1);
+    int failed = pthread_create(&id, &attributes, begin, worker);
+    if (failed) add(&worker->device->owners, -(u64)1);
+    pthread_attr_destroy(&attributes);
+    return !failed;
+}
+
+/* A device of so many threads, each on its core (-1: on any); NULL where there is no memory, or no more threads. */
+EXPORTED struct device *manycl_open(const int *cores, u32 count) {
+    struct device *device = new_memory(sizeof *device + count * sizeof(struct worker));
+    if (!device) return NULL;
+    device->count = count;
+    device->owners = 1;
+    device->host = -1;
+    for (u32 i = 0; i < count; i++) {
+        device->workers[i] = (struct worker){.device = device, .index = i, .core = cores[i]};
+        struct slot *slot = new_slot(device);
+        if (!slot) {
+            disown(device);
+            return NULL;
+        }
+        slot->next = device->idle;
+        device->idle = slot;
+    }
+    for (u32 i = 0; i < count; i++) {
+        if (start(&device->workers[i])) continue;
+        manycl_close(device);
+        return NULL;
+    }
+    return device;
+}
+
+/* A queue begins with two words that Python reads: how many of its commands are complete, and how many of these have
+   failed. */
+EXPORTED struct queue *manycl_queue(struct device *device) {
+    struct queue *queue = new_memory(sizeof *queue);
+    if (!queue) return NULL;
+    queue->device = device;
+    queue->mask = 63;
+    queue->ring = calloc(queue->mask + 1, sizeof *queue->ring);
+    struct slot *slot = new_slot(device);
+    if (!queue->ring || !slot) {
+        free(queue->ring);
+        free(slot);
+        free(queue);
+        return NULL;
+    }
+    take(&device->lock);
+    slot->next = device->idle;
+    device->idle = slot;
+    give(&device->lock);
+    add(&device->owners, 1);
+    return queue;
+}
+
+/* Only when all of its commands are complete. */
+EXPORTED void manycl_free_queue(struct queue *queue) {
+    struct device *device = queue->device;
+    take(&device->lock); /* whoever completed the last one is done with the queue */
+    struct slot *slot = device->idle;
+    if (slot) device->idle = slot->next;
+    give(&device->lock);
+    free(slot);
+    struct command *lists[] = {queue->free, queue->returned};
+    for (int i = 0; i < 2; i++)
+        for (struct command *command = lists[i], *next; command; command = next) {
+            next = command->next;
+            free(command);
+        }
+    free(queue->ring);
+    free(queue->failed);
+    free(queue);
+    disown(device);
+}
+
+/* Where the times of the next 1024 commands go, pairs of ns. Asked before each command whose number is 1 more than a
+   multiple of 1024. */
+EXPORTED void manycl_times(struct queue *queue, u64 *times) { queue->times = times; }
+
+/* The following return the command's number, 0 where there is no memory. What is pointed at may go, but for the shape,
+   and the memory of copies and fills. */
+EXPORTED u64 manycl_launch(struct queue *queue, struct shape *shape, const char *values, const struct wait *waits,
+                           u64 count) {
+    u64 pointers = (shape->nargs * sizeof(void *) + count * sizeof(struct edge) + sizeof(struct command) + 127) & ~127ul;
+    struct command *command = new_command(queue, pointers - sizeof *command + shape->nbytes);
+    if (!command) return 0;
+    const void **args = (const void **)(command + 1);
+    char *copied = (char *)command + pointers;
+    memcpy(copied, values, shape->nbytes);
+    for (u64 i = 0; i < shape->nargs; i++) args[i] = copied + shape->at[i];
+    command->shape = shape;
+    command->entry = shape->entry;
+    command->range = &shape->range;
+    command->args = args;
+    command->groups = shape->groups;
+    command->frame = shape->frame;
+    return enqueue(command, waits, count, (struct edge *)(args + shape->nargs));
+}
+
+/* Commands of our own: what they work on lies behind the structure, and `args` points at it. */
+static struct command *own(struct queue *queue, manycl_entry entry, u64 nbytes, u64 waits, struct edge **edges) {
+    u64 content = (nbytes + 15) & ~15ul;
+    struct command *command = new_command(queue, content + waits * sizeof **edges);
+    if (!command) return NULL;
+    command->entry = entry;
+    command->args = (const void *const *)(command + 1);
+    command->cost = 12000 * 1024; /* of a piece, until somebody measures it: about 10 GB/s */
+    *edges = (struct edge *)((char *)(command + 1) + content);
+    return command;
+}
+
+/* Rows from one place to another; the bytes of different boxes differ. Without boxes it is complete in its turn. `boxes`:
+   five numbers each. */
+EXPORTED u64 manycl_copy(struct queue *queue, const u64 (*boxes)[5], u64 nboxes, const struct wait *waits, u64 count) {
+    struct edge *edges;
+    struct command *command =
+        own(queue, copy_entry, sizeof(struct copy) + nboxes * sizeof(struct box), count, &edges);
+    if (!command) return 0;
+    struct copy *copy = (struct copy *)command->args;
+    copy->boxes = nboxes;
+    for (u64 i = 0; i < nboxes; i++) {
+        const u64 *box = boxes[i];
+        copy->box[i] = (struct box){box[0], box[1], box[2], box[3], box[4], command->groups};
+        command->groups += pieces(&copy->box[i]);
+    }
+    return enqueue(command, waits, count, edges);
+}
+
+/* A pattern of 1, 2, 4, … or 128 bytes, again and again; nbytes is a multiple. */
+EXPORTED u64 manycl_fill(struct queue *queue, char *target, const char *pattern, u64 length, u64 nbytes,
+                         const struct wait *waits, u64 count) {
+    struct edge *edges;
+    struct command *command = own(queue, fill_entry, sizeof(struct fill), count, &edges);
+    if (!command) return 0;
+    struct fill *fill = (struct fill *)command->args;
+    fill->target = target;
+    fill->nbytes = nbytes;
+    for (u64 at = 0; at < PATTERN; at += length) memcpy(fill->pattern + at, pattern, length);
+    command->groups = (nbytes + PIECE - 1) / PIECE;
+    return enqueue(command, waits, count, edges);
+}
+
+/* Until a command of a queue is complete (0), or a signal comes that the program may want to see (1). */
+EXPORTED int manycl_wait(struct queue *queue, u64 number) {
+    struct device *device = queue->device;
+    int is_alone = device->count == 1 && device->workers[0].core == sched_getcpu(); /* with the thread that it waits for */
+    for (u64 since = now(); !is_alone && now() - since < WAITER_SPIN;)
+        for (int i = 0; i < 20; i++) {
+            if (load(&queue->completed) >= number) return 0;
+            relax();
+        }
+    struct waiter waiter = {.number = number};
+    take(&device->lock);
+    int is_over = queue->completed >= number;
+    if (!is_over) {
+        waiter.next = queue->waiters;
+        queue->waiters = &waiter;
+    }
+    give(&device->lock);
+    if (is_over) return 0;
+    __atomic_store_n(&device->host, -1, __ATOMIC_RELAXED);
+    while (!load(&waiter.over)) {
+        if (!futex_wait(&waiter.over, 0)) continue;
+        take(&device->lock);
+        is_over = (int)waiter.over;
+        if (!is_over) {
+            struct waiter **at = &queue->waiters;
+            while (*at != &waiter) at = &(*at)->next;
+            *at = waiter.next;
+        }
+        give(&device->lock);
+        return !is_over;
+    }
+    return 0;
+}
+
+/* Whether a command that is complete has failed: there was no memory for its frame. */
+EXPORTED int manycl_has_failed(struct queue *queue, u64 number) {
+    struct device *device = queue->device;
+    take(&device->lock);
+    int found = queue->failures > queue->failed_room; /* nobody knows which */
+    for (u64 i = 0; !found && i < least_of(queue->failures, queue->failed_room); i++) found = queue->failed[i] == number;
+    give(&device->lock);
+    return found;
+}

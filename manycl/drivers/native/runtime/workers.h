@@ -1,0 +1,320 @@
+/* Workers: they take commands whose turn has come, alone or together. */
+#ifndef MANYCL_WORKERS_H
+#define MANYCL_WORKERS_H
+
+#include "commands.h"
+
+enum {
+    LITTLE = 6000,          /* ns that a command may take to be run by one worker: waking another one costs as much */
+    SPIN = 15000,           /* ns that a worker looks for news before it sleeps, ... */
+    LAST_SPIN = 50000,      /* ... that the last one of a device does so, whom the next command need not wake, ... */
+    WAITER_SPIN = 4000,     /* ... and that a host thread does that waits */
+    LEAST_BLOCK = 1000,     /* ns that a block should take, and ... */
+    MOST_BLOCK = 1000000,   /* ... at most: between blocks workers turn to commands that are ready */
+    KEPT_FRAME = 1 << 20,   /* bytes that a sleeping worker keeps */
+    MOST_UNITS = 0x7fffffff,
+};
+
+static inline u64 span(u64 first, u64 end) { return first | end << 32; }
+
+/* The next units of a share: an eighth of what is left, or a block of the least size. */
+static u64 take_block(struct slot *slot, struct share *share, u64 *first) {
+    u64 seen = peek(&share->span);
+    for (;;) {
+        u64 begin = seen & 0xffffffffu, end = seen >> 32;
+        if (begin >= end) return 0;
+        u64 count = least_of(most_of((end - begin) / 8, slot->least), slot->most);
+        count = least_of(count, end - begin);
+        if (__atomic_compare_exchange_n(&share->span, &seen, span(begin + count, end), 1, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_RELAXED)) {
+            *first = begin;
+            return count;
+        }
+    }
+}
+
+/* A frame for a command; whether there is memory for it. */
+static int framed(struct worker *worker, u64 nbytes) {
+    if (nbytes <= worker->frame_bytes) return 1;
+    free(worker->frame);
+    worker->frame = NULL;
+    worker->frame_bytes = 0;
+    void *memory = NULL;
+    u64 rounded = (nbytes + 4095) & ~(u64)4095;
+    if (posix_memalign(&memory, 4096, rounded)) return 0;
+    worker->frame = memory;
+    worker->frame_bytes = rounded;
+    return 1;
+}
+
+static void run(struct worker *worker, struct command *command, u64 first, u64 end) {
+    if (framed(worker, command->frame))
+        command->entry(command->args, command->range, first, end, worker->frame);
+    else
+        store(&command->failed, 1);
+}
+
+static u64 cost_of(u64 ns, u64 groups) { return most_of((u64)((double)ns * 1024.0 / (double)groups), (u64)1); }
+
+static void learn(struct command *command, u64 busy) {
+    if (!command->shape || !command->groups || peek(&command->failed)) return;
+    u64 before = peek(&command->shape->cost), measured = cost_of(busy, command->groups);
+    store(&command->shape->cost, before ? (before + measured) / 2 : measured);
+}
+
+static void ended(struct command *command, u64 end) {
+    if (!command->times) return;
+    command->times[0] = command->start;
+    command->times[1] = most_of(end, command->start + 1);
+}
+
+/* Run a command that is expected to take little time; the groups that are left, should it take longer. */
+static u64 run_alone(struct worker *worker, struct command *command) {
+    u64 groups = command->groups, done = 0, t = command->start;
+    while (done < groups && (t - command->start < LITTLE || done + 1 == groups)) {
+        u64 left = groups - done, count = groups == 1 ? 1 : done ? left / 3 + 1 : groups / 16 + 1;
+        count = least_of(count, left);
+        run(worker, command, done, done + count);
+        done += count;
+        t = now();
+    }
+    if (done == groups) {
+        learn(command, t - command->start);
+        ended(command, t);
+    } else {
+        command->cost = cost_of(t - command->start, done);
+    }
+    return groups - done;
+}
+
+/* Open a slot for the last `left` groups of a command; with the lock. */
+static struct slot *open_slot(struct device *device, struct command *command, u64 left) {
+    struct slot *slot = device->idle;
+    device->idle = slot->next;
+    u64 base = command->groups - left, unit = (left + MOST_UNITS - 1) / MOST_UNITS, units = (left + unit - 1) / unit;
+    slot->command = command;
+    slot->base = base, slot->unit = unit, slot->groups = command->groups;
+    slot->least = 1, slot->most = units;
+    slot->wanted = 0, slot->users = 1, slot->is_open = 1;
+    u64 helpers = least_of((u64)device->count, units) - 1;
+    if (command->cost) {
+        double each = (double)command->cost * (double)unit / 1024.0; /* ns */
+        slot->least = each < LEAST_BLOCK ? (u64)(LEAST_BLOCK / each) : 1;
+        slot->most = most_of((u64)(each < MOST_BLOCK ? MOST_BLOCK / each : 1), slot->least);
+        double worth = each * (double)units / LITTLE;
+        if (worth < (double)helpers) helpers = (u64)worth;
+    }
+    if (helpers > device->spinning) slot->wanted = (u32)(helpers - device->spinning);
+    store(&slot->left, units);
+    store(&slot->busy, base ? now() - command->start : 0);
+    for (u64 i = 0; i < device->count; i++)
+        store(&slot->shares[i].span, span(units * i / device->count, units * (i + 1) / device->count));
+    slot->next = NULL;
+    if (device->open)
+        device->last_open->next = slot;
+    else
+        device->open = slot;
+    device->last_open = slot;
+    store(&device->news, device->news + 1);
+    return slot;
+}
+
+/* Wake up to two of the workers that a slot wants, who do the same; with the lock. */
+static void call_more(struct device *device, struct slot *slot, struct call *call) {
+    for (int i = 0; i < 2 && slot->wanted; i++)
+        slot->wanted = call_one(device, call) ? slot->wanted - 1 : 0;
+}
+
+/* Take blocks until there is none left (`drained`), or a command is ready; the command, if it is complete by that. */
+static struct command *take_part(struct worker *worker, struct slot *slot, u32 *drained) {
+    struct device *device = worker->device;
+    struct command *command = slot->command;
+    u64 start = now(), done = 0, first = 0;
+    *drained = 0;
+    for (u32 i = 0; i < device->count && !*drained;) { /* shares only shrink: one that was empty need not be asked again */
+        u64 count = take_block(slot, &slot->shares[(worker->index + i) % device->count], &first);
+        if (!count) {
+            *drained = ++i == device->count;
+            continue;
+        }
+        u64 from = slot->base + first * slot->unit, to = least_of(from + count * slot->unit, slot->groups);
+        run(worker, command, from, to);
+        done += count;
+        if (peek(&device->ready)) break;
+    }
+    if (!done) return NULL;
+    u64 busy = add(&slot->busy, now() - start);
+    if (add(&slot->left, -done)) return NULL;
+    *drained = 1;
+    learn(command, busy);
+    ended(command, now());
+    return command;
+}
+
+/* A worker leaves a slot, which is closed if nothing was left to take, and idle once nobody is in it; with the lock. */
+static void leave(struct device *device, struct slot *slot, u32 drained) {
+    slot->users--;
+    if (drained && slot->is_open) {
+        slot->is_open = 0;
+        struct slot *before = NULL, **at = &device->open;
+        while (*at != slot) before = *at, at = &before->next;
+        *at = slot->next;
+        if (device->last_open == slot) device->last_open = before;
+    }
+    if (!slot->is_open && !slot->users) {
+        slot->next = device->idle;
+        device->idle = slot;
+    }
+}
+
+/* Enter the open slot that has waited longest; with the lock. */
+static struct slot *enter(struct device *device) {
+    struct slot *slot = device->open;
+    if (!slot) return NULL;
+    slot->users++;
+    if (slot->next) { /* to the end of the list */
+        device->open = slot->next;
+        device->last_open->next = slot;
+        device->last_open = slot;
+        slot->next = NULL;
+    }
+    return slot;
+}
+
+/* What a worker does next: take part in a slot, or run a command alone. */
+struct work {
+    struct slot *slot;
+    struct command *command;
+};
+
+/* With the lock. A worker that comes from a ready command turns to an open slot first, so that neither waits long. */
+static struct work choose(struct worker *worker, struct call *call) {
+    struct device *device = worker->device;
+    struct work work = {NULL, NULL};
+    if (worker->was_ready) work.slot = enter(device);
+    if (!work.slot) work.command = pop_ready(device);
+    if (!work.slot && !work.command) work.slot = enter(device);
+    worker->was_ready = work.command != NULL;
+    if (work.command) {
+        struct command *command = work.command;
+        if (device->first && !device->spinning) call_one(device, call);
+        command->start = now();
+        if (command->shape) command->cost = peek(&command->shape->cost);
+        if (command->groups > 1 && (!command->cost || (double)command->cost * (double)command->groups > LITTLE * 1024.0))
+            work = (struct work){open_slot(device, command, command->groups), NULL};
+    }
+    if (work.slot) call_more(device, work.slot, call);
+    return work;
+}
+
+/* Do it: what is complete by that, and the slot that the worker is in. */
+static struct command *perform(struct worker *worker, struct work *work, u32 *drained) {
+    struct device *device = worker->device;
+    struct command *command = work->command;
+    if (command) {
+        u64 left = run_alone(worker, command);
+        if (!left) return command;
+        struct call call = {0};
+        take(&device->lock);
+        *work = (struct work){open_slot(device, command, left), NULL};
+        call_more(device, work->slot, &call);
+        give(&device->lock);
+        ring(&call);
+    }
+    return take_part(worker, work->slot, drained);
+}
+
+/* Look for news until there are some, or it has been too long since the worker had work: whether it has. */
+static int spin(struct worker *worker, u32 news, u64 since) {
+    struct device *device = worker->device;
+    for (;;) {
+        if (worker->core >= 0 && worker->core == peek(&device->host)) return 1;
+        for (int i = 0; i < 20; i++) {
+            if (load(&device->news) != news) return 0;
+            relax();
+        }
+        u64 idle = now() - since;
+        if (idle > LAST_SPIN || (idle > SPIN && peek(&device->spinning) > 1)) return 1;
+    }
+}
+
+static void sleep_until_called(struct worker *worker) {
+    if (worker->frame_bytes > KEPT_FRAME) {
+        free(worker->frame);
+        worker->frame = NULL;
+        worker->frame_bytes = 0;
+    }
+    while (!load(&worker->bell)) futex_wait(&worker->bell, 0);
+}
+
+static void disown(struct device *device) {
+    if (add(&device->owners, -(u64)1)) return;
+    for (struct slot *slot = device->idle, *next; slot; slot = next) {
+        next = slot->next;
+        free(slot);
+    }
+    free(device);
+}
+
+static void settle(struct worker *worker) {
+    signal_set all;
+    sigfillset(&all);
+    pthread_sigmask(SET_MASK, &all, NULL); /* signals are for the program's own threads */
+    prctl(SET_NAME, "manycl-native");
+    if (worker->core >= 0) {
+        unsigned char set[1024] = {0};
+        set[worker->core / 8] = (unsigned char)(1u << worker->core % 8);
+        sched_setaffinity(0, sizeof set, set); /* if it cannot be, it runs anywhere */
+    }
+}
+
+static void *begin(void *argument) {
+    struct worker *worker = argument;
+    struct device *device = worker->device;
+    struct command *over = NULL;
+    struct work work = {NULL, NULL};
+    u32 drained = 0, spun = 0, tired = 0;
+    u64 since = now();
+    settle(worker);
+    for (;;) {
+        struct call call = {0};
+        take(&device->lock);
+        store(&device->spinning, device->spinning - spun);
+        spun = 0;
+        if (work.slot) leave(device, work.slot, drained);
+        if (over) complete(over, &call);
+        work = choose(worker, &call);
+        u32 found = work.slot || work.command, news = device->news;
+        u32 is_end = !found && device->closing && !device->pending;
+        if (is_end) {
+            call_one(device, &call); /* who does the same */
+            store(&device->news, news + 1);
+        } else if (!found && tired) {
+            worker->bell = 0;
+            worker->next = device->asleep;
+            device->asleep = worker;
+        } else if (!found) {
+            spun = 1;
+            store(&device->spinning, device->spinning + 1);
+        }
+        give(&device->lock);
+        ring(&call);
+        over = NULL;
+        if (is_end) break;
+        if (found) {
+            over = perform(worker, &work, &drained);
+        } else if (tired) {
+            sleep_until_called(worker);
+        } else {
+            tired = (u32)spin(worker, news, since);
+            continue;
+        }
+        tired = 0;
+        since = now();
+    }
+    free(worker->frame);
+    disown(device);
+    return NULL;
+}
+
+#endif
