@@ -70,8 +70,9 @@ class Emitter(Texts):
         for index, part in enumerate(parts):
             rest = parts[index + 1 :]
             found.append(self._part(part))
-            returned = isinstance(part, Region) and any(_returns(s.node) for s in part.statements)
-            if returned and rest and self._masks == ["@alive"] and self._twice < MOST_TWICE:
+            if not isinstance(part, Region) or not any(_returns(s.node) for s in part.statements):
+                continue
+            if rest and self._masks == ["@alive"] and self._twice < MOST_TWICE:
                 self._twice += 1
                 masked = self._parts(rest)
                 self._masks.pop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.syntax import NotNativeError, Variable
@@ -17,15 +18,15 @@ MOST_UNROLLED = 32
 class Parameter:
     """A parameter of a kernel: ``memory``, a ``value`` of ``nbytes`` bytes, or ``local`` memory."""
 
-    kind: str
+    kind: Literal["memory", "value", "local"]
     nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """``tile``: the most work-items that are run together, in each dimension: a work-group where its kernel is
-    ``sized``, else any part of the NDRange. ``kept``: they have context arrays. ``cut``: the kernel's body is in several
-    parts. ``lanes``: 4-byte values in a vector."""
+    ``sized``, else any part of the NDRange. ``kept``: they have context arrays. ``cut``: the kernel's body is in
+    several parts. ``lanes``: 4-byte values in a vector."""
 
     unit: Unit
     kernel: Function

@@ -33,7 +33,7 @@ class WorkGroupFunction:
     """``source`` defines ``manycl_entry``, which runs work-groups of ``kernel``; or ``reason`` says why there is none.
 
     ``sized``: the text is for launches whose work-groups have the size that was asked for. Others are for any: they do
-    not ask for their groups, and the sizes were chosen for them. ``contracts``: FP_CONTRACT is not switched off.
+    not ask for their groups, and the sizes were chosen for them. ``defined``: functions that the text has of its own.
     """
 
     kernel: str
@@ -41,7 +41,7 @@ class WorkGroupFunction:
     reason: str = ""
     parameters: tuple[Parameter, ...] = ()
     sized: bool = False
-    contracts: bool = True
+    defined: frozenset[str] = frozenset()
 
 
 def work_group_function(
@@ -93,8 +93,8 @@ class _Writer:
         tile = self._tile(sized, kept, cut, contexts)
         entry = Entry(unit, kernel, tile, sized, kept, cut, self.lanes)
         text = self._text(queries, entry.text(body))
-        contracts = not re.search(rb"#\s*pragma\s+(OPENCL|STDC)\s+FP_CONTRACT\s+OFF", unit.text)
-        return WorkGroupFunction(kernel.name, text, "", parameters, sized, contracts)
+        defined = frozenset(function.name for function in queries.reached.values())
+        return WorkGroupFunction(kernel.name, text, "", parameters, sized, defined)
 
     def _look_for_others(self, queries: Queries) -> None:
         """Raises NotNativeError for what only OpenCL drivers do."""

@@ -1,0 +1,119 @@
+"""Programs of native devices: kernels become work-group functions (``analysis/work_group``), these shared objects."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass, field
+
+from manycl.analysis import service
+from manycl.analysis.facts import ProgramFacts
+from manycl.analysis.rewrite import remaining_options
+from manycl.analysis.work_group.function import ENTRY, WorkGroupFunction
+from manycl.drivers.driver import BuildError, DriverError, Source
+from manycl.drivers.native import clang
+from manycl.drivers.native.compiled import NativeEntry, NativeKernel, Parameter
+from manycl.drivers.native.compiling import compile_kernels
+from manycl.errors import SourceError
+from manycl.machine import Device
+
+MOST_ITEMS = 4096
+"""Work-items of a work-group: what each keeps between barriers lies on the stack of the thread that runs it."""
+_ALONE = 64  # work-items of a group, where the driver chooses and a kernel asks for its groups
+_TOGETHER = 1024  # and where it does not
+
+
+def build(source: Source, device: Device) -> Program:
+    """Read a program; its kernels are compiled when they are first launched. Raises BuildError."""
+    options = (*source.options, f"-I{source.folder}") if source.folder else source.options
+    try:
+        facts = service.parse_program(source.text, options=options)
+    except SourceError as error:
+        raise BuildError(str(error)) from None
+    return Program(facts)
+
+
+class Program:
+    """The kernels of a source."""
+
+    def __init__(self, facts: ProgramFacts) -> None:
+        self.facts = facts
+        self.lanes = _lanes()
+
+    def kernel(self, name: str) -> NativeKernel:
+        """Raises DriverError if there is none, or it cannot be compiled."""
+        if name not in self.facts.kernels:
+            raise DriverError(f"the program has no kernel {name}")
+        required = self.facts.kernels[name].required_work_group
+        function = self.function(name, required or (_ALONE, 1, 1), False)
+        parameters = tuple(Parameter(p.kind, p.nbytes if p.kind == "value" else 0) for p in function.parameters)
+        return Kernel(self, name, parameters, function.sized, required)
+
+    def function(self, kernel: str, local_size: tuple[int, int, int], wide: bool) -> WorkGroupFunction:
+        """Raises DriverError with the reason if a kernel cannot be a work-group function."""
+        try:
+            found = service.work_group_function(self.facts, kernel, local_size, self.lanes, wide)
+        except SourceError as error:
+            raise DriverError(str(error)) from None
+        if found.reason:
+            raise DriverError(f"kernel {kernel} does not run natively: {found.reason}")
+        return found
+
+
+@dataclass
+class Kernel:
+    """A kernel, compiled for each size of work-groups that it is launched with; where these are nothing to it, once."""
+
+    program: Program
+    name: str
+    parameters: tuple[Parameter, ...]
+    sized: bool
+    required: tuple[int, int, int] | None
+    most_items: int = MOST_ITEMS
+    _entries: dict[tuple[object, ...], tuple[NativeEntry, ctypes.CDLL]] = field(default_factory=dict)
+    _compiling: threading.Lock = field(default_factory=threading.Lock)
+
+    def entry(self, local_size: tuple[int, int, int], dims: int, wide: bool = False) -> NativeEntry:
+        """As of NativeKernel."""
+        size = local_size if self.sized else (_ALONE, 2 if dims > 1 else 1, 1)
+        with self._compiling:
+            found = self._entries.get((size, wide))
+            if found is None:
+                found = self._entries[size, wide] = self._compile(size, wide)
+        return found[0]
+
+    def _compile(self, local_size: tuple[int, int, int], wide: bool) -> tuple[NativeEntry, ctypes.CDLL]:
+        function = self.program.function(self.name, local_size, wide)
+        options = remaining_options(self.program.facts.options, "")
+        try:
+            kept = compile_kernels(function.source, options, defined=function.defined)
+            library = ctypes.CDLL(str(kept.path))
+        except SourceError as error:
+            raise DriverError(str(error)) from None
+        except BuildError as error:
+            raise DriverError(f"kernel {self.name} does not run natively: {error}") from None
+        except OSError as error:
+            raise DriverError(f"kernel {self.name} cannot be loaded: {error}") from None
+        address = ctypes.cast(library[ENTRY], ctypes.c_void_p).value
+        assert address is not None
+        return NativeEntry(address, 0), library
+
+    def choose_local(self, global_size: tuple[int, ...]) -> tuple[int, ...]:
+        """As of NativeKernel."""
+        if self.required is not None:
+            return self.required[: len(global_size)]
+        left = _ALONE if self.sized else _TOGETHER
+        found = []
+        for size in global_size:
+            each = next(d for d in range(min(size, left), 0, -1) if size % d == 0)
+            left //= each
+            found.append(each)
+        return tuple(found)
+
+
+def _lanes() -> int:
+    """4-byte values in a vector of this processor."""
+    features = clang.find().features
+    if "+avx512f" in features:
+        return 16
+    return 8 if "+avx" in features else 4
