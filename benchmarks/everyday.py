@@ -142,9 +142,10 @@ class Bench:
         self.args = args
         self.folder = folder
         prepare()  # what starts without manycl finds the drivers by the environment
-        self.machine, opened = open_devices(args.devices)
+        machine, _ = open_devices(args.devices)
+        self.machine, opened = open_devices(args.plain or args.devices)  # of what plain PyOpenCL is tried on
         self.singles = singles(self.machine, opened)
-        self.exactly = len({d.model for d in self.machine.devices}) == 1
+        self.exactly = len({(d.platform, d.model) for d in (*machine.devices, *self.machine.devices)}) == 1
 
     def _place(self, stack: ExitStack) -> Path:
         """The folder that a process leaves things in."""
@@ -158,7 +159,8 @@ class Bench:
         with ExitStack() as stack:
 
             def worker(single: int | None) -> Worker:
-                task = Task(name, self.args.size, self.args.devices, single, results)
+                devices = self.args.devices if single is None else self.args.plain or self.args.devices
+                task = Task(name, self.args.size, devices, single, results)
                 return stack.enter_context(Worker(task, environment(self._place(stack))))
 
             ours = worker(None)
@@ -339,6 +341,7 @@ def arguments() -> argparse.Namespace:
     parser = common.parser(__doc__)
     parser.set_defaults(repeats=None)
     parser.add_argument("--devices", metavar="WHICH", help="as for manycl (default: those of Queue())")
+    parser.add_argument("--plain", metavar="WHICH", help="of which plain PyOpenCL has the best (default: the same)")
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--only", metavar="NAMES", type=chosen, help="these programs, separated by commas")
     parser.add_argument("--list", action="store_true", help="name the programs")
