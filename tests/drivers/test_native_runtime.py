@@ -21,6 +21,7 @@ from manycl.drivers.driver import DriverError, End
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.kernel import MOST_FRAME
+from manycl.drivers.native.queue import GIVEN
 from manycl.graph.graph import LocalArg
 from manycl.region import Box
 
@@ -189,7 +190,7 @@ def enqueue_randomly(driver: NativeDriver, seed: int, commands: int) -> Callable
             for event in queue_events:
                 driver.wait(event)
         for queue in queues:
-            driver.wait((queue, queue.number, None))
+            driver.wait((queue, queue.state[GIVEN], None))
         assert all((a == w).all() for a, w in zip(arrays, wanted, strict=True))
         assert driver.succeeded(everything)
         spans: dict[int, list[tuple[float, float]]] = {}

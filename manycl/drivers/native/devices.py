@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -51,7 +52,9 @@ class NativeHandle:
 
 def look(notes: list[str]) -> list[Found]:
     """The processor, where there is a compiler for it. Nothing is started for that."""
-    if os.name != "posix" or find_spec("ziglang") is None or find_spec(_PROGRAMS) is None:
+    if not hasattr(os, "sched_getaffinity") or platform.machine() not in ("x86_64", "aarch64"):
+        return []
+    if find_spec("ziglang") is None or find_spec(_PROGRAMS) is None:
         return []
     return [_found(_build)]
 
