@@ -56,7 +56,7 @@ class Kernel(NamedTuple):
     parameters: tuple[Parameter, ...]
     most_items: int = 4096
 
-    def entry(self, local_size: tuple[int, int, int], dims: int) -> NativeEntry:
+    def entry(self, local_size: tuple[int, int, int], dims: int, wide: bool = False) -> NativeEntry:
         return NativeEntry(self.address, 0)
 
     def choose_local(self, global_size: tuple[int, ...]) -> tuple[int, ...]:

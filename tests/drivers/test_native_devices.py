@@ -129,6 +129,18 @@ def test_what_shows_a_processor_first_is_still_taken_for_it(entries: Any) -> Non
         open_devices("entries/5")
 
 
+def test_without_a_compiler_or_on_other_systems_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [found.device.platform for found in devices.look([])] == ["native"]
+    with monkeypatch.context() as patch:
+        patch.setenv("MANYCL_CLANG", "no-such-program")
+        assert devices.look([]) == []
+    with monkeypatch.context() as patch:
+        patch.delattr(os, "sched_getaffinity")
+        assert devices.look([]) == []
+    monkeypatch.setattr(devices.platform, "machine", lambda: "riscv64")
+    assert devices.look([]) == []
+
+
 def test_parts_have_cores_of_their_own() -> None:
     handle = devices.NativeHandle(range(8), lambda: native_entries.compile_entries)
     for division, sizes in (((3,), [2, 2, 2]), ((1, 4, 3), [1, 4, 3]), ((8,), [1] * 8)):

@@ -326,6 +326,16 @@ def test_memory_goes_with_its_last_user(open_driver: Open) -> None:
     del run
 
 
+@pytest.mark.parametrize(("offset", "is_wide"), [((1 << 31) - 65, False), ((1 << 31) - 64, True), (1 << 40, True)])
+def test_ids_of_more_than_31_bits(open_driver: Open, offset: int, is_wide: bool) -> None:
+    """The compiler is told of them, and the offset comes as it is."""
+    driver, out = open_driver(1), np.zeros(64, np.uint64)
+    run = kernel(driver, "offset_of", shared(driver, out))
+    driver.wait(driver.launch(driver.queue(timed=False), run, (64,), (4,), (offset,), None))
+    assert out.tolist() == [offset] * 16 + [0] * 48
+    assert run.kernel.asked == [is_wide]
+
+
 def test_what_cannot_be_is_refused(driver: NativeDriver) -> None:
     queue, x = driver.queue(timed=False), np.zeros(64, np.uint32)
     memory, run = shared(driver, x), kernel(driver, "add")

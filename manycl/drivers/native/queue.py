@@ -34,8 +34,8 @@ _collecting = threading.Lock()
 
 
 class _Forked:
-    """The state of a queue in a process that was forked: the threads are not here, and who looks at it is told so. All do
-    before a command is given or waited for."""
+    """The state of a queue in a process that was forked: the threads are not here, and who looks at it is told so, as
+    all do before a command is given or waited for."""
 
     def __getitem__(self, index: int) -> int:
         raise DriverError(FORKED)
