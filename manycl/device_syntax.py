@@ -3,7 +3,7 @@
 Items separated by commas, each ``SELECTOR[/DIVISION][#PART[-PART]][@FACTOR]``:
 
 - SELECTOR: ``all``; a kind (``cpu``, ``gpu``, ``accelerator``); a name (``cpu0``); or part of the name of a kind of
-  driver, a platform or a model, in any case (``opencl``, ``oclgrind``, ``intel``);
+  driver, a platform or a model, in any case (``opencl``, ``native``, ``oclgrind``, ``intel``);
 - DIVISION: ``2`` equal parts, or compute units per part: ``1+3``;
 - ``#0`` or ``#0-1``: only these parts (default: all);
 - ``@4``: a slow-down factor, at least 1, for experiments.

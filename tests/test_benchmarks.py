@@ -31,6 +31,16 @@ KEYS = {
         "result_beside_us",
         "result_behind_us",
     },
+    "native_runtime": {
+        "threads",
+        "enqueue_us",
+        "chain_us",
+        "little_us",
+        "rested_us",
+        "range_us",
+        "done_us",
+        "spread_us",
+    },
     "adaptive": {"within_oracle_percent", "iterations", "settled", "drift_imbalance_percent", "decide_us"},
     "everyday": {
         "first_worst",

@@ -82,6 +82,10 @@ KERNEL(turned) { /* its frame: 64 bytes of its own, then the local argument */
         for (size_t i = 0; i < n; i++) x[i] = t[n - 1 - i];
     }
 }
+KERNEL(offset_of) {
+    UNUSED;
+    for (size_t g = first; g < end; g++) MEMORY(u64, 0)[g] = r->offset[0];
+}
 KERNEL(nothing) { UNUSED; }
 KERNEL(mixed) { /* (uchar a, ulong b, a struct of 12 bytes, float16-like 64 bytes, ulong *out) */
     UNUSED;
@@ -130,6 +134,7 @@ KERNELS: dict[str, tuple[int, tuple[Parameter, ...]]] = {
     "places": (0, (MEMORY,)),
     "turned": (64, (MEMORY, LOCAL)),
     "nothing": (0, ()),
+    "offset_of": (0, (MEMORY,)),
     "mixed": (
         1,
         (Parameter("value", 1), Parameter("value", 8), Parameter("value", 12), Parameter("value", 64), MEMORY),
@@ -164,9 +169,11 @@ class HandWritten:
     frame: int
     parameters: tuple[Parameter, ...]
     most_items: int = MOST_ITEMS
+    asked: list[bool] = field(default_factory=list)
 
-    def entry(self, local_size: tuple[int, int, int], dims: int) -> NativeEntry:
+    def entry(self, local_size: tuple[int, int, int], dims: int, wide: bool = False) -> NativeEntry:
         assert 1 <= dims <= 3
+        self.asked.append(wide)
         assert local_size[dims:] == (1,) * (3 - dims)
         address = ctypes.cast(getattr(functions(), self.name), ctypes.c_void_p).value
         assert address is not None

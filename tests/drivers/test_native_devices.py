@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -52,8 +53,6 @@ def launched(driver: Any, name: str, groups: int, *args: Any) -> Any:
 
 def until(condition: Any) -> None:
     """For what has no event: the end of a thread."""
-    import time
-
     while not condition():
         time.sleep(0.001)
 
@@ -71,8 +70,8 @@ def test_threads_are_pinned_and_end_when_released() -> None:
     before = threads()
     driver = open_on([CORES[0], CORES[-1]])
     driver.wait(launched(driver, "nothing", 64))
+    until(lambda: len(threads() - before) == 2)
     mine = threads() - before
-    assert len(mine) == 2
     allowed = [os.sched_getaffinity(thread) for thread in mine]
     assert sorted(map(sorted, allowed)) == sorted([[CORES[0]], [CORES[-1]]])
     word = np.zeros(1, np.uint32)
@@ -90,7 +89,7 @@ def test_threads_are_pinned_and_end_when_released() -> None:
 def test_a_driver_that_is_dropped_ends_its_threads() -> None:
     before = threads()
     driver = open_on([-1] * 3)
-    assert len(threads() - before) == 3
+    until(lambda: len(threads() - before) == 3)
     del driver
     until(lambda: threads() <= before)
 
@@ -128,6 +127,18 @@ def test_what_shows_a_processor_first_is_still_taken_for_it(entries: Any) -> Non
     assert [d.platform == "native" for d in machine.devices] == [True, True, False]
     with pytest.raises(DeviceError):
         open_devices("entries/5")
+
+
+def test_without_a_compiler_or_on_other_systems_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [found.device.platform for found in devices.look([])] == ["native"]
+    with monkeypatch.context() as patch:
+        patch.setenv("MANYCL_CLANG", "no-such-program")
+        assert devices.look([]) == []
+    with monkeypatch.context() as patch:
+        patch.delattr(os, "sched_getaffinity")
+        assert devices.look([]) == []
+    monkeypatch.setattr(devices.platform, "machine", lambda: "riscv64")
+    assert devices.look([]) == []
 
 
 def test_parts_have_cores_of_their_own() -> None:

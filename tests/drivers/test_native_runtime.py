@@ -21,6 +21,7 @@ from manycl.drivers.driver import DriverError, End
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.kernel import MOST_FRAME
+from manycl.drivers.native.queue import GIVEN
 from manycl.graph.graph import LocalArg
 from manycl.region import Box
 
@@ -189,7 +190,7 @@ def enqueue_randomly(driver: NativeDriver, seed: int, commands: int) -> Callable
             for event in queue_events:
                 driver.wait(event)
         for queue in queues:
-            driver.wait((queue, queue.number, None))
+            driver.wait((queue, queue.state[GIVEN], None))
         assert all((a == w).all() for a, w in zip(arrays, wanted, strict=True))
         assert driver.succeeded(everything)
         spans: dict[int, list[tuple[float, float]]] = {}
@@ -323,6 +324,16 @@ def test_memory_goes_with_its_last_user(open_driver: Open) -> None:
     driver.free(memory)
     assert array() is None
     del run
+
+
+@pytest.mark.parametrize(("offset", "is_wide"), [((1 << 31) - 65, False), ((1 << 31) - 64, True), (1 << 40, True)])
+def test_ids_of_more_than_31_bits(open_driver: Open, offset: int, is_wide: bool) -> None:
+    """The compiler is told of them, and the offset comes as it is."""
+    driver, out = open_driver(1), np.zeros(64, np.uint64)
+    run = kernel(driver, "offset_of", shared(driver, out))
+    driver.wait(driver.launch(driver.queue(timed=False), run, (64,), (4,), (offset,), None))
+    assert out.tolist() == [offset] * 16 + [0] * 48
+    assert run.kernel.asked == [is_wide]
 
 
 def test_what_cannot_be_is_refused(driver: NativeDriver) -> None:

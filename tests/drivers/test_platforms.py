@@ -19,6 +19,7 @@ import pytest
 
 from manycl.drivers import choice
 from manycl.drivers import survey as survey_module
+from manycl.drivers.kinds import kinds
 from manycl.drivers.opencl import devices
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +73,10 @@ RIGHT: dict[str, list[tuple[str, int, float]]] = {
     "cpu/1+1": [("cpu0.0", 1, 1.0), ("cpu0.1", 1, 1.0)],
     "all/4#1-2": [("cpu0.1", 1, 1.0), ("cpu0.2", 1, 1.0)],
     "cpu/2#1@4,cpu/2#0": [("cpu0.1", 2, 4.0), ("cpu0.0", 2, 1.0)],
-    "cpu0/1+3#1,oclgrind": [("cpu0.1", 3, 1.0), ("cpu1", 1, 1.0)],
+    "cpu0/1+3#1,oclgrind": [("cpu0.1", 3, 1.0), ("cpu2", 1, 1.0)],
+    "native": [("cpu1", 4, 1.0)],
+    "native/1+2,cpu/2#0": [("cpu1.0", 1, 1.0), ("cpu1.1", 2, 1.0), ("cpu0.0", 2, 1.0)],
+    "ziglang/4#3@2": [("cpu1.3", 1, 2.0)],
 }
 WRONG: dict[str, str] = {
     "gpu": "no such device",
@@ -138,7 +142,8 @@ def default_devices(tmp_path: Path) -> Any:
 def test_the_drivers_of_pypi_are_found_without_any_icd_folder(tmp_path: Path) -> None:
     assert default_devices(tmp_path) == [
         ["cpu0", POCL, ""],
-        ["cpu1", "Oclgrind", "a simulator: only used when named"],
+        ["cpu1", "native", f"the processor that {POCL} already shows"],
+        ["cpu2", "Oclgrind", "a simulator: only used when named"],
     ]
 
 
@@ -208,11 +213,12 @@ def test_intels_wheel_is_found_and_what_it_lacks_is_said(tmp_path: Path, system:
 
 def test_pocl_without_ld_is_left_out_and_said(tmp_path: Path) -> None:
     found = python(SURVEY, tmp_path, PATH=str(tmp_path / "empty"))
-    assert [d[1] for d in found["devices"]] == ["Oclgrind"]
+    assert [d[1] for d in found["devices"]] == ["native", "Oclgrind"]
     assert any("ld" in n and "binutils" in n for n in found["notes"])
-    out = python(OPEN.format(selections=["all", "oclgrind"]), tmp_path, PATH=str(tmp_path / "empty"))
-    assert "binutils" in out["all"]
-    assert out["oclgrind"][0][0] == "cpu0"
+    out = python(OPEN.format(selections=["all", "pocl", "oclgrind"]), tmp_path, PATH=str(tmp_path / "empty"))
+    assert out["all"][0][:2] == ["cpu0", "native"]
+    assert "binutils" in out["pocl"]
+    assert out["oclgrind"][0][0] == "cpu1"
 
 
 def test_probe_believes_memory_and_not_claims(tmp_path: Path) -> None:
@@ -290,6 +296,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     def of(*platforms: Fake, ld: bool = True) -> Any:
         monkeypatch.setattr(cl, "get_platforms", lambda: list(platforms))
         monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/ld" if ld else None)
+        monkeypatch.setattr(survey_module, "kinds", lambda: [k for k in kinds() if k.name == "OpenCL"])
         monkeypatch.setattr(devices, "prepare", lambda: None)
         monkeypatch.setattr(devices, "intel_library", lambda: "")
         monkeypatch.setattr(devices, "pip_pocl", lambda: "PoCL 3.0")

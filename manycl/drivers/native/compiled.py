@@ -44,9 +44,9 @@ class NativeKernel(Protocol):
     @property
     def parameters(self) -> tuple[Parameter, ...]: ...
 
-    def entry(self, local_size: tuple[int, int, int], dims: int) -> NativeEntry:
-        """The function for work-groups of a size (1 in the dimensions that a launch does not have). May compile it.
-        Raises DriverError."""
+    def entry(self, local_size: tuple[int, int, int], dims: int, wide: bool = False) -> NativeEntry:
+        """The function for work-groups of a size (1 in dimensions that a launch does not have); ``wide``: global
+        ids may need more than 31 bits. May compile it. Raises DriverError."""
 
     def choose_local(self, global_size: tuple[int, ...]) -> tuple[int, ...]:
         """A work-group's size, for launches that leave it to the device: it divides the global size."""

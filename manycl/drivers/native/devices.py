@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 
 from manycl import flags
 from manycl.drivers.driver import Driver, DriverError, Found, Handle
+from manycl.drivers.native import clang
 from manycl.drivers.native import cores as processor
 from manycl.drivers.native.compiled import ALIGNMENT, Compile
 from manycl.drivers.native.driver import NativeDriver
 from manycl.machine import HOST, Device
 
 INSTALL = "pip install ziglang"
-_PROGRAMS = "manycl.drivers.native.program"  # its `build` compiles; as long as there is none, no device is shown
 _RANK = 3  # behind all that OpenCL shows
 _OPERATIONS = 8  # a cycle and core: what plain kernels reach, vectorised
 
@@ -51,9 +50,9 @@ class NativeHandle:
 
 def look(notes: list[str]) -> list[Found]:
     """The processor, where there is a compiler for it. Nothing is started for that."""
-    if os.name != "posix" or find_spec("ziglang") is None or find_spec(_PROGRAMS) is None:
+    if not hasattr(os, "sched_getaffinity") or platform.machine() not in ("x86_64", "aarch64"):
         return []
-    return [_found(_build)]
+    return [_found(_build)] if clang.is_there() else []
 
 
 def found_with(compile_source: Compile) -> Found:
@@ -62,7 +61,8 @@ def found_with(compile_source: Compile) -> Found:
 
 
 def _build() -> Compile:
-    build: Compile = import_module(_PROGRAMS).build
+    from manycl.drivers.native.program import build  # the analysis is not loaded to see which devices there are
+
     return build
 
 
@@ -91,6 +91,8 @@ def _found(compiler: Callable[[], Compile]) -> Found:
 
 
 def _version() -> str:
+    if flags.clang():
+        return flags.clang()
     try:
         return f"ziglang {version('ziglang')}"
     except PackageNotFoundError:

@@ -15,7 +15,7 @@ from manycl.drivers.driver import Bytes, DriverError, End, Source
 from manycl.drivers.native.compiled import Compile, NativeProgram
 from manycl.drivers.native.kernel import NativeMemory, SetKernel, address_of, new_bytes
 from manycl.drivers.native.library import Library, library
-from manycl.drivers.native.queue import FORKED, TIMES, NativeEvent, NativeQueue, settle
+from manycl.drivers.native.queue import COMPLETED, FAILED, FORKED, TIMES, NativeEvent, NativeQueue, settle
 from manycl.machine import HOST, Device
 from manycl.region import Box
 
@@ -90,10 +90,9 @@ class NativeDriver:
         after: Sequence[NativeEvent] | None,
     ) -> NativeEvent:
         shape = kernel.shape(global_size, local_size, offset)
-        if not queue.number % TIMES:
-            queue.prepare()
+        queue.keep(kernel.uses())
         waits, count = _waits(after) if after else (None, 0)
-        return queue.given(self._launch(queue.address, shape.address, kernel.values, waits, count), kernel.uses())
+        return queue.event(self._launch(queue.address, shape.address, kernel.values, waits, count))
 
     def copy(
         self, queue: NativeQueue, target: End, source: End, boxes: Sequence[Box], after: Sequence[NativeEvent]
@@ -108,11 +107,9 @@ class NativeDriver:
                 span = box.end - box.offset
                 rows.extend((into.at(box.offset, span), of.at(box.offset, span), box.width, box.pitch, box.rows))
             packed = rows.buffer_info()[0]
-        if not queue.number % TIMES:
-            queue.prepare()
+        queue.keep((target.memory, source.memory))
         waits, count = _waits(after) if after else (None, 0)
-        number = self._library.copy(queue.address, packed, len(boxes), waits, count)
-        return (queue.given(number, (target.memory, source.memory)),)
+        return (queue.event(self._library.copy(queue.address, packed, len(boxes), waits, count)),)
 
     def fill(
         self,
@@ -126,11 +123,9 @@ class NativeDriver:
         at, length = _CopyEnd(End(target)).at(offset, nbytes), len(pattern)
         if length not in (1, 2, 4, 8, 16, 32, 64, 128) or offset % length or nbytes % length:
             raise DriverError(f"{nbytes} bytes from {offset} on cannot be filled with a pattern of {length}")
-        if not queue.number % TIMES:
-            queue.prepare()
+        queue.keep(target)
         waits, count = _waits(after) if after else (None, 0)
-        number = self._library.fill(queue.address, at, pattern, length, nbytes, waits, count)
-        return queue.given(number, target)
+        return queue.event(self._library.fill(queue.address, at, pattern, length, nbytes, waits, count))
 
     def flush(self, queue: NativeQueue) -> None:
         pass  # every command is sent as it is given
@@ -146,9 +141,9 @@ class NativeDriver:
     def done(self, event: NativeEvent) -> bool:
         queue, number, _ = event
         state = queue.state
-        if state[0] < number:
+        if state[COMPLETED] < number:
             return False
-        if state[1] or not _ORDERED:
+        if state[FAILED] or not _ORDERED:
             _check(queue, number)
         return True
 
@@ -161,12 +156,12 @@ class NativeDriver:
     def wait(self, event: NativeEvent) -> None:
         queue, number, _ = event
         queue.wait(number)
-        if queue.state[1] or not _ORDERED:
+        if queue.state[FAILED] or not _ORDERED:
             _check(queue, number)
 
     def times(self, event: NativeEvent) -> tuple[float, float]:
         queue, number, times = event
-        if times is None or queue.state[0] < number:
+        if times is None or queue.state[COMPLETED] < number:
             raise DriverError("nobody knows when it ran: the queue is not timed" if times is None else "it has not run")
         at = 2 * ((number - 1) % TIMES)
         return times[at] * 1e-9, times[at + 1] * 1e-9

@@ -15,6 +15,7 @@ from manycl.graph.graph import LocalArg
 
 MOST_FRAME = 1 << 28  # bytes, of each of a device's threads
 _PAGE = 4096
+_MOST_NARROW = (1 << 31) - 1  # work-items in a dimension, with the offset, whose ids have 31 bits
 _MOST_SHAPES = 64  # of a kernel that are kept
 _SHAPE = struct.Struct("@18QI4x")  # struct shape in runtime/device.h, up to where arguments lie
 _HINT = "choose a smaller work-group, or less local memory"
@@ -149,7 +150,8 @@ class SetKernel:
             )
         whole, each = ((*size, 1, 1)[:3] for size in (global_size, local))
         groups = tuple(w // e for w, e in zip(whole, each, strict=True))
-        entry = self.kernel.entry((each[0], each[1], each[2]), dims)
+        wide = max(o + w for o, w in zip(offset, global_size, strict=True)) > _MOST_NARROW
+        entry = self.kernel.entry((each[0], each[1], each[2]), dims, wide)
         frame, places = entry.frame, []
         for index, nbytes in self._local.items():
             frame = -(-frame // ALIGNMENT) * ALIGNMENT

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from manycl import flags
 from manycl.disk_cache import DiskCache
 from manycl.drivers.driver import DriverError
 
@@ -45,8 +46,8 @@ def compilers() -> Sequence[Compiler]:
         zig = str(Path(spec.origin).with_name("zig"))
         if os.access(zig, os.X_OK):
             found.append(Compiler((zig, "clang", "-target", f"{machine}-linux-gnu"), (zig, "ld.lld")))
-    for name in ("clang", "cc"):
-        path = shutil.which(name)
+    for name in (flags.clang(), "clang", "cc"):
+        path = shutil.which(name) if name else None
         if path is not None:
             found.append(Compiler((path,)))
     return found

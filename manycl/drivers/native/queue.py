@@ -20,6 +20,7 @@ from manycl.drivers.driver import DriverError
 from manycl.drivers.native.library import Library
 
 FORKED = "this process was forked from one that uses the device, whose threads are not here"
+COMPLETED, FAILED, GIVEN = range(3)
 TIMES = 1024  # commands whose times lie in one array, as in runtime/commands.h
 _TIDY = 256  # commands that are given before what complete ones used is dropped; waiting does that, too
 
@@ -27,35 +28,33 @@ NativeEvent = tuple["NativeQueue", int, "array[int] | None"]
 """A command: its queue, its number, and where the times of its group of 1024 are."""
 
 _queues: WeakSet[NativeQueue] = WeakSet()
-_left: list[tuple[int, int, Any, object]] = []
-"""Queues that were dropped while commands were under way: address, last number, state, what is kept."""
+_left: list[tuple[int, Any, object]] = []
+"""Queues that were dropped while commands were under way: address, state, what is kept."""
 _collecting = threading.Lock()
 
 
 class _Forked:
-    """The state of a queue, and its number, in a process that was forked: the threads are not here, and who looks at
-    these before a command is given or waited for is told so."""
+    """The state of a queue in a process that was forked: the threads are not here, and who looks at it is told so, as
+    all do before a command is given or waited for."""
 
     def __getitem__(self, index: int) -> int:
         raise DriverError(FORKED)
 
-    def __mod__(self, other: int) -> int:
-        raise DriverError(FORKED)
-
 
 class NativeQueue:
-    """``state[0]``: commands that are complete; ``state[1]``: those of them that failed. ``number``: the last one's."""
+    """``state[COMPLETED]``: how many of its commands are complete; ``state[FAILED]``: how many of them failed;
+    ``state[GIVEN]``: how many were given."""
 
-    __slots__ = ("__weakref__", "_library", "_tidying", "address", "is_timed", "kept", "number", "state", "times")
+    __slots__ = ("__weakref__", "_library", "_tidying", "address", "is_timed", "kept", "state", "times")
 
     def __init__(self, library: Library, device: int, is_timed: bool) -> None:
         collect(library)
-        self.number = 0
-        self._library = library
-        self.address: int = library.queue(device) or 0
-        if not self.address:
+        address = library.queue(device)
+        if not address:
             raise DriverError("there is no memory for a queue")
-        self.state: Any = memoryview((ctypes.c_uint64 * 2).from_address(self.address)).cast("B").cast("Q")
+        self._library = library
+        self.address: int = address
+        self.state: Any = memoryview((ctypes.c_uint64 * 3).from_address(address)).cast("B").cast("Q")
         self.is_timed = is_timed
         self.times: array[int] | None = None
         self.kept: deque[Any] = deque()
@@ -63,30 +62,30 @@ class NativeQueue:
         self._tidying = threading.Lock()
         _queues.add(self)
 
-    def prepare(self) -> None:
-        """Before a command is given whose number is 1 more than a multiple of TIMES."""
-        if self.is_timed:
+    def keep(self, uses: object) -> None:
+        """What the next command uses. Before it is given, so that it is kept whatever interrupts that."""
+        state, kept = self.state, self.kept
+        given = state[GIVEN]
+        if not given % TIMES and self.is_timed:
             if self.times is not None:
-                self.kept.append((self.number, self.times))
+                kept.append((given, self.times))
             self.times = array("Q", bytes(16 * TIMES))
             self._library.times(self.address, self.times.buffer_info()[0])
+        kept.append((given + 1, uses))
+        if len(kept) > _TIDY and kept[0][0] <= state[COMPLETED]:
+            self.tidy()
 
-    def given(self, number: int, uses: object) -> NativeEvent:
-        """A command was given, which got a number."""
+    def event(self, number: int) -> NativeEvent:
+        """Of the command that was given last, which got a number."""
         if not number:
             raise DriverError("there is no memory for a command")
-        self.number = number
-        kept = self.kept
-        kept.append((number, uses))
-        if len(kept) > _TIDY and kept[0][0] <= self.state[0]:
-            self.tidy()
         return self, number, self.times
 
     def tidy(self) -> None:
         """Drop what complete commands used. Threads that wait may call it as well."""
         if self._tidying.acquire(blocking=False):
             try:
-                kept, over = self.kept, self.state[0]
+                kept, over = self.kept, self.state[COMPLETED]
                 while kept and kept[0][0] <= over:
                     kept.popleft()
             finally:
@@ -94,7 +93,7 @@ class NativeQueue:
 
     def wait(self, number: int) -> None:
         """Until a command is complete. Python's signal handlers run meanwhile."""
-        while self.state[0] < number:
+        while self.state[COMPLETED] < number:
             self._library.wait(self.address, number)
         self.tidy()
 
@@ -105,10 +104,10 @@ class NativeQueue:
     def __del__(self) -> None:
         if isinstance(self.state, _Forked):
             return
-        if self.state[0] == self.number:
+        if self.state[COMPLETED] == self.state[GIVEN]:
             self._library.free_queue(self.address)
         else:
-            _left.append((self.address, self.number, self.state, (self.kept, self.times)))
+            _left.append((self.address, self.state, (self.kept, self.times)))
 
 
 def collect(library: Library) -> None:
@@ -116,21 +115,21 @@ def collect(library: Library) -> None:
     if _left:
         with _collecting:
             entries = [_left.pop(0) for _ in range(len(_left))]  # meanwhile others may be added
-            for address, number, state, kept in entries:
-                if state[0] == number:
+            for address, state, kept in entries:
+                if state[COMPLETED] == state[GIVEN]:
                     library.free_queue(address)
                 else:
-                    _left.append((address, number, state, kept))
+                    _left.append((address, state, kept))
 
 
 def settle(library: Library, queues: Iterable[NativeQueue]) -> None:
     """Wait until nothing is under way in these queues, and in those that were dropped."""
     for queue in queues:
-        queue.wait(queue.number)
+        queue.wait(queue.state[GIVEN])
     with _collecting:
-        for address, number, state, _ in list(_left):
-            while state[0] < number:
-                library.wait(address, number)
+        for address, state, _ in list(_left):
+            while state[COMPLETED] < state[GIVEN]:
+                library.wait(address, state[GIVEN])
     collect(library)
 
 
@@ -138,14 +137,14 @@ def _forked() -> None:
     global _collecting
     _collecting = threading.Lock()
     for queue in list(_queues):
-        queue.state = queue.number = _Forked()  # type: ignore[assignment]
+        queue.state = _Forked()
         queue.kept.clear()
     _left.clear()
 
 
 def _ends() -> None:
     """What commands still use when the program ends is never freed: the device's threads run until the process ends."""
-    for kept in [(queue.kept, queue.times) for queue in list(_queues)] + [entry[3] for entry in _left]:
+    for kept in [(queue.kept, queue.times) for queue in list(_queues)] + [entry[2] for entry in _left]:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 

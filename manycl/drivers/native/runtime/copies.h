@@ -4,7 +4,7 @@
 
 #include "device.h"
 
-enum { PIECE = 1 << 17, PATTERN = 4096 };
+enum { PIECE = 1 << 17, PATTERN = 512 };
 
 /* `rows` runs of `width` bytes, from `to` and `from` on, `pitch` apart; the first piece of it is number `piece`. Python
    writes the first five. */

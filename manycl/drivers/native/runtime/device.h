@@ -71,10 +71,10 @@ struct waiter {
 };
 
 struct queue {
-    u64 completed; /* the number of the last command that is: Python reads this, and the next, without a call */
+    u64 completed; /* the number of the last command that is: Python reads this, and the next two, without a call */
     u64 failures;
-    struct device *device;
     u64 given; /* the number of the last command */
+    struct device *device;
     struct command **ring; /* the commands that are under way, by the low bits of their numbers */
     u64 mask;
     struct waiter *waiters;

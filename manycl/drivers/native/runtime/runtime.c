@@ -67,8 +67,8 @@ EXPORTED struct device *manycl_open(const int *cores, u32 count) {
     return device;
 }
 
-/* A queue begins with two words that Python reads: how many of its commands are complete, and how many of these have
-   failed. */
+/* A queue begins with three words that Python reads: how many of its commands are complete, how many of these have
+   failed, and how many were given. */
 EXPORTED struct queue *manycl_queue(struct device *device) {
     struct queue *queue = new_memory(sizeof *queue);
     if (!queue) return NULL;
@@ -172,7 +172,8 @@ EXPORTED u64 manycl_fill(struct queue *queue, char *target, const char *pattern,
     struct fill *fill = (struct fill *)command->args;
     fill->target = target;
     fill->nbytes = nbytes;
-    for (u64 at = 0; at < PATTERN; at += length) memcpy(fill->pattern + at, pattern, length);
+    memcpy(fill->pattern, pattern, length);
+    for (u64 at = length; at < PATTERN; at *= 2) memcpy(fill->pattern + at, fill->pattern, at);
     command->groups = (nbytes + PIECE - 1) / PIECE;
     return enqueue(command, waits, count, edges);
 }
@@ -187,13 +188,16 @@ EXPORTED int manycl_wait(struct queue *queue, u64 number) {
             relax();
         }
     struct waiter waiter = {.number = number};
+    struct call call = {0};
     take(&device->lock);
     int is_over = queue->completed >= number;
     if (!is_over) {
         waiter.next = queue->waiters;
         queue->waiters = &waiter;
     }
+    if (device->first) call_one(device, &call); /* nobody has taken it: who looks for news may have lost its core */
     give(&device->lock);
+    ring(&call);
     if (is_over) return 0;
     __atomic_store_n(&device->host, -1, __ATOMIC_RELAXED);
     while (!load(&waiter.over)) {

@@ -260,12 +260,12 @@ static void settle(struct worker *worker) {
     signal_set all;
     sigfillset(&all);
     pthread_sigmask(SET_MASK, &all, NULL); /* signals are for the program's own threads */
-    prctl(SET_NAME, "manycl-native");
     if (worker->core >= 0) {
         unsigned char set[1024] = {0};
         set[worker->core / 8] = (unsigned char)(1u << worker->core % 8);
         sched_setaffinity(0, sizeof set, set); /* if it cannot be, it runs anywhere */
     }
+    prctl(SET_NAME, "manycl-native"); /* the name says that all this is done */
 }
 
 static void *begin(void *argument) {
