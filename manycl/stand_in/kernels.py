@@ -278,6 +278,8 @@ class Kernel(OpenCLObject):
             except ManyclError:  # it is not run there
                 continue
             driver = device.runtime.session.backend.lanes[index].driver
+            if not hasattr(driver, "cl"):  # of another kind, which has no more to say than OpenCL on the same cores
+                continue
             answers.append(compiled_group_info(kernel.cl, param, driver.cl))  # type: ignore[attr-defined]
         return _MERGED[param](answers)
 

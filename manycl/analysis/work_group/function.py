@@ -102,6 +102,9 @@ class _Writer:
             for node in function.nodes:
                 if node.name == "printf" and node.type.kind == "function":
                     raise NotNativeError("it prints")
+                variable = self.unit.variables.get(node.ref)
+                if variable is not None and variable.type.address_space != "constant":
+                    raise NotNativeError(f"it uses {variable.name}, which keeps its value between kernels")
                 if node.kind == "BLOCK_EXPR":
                     raise NotNativeError("it has a block")
 

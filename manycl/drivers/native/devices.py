@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any, cast
 
 from manycl import flags
 from manycl.drivers.driver import Driver, DriverError, Found, Handle
@@ -13,6 +16,9 @@ from manycl.drivers.native import clang
 from manycl.drivers.native import cores as processor
 from manycl.drivers.native.compiled import ALIGNMENT, Compile
 from manycl.drivers.native.driver import NativeDriver
+from manycl.drivers.native.elsewhere import Elsewhere
+from manycl.drivers.opencl import devices as opencl
+from manycl.drivers.opencl.devices import OpenCLHandle
 from manycl.machine import HOST, Device
 
 INSTALL = "pip install ziglang"
@@ -21,14 +27,29 @@ _OPERATIONS = 8  # a cycle and core: what plain kernels reach, vectorised
 
 
 class NativeHandle:
-    """So many of the processor's cores. ``compiler`` gives what compiles, when the device is opened."""
+    """So many of the processor's cores. ``compiler`` gives what compiles, when the device is opened; ``other`` the same
+    part of the processor as OpenCL shows it, which runs what cannot be compiled, or None."""
 
-    def __init__(self, cores: Sequence[int], compiler: Callable[[], Compile]) -> None:
+    def __init__(
+        self,
+        cores: Sequence[int],
+        compiler: Callable[[], Compile],
+        other: Callable[[], OpenCLHandle | None] = lambda: None,
+    ) -> None:
         self._cores, self._compiler = cores, compiler
+        self.other = cache(other)
 
     @property
     def compute_units(self) -> int:
         return len(self._cores)
+
+    @property
+    def cl(self) -> Any:
+        """PyOpenCL's device for this part of the processor. Raises DriverError where there is none."""
+        other = self.other()
+        if other is None:
+            raise DriverError("no OpenCL driver shows this processor", hint="pip install pocl-binary-distribution")
+        return other.cl
 
     def shares_host_memory(self) -> bool:
         return True  # it is this process that computes
@@ -39,25 +60,44 @@ class NativeHandle:
         if min(sizes) < 1 or sum(sizes) > len(self._cores):
             raise DriverError(f"{len(self._cores)} cores are not divided into {'+'.join(map(str, division))}")
         starts = [sum(sizes[:n]) for n in range(len(sizes))]
+
+        @cache
+        def others() -> Sequence[OpenCLHandle] | None:
+            whole = self.other()
+            try:
+                return [cast(OpenCLHandle, one) for one in whole.divide(division)] if whole is not None else None
+            except DriverError:  # it has other cores: the whole of it will do
+                return [whole] * len(sizes) if whole is not None else None
+
+        def part(number: int) -> OpenCLHandle | None:
+            found = others()
+            return found[number] if found is not None else None
+
         return [
-            NativeHandle(self._cores[start : start + size], self._compiler)
-            for start, size in zip(starts, sizes, strict=True)
+            NativeHandle(self._cores[start : start + size], self._compiler, partial(part, n))
+            for n, (start, size) in enumerate(zip(starts, sizes, strict=True))
         ]
 
     def open(self, device: Device) -> Driver:
-        return NativeDriver(device, self._cores, self._compiler())
+        return NativeDriver(device, self._cores, self._compiler(), Elsewhere(device, self._open_other))
+
+    def _open_other(self, device: Device) -> Driver:
+        other = self.other()
+        if other is None:
+            raise DriverError("no OpenCL driver shows this processor", hint="pip install pocl-binary-distribution")
+        return other.open(replace(device, memory=HOST))
 
 
 def look(notes: list[str]) -> list[Found]:
     """The processor, where there is a compiler for it. Nothing is started for that."""
     if not hasattr(os, "sched_getaffinity") or platform.machine() not in ("x86_64", "aarch64"):
         return []
-    return [_found(_build)] if clang.is_there() else []
+    return [_found(_build, _other)] if clang.is_there() else []
 
 
 def found_with(compile_source: Compile) -> Found:
     """The processor, with programs compiled by a function."""
-    return _found(lambda: compile_source)
+    return _found(lambda: compile_source, lambda: None)
 
 
 def _build() -> Compile:
@@ -66,7 +106,14 @@ def _build() -> Compile:
     return build
 
 
-def _found(compiler: Callable[[], Compile]) -> Found:
+def _other() -> OpenCLHandle | None:
+    """The processor as OpenCL shows it best."""
+    found = [one for one in opencl.look([]) if one.device.kind == "cpu" and not one.device.simulator]
+    handle = min(found, key=lambda one: one.rank).handle if found else None
+    return handle if isinstance(handle, OpenCLHandle) else None
+
+
+def _found(compiler: Callable[[], Compile], other: Callable[[], OpenCLHandle | None]) -> Found:
     cores = processor.cores(flags.threads())
     units, clock, memory = len(cores), processor.clock(), processor.memory()
     device = Device(
@@ -87,7 +134,7 @@ def _found(compiler: Callable[[], Compile]) -> Found:
         max_work_group=4096,
         launch_overhead=3e-6,
     )
-    return Found(device, NativeHandle(cores, compiler), _RANK)
+    return Found(device, NativeHandle(cores, compiler, other), _RANK)
 
 
 def _version() -> str:

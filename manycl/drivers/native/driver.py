@@ -13,6 +13,7 @@ from typing import Any
 
 from manycl.drivers.driver import Bytes, DriverError, End, Source
 from manycl.drivers.native.compiled import Compile, NativeProgram
+from manycl.drivers.native.elsewhere import Elsewhere, NotNativeError
 from manycl.drivers.native.kernel import NativeMemory, SetKernel, address_of, new_bytes
 from manycl.drivers.native.library import Library, library
 from manycl.drivers.native.queue import COMPLETED, FAILED, FORKED, TIMES, NativeEvent, NativeQueue, settle
@@ -29,8 +30,11 @@ class NativeDriver:
 
     is_polled = False
 
-    def __init__(self, device: Device, cores: Sequence[int], compile_source: Compile) -> None:
+    def __init__(
+        self, device: Device, cores: Sequence[int], compile_source: Compile, elsewhere: Elsewhere | None = None
+    ) -> None:
         self.device = device
+        self._elsewhere = elsewhere
         self._compile = compile_source
         self._library = library()
         numbers = (ctypes.c_int * len(cores))(*cores)
@@ -66,11 +70,11 @@ class NativeDriver:
 
     # programs
 
-    def build(self, source: Source) -> NativeProgram:
-        return self._compile(source, self.device)
+    def build(self, source: Source) -> tuple[Source, NativeProgram]:
+        return source, self._compile(source, self.device)
 
-    def kernel(self, program: NativeProgram, name: str) -> SetKernel:
-        return SetKernel(program.kernel(name))
+    def kernel(self, program: tuple[Source, NativeProgram], name: str) -> SetKernel:
+        return SetKernel(program[1].kernel(name), program[0])
 
     # commands
 
@@ -89,10 +93,26 @@ class NativeDriver:
         offset: tuple[int, ...] | None,
         after: Sequence[NativeEvent] | None,
     ) -> NativeEvent:
-        shape = kernel.shape(global_size, local_size, offset)
+        try:
+            shape = kernel.shape(global_size, local_size, offset)
+        except NotNativeError as reason:
+            return self._launch_elsewhere(queue, kernel, (global_size, local_size, offset), after, reason)
         queue.keep(kernel.uses())
         waits, count = _waits(after) if after else (None, 0)
         return queue.event(self._launch(queue.address, shape.address, kernel.values, waits, count))
+
+    def _launch_elsewhere(
+        self, queue: NativeQueue, kernel: SetKernel, ndrange: Any, after: Any, reason: NotNativeError
+    ) -> NativeEvent:
+        other = self._elsewhere
+        if other is None or kernel.source is None:
+            raise reason
+        token = other.launch(kernel.source, kernel, ndrange, reason)
+        queue.keep((other, *kernel.set_values().values()))
+        waits, count = _waits(after) if after else (None, 0)
+        number = self._launch(queue.address, other.shape, struct.pack("@Q", token), waits, count)
+        queue.runs_elsewhere(number, other.faults, token)
+        return queue.event(number)
 
     def copy(
         self, queue: NativeQueue, target: End, source: End, boxes: Sequence[Box], after: Sequence[NativeEvent]
@@ -171,6 +191,8 @@ class NativeDriver:
 
     def release(self) -> None:
         self._close()
+        if self._elsewhere is not None:
+            self._elsewhere.release()
 
     def _ask(self) -> None:
         if not self._close.alive:

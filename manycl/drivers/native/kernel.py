@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from manycl.drivers.driver import Bytes, DriverError
+from manycl.drivers.driver import Bytes, DriverError, Source
 from manycl.drivers.native.compiled import ALIGNMENT, NativeKernel
 from manycl.graph.graph import LocalArg
 
 MOST_FRAME = 1 << 28  # bytes, of each of a device's threads
 _PAGE = 4096
 _MOST_NARROW = (1 << 31) - 1  # work-items in a dimension, with the offset, whose ids have 31 bits
-_MOST_SHAPES = 64  # of a kernel that are kept
-_SHAPE = struct.Struct("@18QI4x")  # struct shape in runtime/device.h, up to where arguments lie
+_MOSTSHAPES = 64  # of a kernel that are kept
+SHAPE = struct.Struct("@19QI4x")  # struct shape in runtime/device.h, up to where arguments lie
 _HINT = "choose a smaller work-group, or less local memory"
 
 
@@ -61,8 +61,9 @@ class LaunchShape(NamedTuple):
 class SetKernel:
     """A kernel, and the values of its arguments as the compiled code finds them."""
 
-    def __init__(self, kernel: NativeKernel) -> None:
+    def __init__(self, kernel: NativeKernel, source: Source | None = None) -> None:
         self.kernel = kernel
+        self.source = source
         self.most_items = kernel.most_items
         self.shapes: dict[Any, LaunchShape] = {}
         self._last: LaunchShape | None = None
@@ -106,6 +107,20 @@ class SetKernel:
         if self._unset:
             self._unset.discard(index)
 
+    def set_values(self) -> dict[int, NativeMemory | bytes | LocalArg]:
+        """What the arguments are set to. Raises DriverError if one is not."""
+        if self._unset:
+            raise DriverError(f"argument {min(self._unset)} of kernel {self.kernel.name} is not set")
+        found: dict[int, NativeMemory | bytes | LocalArg] = {}
+        for index, parameter in enumerate(self.kernel.parameters):
+            if parameter.kind == "memory":
+                found[index] = self._held[index]
+            elif parameter.kind == "value":
+                found[index] = bytes(self._bytes[self._at[index] : self._ends[index]])
+            else:
+                found[index] = LocalArg(self._local[index])
+        return found
+
     def shape(
         self, global_size: tuple[int, ...], local_size: tuple[int, ...] | None, offset: tuple[int, ...] | None
     ) -> LaunchShape:
@@ -113,7 +128,7 @@ class SetKernel:
         key = global_size, local_size, offset
         shape = self.shapes.get(key)
         if shape is None:
-            if len(self.shapes) >= _MOST_SHAPES:
+            if len(self.shapes) >= _MOSTSHAPES:
                 self.shapes.clear()
             shape = self.shapes[key] = self._shape(global_size, local_size, offset)
         if self._unset:
@@ -160,8 +175,8 @@ class SetKernel:
         if frame > MOST_FRAME:
             raise DriverError(f"kernel {self.kernel.name}: a work-group needs {frame} bytes", hint=_HINT)
         count = len(self._at)
-        data = ctypes.create_string_buffer(_SHAPE.size + 8 * max(count, 1))
-        head = entry.address, frame, math.prod(groups), 0, self._nbytes, count
-        _SHAPE.pack_into(data, 0, *head, *whole, *each, *(*offset, 0, 0)[:3], *groups, dims)
-        struct.pack_into(f"@{count}Q", data, _SHAPE.size, *self._at)
+        data = ctypes.create_string_buffer(SHAPE.size + 8 * max(count, 1))
+        head = entry.address, frame, math.prod(groups), 0, self._nbytes, count, 0
+        SHAPE.pack_into(data, 0, *head, *whole, *each, *(*offset, 0, 0)[:3], *groups, dims)
+        struct.pack_into(f"@{count}Q", data, SHAPE.size, *self._at)
         return LaunchShape(ctypes.addressof(data), data, tuple(places))

@@ -7,20 +7,21 @@ import threading
 from dataclasses import dataclass, field
 
 from manycl.analysis import service
-from manycl.analysis.facts import ProgramFacts
+from manycl.analysis.facts import ArgumentFacts, ProgramFacts
 from manycl.analysis.rewrite import remaining_options
 from manycl.analysis.work_group.function import ENTRY, WorkGroupFunction
 from manycl.drivers.driver import BuildError, DriverError, Source
 from manycl.drivers.native import clang
 from manycl.drivers.native.compiled import NativeEntry, NativeKernel, Parameter
 from manycl.drivers.native.compiling import compile_kernels
+from manycl.drivers.native.elsewhere import NotNativeError
 from manycl.errors import SourceError
 from manycl.machine import Device
 
 MOST_ITEMS = 4096
 """Work-items of a work-group: what each keeps between barriers lies on the stack of the thread that runs it."""
-_ALONE = 64  # work-items of a group, where the driver chooses and a kernel asks for its groups
-_TOGETHER = 1024  # and where it does not
+_CHOSEN = 64
+"""Work-items of a group where the launch leaves that to the driver."""
 
 
 def build(source: Source, device: Device) -> Program:
@@ -41,22 +42,21 @@ class Program:
         self.lanes = _lanes()
 
     def kernel(self, name: str) -> NativeKernel:
-        """Raises DriverError if there is none, or it cannot be compiled."""
+        """Raises DriverError if there is none. One that cannot be compiled is refused when it is launched."""
         if name not in self.facts.kernels:
             raise DriverError(f"the program has no kernel {name}")
-        required = self.facts.kernels[name].required_work_group
-        function = self.function(name, required or (_ALONE, 1, 1), False)
-        parameters = tuple(Parameter(p.kind, p.nbytes if p.kind == "value" else 0) for p in function.parameters)
-        return Kernel(self, name, parameters, function.sized, required)
+        facts = self.facts.kernels[name]
+        parameters = tuple(_parameter(parameter) for parameter in facts.arguments)
+        return Kernel(self, name, parameters, facts.required_work_group)
 
     def function(self, kernel: str, local_size: tuple[int, int, int], wide: bool) -> WorkGroupFunction:
-        """Raises DriverError with the reason if a kernel cannot be a work-group function."""
+        """Raises NotNativeError if a kernel cannot be a work-group function."""
         try:
             found = service.work_group_function(self.facts, kernel, local_size, self.lanes, wide)
         except SourceError as error:
-            raise DriverError(str(error)) from None
+            raise NotNativeError(str(error)) from None
         if found.reason:
-            raise DriverError(f"kernel {kernel} does not run natively: {found.reason}")
+            raise NotNativeError(f"kernel {kernel} is not compiled natively: {found.reason}")
         return found
 
 
@@ -67,48 +67,64 @@ class Kernel:
     program: Program
     name: str
     parameters: tuple[Parameter, ...]
-    sized: bool
     required: tuple[int, int, int] | None
     most_items: int = MOST_ITEMS
     _entries: dict[tuple[object, ...], tuple[NativeEntry, ctypes.CDLL]] = field(default_factory=dict)
+    _refused: NotNativeError | None = None
     _compiling: threading.Lock = field(default_factory=threading.Lock)
 
     def entry(self, local_size: tuple[int, int, int], dims: int, wide: bool = False) -> NativeEntry:
-        """As of NativeKernel."""
-        size = local_size if self.sized else (_ALONE, 2 if dims > 1 else 1, 1)
+        """As of NativeKernel. Raises NotNativeError, always again, for a kernel that cannot be compiled."""
+        any_size = (_CHOSEN, 2 if dims > 1 else 1, 1)
         with self._compiling:
-            found = self._entries.get((size, wide))
-            if found is None:
-                found = self._entries[size, wide] = self._compile(size, wide)
+            for size in (any_size, local_size):
+                found = self._entries.get((size, wide))
+                if found is not None:
+                    return found[0]
+            if self._refused is not None:
+                raise self._refused
+            try:
+                size, found = self._compile(local_size, any_size, wide)
+            except NotNativeError as error:
+                self._refused = error
+                raise
+            self._entries[size, wide] = found
         return found[0]
 
-    def _compile(self, local_size: tuple[int, int, int], wide: bool) -> tuple[NativeEntry, ctypes.CDLL]:
-        function = self.program.function(self.name, local_size, wide)
+    def _compile(
+        self, local_size: tuple[int, int, int], any_size: tuple[int, int, int], wide: bool
+    ) -> tuple[tuple[int, int, int], tuple[NativeEntry, ctypes.CDLL]]:
+        """The size that it is compiled for as well."""
+        size, function = local_size, self.program.function(self.name, local_size, wide)
+        if not function.sized and size != any_size:
+            size, function = any_size, self.program.function(self.name, any_size, wide)
         options = remaining_options(self.program.facts.options, "")
         try:
             kept = compile_kernels(function.source, options, defined=function.defined)
             library = ctypes.CDLL(str(kept.path))
-        except SourceError as error:
-            raise DriverError(str(error)) from None
-        except BuildError as error:
-            raise DriverError(f"kernel {self.name} does not run natively: {error}") from None
-        except OSError as error:
-            raise DriverError(f"kernel {self.name} cannot be loaded: {error}") from None
+        except (SourceError, BuildError, OSError) as error:
+            raise NotNativeError(f"kernel {self.name} is not compiled natively: {error}") from None
         address = ctypes.cast(library[ENTRY], ctypes.c_void_p).value
         assert address is not None
-        return NativeEntry(address, 0), library
+        return size, (NativeEntry(address, 0), library)
 
     def choose_local(self, global_size: tuple[int, ...]) -> tuple[int, ...]:
         """As of NativeKernel."""
         if self.required is not None:
             return self.required[: len(global_size)]
-        left = _ALONE if self.sized else _TOGETHER
+        left = _CHOSEN
         found = []
         for size in global_size:
             each = next(d for d in range(min(size, left), 0, -1) if size % d == 0)
             left //= each
             found.append(each)
         return tuple(found)
+
+
+def _parameter(given: ArgumentFacts) -> Parameter:
+    if given.kind == "local":
+        return Parameter("local")
+    return Parameter("value", given.size) if given.kind == "scalar" else Parameter("memory")
 
 
 def _lanes() -> int:

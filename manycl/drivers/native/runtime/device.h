@@ -34,6 +34,7 @@ struct shape {
     u64 cost;   /* measured: ns of a work-group, times 1024; 0: not yet */
     u64 nbytes; /* of the arguments' values */
     u64 nargs;
+    u64 reports; /* whether the entry leaves a word in its frame that says whether it has failed */
     struct manycl_range range;
     u64 at[]; /* where in the values each argument's begins */
 };
