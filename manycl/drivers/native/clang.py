@@ -83,7 +83,7 @@ def build(clang: Clang, text: str, names: bytes, extra: tuple[str, ...] = ()) ->
         (folder / "names.so").write_bytes(names)
         _run((*clang.compiler, *clang.flags, *KERNELS, *extra, "-c", "-o", "kernels.o", "-"), folder, text)
         _link(clang, folder, "kernels.so", "kernels.o", "names.so")
-        return (folder / "kernels.so").read_bytes()
+        return _made(clang, folder / "kernels.so")
 
 
 def build_names(clang: Clang) -> bytes:
@@ -92,7 +92,17 @@ def build_names(clang: Clang) -> bytes:
         folder = Path(name)
         _run((*clang.compiler, *clang.flags, *_LIBRARY, "-c", "-o", "names.o", "-"), folder, libc.stand_in())
         _link(clang, folder, "names.so", "names.o", "-soname", libc.name())
-        return (folder / "names.so").read_bytes()
+        return _made(clang, folder / "names.so")
+
+
+def _made(clang: Clang, path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        content = b""
+    if not content.startswith(b"\x7fELF"):
+        raise BuildError(f"{os.path.basename(clang.linker[0])} says that it made an object, and did not")
+    return content
 
 
 def _link(clang: Clang, folder: Path, name: str, *words: str) -> None:
@@ -148,7 +158,8 @@ def _probed(compiler: tuple[str, ...], linker: tuple[str, ...]) -> Clang:
     known = _probes.get(asked)
     if known is not None:
         told: dict[str, Any] = json.loads(known)
-        return Clang(**{name: tuple(value) if isinstance(value, list) else value for name, value in told.items()})
+        lists: dict[str, Any] = {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
+        return Clang(**told | lists)
     clang = _tried(compiler, linker)
     _probes.keep(asked, json.dumps(asdict(clang)).encode())
     return clang

@@ -10,7 +10,7 @@ import os
 
 _MATH = (
     "acos acosh asin asinh atan atan2 atanh cbrt cos cosh erf erfc exp exp10 exp2 expm1 fma fmod hypot ldexp lgamma_r"
-    " log log10 log1p log2 pow remainder remquo sin sinh tan tanh tgamma"
+    " log log10 log1p log2 pow remainder remquo sin sincos sinh tan tanh tgamma"
     " ceil floor trunc rint fmaf ceilf floorf truncf rintf fmodf"  # where the processor has no instruction for it
 )
 _MEMORY = "memcpy memmove memset memcmp"

@@ -71,10 +71,6 @@ def _length(name: str, widths: tuple[int, ...]) -> list[str]:
     for s in REALS:
         for w in _up_to_4(widths):
             body = f"{_squares(s, w)} return ({s.name})(__builtin_sqrt(q) / k);"
-            if s.bits == 64:  # NaN is the largest of nothing; infinite is infinite, whatever else there is
-                body = body.replace(
-                    "return", f"q = m == MANYCL_INF ? m : q; k = {_joined(w, 'x@', ' + ')} != 0 ? k : k; return"
-                )
             parts.append(f"BUILTIN {s.name} {name}({named(s.name, w)} x) {{ {body} }}")
     return parts
 

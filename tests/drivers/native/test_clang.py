@@ -1,0 +1,190 @@
+"""The compiler of native devices: whichever is there, whatever it does."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manycl.disk_cache import DiskCache
+from manycl.drivers.driver import BuildError, DriverError
+from manycl.drivers.native import clang, compiling, limited
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of compilers from other tests."""
+    monkeypatch.setattr(clang, "_found", clang._found.__wrapped__)
+
+
+def program(folder: Path, body: str) -> str:
+    path = folder / "clang"
+    path.write_text(f"#!{sys.executable}\nimport os, sys\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_what_is_there() -> None:
+    found = clang.find()
+    assert clang.is_there()
+    assert found.major >= clang.LOWEST
+    assert found.processor not in ("", "native")
+    assert found.features
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("sys.exit(3)", "ended with status 3"),
+        ("os.abort()", "SIGABRT"),
+        ("while True: pass", "s of computing"),
+        ("x = bytearray(1 << 60)", "ended with status 1"),
+        ("print('cl' * 1000)", "does not say its version"),
+        ("print('clang version 15.0.7')", "older than 16"),
+        ("print('clang version 18.1.0'); sys.stderr.write('-cc1 garbage')", "does not compile OpenCL C"),
+        ("os.write(1, b'clang version 19.1.0'); '--version' in sys.argv or os.kill(os.getpid(), 11)", "SIGSEGV"),
+        ("import signal; signal.signal(25, signal.SIG_DFL)\nwhile True: os.write(1, b'x' * (1 << 20))", "after writing"),
+        ("print('clang version 18.1.0'); sys.stderr.write('-cc1'); open('names.so', 'w').write('no')", "OpenCL C"),
+    ],
+)
+def test_a_broken_compiler_is_an_error(
+    body: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limited, "OUTPUT", 4 << 20)
+    run = limited.run
+    monkeypatch.setattr(limited, "run", lambda command, **words: run(command, **words | {"computing": 1}))
+    monkeypatch.setenv("MANYCL_CLANG", program(tmp_path, body))
+    assert clang.is_there()
+    with pytest.raises(DriverError, match=said) as caught:
+        clang.find()
+    assert "MANYCL_CLANG" in caught.value.hint
+
+
+def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_CLANG", "/nowhere/clang")
+    assert not clang.is_there()
+    with pytest.raises(DriverError, match="/nowhere/clang"):
+        compiling.compile_kernels("void k(void) {}")
+    monkeypatch.delenv("MANYCL_CLANG")
+    monkeypatch.setattr(clang, "_wheel", lambda: None)
+    assert not clang.is_there()
+    with pytest.raises(DriverError, match="pip install ziglang"):
+        clang.find()
+
+
+def test_another_compiler_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the same, by a script that is a driver of compilers and links as such."""
+    wheel = clang._wheel()
+    script = "args = sys.argv[1:]\nopen(os.path.dirname(__file__) + '/used', 'a').write(' '.join(args) + '\\n')\n"
+    script += f"zig = {str(wheel)!r}\nif '-nostdlib' in args and '-x' not in args:\n"
+    script += "  words = [w for a in args for w in (a[4:].split(',') if a[:4] == '-Wl,' else [a]) if w != '-nostdlib']\n"
+    script += "  os.execv(zig, [zig, 'ld.lld', *words])\nos.execv(zig, [zig, 'clang', *args])"
+    monkeypatch.setenv("MANYCL_CLANG", program(tmp_path, script))
+    kept = compiling.compile_kernels("float another(float x) { return sqrt(x) + 3; }")
+    function = ctypes.CDLL(str(kept.path)).another
+    function.restype, function.argtypes = ctypes.c_float, [ctypes.c_float]
+    assert function(16.0) == 7.0
+    assert "-Wl,-z,defs" in (tmp_path / "used").read_text()
+
+
+def test_what_is_known_of_a_compiler_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(clang, "_probes", DiskCache("compilers", 1 << 20, ("manycl/drivers/native",)))
+    first = clang.find()
+    monkeypatch.setattr(clang, "_tried", lambda *words: pytest.fail("asked again"))
+    assert clang.find() == first
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("void k(void) { int x = ; }", "program:1:24: error: expected expression"),
+        ("void k(void) {\n unknown(1); }", "program:2:2"),
+        ("double helper(double x);\nvoid k(__global double *x) { *x = helper(*x); }", "undefined symbol: helper"),
+        ("#error no", "no"),
+        ("void k(void) { #", "error"),
+        ("\0\x80", "error"),
+        ("struct s { struct s x; }; void k(void) {}", "incomplete"),
+    ],
+)
+def test_programs_that_do_not_compile(text: str, said: str) -> None:
+    with pytest.raises(BuildError, match=said):
+        compiling.compile_kernels(text)
+
+
+def test_errors_are_short() -> None:
+    with pytest.raises(BuildError) as caught:
+        compiling.compile_kernels("\n".join(f"void k{i}(void) {{ unknown{i}(); }}" for i in range(3000)))
+    assert len(str(caught.value)) < 5000
+
+
+def ran(text: str, options: tuple[str, ...], *values: float) -> float:
+    kept = compiling.compile_kernels(text, options)
+    x, r = np.array(values, np.float32), np.zeros(1, np.float32)
+    ctypes.CDLL(str(kept.path)).k(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(r.ctypes.data))
+    return float(r[0])
+
+
+PRODUCT = "void k(__global const float *x, __global float *r) { r[0] = x[0] * x[1] + x[2]; }"
+FUSED = (1 + 2.0**-12, 1 + 2.0**-12, -(1 + 2.0**-11))
+
+
+@pytest.mark.parametrize("option", [None, "-cl-mad-enable", "-cl-fast-relaxed-math", "-cl-unsafe-math-optimizations"])
+def test_products_and_sums_are_fused_where_options_say_so(option: str | None) -> None:
+    if "+fma" not in clang.find().features and "+neon" not in clang.find().features:
+        pytest.skip("the processor fuses nothing")
+    assert ran(PRODUCT, (option,) if option else (), *FUSED) == (2.0**-24 if option else 0.0)
+
+
+def test_options_do_not_change_built_in_functions() -> None:
+    """They round products before sums, whatever a program may do; NaN and infinities stay what they are."""
+    text = "void k(__global const float *x, __global float *r) { r[0] = sin(x[0]) + 0 * exp(x[1]); }"
+    wanted = ran(text, (), 1e7, -3.0)
+    for option in ("-cl-fast-relaxed-math", "-cl-unsafe-math-optimizations", "-cl-single-precision-constant"):
+        assert ran(text, (option,), 1e7, -3.0) == wanted
+    text = "void k(__global const float *x, __global float *r) { r[0] = isnan(x[0]) + 2 * isinf(x[1]); }"
+    assert ran(text, ("-cl-fast-relaxed-math", "-cl-finite-math-only"), np.nan, np.inf) == 3
+
+
+def test_constants_are_of_single_precision_where_options_say_so() -> None:
+    text = "void k(__global const float *x, __global float *r) { r[0] = x[0] + (0.1 - 0.1f != 0); }"
+    assert ran(text, (), 0) == 1
+    assert ran(text, ("-cl-single-precision-constant",), 0) == 0
+
+
+def test_macros_are_the_programs() -> None:
+    text = "void k(__global const float *x, __global float *r) { r[0] = exp(x[0]) + a + F(2); }"
+    assert ran(text, ("-D", "a=3", "-DF(x)=x*x", "-Dy=", "-D", "bits_=1"), 0) == 8
+
+
+def test_what_was_made_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_CACHE", str(tmp_path / "cache"))
+    text = "float k(float x) { return exp(x); }"
+    first = compiling.compile_kernels(text, metadata='{"frame": 3}')
+    assert first.path.parent == tmp_path / "cache" / "native"
+    other = compiling.compile_kernels(text, ("-cl-mad-enable",))
+    monkeypatch.setattr(clang, "build", lambda *words: pytest.fail("made again"))
+    assert compiling.compile_kernels(text, metadata="other") == first
+    assert other.path != first.path
+
+
+def test_what_was_damaged_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_CACHE", str(tmp_path / "cache"))
+    text = "float k(float x) { return exp(x); }"
+    first = compiling.compile_kernels(text)
+    whole = first.path.read_bytes()
+    for damaged in (whole[:-1], whole[:100], b"", whole[:64] + b"\0" + whole[65:], whole + b"\0"):
+        first.path.write_bytes(damaged)
+        assert compiling.compile_kernels(text) == first
+        assert first.path.read_bytes() == whole
+
+
+def test_folders_of_others_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_CACHE", str(tmp_path))
+    (tmp_path / "native").mkdir()
+    (tmp_path / "native").chmod(0o777)
+    kept = compiling.compile_kernels("float k(float x) { return x; }")
+    assert tmp_path not in kept.path.parents
