@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from manycl.analysis.tree import Function, Node, Unit
-from manycl.analysis.work_group.syntax import NotNativeError, Variable
-from manycl.analysis.work_group.texts import parameter_text
+from manycl.analysis.work_group.syntax import NotNativeError, Variable, parameter_text
 
 MOST_UNROLLED = 32
 """Vectors of work-items in a tile whose loops are unrolled, so that what they keep is kept in registers."""

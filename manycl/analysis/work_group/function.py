@@ -10,8 +10,9 @@ from manycl.analysis.tree import Function, Unit
 from manycl.analysis.work_group.contexts import Contexts, Mode
 from manycl.analysis.work_group.emit import Emitter
 from manycl.analysis.work_group.entry import Entry, Parameter, kind_of
+from manycl.analysis.work_group.inline import inlined
 from manycl.analysis.work_group.parts import Cutter, Region
-from manycl.analysis.work_group.queries import DECLARATIONS, FUNCTIONS, Edit, Queries
+from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FUNCTIONS, Edit, Queries
 from manycl.analysis.work_group.syntax import NotNativeError, variables
 from manycl.analysis.work_group.uniformity import Uniformity, no_recursion
 
@@ -56,6 +57,8 @@ def work_group_function(
     if root is None:
         raise KeyError(kernel)
     try:
+        unit = inlined(unit, kernel)
+        root = next(f for f in unit.functions.values() if f.is_kernel and f.name == kernel)
         return _Writer(unit, root, local_size, lanes, wide).function()
     except NotNativeError as error:
         return WorkGroupFunction(kernel, "", str(error))
@@ -131,9 +134,18 @@ class _Writer:
         return self.lanes, rows, 1
 
     def _text(self, queries: Queries, groups: str) -> str:
-        head = DECLARATIONS.replace("@int", "long" if self.wide else "int") + FUNCTIONS + "\n#line 1\n"
+        head = (
+            DECLARATIONS.replace("@int", "long" if self.wide else "int")
+            + FUNCTIONS
+            + self._copies(queries)
+            + "\n#line 1\n"
+        )
         text = "".join((_KEYWORDS, head, self._program(queries), "\n", groups))
         return text.replace("@", unused_prefix(self.unit.text))
+
+    def _copies(self, queries: Queries) -> str:
+        functions = (self.kernel, *queries.reached.values())
+        return COPIES if any(n.name.startswith("async_work_group") for f in functions for n in f.nodes) else ""
 
     def _program(self, queries: Queries) -> str:
         """The program's text with the functions that the kernel calls, and without all others."""

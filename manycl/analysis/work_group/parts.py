@@ -95,33 +95,15 @@ class Cutter:
             name = node.name if node.kind == "DECL_REF_EXPR" and node.type.kind == "function" else ""
             if _GROUP.fullmatch(name):
                 raise NotNativeError(f"it calls {name}")
-        self._barriers = self._waiting()
+        self._barriers = waiting(self.unit)
         return self._parts(statements(self.unit, self.kernel.body), [])
 
     def _number(self) -> int:
         self.count += 1
         return self.count
 
-    def _waiting(self) -> set[int]:
-        found: set[int] = set()
-        growing = True
-        while growing:
-            growing = False
-            for function in self.unit.functions.values():
-                if function.ref not in found and any(self._is_wait(n, found) for n in function.nodes):
-                    found.add(function.ref)
-                    growing = True
-        return found
-
-    def _is_wait(self, node: Node, functions: set[int]) -> bool:
-        if node.kind != "DECL_REF_EXPR" or node.type.kind != "function":
-            return False
-        return (
-            BARRIER.fullmatch(node.name) is not None or _GROUP.fullmatch(node.name) is not None or node.ref in functions
-        )
-
     def _waits(self, node: Node) -> bool:
-        return any(self._is_wait(each, self._barriers) for each in node.walk())
+        return any(_is_wait(each, self._barriers) for each in node.walk())
 
     def _parts(self, given: list[Statement], loops: list[Node]) -> list[Part]:
         """``loops`` are the loops around that are cut and not masked."""
@@ -218,6 +200,25 @@ class Cutter:
         if len(begin) != 1 or begin[0] is None or limit is None:
             return float("inf")
         return abs(limit - begin[0])
+
+
+def waiting(unit: Unit) -> set[int]:
+    """The functions in which work-items wait for each other, directly or not."""
+    found: set[int] = set()
+    growing = True
+    while growing:
+        growing = False
+        for function in unit.functions.values():
+            if function.ref not in found and any(_is_wait(n, found) for n in function.nodes):
+                found.add(function.ref)
+                growing = True
+    return found
+
+
+def _is_wait(node: Node, functions: set[int]) -> bool:
+    if node.kind != "DECL_REF_EXPR" or node.type.kind != "function":
+        return False
+    return BARRIER.fullmatch(node.name) is not None or _GROUP.fullmatch(node.name) is not None or node.ref in functions
 
 
 def jumps(node: Node, breaks: bool = True, continues: bool = True) -> Iterator[Node]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from manycl.analysis.rewrite import appended, parameters_of, signatures
 from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.syntax import NotNativeError, callee, stripped
@@ -40,6 +42,26 @@ FUNCTIONS = "\n".join(
 )
 
 
+COPIES = """
+static inline event_t @async_work_group_copy(void *to, const void *from, ulong size, ulong n, event_t e, int @i) {
+  if (!@i) __builtin_memcpy(to, from, size * n);
+  return e;
+}
+static inline event_t @strided_in(void *to, const void *from, ulong size, ulong n, ulong by, event_t e, int @i) {
+  for (ulong k = 0; k < n && !@i; k++)
+    __builtin_memcpy((char *)to + k * size, (const char *)from + k * by * size, size);
+  return e;
+}
+static inline event_t @strided_out(void *to, const void *from, ulong size, ulong n, ulong by, event_t e, int @i) {
+  for (ulong k = 0; k < n && !@i; k++)
+    __builtin_memcpy((char *)to + k * by * size, (const char *)from + k * size, size);
+  return e;
+}
+"""
+"""A group's copies, which its first work-item does: what they copy is complete before them, and is looked at behind."""
+_COPY = re.compile(r"async_work_group_(strided_)?copy")
+
+
 def literal(name: str, dimension: int, at: str) -> str:
     """The text for a query of a dimension that is known; ``at`` reads a member of the group: ``w.`` or ``w->``."""
     if dimension > 2:
@@ -67,7 +89,7 @@ def _linear(name: str, at: str) -> str:
 
 
 def is_query(unit: Unit, node: Node) -> bool:
-    known = OWN.fullmatch(node.name) or SAME.fullmatch(node.name)
+    known = OWN.fullmatch(node.name) or SAME.fullmatch(node.name) or _COPY.fullmatch(node.name)
     return bool(known) and node.type.kind == "function" and node.ref not in unit.declared
 
 
@@ -122,7 +144,9 @@ class Queries:
             function = callee(node)
             if function is not None:
                 called.add(id(function))
-                if is_query(self.unit, function):
+                if _COPY.fullmatch(function.name) and is_query(self.unit, function):
+                    edits += self._copy(node, function)
+                elif is_query(self.unit, function):
                     edits.append(self._query(node, function, at, hidden))
                 elif function.ref in self.asking:
                     edits.append(appended(self.unit, function.end, node.end - 1, hidden))
@@ -130,6 +154,21 @@ class Queries:
                 if is_query(self.unit, node) or node.ref in self.asking:
                     raise NotNativeError(f"it takes {node.name} as a value")
         return edits
+
+    def _copy(self, node: Node, function: Node) -> list[Edit]:
+        """A group's copy: told the size of an element and who asks, and a strided one its direction by its name."""
+        arguments = node.children[1:]
+        target = stripped(arguments[0]).type.target
+        if target is None or not target.size:
+            raise NotNativeError(f"it calls {function.name} with elements of no size")
+        name = "@async_work_group_copy"
+        if "strided" in function.name:
+            name = "@strided_in" if target.address_space == "local" else "@strided_out"
+        return [
+            (function.start, function.end, name),
+            (arguments[1].end, arguments[1].end, f", {target.size}"),
+            (node.end - 1, node.end - 1, ", @x | @y | @z"),
+        ]
 
     def _query(self, node: Node, function: Node, at: str, hidden: str) -> Edit:
         name = function.name

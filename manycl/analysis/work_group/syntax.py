@@ -268,3 +268,17 @@ class _Use:
             variable.escapes = True
             variable.is_taken |= self.role != "handed" or is_array
         variable.subscripted &= self.element and self.role not in ("handed", "taken")
+
+
+def parameter_text(unit: Unit, variable: Variable) -> tuple[str, str]:
+    """The specifiers and the declarator of a parameter; one that is an array is a pointer."""
+    words = unit.words(variable.node)
+    name = re.escape(variable.name)
+    match = re.search(rf"(?<![\w$]){name}(?![\w$])\s*(\[[^\]]*\])?", words)
+    if match is None:
+        raise NotNativeError(f"a macro hides the declaration of {variable.name}")
+    if match.group(1):
+        words = f"{words[: match.start()]}(*{variable.name}){words[match.end() :]}"
+    star = re.search(r"[*(]", words)
+    position = star.start() if star is not None else words.rindex(variable.name)
+    return words[:position], words[position:]

@@ -10,7 +10,7 @@ from manycl.analysis.rewrite import apply_edits
 from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.contexts import LANES, Contexts, Mode, arrays_of
 from manycl.analysis.work_group.queries import Edit, Queries
-from manycl.analysis.work_group.syntax import NotNativeError, Variable, stripped
+from manycl.analysis.work_group.syntax import Variable, parameter_text, stripped
 from manycl.analysis.work_group.widen import is_wide, leaves, subscripts
 
 AT = "[@z][@y][@x]"
@@ -239,17 +239,3 @@ class Texts:
                     found.add(ref)
                     growing = True
         return found
-
-
-def parameter_text(unit: Unit, variable: Variable) -> tuple[str, str]:
-    """The specifiers and the declarator of a parameter; one that is an array is a pointer."""
-    words = unit.words(variable.node)
-    name = re.escape(variable.name)
-    match = re.search(rf"(?<![\w$]){name}(?![\w$])\s*(\[[^\]]*\])?", words)
-    if match is None:
-        raise NotNativeError(f"a macro hides the declaration of {variable.name}")
-    if match.group(1):
-        words = f"{words[: match.start()]}(*{variable.name}){words[match.end() :]}"
-    star = re.search(r"[*(]", words)
-    position = star.start() if star is not None else words.rindex(variable.name)
-    return words[:position], words[position:]

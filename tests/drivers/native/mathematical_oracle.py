@@ -113,7 +113,20 @@ def arguments(function: Function, kind: type[np.floating], seed: int, count: int
     """Some where most programs have them, some of all sizes, and what lies at the ends; all finite."""
     random = np.random.default_rng(seed)
     ends = np.finfo(kind)
-    special = [0.0, 1.0, 0.5, 2.0, 3.0, 1.5, ends.tiny, ends.smallest_subnormal, ends.max, 2.0**25, 12345678.0, 1 + ends.eps]
+    special = [
+        0.0,
+        1.0,
+        0.5,
+        2.0,
+        3.0,
+        1.5,
+        ends.tiny,
+        ends.smallest_subnormal,
+        ends.max,
+        2.0**25,
+        12345678.0,
+        1 + ends.eps,
+    ]
     special += [1 - ends.epsneg, 3.1415927410125732, 1.5707963705062866, 16367173.0 * 2.0**72, 0.75, 10.0, 27.0]
     arrays = []
     for place in range(function.count):

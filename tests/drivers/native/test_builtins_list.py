@@ -82,7 +82,9 @@ NAMES = sorted(n for n in declarations() if not NOT_HERE.fullmatch(n))
 
 
 def test_the_list_is_the_language() -> None:
-    assert {"acos", "convert_uchar16_sat_rtz", "vload16", "mad_sat", "shuffle2", "atomic_add", "native_tan"} <= set(NAMES)
+    assert {"acos", "convert_uchar16_sat_rtz", "vload16", "mad_sat", "shuffle2", "atomic_add", "native_tan"} <= set(
+        NAMES
+    )
     assert len(NAMES) > 600
     assert not [n for n in NAMES if builtins.source(n) is None]
 
@@ -107,10 +109,31 @@ def test_what_the_analysis_knows_is_there() -> None:
 
 
 def test_types_and_constants() -> None:
-    names = ["size_t", "uchar", "ulong16", "double3", "half4", "M_PI", "M_SQRT1_2_F", "FLT_MAX", "DBL_EPSILON", "INT_MIN"]
-    names += ["CLK_LOCAL_MEM_FENCE", "INFINITY", "NAN", "NULL", "memory_order_seq_cst", "memory_scope_device", "CHAR_MAX"]
+    names = [
+        "size_t",
+        "uchar",
+        "ulong16",
+        "double3",
+        "half4",
+        "M_PI",
+        "M_SQRT1_2_F",
+        "FLT_MAX",
+        "DBL_EPSILON",
+        "INT_MIN",
+    ]
+    names += [
+        "CLK_LOCAL_MEM_FENCE",
+        "INFINITY",
+        "NAN",
+        "NULL",
+        "memory_order_seq_cst",
+        "memory_scope_device",
+        "CHAR_MAX",
+    ]
     assert not [n for n in names if builtins.source(n) is None]
-    compile_kernels("int k(void) { return CHAR_MAX + sizeof(ulong16) + (M_PI > M_PI_F) + (NULL == 0) + memory_order_seq_cst; }")
+    compile_kernels(
+        "int k(void) { return CHAR_MAX + sizeof(ulong16) + (M_PI > M_PI_F) + (NULL == 0) + memory_order_seq_cst; }"
+    )
 
 
 def test_names_of_built_in_functions_are_free() -> None:

@@ -207,7 +207,9 @@ def test_results_beside_results(kind: str, width: int) -> None:
     sine, cosine = run(text, "sincos_", kind, [x], width, [kind])
     assert same(sine, run(text, "sin_", kind, [x], width))
     assert same(cosine, run(text, "cos_", kind, [x], width))
-    _, sign = run(text, "lgamma_", kind, [np.resize(np.array([0.5, -0.5, -1.5, 3, -2.5], x.dtype), 240)], width, ["int"])
+    _, sign = run(
+        text, "lgamma_", kind, [np.resize(np.array([0.5, -0.5, -1.5, 3, -2.5], x.dtype), 240)], width, ["int"]
+    )
     assert np.array_equal(sign, np.resize([1, -1, 1, 1, -1], 240))
 
 

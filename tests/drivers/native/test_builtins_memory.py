@@ -95,7 +95,9 @@ def test_halves_are_rounded_once(kind: str, mode: str) -> None:
     values = np.concatenate(cases).astype(TYPES[kind])
     exact = values.astype(np.float64)
     got = np.zeros(len(values), np.uint16)
-    text = f"void k(ulong n, half *r, const {kind} *a) {{ for (ulong i = 0; i < n; i++) vstore_half{mode}(a[i], i, r); }}"
+    text = (
+        f"void k(ulong n, half *r, const {kind} *a) {{ for (ulong i = 0; i < n; i++) vstore_half{mode}(a[i], i, r); }}"
+    )
     call(text, "k", got, values, n=len(values))
     with np.errstate(over="ignore"):
         wanted = exact.astype(np.float16)

@@ -1,0 +1,90 @@
+"""Work-group functions: kernels compiled for native devices leave the bytes that OpenCL implementations leave."""
+
+from __future__ import annotations
+
+import os
+
+import natively
+import numpy as np
+import pytest
+import truth
+from corpus_case import Case, Launch
+from generator import generate
+from kernel_corpus import CASES
+
+from manycl.analysis.frontend import load
+from manycl.analysis.options import read_options
+from manycl.analysis.work_group.function import WorkGroupFunction, work_group_function
+from manycl.drivers.driver import DriverError
+
+SEED = int(os.environ.get("SEED", "1"))
+PER_PROGRAM = 4
+PROGRAMS = -(-int(os.environ.get("KERNELS", "500")) // PER_PROGRAM)
+SPARE = {"float3_copy"}
+"""Kernels that may write what lies between elements."""
+OVERFLOWS = {"g7_2"}
+"""Random kernels with sums of ints that overflow, which anything may come of."""
+
+
+def alike(launch: Launch, want: truth.Contents, found: truth.Contents) -> bool:
+    """Bit for bit, but for functions whose last bits the language leaves open."""
+    for index, buffer in launch.buffers.items():
+        kind = np.dtype(buffer.dtype)
+        a, b = want[index], found[index]
+        if not np.array_equal(a, b):
+            if kind.kind != "f" or kind.itemsize < 4:
+                return False
+            if not np.allclose(a.view(kind), b.view(kind), rtol=1e-5, equal_nan=True):
+                return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if all(case.split) and case.name not in SPARE], ids=lambda case: case.name
+)
+def test_the_corpus(case: Case) -> None:
+    for launch in case.launches:
+        start = truth.contents(launch, 1)
+        want = truth.run_range(case, launch, 0, 0, None, start, truth.OCLGRIND)
+        assert alike(launch, want, natively.run(case, launch, start)), launch
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + PROGRAMS))
+def test_random_kernels(seed: int) -> None:
+    for case in generate(seed, PER_PROGRAM).cases:
+        launch = case.launches[0]
+        start = truth.contents(launch, 1)
+        try:
+            found = natively.run(case, launch, start)
+        except DriverError as error:
+            if "a barrier within a switch" not in str(error):
+                raise
+            continue
+        if case.name in OVERFLOWS or natively.races(case, launch):
+            continue
+        want = truth.run_range(case, launch, 0, 0, None, start, truth.OCLGRIND)
+        assert alike(launch, want, found), f"{case.name} {launch}\n{case.text}"
+
+
+def function(text: str, local_size: tuple[int, int, int] = (8, 1, 1)) -> WorkGroupFunction:
+    unit = load(text, "<source>", None, read_options(()), everything=True)
+    kernel = next(f.name for f in unit.functions.values() if f.is_kernel)
+    return work_group_function(unit, kernel, local_size)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('kernel void k(global int *x) { printf("%d", x[0]); }', "it prints"),
+        ("kernel void k(read_only image2d_t x) {}", "its argument x is a image"),
+        (
+            "kernel void k(global int *x, int n) { switch (n) { case 1: barrier(CLK_GLOBAL_MEM_FENCE); } }",
+            "a barrier within a switch",
+        ),
+        ("kernel void k(global int *x) { x[0] = work_group_any(1); }", "it calls work_group_any"),
+    ],
+)
+def test_what_is_refused(text: str, reason: str) -> None:
+    options = ("-cl-std=CL2.0",)
+    unit = load(text, "<source>", None, read_options(options), everything=True)
+    assert work_group_function(unit, "k", (8, 1, 1)).reason == reason
