@@ -122,15 +122,21 @@ class NativeQueue:
 
 
 def collect(library: Library) -> None:
-    """Free the queues that nobody has any more, and whose commands are complete by now."""
-    if _left:
-        with _collecting:
-            entries = [_left.pop(0) for _ in range(len(_left))]  # meanwhile others may be added
-            for address, state, kept in entries:
-                if state[COMPLETED] == state[GIVEN]:
-                    library.free_queue(address)
-                else:
-                    _left.append((address, state, kept))
+    """Free the queues that nobody has any more, and whose commands are complete by now. Does not wait for another
+    thread that does so."""
+    if _left and _collecting.acquire(blocking=False):
+        try:
+            _collect(library)
+        finally:
+            _collecting.release()
+
+
+def _collect(library: Library) -> None:
+    for entry in list(_left):  # what is under way stays in the list, whatever interrupts this
+        address, state, _ = entry
+        if state[COMPLETED] == state[GIVEN]:
+            _left.remove(entry)
+            library.free_queue(address)
 
 
 def settle(library: Library, queues: Iterable[NativeQueue]) -> None:
@@ -141,7 +147,7 @@ def settle(library: Library, queues: Iterable[NativeQueue]) -> None:
         for address, state, _ in list(_left):
             while state[COMPLETED] < state[GIVEN]:
                 library.wait(address, state[GIVEN])
-    collect(library)
+        _collect(library)
 
 
 def _forked() -> None:
