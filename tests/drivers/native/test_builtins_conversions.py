@@ -32,7 +32,9 @@ def samples(kind: str) -> np.ndarray:
         values = np.arange(info.min, info.max + 1).astype(kind_of)
     else:
         info = np.iinfo(kind_of)
-        ends = {x + d for e in range(65) for x in (1 << e, -(1 << e), 3 << e, (1 << e) + (1 << e >> 24)) for d in (-1, 0, 1)}
+        ends = {
+            x + d for e in range(65) for x in (1 << e, -(1 << e), 3 << e, (1 << e) + (1 << e >> 24)) for d in (-1, 0, 1)
+        }
         near = np.array([x for x in sorted(ends) if info.min <= x <= info.max], object).astype(kind_of)
         values = np.concatenate([near, random.integers(info.min, info.max, 600, kind_of)])
     return values[: len(values) // 48 * 48]
@@ -114,7 +116,9 @@ def test_every_way(of: str, to: str) -> None:
         if to in REAL:
             got = run(text(of, to), f"c{mode}", to, [values])
             wanted = reals(values, to, mode)
-            wrong = [(v, g, w) for v, g, w in zip(values, got, wanted, strict=True) if not same(np.array([g]), np.array([w]))]
+            wrong = [
+                (v, g, w) for v, g, w in zip(values, got, wanted, strict=True) if not same(np.array([g]), np.array([w]))
+            ]
             assert not wrong, (mode, wrong[:3])
             continue
         for sat in ("", "_sat"):

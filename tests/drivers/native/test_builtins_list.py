@@ -56,7 +56,7 @@ def plain(kind: str) -> str | None:
     words = [w for w in words if w != "*"]
     spaces = [w for w in words if w == "__constant"]
     words = [w for w in words if w != "__constant"]
-    if not words or not TYPE.fullmatch(words[0]) and words[0] not in ("half", "event_t"):
+    if not words or (not TYPE.fullmatch(words[0]) and words[0] not in ("half", "event_t")):
         return None
     if words[0] == "half" and not pointer:
         return None
@@ -69,7 +69,7 @@ def calls(name: str) -> list[str]:
         kinds, value = [plain(p) for p in given], plain(result)
         if value is None or None in kinds:
             continue
-        if name == "dot" and "char" in f"{kinds[0]}" or name == "async_work_group_strided_copy":
+        if (name == "dot" and "char" in f"{kinds[0]}") or name == "async_work_group_strided_copy":
             continue  # an extension's; told apart by address spaces, which are left out here
         parameters = ", ".join(f"{kind} a{i}" for i, kind in enumerate(kinds))
         call = f"{name}({', '.join(f'a{i}' for i in range(len(kinds)))})"
@@ -82,7 +82,9 @@ NAMES = sorted(n for n in declarations() if not NOT_HERE.fullmatch(n))
 
 
 def test_the_list_is_the_language() -> None:
-    assert {"acos", "convert_uchar16_sat_rtz", "vload16", "mad_sat", "shuffle2", "atomic_add", "native_tan"} <= set(NAMES)
+    assert {"acos", "convert_uchar16_sat_rtz", "vload16", "mad_sat", "shuffle2", "atomic_add", "native_tan"} <= set(
+        NAMES
+    )
     assert len(NAMES) > 600
     assert not [n for n in NAMES if builtins.source(n) is None]
 
@@ -107,10 +109,31 @@ def test_what_the_analysis_knows_is_there() -> None:
 
 
 def test_types_and_constants() -> None:
-    names = ["size_t", "uchar", "ulong16", "double3", "half4", "M_PI", "M_SQRT1_2_F", "FLT_MAX", "DBL_EPSILON", "INT_MIN"]
-    names += ["CLK_LOCAL_MEM_FENCE", "INFINITY", "NAN", "NULL", "memory_order_seq_cst", "memory_scope_device", "CHAR_MAX"]
+    names = [
+        "size_t",
+        "uchar",
+        "ulong16",
+        "double3",
+        "half4",
+        "M_PI",
+        "M_SQRT1_2_F",
+        "FLT_MAX",
+        "DBL_EPSILON",
+        "INT_MIN",
+    ]
+    names += [
+        "CLK_LOCAL_MEM_FENCE",
+        "INFINITY",
+        "NAN",
+        "NULL",
+        "memory_order_seq_cst",
+        "memory_scope_device",
+        "CHAR_MAX",
+    ]
     assert not [n for n in names if builtins.source(n) is None]
-    compile_kernels("int k(void) { return CHAR_MAX + sizeof(ulong16) + (M_PI > M_PI_F) + (NULL == 0) + memory_order_seq_cst; }")
+    compile_kernels(
+        "int k(void) { return CHAR_MAX + sizeof(ulong16) + (M_PI > M_PI_F) + (NULL == 0) + memory_order_seq_cst; }"
+    )
 
 
 def test_names_of_built_in_functions_are_free() -> None:
@@ -119,7 +142,8 @@ def test_names_of_built_in_functions_are_free() -> None:
       __constant float mix = 2.0f;
       float dot(float a, float b) { return a + b; }
       int pipe(int distance) { int max = distance; return max; }
-      float k(step s) { float exp = s.length; return exp + s.min + mix + dot(1, 2) + pipe(3) + clamp(exp, 0.0f, 1.0f); }"""
+      float k(step s) { float exp = s.length;
+        return exp + s.min + mix + dot(1, 2) + pipe(3) + clamp(exp, 0.0f, 1.0f); }"""
     compile_kernels(text, defined=frozenset({"dot"}))
     with pytest.raises(BuildError, match="dot"):
         compile_kernels(text)

@@ -46,13 +46,14 @@ def test_what_is_there() -> None:
         ("print('clang version 15.0.7')", "older than 16"),
         ("print('clang version 18.1.0'); sys.stderr.write('-cc1 garbage')", "does not compile OpenCL C"),
         ("os.write(1, b'clang version 19.1.0'); '--version' in sys.argv or os.kill(os.getpid(), 11)", "SIGSEGV"),
-        ("import signal; signal.signal(25, signal.SIG_DFL)\nwhile True: os.write(1, b'x' * (1 << 20))", "after writing"),
+        (
+            "import signal; signal.signal(25, signal.SIG_DFL)\nwhile True: os.write(1, b'x' * (1 << 20))",
+            "after writing",
+        ),
         ("print('clang version 18.1.0'); sys.stderr.write('-cc1'); open('names.so', 'w').write('no')", "OpenCL C"),
     ],
 )
-def test_a_broken_compiler_is_an_error(
-    body: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_compiler_is_an_error(body: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited, "OUTPUT", 4 << 20)
     run = limited.run
     monkeypatch.setattr(limited, "run", lambda command, **words: run(command, **words | {"computing": 1}))
@@ -80,7 +81,9 @@ def test_another_compiler_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     wheel = clang._wheel()
     script = "args = sys.argv[1:]\nopen(os.path.dirname(__file__) + '/used', 'a').write(' '.join(args) + '\\n')\n"
     script += f"zig = {str(wheel)!r}\nif '-nostdlib' in args and '-x' not in args:\n"
-    script += "  words = [w for a in args for w in (a[4:].split(',') if a[:4] == '-Wl,' else [a]) if w != '-nostdlib']\n"
+    script += (
+        "  words = [w for a in args for w in (a[4:].split(',') if a[:4] == '-Wl,' else [a]) if w != '-nostdlib']\n"
+    )
     script += "  os.execv(zig, [zig, 'ld.lld', *words])\nos.execv(zig, [zig, 'clang', *args])"
     monkeypatch.setenv("MANYCL_CLANG", program(tmp_path, script))
     kept = compiling.compile_kernels("float another(float x) { return sqrt(x) + 3; }")
