@@ -41,6 +41,14 @@ KEYS = {
         "done_us",
         "spread_us",
     },
+    "builtin_functions": {
+        "compile_ms",
+        "found_ms",
+        "small_ms",
+        "exp_float_vector_ns",
+        "exp_double_libm_ns",
+        "exp_float_same",
+    },
     "adaptive": {"within_oracle_percent", "iterations", "settled", "drift_imbalance_percent", "decide_us"},
     "everyday": {
         "first_worst",
@@ -59,6 +67,7 @@ KEYS = {
 # than the others' command lines: small enough for a test
 MORE = {
     "regions": ["--rows", "48"],
+    "builtin_functions": ["--function", "exp"],
     "everyday": ["--only", "triad,k_means,launch_and_wait", "--cold"],
     "adaptive": ["--applications", "AESEncrypt", "--devices", "cpu/2", "--seconds", "0.1", "--drifting", "3"],
 }

@@ -12,8 +12,8 @@ from mpmath import mp, mpf
 
 
 class Function(NamedTuple):
-    """``limit``: units in the last place. ``low``, ``high``: where most arguments are to be; ``integer``: the second one
-    is. ``exact`` is given finite arguments, and says None where there is no finite value."""
+    """``limit``: units in the last place. ``low``, ``high``: where most arguments are to be; ``integer``: the second
+    one is. ``exact`` is given finite arguments, and says None where there is no finite value."""
 
     exact: Callable[..., mpf | None]
     limit: float
@@ -31,9 +31,9 @@ def _within(f: Callable[[mpf], mpf], low: float, high: float) -> Callable[[mpf],
     return lambda x: f(x) if low <= x <= high else None
 
 
-def _exp(f: Callable[[mpf], mpf], least: mpf = mpf(0)) -> Callable[[mpf], mpf]:
+def _exp(f: Callable[[mpf], mpf], least: float = 0.0) -> Callable[[mpf], mpf]:
     """Far out what any type rounds to infinity, or to the least."""
-    return lambda x: f(x) if abs(x) < 3000 else (mpf(2) ** 3000 if x > 0 else least)
+    return lambda x: f(x) if abs(x) < 3000 else (mpf(2) ** 3000 if x > 0 else mpf(least))
 
 
 def _pow(x: mpf, y: mpf) -> mpf | None:
@@ -84,7 +84,7 @@ FUNCTIONS: dict[str, Function] = {
     "exp": Function(_exp(mp.exp), 3, -105, 90),
     "exp2": Function(_exp(lambda x: mp.power(2, x)), 3, -150, 130),
     "exp10": Function(_exp(lambda x: mp.power(10, x)), 3, -45, 40),
-    "expm1": Function(_exp(mp.expm1, mpf(-1)), 3, -20, 90),
+    "expm1": Function(_exp(mp.expm1, -1.0), 3, -20, 90),
     "hypot": Function(lambda x, y: mp.sqrt(x * x + y * y), 4, -100, 100, 2),
     "log": Function(lambda x: mp.log(x) if x > 0 else None, 3, 0, 4),
     "log2": Function(lambda x: mp.log(x, 2) if x > 0 else None, 3, 0, 4),
@@ -96,7 +96,7 @@ FUNCTIONS: dict[str, Function] = {
     "rootn": Function(_rootn, 16, -40, 40, 2, True),
     "rsqrt": Function(lambda x: 1 / mp.sqrt(x) if x > 0 else None, 2, 0, 100),
     "sin": Function(mp.sin, 4, -100, 100),
-    "sinh": Function(_exp(mp.sinh, -(mpf(2) ** 3000)), 4, -90, 90),
+    "sinh": Function(lambda x: mp.sign(x) * _exp(mp.sinh)(abs(x)), 4, -90, 90),
     "sinpi": Function(_turned(mp.sin), 4, -100, 100),
     "sqrt": Function(lambda x: mp.sqrt(x) if x >= 0 else None, 0.5, 0, 100),
     "tan": Function(mp.tan, 5, -100, 100),

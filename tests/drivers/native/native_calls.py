@@ -26,8 +26,9 @@ def library(path: Path) -> ctypes.CDLL:
 
 
 def entry(name: str, call: str, result: str, given: Sequence[str], width: int = 1, outs: Sequence[str] = ()) -> str:
-    """A function of arrays: ``r[i] = call`` for vectors made of ``width`` elements that follow one another. In ``call``,
-    ``a``, ``b``, ... are the arguments, ``P`` and ``Q`` pointers to what it writes beside its result (``outs``)."""
+    """A function of arrays: ``r[i] = call`` for vectors made of ``width`` elements that follow one another. In
+    ``call``, ``a``, ``b``, ... are the arguments, ``P`` and ``Q`` pointers to what it writes beside its
+    result (``outs``)."""
     vector = (lambda kind: kind) if width == 1 else (lambda kind: f"{kind}{width}")
     parameters = [f"__global {result} *r", *(f"__global const {k} *{n}_" for k, n in zip(given, _NAMES, strict=False))]
     parameters += [f"__global {k} *{n}_" for k, n in zip(outs, "pq", strict=False)]

@@ -56,7 +56,7 @@ def plain(kind: str) -> str | None:
     words = [w for w in words if w != "*"]
     spaces = [w for w in words if w == "__constant"]
     words = [w for w in words if w != "__constant"]
-    if not words or not TYPE.fullmatch(words[0]) and words[0] not in ("half", "event_t"):
+    if not words or (not TYPE.fullmatch(words[0]) and words[0] not in ("half", "event_t")):
         return None
     if words[0] == "half" and not pointer:
         return None
@@ -69,7 +69,7 @@ def calls(name: str) -> list[str]:
         kinds, value = [plain(p) for p in given], plain(result)
         if value is None or None in kinds:
             continue
-        if name == "dot" and "char" in f"{kinds[0]}" or name == "async_work_group_strided_copy":
+        if (name == "dot" and "char" in f"{kinds[0]}") or name == "async_work_group_strided_copy":
             continue  # an extension's; told apart by address spaces, which are left out here
         parameters = ", ".join(f"{kind} a{i}" for i, kind in enumerate(kinds))
         call = f"{name}({', '.join(f'a{i}' for i in range(len(kinds)))})"
@@ -142,7 +142,8 @@ def test_names_of_built_in_functions_are_free() -> None:
       __constant float mix = 2.0f;
       float dot(float a, float b) { return a + b; }
       int pipe(int distance) { int max = distance; return max; }
-      float k(step s) { float exp = s.length; return exp + s.min + mix + dot(1, 2) + pipe(3) + clamp(exp, 0.0f, 1.0f); }"""
+      float k(step s) { float exp = s.length;
+        return exp + s.min + mix + dot(1, 2) + pipe(3) + clamp(exp, 0.0f, 1.0f); }"""
     compile_kernels(text, defined=frozenset({"dot"}))
     with pytest.raises(BuildError, match="dot"):
         compile_kernels(text)

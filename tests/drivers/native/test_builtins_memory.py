@@ -146,7 +146,8 @@ def test_floats_are_exchanged() -> None:
 
 
 def test_threads_do_not_lose_counts() -> None:
-    text = "void k(ulong n, int *a) { for (ulong i = 0; i < n; i++) { atomic_inc(a); atomic_fetch_add((atomic_int *)a + 1, 2);"
+    text = "void k(ulong n, int *a) { for (ulong i = 0; i < n; i++) { atomic_inc(a);"
+    text += " atomic_fetch_add((atomic_int *)a + 1, 2);"
     text += " atomic_fetch_max_explicit((atomic_int *)a + 2, (int)i, memory_order_relaxed); } }"
     a = np.zeros(3, np.int32)
     function = library(compile_kernels(text).path).k
@@ -171,7 +172,8 @@ def test_generic_atomics() -> None:
       r[8] = atomic_flag_test_and_set(g); r[9] = atomic_flag_test_and_set_explicit(g, memory_order_acq_rel);
       e = 26; r[10] = atomic_compare_exchange_weak_explicit(p, &e, 1, memory_order_acq_rel, memory_order_relaxed);
       r[11] = atomic_fetch_xor(p, 3); r[12] = atomic_fetch_and(p, 2); r[13] = atomic_fetch_min(p, -4);
-      atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_seq_cst, memory_scope_device); mem_fence(CLK_LOCAL_MEM_FENCE);
+      atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_seq_cst, memory_scope_device);
+      mem_fence(CLK_LOCAL_MEM_FENCE);
       atomic_store(p, 8); atomic_flag_clear_explicit(g, memory_order_release); }"""
     a, r = np.zeros(2, np.int32), np.zeros(14, np.int32)
     call(text, "k", r, a)

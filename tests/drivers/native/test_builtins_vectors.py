@@ -96,7 +96,8 @@ COMPARED = {
     "isgreaterequal(a, b)": np.greater_equal, "isless(a, b)": np.less, "islessequal(a, b)": np.less_equal,
     "islessgreater(a, b)": lambda a, b: (a < b) | (a > b), "isordered(a, b)": lambda a, b: ~(np.isnan(a) | np.isnan(b)),
     "isunordered(a, b)": lambda a, b: np.isnan(a) | np.isnan(b), "isfinite(a)": lambda a, b: np.isfinite(a),
-    "isinf(a)": lambda a, b: np.isinf(a), "isnan(a)": lambda a, b: np.isnan(a), "signbit(a)": lambda a, b: np.signbit(a),
+    "isinf(a)": lambda a, b: np.isinf(a), "isnan(a)": lambda a, b: np.isnan(a),
+    "signbit(a)": lambda a, b: np.signbit(a),
     "isnormal(a)": lambda a, b: np.isfinite(a) & (np.abs(a) >= np.finfo(a.dtype).tiny),
 }  # fmt: skip
 

@@ -73,7 +73,7 @@ def test_many_write_the_same(folder: Path) -> None:
 
 
 def test_nothing_is_left_where_nothing_can_be_written(tmp_path: Path) -> None:
-    with pytest.raises(OSError):
+    with pytest.raises(FileNotFoundError):
         Objects(tmp_path / "nowhere", 1 << 20).keep(b"a", b"b")
 
 

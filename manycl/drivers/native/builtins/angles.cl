@@ -80,6 +80,28 @@ PURE float manycl_tan_f(float x) {
   return x == 0.0f ? x : (float)manycl_turn_tan(r, turns);
 }
 
+/* Without the integers of huge numbers: |x| < 2^50 with as small an error, others anywhere between -1 and 1. */
+#define MANYCL_NATIVE_TURNED(x, turns, rest)                                              \
+  double moved_ = MANYCL_MAD((double)(x), 0x1.45f306dc9c883p-1, MANYCL_ROUNDING);         \
+  double count_ = moved_ - MANYCL_ROUNDING;                                               \
+  unsigned long turns = MANYCL_BITS(moved_);                                              \
+  double rest = manycl_between(MANYCL_LESS(x, count_), -1.0, 1.0)
+
+PURE float manycl_native_sin(float x) {
+  MANYCL_NATIVE_TURNED(x, turns, r);
+  return (float)manycl_turn_sin(r, turns);
+}
+
+PURE float manycl_native_cos(float x) {
+  MANYCL_NATIVE_TURNED(x, turns, r);
+  return (float)manycl_turn_sin(r, turns + 1);
+}
+
+PURE float manycl_native_tan(float x) {
+  MANYCL_NATIVE_TURNED(x, turns, r);
+  return (float)manycl_turn_tan(r, turns);
+}
+
 /* x in half turns: the same of whole numbers of quarter turns; nothing is rounded on the way. */
 #define MANYCL_HALVES(x, turns, rest)                                                     \
   double twice_ = 2.0 * ((double)(x) - 2.0 * manycl_round(0.5 * (double)(x)));            \

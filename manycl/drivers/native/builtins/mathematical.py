@@ -113,7 +113,9 @@ def _common() -> list[Row]:
 def _fast() -> list[Row]:
     rows = []
     for prefix in ("half_", "native_"):
-        rows += [Row(prefix + name, "T", ("T",), {"float": f"{name}(x)"}) for name in _HALF_AND_NATIVE]
+        for name in _HALF_AND_NATIVE:
+            body = f"manycl_native_{name}(x)" if name in ("sin", "cos", "tan") else f"{name}(x)"
+            rows.append(Row(prefix + name, "T", ("T",), {"float": body}))
         rows.append(Row(prefix + "powr", "T", ("T", "T"), {"float": "powr(x, y)"}))
         rows.append(Row(prefix + "divide", "T", ("T", "T"), {"float": "x / y"}))
         rows.append(Row(prefix + "recip", "T", ("T",), {"float": "1.0f / x"}))

@@ -1,14 +1,15 @@
 """What built-in functions cost on native devices, in loops that clang vectorises, beside one call at a time.
 
-By function and type, ns an element: vector: a loop over 16,384 elements in the first level caches' reach; scalar: the
-same loop with vectorisation forbidden; libm: the C library's function for the type, called by such a loop. same: whether
-vector and scalar have the same bits. compile_ms, found_ms: a program of 62 kernels that calls all of them, made and found
-again in the cache; small_ms: a program of one kernel. least of all repeats, the thread's CPU time.
+By function and type, ns an element, the thread's CPU time, least of all repeats: vector: a loop over 16,384 elements;
+scalar: the same loop with vectorisation forbidden; libm: the C library's function for the type, called by such a loop.
+same: whether vector and scalar have the same bits. compile_ms, found_ms: a program of 54 kernels that calls all of them,
+made and found again in the cache; small_ms: a program of one kernel.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import tempfile
 import time
@@ -28,7 +29,7 @@ ONE = (
 TWO = ("pow", "atan2", "hypot", "fmod", "remainder")
 NOT_IN_C = ("rsqrt", "sinpi")
 LENGTH = 1 << 14
-SMALL = "void k(ulong n, __global float *r, __global const float *a, float s) { for (ulong i = 0; i < n; i++) r[i] += s * a[i]; }"
+SMALL = "void k(ulong n, __global float *r, __global const float *a) { for (ulong i = 0; i < n; i++) r[i] += a[i]; }"
 
 
 def kernel(kind: str, name: str, way: str) -> str:
@@ -42,7 +43,8 @@ def kernel(kind: str, name: str, way: str) -> str:
         symbol = name if kind == "double" else f"{name}f"
         head = f'__attribute__((weak)) {kind} c_{kind}_{name}({parameters}) __asm__("{symbol}");\n'
     return (
-        f"{head}void {way}_{name}_{kind}(ulong n, __global {kind} *r, __global const {kind} *a, __global const {kind} *b)"
+        f"{head}void {way}_{name}_{kind}"
+        f"(ulong n, __global {kind} *r, __global const {kind} *a, __global const {kind} *b)"
         f' {{ _Pragma("clang loop {pragma}") for (ulong i = 0; i < n; i++) r[i] = {call}; }}'
     )
 
@@ -69,7 +71,7 @@ def measured(repeats: int, kind: str, names: tuple[str, ...]) -> dict[str, Any]:
         result = results[name, way] = np.zeros_like(a)
         given = [ctypes.c_ulong(LENGTH), *(ctypes.c_void_p(x.ctypes.data) for x in (result, a, b))]
         function = getattr(lib, f"{way}_{name}_{kind}")
-        found[f"{name}_{kind}_{way}_ns"] = least(repeats, lambda f=function, g=given: f(*g)) / LENGTH
+        found[f"{name}_{kind}_{way}_ns"] = least(repeats, functools.partial(function, *given)) / LENGTH
     for name in names:
         found[f"{name}_{kind}_same"] = results[name, "vector"].tobytes() == results[name, "scalar"].tobytes()
     return found
@@ -94,7 +96,9 @@ def main() -> None:
         os.environ["MANYCL_CACHE"] = folder
         found = clang.find()
         compile_kernels("void k(void) {}")  # what is made once
-        figures: dict[str, Any] = compiled() | measured(args.repeats, "float", names) | measured(args.repeats, "double", names)
+        figures: dict[str, Any] = (
+            compiled() | measured(args.repeats, "float", names) | measured(args.repeats, "double", names)
+        )
     common.report(args, figures, {"clang": found.version, "processor": found.processor})
 
 
