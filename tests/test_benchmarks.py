@@ -42,6 +42,7 @@ KEYS = {
         "spread_us",
     },
     "adaptive": {"within_oracle_percent", "iterations", "settled", "drift_imbalance_percent", "decide_us"},
+    "commands": {"extra_worst_us", "extra_thread_worst_us"},
     "everyday": {
         "first_worst",
         "ten_worst",
@@ -58,6 +59,7 @@ KEYS = {
 }
 # than the others' command lines: small enough for a test
 MORE = {
+    "commands": ["--only", "launch,copy,fill,launch_and_read,map_unmap", "--rounds", "2", "--devices", "cpu/2#0"],
     "regions": ["--rows", "48"],
     "everyday": ["--only", "triad,k_means,launch_and_wait", "--cold"],
     "adaptive": ["--applications", "AESEncrypt", "--devices", "cpu/2", "--seconds", "0.1", "--drifting", "3"],

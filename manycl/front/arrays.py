@@ -137,7 +137,7 @@ class Array(ArrayOperators, Interchange):
             return found.view(self.dtype).reshape(self.shape)
         source = self._view(self._contents())
         if out is None:
-            out = np.empty(self.shape, self.dtype)
+            return source.copy()
         copy_contents(out, source)
         return out
 

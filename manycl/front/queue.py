@@ -176,6 +176,8 @@ class Queue(RunningQueue):
                         break
                 else:
                     enqueued = self._mine() if self.preparing else self.enqueued
+                    if enqueued.flight is not None and enqueued.flight.is_spent:
+                        enqueued = self.renew()
                     after = [e.node for e in wait_for if e.enqueued is enqueued] if wait_for else ()
                     return Event(self, enqueued, enqueued.add(self, node, after, arrays))
             for array in arrays:  # another thread has used it elsewhere
@@ -186,7 +188,7 @@ class Queue(RunningQueue):
         """Of what was enqueued last: it has ended when all before it has. None where nothing is left to wait for."""
         with self.lock:
             for enqueued in (self.enqueued, *reversed(self._taken)):
-                if len(enqueued):
+                if len(enqueued) and not enqueued.is_waited:
                     return Event(self, enqueued, len(enqueued) - 1)
         return None
 
