@@ -24,6 +24,7 @@ from manycl.run.learners import Learners, told
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
     from manycl.front.forms import LaunchForm
+    from manycl.front.move_forms import MoveForm, MoveKey
     from manycl.run.flight import Flight
     from manycl.run.result import Result
     from manycl.run.session import Session
@@ -69,6 +70,7 @@ class RunningQueue:
         self._failure: BaseException | None = None  # of what ran in the background, to be told to who asks next
         self.background = Background()
         self.forms: dict[object, LaunchForm] = {}  # launches that are known, by who makes them and their sizes
+        self.moves: dict[MoveKey, MoveForm] = {}  # copies and fills that are known
         self._is_known = False  # whether the last flight had nothing new
         self._changes = session.changes
         self.preparing: dict[int, Enqueued] = {}  # what threads enqueue inside `with queue.prepare()`
@@ -303,6 +305,7 @@ class RunningQueue:
         if device is None:
             return None
         if self._changes != self.session.changes:
+            self.moves.clear()
             self.forms.clear()  # they know kernels of devices that are gone
             self._changes = self.session.changes
         return begun(self.session, device, learning=not self._is_known)
