@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from manycl.interrupts import interruptible
 from manycl.machine import DeviceIndex
 from manycl.run.backend import Failed
 from manycl.run.backends.inbox import Inbox
+from manycl.run.backends.patience import SPIN
 from manycl.run.backends.responsive import responsive
 from manycl.run.pace import AHEAD
 from manycl.run.unplanned import Given
@@ -25,10 +25,6 @@ UNKNOWN = AHEAD / 64
 """Seconds that a command counts for of which nobody knows how long it takes."""
 AT_ONCE = 1e-3
 """Seconds that flights may take for the driver's own wait, during which Ctrl-C is not heard."""
-SPIN = 2e-4
-"""Seconds of waiting during which looking again and again takes less than being woken does (some 30 us), where the last
-wait took no longer."""
-_CORES = os.cpu_count() or 1
 
 
 class Ahead:
@@ -47,7 +43,6 @@ class Ahead:
         self.waited = 0
         self._mark: tuple[Event, float] | None = None
         self._token = 0
-        self._spins = False
 
     def pace(self) -> None:
         """So much is ahead of the device that half of it has to be complete before there is more: what was given cannot
@@ -91,11 +86,11 @@ class Ahead:
     def _wait_soon(self, event: Event) -> None:
         """Until an event is complete, by the driver's own wait where that ends soon. Raises DriverError."""
         self._lanes.flush(self.queue)
-        began = perf_counter()
-        if self._spins and self._sees(event, began + SPIN):
-            return
-        self._wait(event)
-        self._spins = perf_counter() - began < SPIN and _CORES > 1
+        patience, began = self._lanes.patience, perf_counter()
+        looks = patience.looks()
+        if not looks or not self._sees(event, began + SPIN):
+            self._wait(event)
+        patience.took(looks, perf_counter() - began)
 
     def _sees(self, event: Event, until: float) -> bool:
         """Whether an event is found to be complete before some time. Raises DriverError if it has failed."""

@@ -265,8 +265,36 @@ def test_threads_look_at_arrays_of_their_own(queue: mc.Queue) -> None:
     assert not errors, errors
 
 
+def test_copies_and_fills_come_again_without_being_looked_at(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they do, and their traces, are the same; what cannot be is told as the first time."""
+    a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+    looked, give = list[str](), flight.Flight.give
+    monkeypatch.setattr(
+        flight.Flight, "give", lambda of, node, *rest: looked.append(node.name) or give(of, node, *rest)
+    )
+    for turn in range(8):
+        queue.fill(a, 6)
+        PROGRAM.inc(queue, *SIZES, a)
+        event = queue.copy(b, a)
+        queue.copy(b, a[:4], dst_offset=128, byte_count=8)
+        assert (b.get() == 7).all()
+        assert [k.name for k in queue.trace.kernels()] == ["fill", "inc", "copy", "copy"]
+        assert set(queue.trace.edges) >= {(0, 1), (1, 2), (2, 3)}
+        assert event.end >= event.start
+        a.set(np.full(N, turn, np.int32))
+    assert looked == ["fill", "inc", "copy", "copy"]
+    with a.map(), pytest.raises(LaunchError, match="mapped"):
+        queue.copy(b, a)
+    with mc.Queue(session=queue.session) as other:
+        queue.fill(a, 3)
+        PROGRAM.inc(other, *SIZES, a)
+        assert (a.get() == 4).all()
+        queue.fill(a, 3)
+        assert (a.get() == 3).all()
+
+
 RUNS = "inc", "add", "half", "scale", "many", "get", "part", "wait", "finish"
-CHANGES = "set", "set_part", "map", "fill", "copy", "write", "exchange", "new", "read"
+CHANGES = "set", "set_part", "map", "fill", "copy", "copy_part", "fill_part", "write", "exchange", "new", "read"
 STEPS = st.lists(
     st.tuples(st.sampled_from((*RUNS, *RUNS, *CHANGES)), st.integers(0, 2), st.integers(0, 2), st.integers(1, 3)),
     min_size=20,
@@ -347,6 +375,12 @@ def step(
     elif name == "copy" and i != j:
         queue.copy(b, a)
         want[j] = want[i]
+    elif name == "copy_part" and i != j:
+        queue.copy(b, a, byte_count=4 * n, src_offset=8, dst_offset=4 * n)
+        want[j] = np.concatenate([want[j][:n], want[i][2 : 2 + n], want[j][2 * n :]])
+    elif name == "fill_part":
+        queue.fill(a[n:9], -n, offset=4)
+        want[i] = np.concatenate([want[i][: n + 1], np.full(8 - n, -n, np.int32), want[i][9:]])
     elif name == "write":
         queue.write(a, values)
         want[i] = values
