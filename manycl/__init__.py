@@ -31,6 +31,7 @@ _HOMES = {
     "Queue": "manycl.front.queue",
     "Trace": "manycl.trace",
     "activate": "manycl.stand_in.activate",
+    "dot": "manycl.front.reductions",
     "load_application": "manycl.front.load",
     "load_ipython_extension": "manycl.front.magics",
     "load_machine": "manycl.machine_file",
@@ -55,6 +56,7 @@ __all__ = [
     "Queue",
     "Trace",
     "devices",
+    "dot",
     "load_application",
     "load_machine",
     "policy",
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from manycl.front.program import LocalMemory, Program
     from manycl.front.queue import Queue
     from manycl.front.recording import trace_all
+    from manycl.front.reductions import dot
     from manycl.machine import Machine
     from manycl.machine_file import load_machine
     from manycl.plan.plan import Plan

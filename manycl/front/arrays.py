@@ -137,7 +137,7 @@ class Array(ArrayOperators, Interchange):
             return found.view(self.dtype).reshape(self.shape)
         source = self._view(self._contents())
         if out is None:
-            out = np.empty(self.shape, self.dtype)
+            return source.copy()
         copy_contents(out, source)
         return out
 
@@ -220,6 +220,9 @@ class Array(ArrayOperators, Interchange):
         """The part of the array that ``key`` names (integers, slices, ``…``), as of a NumPy array: a view, whose
         contents are the array's. Raises LaunchError for parts whose elements do not follow one another, and for empty
         ones; IndexError as NumPy does."""
+        found = self._plain(key if type(key) is tuple else (key,))
+        if found is not None:
+            return found
         parts = key if isinstance(key, tuple) else (key,)
         for part in parts:
             if part is not Ellipsis and (isinstance(part, bool) or not isinstance(part, int | np.integer | slice)):
@@ -230,6 +233,36 @@ class Array(ArrayOperators, Interchange):
         whole = () if Ellipsis in parts else (Ellipsis,)  # or NumPy would look at a single element
         model = self._model()
         return self._part(model[(*parts, *whole)], model.ctypes.data, f"[{key!r:.60}]")
+
+    def _plain(self, parts: tuple[Any, ...]) -> ArrayView | None:
+        """The part that integers and slices without steps name, as most are; None for what NumPy has to look at (and
+        for what is wrong)."""
+        shape = self.shape
+        if len(parts) > len(shape):
+            return None
+        first, step, extents, is_many = 0, self.nbytes, list[int](), False
+        for part, whole in zip(parts, shape, strict=False):
+            if type(part) is int:
+                start, extent = part + whole if part < 0 else part, 1
+                if not 0 <= start < whole:
+                    return None
+            elif type(part) is slice:
+                try:
+                    start, end, stride = part.indices(whole)
+                except TypeError:
+                    return None
+                extent = end - start
+                if stride != 1 or extent <= 0:
+                    return None
+                extents.append(extent)
+            else:
+                return None
+            if is_many and extent != whole:
+                return None  # its elements do not follow one another
+            is_many = is_many or extent > 1
+            step //= whole
+            first += start * step
+        return ArrayView(self.owner, (*extents, *shape[len(parts) :]), self.offset + first, self.dtype)
 
     def reshape(self, *shape: Any) -> ArrayView:
         """The array with another shape, as of a NumPy array: a view. Raises LaunchError where it has another number of

@@ -150,14 +150,14 @@ def source(form: KernelForm) -> str:
     """The text of the kernel."""
     names = "ab"[: len(form.given)]
     index = {"out": "i", "a": "i", "b": "i"}
-    parameters = [f"global {_C[_key(form.out)]} *out"]
+    parameters = [f"global {named(form.out)} *out"]
     for name, dtype, loop in zip(names, form.given, form.loop, strict=True):
         if name == "a" and form.inplace:
             continue
         if dtype is None:
-            parameters.append(f"{_computed(loop)} {name}")
+            parameters.append(f"{computed(loop)} {name}")
         else:
-            parameters.append(f"global const {_C[_key(dtype)]} *{name}")
+            parameters.append(f"global const {named(dtype)} *{name}")
     read = [n for n, t in zip(names, form.given, strict=True) if t is not None and not (n == "a" and form.inplace)]
     if form.strided:
         parameters += ["ulong n", "ulong m", *(f"ulong {name}{d}" for name in read for d in range(3))]
@@ -171,13 +171,13 @@ def source(form: KernelForm) -> str:
         if dtype is None:
             operands.append(name)
         elif name == "a" and form.inplace:
-            operands.append(_converted(_loaded("out", form.out, index["out"]), form.out, loop))
+            operands.append(converted(loaded("out", form.out, index["out"]), form.out, loop))
         else:
-            operands.append(_converted(_loaded(name, dtype, index[name]), dtype, loop))
+            operands.append(converted(loaded(name, dtype, index[name]), dtype, loop))
     result = expression(form.operation, form.loop, operands)
     returned = np.dtype(bool) if form.operation in COMPARISONS else form.loop[0]
-    stored = _stored(_converted(result, returned, form.out), form.out, index["out"])
-    fp64 = ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"] * ("double" in (stored + " ".join(parameters)))
+    kept = stored(converted(result, returned, form.out), form.out, index["out"])
+    fp64 = ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"] * ("double" in (kept + " ".join(parameters)))
     return "\n".join(
         [
             *fp64,
@@ -185,7 +185,7 @@ def source(form: KernelForm) -> str:
             _helpers(form.operation, form.loop[0]),
             f"kernel void {form.name}({', '.join(parameters)}) {{",
             *(f"  {line}" for line in begin),
-            f"  if (i < n) {stored};",
+            f"  if (i < n) {kept};",
             "}",
             "",
         ]
@@ -198,9 +198,9 @@ def expression(operation: str, loop: Sequence[DType], operands: Sequence[str]) -
     if operation in COMPARISONS:
         return _compared(COMPARISONS[operation], loop, a, b)
     if operation in _BITS:
-        return f"({_computed(dtype)})({a} {_BITS[operation]} {b})"
+        return f"({computed(dtype)})({a} {_BITS[operation]} {b})"
     if operation in _CALLED:
-        return f"{operation}_{_computed(dtype)}({a}, {b})"
+        return f"{operation}_{computed(dtype)}({a}, {b})"
     if operation in _ARITHMETIC:
         sign = _ARITHMETIC[operation]
         if dtype.kind == "b":
@@ -217,7 +217,7 @@ def expression(operation: str, loop: Sequence[DType], operands: Sequence[str]) -
             return f"fabs({a})"
         return f"({a} < 0 ? {_wrapped(dtype, f'0 - ({_wide(dtype)}){a}')} : {a})" if dtype.kind == "i" else a
     if operation == "invert":
-        return f"(uchar)(!{a})" if dtype.kind == "b" else f"({_computed(dtype)})(~{a})"
+        return f"(uchar)(!{a})" if dtype.kind == "b" else f"({computed(dtype)})(~{a})"
     assert operation in ("positive", "convert")
     return a
 
@@ -226,7 +226,12 @@ def _key(dtype: DType) -> str:
     return f"{dtype.kind}{dtype.itemsize}"
 
 
-def _computed(dtype: DType) -> str:
+def named(dtype: DType) -> str:
+    """The type of C that elements have in memory."""
+    return _C[_key(dtype)]
+
+
+def computed(dtype: DType) -> str:
     """The type of C that is computed in: halves in float, which rounds them as once is enough."""
     return "float" if dtype == np.float16 else _C[_key(dtype)]
 
@@ -237,26 +242,28 @@ def _wide(dtype: DType) -> str:
 
 
 def _wrapped(dtype: DType, words: str) -> str:
-    return f"({_computed(dtype)})({words})"
+    return f"({computed(dtype)})({words})"
 
 
-def _loaded(name: str, dtype: DType, index: str) -> str:
+def loaded(name: str, dtype: DType, index: str) -> str:
+    """An element, as it is computed with."""
     return f"vload_half({index}, {name})" if dtype == np.float16 else f"{name}[{index}]"
 
 
-def _stored(value: str, dtype: DType, index: str) -> str:
+def stored(value: str, dtype: DType, index: str) -> str:
+    """What makes an element of ``out`` a value."""
     if dtype == np.float16:
         return f"vstore_half_rte({value}, {index}, out)"
     return f"out[{index}] = {value}"
 
 
-def _converted(value: str, dtype: DType, to: DType) -> str:
+def converted(value: str, dtype: DType, to: DType) -> str:
     """A value of one type as another; doubles become halves when they are stored, at once."""
     if dtype == to or (dtype == np.float64 and to == np.float16):
         return value
     if to == np.bool_:
         return f"(uchar)({value} != 0)"
-    return f"({_computed(to)})({value})"
+    return f"({computed(to)})({value})"
 
 
 def _compared(sign: str, loop: Sequence[DType], a: str, b: str) -> str:
@@ -276,6 +283,6 @@ def _helpers(operation: str, dtype: DType) -> str:
         return ""
     text = {"i": _SIGNED, "u": _UNSIGNED, "f": _FLOATING}[dtype.kind]
     one = next(f"T {part}" for part in text.split("\nT ") if part.startswith(f"{operation}_T"))
-    named = one.replace(f"{operation}_T", f"{operation}_{_computed(dtype)}").replace("BITS", str(8 * dtype.itemsize))
-    words = {"T": _computed(dtype), "U": _wide(dtype)}
+    named = one.replace(f"{operation}_T", f"{operation}_{computed(dtype)}").replace("BITS", str(8 * dtype.itemsize))
+    words = {"T": computed(dtype), "U": _wide(dtype)}
     return "".join(words.get(part, part) for part in _WORDS.split(named)).rstrip()

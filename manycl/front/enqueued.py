@@ -71,6 +71,12 @@ class Enqueued:
     def _given(self) -> int:
         return len(self.flight.given) if self.flight is not None else 0
 
+    @property
+    def is_waited(self) -> bool:
+        """Whether all of it has been waited for, and more may come."""
+        flight = self.flight
+        return flight is not None and not flight.has_leg and not self.builder.nodes
+
     def open_flight(self, queue: Queue) -> Flight | None:
         """What commands may be given to at once, if nothing is in their way."""
         if self.flight is None and not self._planned:
@@ -114,7 +120,7 @@ class Enqueued:
         return False
 
     def uses(self, key: BufferKey) -> bool:
-        """Whether some node uses a buffer."""
+        """Whether some node uses a buffer that nobody has waited for."""
         return key in self.arrays or (self.flight is not None and key in self.flight.arrays)
 
     def open_component(self) -> None:

@@ -22,8 +22,10 @@ from manycl.graph.known import FLOATS
 from manycl.graph.launch import with_arguments
 from manycl.machine import DeviceIndex
 from manycl.model.trips import TripCount, trip_count
+from manycl.run.ahead import UNKNOWN
 from manycl.run.backends.programs import KernelObject
-from manycl.run.flight import UNKNOWN, Flight
+from manycl.run.flight import Flight
+from manycl.run.leg import Leg
 
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
@@ -53,6 +55,7 @@ class LaunchForm:
         "_kernel",
         "_known",
         "_launch",
+        "_leg",
         "_listed",
         "_measured",
         "_ranges",
@@ -92,10 +95,24 @@ class LaunchForm:
         """What it was given last may go."""
         count = len(self._arrays)
         self._flight: Flight | None = None  # for which all that follows is right
+        self._leg: Leg | None = None  # of that, which has taken note of it
         self._listed: Flight | None = None
         self._known: list[Any] = [_UNKNOWN] * count  # the arguments, as they came
         self._bound: list[Argument] = [b""] * count  # as they are in launches
         self._values: list[Any] = [None] * count  # as the kernel's are set
+
+    def looked(self) -> None:
+        """Arrays that it was given last may go."""
+        self._leg = None
+        known = self._known
+        for i, array in enumerate(self._arrays):
+            if array is not None:
+                known[i] = _UNKNOWN
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the ends of more flights would tell nothing about it."""
+        return self._flights > 1
 
     def landed(self, seconds: float) -> None:
         """Its flight is over; ``seconds``: of a command there. Of kernels that end after the same work each time, the
@@ -127,7 +144,7 @@ class LaunchForm:
                 return False
             kernel, known = self._kernel, self._known
             # (compared as objects: numbers that are equal need not have the same bytes)
-            is_same = self._flight is flight and len(args) == len(known) and all(map(is_, args, known))
+            is_same = self._leg is flight.leg and len(args) == len(known) and all(map(is_, args, known))
             if not (is_same and kernel.setter is self) and not self._bind(queue, flight, args):
                 return False
             flight.is_giving = True
@@ -154,7 +171,7 @@ class LaunchForm:
         is_set = self._flight is flight and self._kernel.setter is self
         if self._flight is not flight:
             self._forget()
-        self._kernel.setter = self._flight = None  # until all is done: Ctrl-C may come any time
+        self._kernel.setter = self._flight = self._leg = None  # until all is done: Ctrl-C may come any time
         known, bound, values = self._known, self._bound.copy(), self._values
         used, allocations, mapped = flight.arrays, flight.allocations, queue.mapped
         held, put, changed = self._kernel.held, self._kernel.put, list[int]()
@@ -196,12 +213,16 @@ class LaunchForm:
         self._bound = bound
         if flight is not self._listed:
             flight.forms.append(self)
+            flight.is_settled = flight.is_settled and self._flights > 1
             self._listed = flight
+        leg = flight.leg
+        leg.begin()
+        written = leg.written
         for i in self._writing:
             argument = bound[i]
             assert type(argument) is BufferArg
-            flight.written.add(argument.key)
-        self._kernel.setter, self._flight = self, flight
+            written.add(argument.key)
+        self._kernel.setter, self._flight, self._leg = self, flight, leg
 
     def _take_numbers(self, flight: Flight, args: Sequence[Any], changed: Sequence[int], bound: list[Argument]) -> None:
         """Of the arguments that are no arrays, those that have changed. Raises LaunchError where the launch would leave

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from manycl.front.arrays import Array
 
 Unary = Callable[[Any], Any]
 Binary = Callable[[Any, Any], Any]
@@ -53,6 +56,37 @@ class ArrayOperators:
     __xor__, __rxor__, __ixor__ = _binary(np.bitwise_xor)
     __lshift__, __rlshift__, __ilshift__ = _binary(np.left_shift)
     __rshift__, __rrshift__, __irshift__ = _binary(np.right_shift)
+
+    def sum(self: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+        """The sum of all elements, an array of shape ``()``, or of the lines along an axis, of the type that NumPy's
+        has: enqueued. ``out``: the array that takes it."""
+        from manycl.front.reductions import reduced
+
+        return reduced("sum", self, axis, dtype, out, keepdims)
+
+    def min(self: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+        """The least element (NaN where there is one); as ``sum``."""
+        from manycl.front.reductions import reduced
+
+        return reduced("min", self, axis, None, out, keepdims)
+
+    def max(self: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+        """The greatest element (NaN where there is one); as ``sum``."""
+        from manycl.front.reductions import reduced
+
+        return reduced("max", self, axis, None, out, keepdims)
+
+    def mean(self: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+        """The sum over the count; as ``sum``."""
+        from manycl.front.reductions import mean
+
+        return mean(self, axis, dtype, out, keepdims)
+
+    def dot(self: Any, other: Any) -> Array:
+        """The inner product with another array, both of one dimension: an array of shape ``()``."""
+        from manycl.front.reductions import dot
+
+        return dot(self, other)
 
     __neg__ = _unary(np.negative)
     __pos__ = _unary(np.positive)

@@ -211,6 +211,9 @@ class Kernel:
         if form is not None and is_usual and not queue.preparing:
             enqueued = queue.enqueued
             flight = enqueued.flight or enqueued.open_flight(queue)
+            if flight is not None and flight.is_spent:
+                enqueued = queue.renew()
+                flight = enqueued.flight or enqueued.open_flight(queue)
             if flight is not None and form.again(queue, flight, args):
                 return Event(queue, enqueued, len(flight.given) - 1)
         try:

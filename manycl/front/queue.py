@@ -30,6 +30,7 @@ from manycl.plan.policy import Policy
 from manycl.run.learners import Learners
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+    from manycl.front.move_forms import MoveKey
     from manycl.run.session import Profile, Session
 
 
@@ -68,8 +69,10 @@ class Queue(RunningQueue):
         super().__init__(session, policy, learners, dict(queues or {}), settings)
         with Uninterrupted():
             from manycl.front.forms import LaunchForm
+            from manycl.front.move_forms import again, remember
         self.mapped: set[int] = set()
         self.form = LaunchForm
+        self.moved_again, self._remember_move = again, remember
 
     def __enter__(self) -> Queue:
         return self
@@ -176,6 +179,8 @@ class Queue(RunningQueue):
                         break
                 else:
                     enqueued = self._mine() if self.preparing else self.enqueued
+                    if enqueued.flight is not None and enqueued.flight.is_spent:
+                        enqueued = self.renew()
                     after = [e.node for e in wait_for if e.enqueued is enqueued] if wait_for else ()
                     return Event(self, enqueued, enqueued.add(self, node, after, arrays))
             for array in arrays:  # another thread has used it elsewhere
@@ -186,7 +191,7 @@ class Queue(RunningQueue):
         """Of what was enqueued last: it has ended when all before it has. None where nothing is left to wait for."""
         with self.lock:
             for enqueued in (self.enqueued, *reversed(self._taken)):
-                if len(enqueued):
+                if len(enqueued) and not enqueued.is_waited:
                     return Event(self, enqueued, len(enqueued) - 1)
         return None
 
@@ -329,9 +334,16 @@ class Queue(RunningQueue):
     def move(self, task: CopyTask | FillTask, wait_for: Sequence[Event] | None, arrays: tuple[Array, ...]) -> Event:
         """Enqueue a copy or fill (:mod:`manycl.graph.copies` makes them) of some arrays of this queue; the host makes
         what no device has room for, as a whole: it knows no ranges."""
+        key = _key(task)
+        found = self.moved_again(self, key, arrays) if not wait_for else None
+        if found is not None:
+            return found
         sizes = [buffer.nbytes for buffer in {array.buffer.key: array.buffer for array in arrays}.values()]
         able = any(device.holds(sizes) for device in self.session.machine.devices)
-        return self.add(task if able else host_task(task), wait_for, arrays)
+        event = self.add(task if able else host_task(task), wait_for, arrays)
+        if able and not wait_for and not self.preparing:
+            self._remember_move(self, key, task)
+        return event
 
     def _use(self, array: object, name: str) -> None:
         """An array is about to be enqueued by something of a name."""
@@ -398,6 +410,12 @@ class Queue(RunningQueue):
     def _mine(self) -> Enqueued:
         """What the calling thread adds to."""
         return self.preparing.get(threading.get_ident(), self.enqueued)
+
+
+def _key(task: CopyTask | FillTask) -> MoveKey:
+    """What stands for a copy or fill, and for others like it."""
+    of, begin = (task.args[1].key, task.source_offset) if isinstance(task, CopyTask) else (task.pattern, 0)
+    return task.args[0].key, of, task.nbytes, task.target_offset, begin, task.name
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from manycl.run.learners import Learners, told
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
     from manycl.front.forms import LaunchForm
+    from manycl.front.move_forms import MoveForm, MoveKey
     from manycl.run.flight import Flight
     from manycl.run.result import Result
     from manycl.run.session import Session
@@ -31,9 +32,6 @@ if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens 
 
 log = logger(__name__)
 
-SEVERAL = 1 << 8
-"""Commands of a flight that goes on when all of them have been waited for: ending it and beginning another one takes
-some 40 us."""
 LONGEST = 1 << 14
 """Commands of a flight that is not ended when one of them is waited for: it keeps what tells of each of them."""
 
@@ -72,6 +70,7 @@ class RunningQueue:
         self._failure: BaseException | None = None  # of what ran in the background, to be told to who asks next
         self.background = Background()
         self.forms: dict[object, LaunchForm] = {}  # launches that are known, by who makes them and their sizes
+        self.moves: dict[MoveKey, MoveForm] = {}  # copies and fills that are known
         self._is_known = False  # whether the last flight had nothing new
         self._changes = session.changes
         self.preparing: dict[int, Enqueued] = {}  # what threads enqueue inside `with queue.prepare()`
@@ -140,11 +139,52 @@ class RunningQueue:
 
     def finish(self) -> None:
         """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
-        self._complete(None)
+        if not self._look(None):
+            self._complete(None)
 
     def finish_for(self, key: BufferKey) -> None:
         """As ``finish``, when the host is about to look at a buffer."""
-        self._complete(None, key)
+        if not self._look(key):
+            self._complete(None, key)
+
+    def _look(self, wanted: BufferKey | None) -> bool:
+        """Wait for what the device has been given, where that is all that is enqueued, and where more of the same is
+        expected to follow: its flight goes on. False where what is enqueued has to be ended instead. ``wanted``: the
+        buffer that the host is about to look at."""
+        flight = self.enqueued.flight
+        if flight is None or underway or self.preparing or self._taken or self.session.closed:
+            return False
+        self.session.refuse_host_functions()
+        with self._running:
+            enqueued = self.enqueued
+            if enqueued.flight is not flight or enqueued.builder.nodes or self._taken or self._failure is not None:
+                return False
+            try:
+                run = flight.look(wanted)
+            except BaseException:  # Ctrl-C was pressed twice
+                self._complete(None)
+                raise
+            if run is None:
+                return False
+            if not run.given:
+                return True
+            self._begin()
+            self._result, self._is_known = lambda: run.result, True
+            self._follow(run, run.seconds)
+            return flight.is_quick and self._recurring.goes_on(flight.device)
+
+    def renew(self) -> Enqueued:
+        """What is enqueued from now on, where somebody else has ended a flight of which nothing was under way."""
+        with self.lock:
+            former = self.enqueued
+            if former.flight is not None and former.flight.is_spent and not former.builder.nodes:
+                self.enqueued = former.take(not self._is_immediate)
+                former.ended(self)
+            return self.enqueued
+
+    def _follow(self, run: UnplannedRun, seconds: float) -> None:
+        """A flight, or a leg of one, took so long from the first command on."""
+        self._recurring.flew(run, seconds, str(self.policy or self._default), self.queues, self.options)
 
     def wait_for(self, enqueued: Enqueued, node: int) -> None:
         """Until a node has ended, whatever has become of it; raises what went wrong with what had to be run for it."""
@@ -152,9 +192,11 @@ class RunningQueue:
             if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
                 return
         flight = enqueued.flight
+        if flight is not None and node < flight.waited:
+            return
         if flight is not None and node < len(flight.given) and node <= LONGEST:
             is_last = node == len(enqueued) - 1  # and a flight has to end some time
-            if not is_last or (flight.is_short and node < SEVERAL and not underway):
+            if not is_last or (flight.is_short and flight.is_young and not underway):
                 self.session.refuse_host_functions()
                 if flight.wait_for(node):
                     return
@@ -193,7 +235,9 @@ class RunningQueue:
     def _run(self, enqueued: Enqueued, wanted: BufferKey | None) -> None:
         """What has been given to the device is waited for; the rest runs."""
         before = None
-        if enqueued.flight is not None and enqueued.flight.given:
+        if enqueued.flight is not None and not enqueued.flight.has_leg:
+            enqueued.flight.end()  # what came of it has been waited for
+        elif enqueued.flight is not None:
             try:
                 is_last = not enqueued.builder.nodes and len(self._taken) == 1
                 before = self._land(enqueued, wanted if is_last else None)
@@ -261,6 +305,7 @@ class RunningQueue:
         if device is None:
             return None
         if self._changes != self.session.changes:
+            self.moves.clear()
             self.forms.clear()  # they know kernels of devices that are gone
             self._changes = self.session.changes
         return begun(self.session, device, learning=not self._is_known)
@@ -274,13 +319,12 @@ class RunningQueue:
             self._fail(run.error)
             raise run.error
         self._result, self._is_known = lambda: run.result, enqueued.flight.is_known
-        log.debug("ran as they were enqueued: %d commands", len(enqueued.flight.given))
+        log.debug("ran as they were enqueued: %d commands", len(run.given))
         self._is_followed = bool(enqueued.builder.nodes)
         if self._is_followed:
             self._recurring.stayed()
         else:
-            seconds = perf_counter() - enqueued.flight.began
-            self._recurring.flew(run, seconds, str(self.policy or self._default), self.queues, self.options)
+            self._follow(run, perf_counter() - enqueued.flight.leg.began)
         if underway:
             record(self, self._result)
         return run
@@ -325,7 +369,7 @@ class RunningQueue:
     def _land_waited(self) -> None:
         """What has been waited for, command by command, is a run as well."""
         flight = self.enqueued.flight
-        is_over = flight is not None and flight.waited == len(flight.given) > 0
+        is_over = flight is not None and flight.has_leg and flight.waited == len(flight.given)
         if is_over and not self.enqueued.builder.nodes and not self.preparing:
             self._complete(None)
 

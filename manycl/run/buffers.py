@@ -13,7 +13,7 @@ from manycl.interrupts import Uninterrupted
 from manycl.machine import HOST
 from manycl.region import NOTHING, Region
 from manycl.run.backends.host_bytes import copy_bytes
-from manycl.run.coherence import ValidRegion
+from manycl.run.coherence import HOST_BIT, ValidRegion
 from manycl.run.health import examine
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ class Buffers:
         """The host's copy, brought up to date: for reading. Undefined contents are whatever is there."""
         session = self._session
         session.check_open()
+        if session.directory.valid.get(key, 0) & HOST_BIT:
+            return session.backend.memory.host(key)
         with session.lock, Uninterrupted():
             session.directory.check(key)
             try:

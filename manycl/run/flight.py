@@ -3,47 +3,31 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from manycl.drivers.driver import DriverError, End, Event
-from manycl.drivers.driver import Queue as DriverQueue
+from manycl.drivers.driver import DriverError, Event
 from manycl.drivers.survey import is_forked
 from manycl.errors import RunError
 from manycl.graph import bounds
-from manycl.graph.graph import Buffer, BufferKey, DeviceTask, Graph, Launch
-from manycl.interrupts import Uninterrupted, interruptible
-from manycl.machine import HOST, DeviceIndex
-from manycl.region import Box
+from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch
+from manycl.interrupts import Uninterrupted
+from manycl.machine import DeviceIndex
+from manycl.run.aboard import Aboard, Owner
+from manycl.run.ahead import UNKNOWN
 from manycl.run.backend import Failed, Run
-from manycl.run.backends.inbox import Inbox
 from manycl.run.backends.record import RunRecord
-from manycl.run.backends.responsive import responsive
-from manycl.run.coherence import HOST_BIT
 from manycl.run.health import examine
-from manycl.run.pace import AHEAD
-from manycl.run.unplanned import Given, UnplannedRun, launched
+from manycl.run.leg import Leg
+from manycl.run.unplanned import UnplannedRun, launched
 
 if TYPE_CHECKING:
     from manycl.run.session import Session
 
-UNKNOWN = AHEAD / 64
-"""Seconds that a command counts for of which nobody knows how long it takes."""
-AT_ONCE = 1e-3
-"""Seconds that flights may take for the driver's own wait, during which Ctrl-C is not heard."""
-BESIDE = 1 << 20
-"""Bytes from which on it pays to upload by another queue, which costs the command that waits for it some 40 us
-(NVIDIA's driver)."""
+SEVERAL = 1 << 8
+"""Commands of a flight that goes on when all of them have been waited for: ending it and beginning another one takes
+some 40 us."""
 _NOTHING = Graph((), {}, ())
-
-
-class Owner(Protocol):
-    """Whose memory a buffer is: an array."""
-
-    @property
-    def buffer(self) -> Buffer: ...
 
 
 class Repeated(Protocol):
@@ -52,54 +36,42 @@ class Repeated(Protocol):
     def landed(self, seconds: float) -> None:
         """Its flight is over: what it refers to may go. ``seconds``: of one command there."""
 
+    def looked(self) -> None:
+        """Its flight goes on, all that was given is complete: arrays that it refers to may go."""
 
-class Flight:
-    """What a queue has given a device since a result was asked for last. ``given``: of each command its node (of a
-    launch that has a form, the one that the form was made for), its own arguments where they may differ from the
-    node's, and its event. ``arrays``: by the keys of their buffers, all that it uses; ``found``: masks of the memories
-    where these were valid before; ``written``: keys of those that it writes. ``ahead``: the foreseen seconds of what is
-    not known to be complete; beyond ``limit`` somebody has to look (``pace``). ``waited``: how many commands there were
-    when all of them were complete. Whoever gives it something holds the ``lock``, while it ``is_open``. ``uploads``:
-    what the next command has to wait for. ``is_known``: all were like some that it had been given before;
-    ``is_giving``: somebody is about to note what was enqueued."""
+    @property
+    def is_settled(self) -> bool:
+        """Whether the ends of more flights would tell nothing about it."""
+
+
+class Flight(Aboard):
+    """What a queue gives a device as it is enqueued. ``given``: of each command its node (of a launch that has a form,
+    the one that the form was made for), its own arguments where they may differ from the node's, and its event.
+    ``leg``: those of them that came since somebody has waited for all (``look``), which are a run of their own.
+    Whoever gives it something holds the ``lock``, while it ``is_open``. ``is_known``: all of the leg were like some
+    that were given before; ``is_giving``: somebody is about to note what was enqueued."""
 
     def __init__(self, session: Session, device: DeviceIndex) -> None:
         executor = session.backend
-        self.device = device
-        self._session: Session = weakref.proxy(session)
-        self._lanes = lanes = executor.lanes[device]
-        self._run = executor.underway(_NOTHING, (device,) if executor.profile else ())
-        self._mark: tuple[Event, float] | None = None
-        # (not the number that its driver has: devices before it may have been left out)
-        self._memory = session.machine.devices[device].memory
-        self._bit = 1 << self._memory
-        self._bytes = 0  # of what the device holds
-        self._brought: list[BufferKey] = []  # keys of what came to its memory
-        self._wanted: BufferKey | None = None  # what comes to the host behind all that was given
-        self._token = 0
+        super().__init__(session, device, executor.underway(_NOTHING, (device,) if executor.profile else ()))
+        given = self.given
+        self._run.launched = lambda: [(node.name, device, 0, event) for node, _, event in given]
         self._over: UnplannedRun | None = None
+        self._busy = 0.0  # seconds of the legs before
+        self._stopped: BaseException | None = None  # what has ended the waiting for a leg
         self.lock = threading.RLock()
         self.is_open = True
         self.is_giving = False
         self.is_known = True
-        self.given = given = list[Given]()
-        self._run.launched = lambda: [(node.name, device, 0, event) for node, _, event in given]
         self.after: dict[int, tuple[int, ...]] = {}
-        self.arrays: dict[BufferKey, Owner] = {}
-        self.found: dict[BufferKey, int] = {}
-        self.written: set[BufferKey] = set()
         self.forms: list[Repeated] = []
-        self.uploads: list[Event] = []
-        self.ahead = 0.0
-        self.limit = AHEAD / 2
-        self.waited = 0
-        # for launches that have a form
-        self.allocations = executor.memory.buffers(device)
-        self.queue = lanes.queues[0]
-        self.launch = lanes.launch
+        self.is_settled = True  # whether all of these are
+        self.is_quick = True  # whether the last leg took so little that going on saves time
+        self.launch = self._lanes.launch  # (for launches that have a form)
 
     def __del__(self) -> None:
-        if self._over is None and self.given and not is_forked():  # nobody has waited, and its arrays go now
+        if self._over is None and self.waited < len(self.given) and not is_forked():
+            # nobody has waited, and its arrays go now
             self._lanes.driver.finish()
 
     @property
@@ -114,58 +86,11 @@ class Flight:
 
     # giving
 
-    def adopt(self, array: Owner) -> bool:
-        """An array is used from now on; False where there may be no room for it. Raises ResultError for one whose
-        contents a failed run has left unknown."""
-        session, key, nbytes = self._session, array.buffer.key, array.buffer.nbytes
-        session.directory.check(key)
-        valid = session.directory.valid.get(key, 0)
-        if key in session.directory.parts or (valid and not valid & (self._bit | HOST_BIT)):
-            return False
-        is_here = not valid or bool(valid & self._bit)
-        if key in self.allocations and is_here:
-            self.arrays[key], self.found[key] = array, valid
-            return True
-        if key not in self.allocations:
-            device = self._lanes.device
-            self._bytes = self._bytes or sum(session.backend.memory.allocated(self.device).values())
-            if nbytes > device.max_allocation or self._bytes + nbytes > device.global_memory:
-                return False
-            self._bytes += nbytes
-        with Uninterrupted():
-            session.backend.memory.on_device(key, self.device)
-            if not is_here:
-                self._bring(key, nbytes)
-                session.directory.copied(key, self._memory)
-            self.arrays[key], self.found[key] = array, valid
-        return True
-
-    def _bring(self, key: BufferKey, nbytes: int) -> None:
-        """Upload a buffer: a large one beside what the device computes."""
-        memory, lanes, run = self._session.backend.memory, self._lanes, self._run
-        is_beside = nbytes >= BESIDE
-        queue = lanes.uploads if is_beside else self.queue
-        target = End(memory.on_device(key, self.device))
-        try:
-            events = lanes.driver.copy(queue, target, memory.upload_source(key), (Box(0, nbytes),), ())
-        except DriverError as error:
-            raise RunError(f"{memory.name(key)} cannot be brought to {lanes.device.name}: {error.message}") from None
-        run.record.transfers.append(((key,), self.device, True, events, len(self.given)))
-        self._brought.append(key)
-        if is_beside:
-            self.uploads.append(events[-1])
-            self._flush(queue)
-
     def flush(self) -> None:
         """Send what was given."""
         with self.lock:
             if self.given and self._over is None:
                 self._flush(self.queue)
-
-    def _flush(self, queue: DriverQueue) -> None:
-        """Send what was enqueued. Where that fails, it is under way all the same, and who waits for it is told."""
-        with suppress(DriverError):
-            self._lanes.flush(queue)
 
     def give(self, task: DeviceTask, arrays: Sequence[Owner], after: Sequence[int] = ()) -> bool:
         """Enqueue a command; False where it has to be planned. Raises ManyclError for one that cannot be: then it was
@@ -176,6 +101,7 @@ class Flight:
         if isinstance(task, Launch):
             bounds.check_launch(task, {array.buffer.key: array.buffer for array in arrays})
         index, lanes = len(self.given), self._lanes
+        self.leg.begin()
         with Uninterrupted():
             try:
                 event = self._session.backend.give(self._run, task, Run(index, self.device, 0, (), False), self.uploads)
@@ -193,7 +119,7 @@ class Flight:
             self.uploads, self.is_known = [], False
             if after:
                 self.after[index] = tuple(sorted(set(after)))
-            self.written.update(task.writes)
+            self.leg.written.update(task.writes)
             self._flush(self.queue)
         self.ahead += UNKNOWN
         if self.ahead > self.limit:
@@ -210,25 +136,12 @@ class Flight:
             finally:
                 session.lock.release()
 
-    def pace(self) -> None:
-        """So much is ahead of the device that half of it has to be complete before there is more: what was given cannot
-        be taken back, and whoever presses Ctrl-C waits for it."""
-        event = self.given[-1][2]
-        if self._mark is not None:
-            before, ahead = self._mark
-            with suppress(DriverError):  # who asks for results is told
-                if not self._lanes.driver.done(before):
-                    self._wait_for(before)
-            self.ahead -= ahead
-        self._mark = event, self.ahead
-        self.limit = self.ahead + AHEAD / 2
-
     # of single commands
 
     def is_complete(self, index: int) -> bool:
         """Whether a command is. Raises ManyclError where it has failed, or one before it."""
         over = self._over
-        if over is not None and over.error is not None and index >= over.failed:
+        if over is not None and over.error is not None and index - self.leg.first >= over.failed:
             raise over.error
         return self._lanes.driver.done(self.given[index][2])
 
@@ -250,6 +163,8 @@ class Flight:
         with self.lock:
             if not self.is_open:
                 return False
+            if index < self.waited:
+                return True
             event = self.given[index][2]
             try:
                 self._wait_soon(event)
@@ -258,26 +173,68 @@ class Flight:
             if event is self.given[-1][2]:
                 if not self._lanes.driver.succeeded(self._ends(self.waited)):
                     return False
-                self.waited, self.ahead, self.limit, self._mark = len(self.given), 0.0, AHEAD / 2, None
+                self._caught_up()
             return True
 
+    # ending, and going on
+
     @property
-    def is_short(self) -> bool:
-        """Whether what is ahead takes so little time that the driver may be waited for."""
-        return self.ahead <= AT_ONCE
+    def is_spent(self) -> bool:
+        """Whether it has been ended, by somebody else, when nobody had to wait for anything of it."""
+        over = self._over
+        return over is not None and over.error is None and not over.given
 
-    def wait_beside(self, index: int) -> None:
-        """Until a command has ended, well or not: for threads that the flight does not know."""
-        driver, event = self._lanes.driver, self.given[index][2]
-        if self._lanes.watched:
-            inbox = Inbox(self._run.now)
-            inbox.watch((self.device, 0), (index,), driver, event)
-            inbox.wait()
-        else:
-            with suppress(DriverError):  # the status tells
-                driver.wait(event)
+    @property
+    def is_young(self) -> bool:
+        """Whether it may go on when all that was given has been waited for: some time it has to end."""
+        return len(self.given) <= SEVERAL
 
-    # ending
+    @property
+    def has_leg(self) -> bool:
+        """Whether it was given anything since somebody has waited for all of it."""
+        return len(self.given) > self.leg.first
+
+    def look(self, wanted: BufferKey | None = None) -> UnplannedRun | None:
+        """Wait for all that was given, which goes on from here: the leg that is over, as a run. ``wanted``: the buffer
+        that the host will look at. None where it has to be ended instead: something has failed, Ctrl-C has ended the
+        waiting, or the end would tell more about what it was given."""
+        session = self._session
+        with session.lock, self.lock, Uninterrupted():
+            is_usual = self.is_known and self.is_settled and not (self.uploads or self.is_giving)
+            if not (is_usual and self.is_open and self.is_young and session.is_timed(False)):
+                return None
+            over = UnplannedRun(session, self)
+            if not over.given:
+                return over
+            asked = self._ask_for(wanted) if wanted is not None else None
+            try:
+                if asked is not None or self.waited < len(self.given):
+                    self._wait_soon(self.given[-1][2] if asked is None else asked)
+            except DriverError:
+                return None
+            except BaseException as error:
+                self._stopped = error
+                return None
+            if not self._lanes.driver.succeeded(self._ends(self.waited)):
+                return None
+            over.land()
+            self._busy += over.seconds
+            self.is_quick = over.seconds <= self.at_once
+            self._arrived()
+            session.learn_from(over)
+            self._go_on()
+            return over
+
+    def _go_on(self) -> None:
+        """Nothing is known of arrays any more: the host may change them, and they may go."""
+        self._caught_up()
+        self._wanted = None
+        self._brought.clear()
+        self._bytes = 0
+        self.arrays = {}
+        for form in self.forms:
+            form.looked()
+        self.leg = Leg(len(self.given), len(self.record.transfers))
 
     def close(self) -> None:
         """Nothing more is given."""
@@ -293,32 +250,22 @@ class Flight:
                 self._session.flight = None
                 self._over = UnplannedRun(self._session, self)
                 try:
-                    if self.given:
+                    if self._over.given:
                         self._land(self._over, self._ask_for(wanted) if wanted is not None else None)
                     elif self._brought or self.is_giving:
                         self._lanes.driver.finish()
+                    self._tell_forms()
                 finally:
                     self.arrays, self.forms = {}, []
         return self._over
 
-    def _ask_for(self, key: BufferKey) -> Event | None:
-        """Have a small buffer that was used, and that the device alone will have, come to the host behind all that was
-        given: then both are waited for at once. None where it has to be brought apart."""
-        if key not in self.arrays or self._bit == HOST_BIT:
-            return None
-        session, lanes = self._session, self._lanes
-        memory, valid = session.backend.memory, session.directory.valid.get(key, 0)
-        is_here = key in self.written or (valid & self._bit and not valid & HOST_BIT)
-        if not is_here or key in session.directory.parts or memory.nbytes(key) >= BESIDE:
-            return None
-        try:
-            target, source = memory.download_target(key), End(self.allocations[key])
-            events = lanes.driver.copy(self.queue, target, source, (Box(0, len(target.memory)),), self.uploads)
-        except (DriverError, RunError):
-            return None  # it is told when it is brought apart
-        self._run.record.transfers.append(((key,), self.device, False, events, len(self.given) - 1))
-        self._wanted = key
-        return events[-1]
+    def _tell_forms(self) -> None:
+        """How long their commands take, where all went well."""
+        assert self._over is not None
+        if self._over.error is None and self.given:
+            each = (self._busy + self._over.seconds) / len(self.given)
+            for form in self.forms:
+                form.landed(each)
 
     def _land(self, over: UnplannedRun, asked: Event | None) -> None:
         session, run, executor = self._session, self._run, self._session.backend
@@ -326,6 +273,8 @@ class Flight:
         failed = None
         last = asked if asked is not None else self.given[-1][2]
         try:
+            if self._stopped is not None:
+                raise self._stopped
             self._wait_soon(last)
             if self.is_giving:  # Ctrl-C came before what was enqueued last was noted
                 self._lanes.driver.finish()
@@ -334,31 +283,27 @@ class Flight:
         except BaseException as error:
             reason = f"the run was stopped by {type(error).__name__}"
             self._take_back()
-            for key in self.written:
+            for key in self.leg.written:
                 session.directory.lose(key, reason)
             over.error = RunError(reason)
             executor.abort()
             raise
-        over.seconds = run.now()
         found = self._failure(failed)
+        over.land()
         if found is not None:
             self._take_back()
-            over.fail(found)
+            first = self.leg.first
+            over.fail(Failed(max(found.token - first, 0), found.time - (self.leg.began - run.began), *found[2:]))
             examine(session)
             return
         executor.ended(run)
-        session.directory.valid.update(dict.fromkeys(self.written, self._bit))
-        if self._wanted is not None:
-            session.directory.copied(self._wanted, HOST)
+        self._arrived()
         session.learn_from(over)
-        each = over.seconds / len(self.given)
-        for form in self.forms:
-            form.landed(each)
 
     def _failure(self, failed: Failed | None) -> Failed | None:
         """The first command that has failed, if one has, when all have ended. ``failed``: what was found out before."""
         record = self._run.record
-        if failed is None and self._lanes.driver.succeeded(self._ends(0)):
+        if failed is None and self._lanes.driver.succeeded(self._ends(self.leg.first)):
             return None
         record.kernels = launched(self.given, self.device)
         self._session.backend.abort()
@@ -371,32 +316,3 @@ class Flight:
         given = self.given[-1:] if self._lanes.watched else self.given[first:]
         moved = [events[-1] for _, _, _, events, at in self._run.record.transfers if at >= first]
         return [event for _, _, event in given] + moved
-
-    def _take_back(self) -> None:
-        """What was to come to the device may not have come."""
-        for key in self._brought:
-            self._session.directory.drop(key, self._memory)
-
-    def _wait_soon(self, event: Event) -> None:
-        """Until an event is complete, by the driver's own wait where that ends soon. Raises DriverError."""
-        if self.is_short:
-            self._lanes.flush(self.queue)
-            self._lanes.driver.wait(event)
-        else:
-            responsive.enter(self._session.backend)
-            self._wait_for(event)
-
-    def _wait_for(self, event: Event) -> None:
-        """Until an event is complete, by the thread that waits for the queue. Raises DriverError if it has failed."""
-        run = self._run
-        self._lanes.flush(self.queue)
-        self._token += 1
-        run.watch(self.device, 0, [self._token], event)
-        while True:  # Ctrl-C may have ended a waiting before, of which is heard now
-            with interruptible:
-                reports = run.inbox.wait()
-            for report in reports:
-                if report.token == self._token:
-                    if isinstance(report, Failed):
-                        raise DriverError(report.message)
-                    return

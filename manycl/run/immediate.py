@@ -33,12 +33,18 @@ def is_possible(session: Session, queues: Mapping[str, int]) -> bool:
 def begun(session: Session, device: DeviceIndex, learning: bool) -> Flight | None:
     """A new flight to a device, of which somebody learns or not; None where something else is under way, or somebody
     wants to look on."""
-    if session.closed or session.flight is not None or session.debug or last_words.keeping():
+    if session.closed or session.debug or last_words.keeping():
+        return None
+    if session.flight is not None and session.flight.has_leg:
         return None
     if not session.lock.acquire(blocking=False):
         return None
     try:
         with Uninterrupted():
+            if session.flight is not None:
+                if session.flight.has_leg:
+                    return None
+                session.land()  # another queue's, of which nothing is under way
             if not session.machine.devices or not session.backend.is_idle:
                 return None
             session.check_open()

@@ -74,6 +74,7 @@ class Recurring:
         self._last: _Known | None = None
         self._expected: _Known | None = None
         self._quick = 0  # graphs in a row that were new and took little
+        self._foreseen: tuple[DeviceIndex | None] | None = None  # what was expected ahead of time
         self._ran: float | None = None  # seconds of the last run, planning apart, if it was planned anew
 
     def run(
@@ -122,10 +123,23 @@ class Recurring:
         if self._is_alone:
             return ONLY
         self._forget_others()
+        if self._foreseen is not None:
+            (found,), self._foreseen = self._foreseen, None
+            return found
         self._expected = self._last.then() if self._last is not None and self._last.then is not None else None
         if self._expected is None:
             return self._guess
         return self._expected.way(self._guess) if self._expected.nodes < HORIZON else None  # parts are compared as such
+
+    def goes_on(self, device: DeviceIndex) -> bool:
+        """Whether a device that was given what came last is given what comes next as well."""
+        if self._is_alone:
+            return True
+        found = self.expect()
+        if found == device:
+            return True
+        self._foreseen = (found,)
+        return False
 
     @property
     def _guess(self) -> DeviceIndex | None:
@@ -193,7 +207,7 @@ class Recurring:
         """What is known of other devices than there are now is forgotten."""
         if self._changes != self._session.changes:
             self._known.clear()
-            self._last = self._expected = None
+            self._last = self._expected = self._foreseen = None
             self._nodes, self._changes = 0, self._session.changes
 
     def _find(

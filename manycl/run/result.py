@@ -203,7 +203,8 @@ def _events(result: Result) -> Iterator[Event]:
         elif isinstance(event, HostEvent):
             yield replace(event, node=lowered.step(event.node).node)
         elif isinstance(event, TransferEvent):
-            buffer = lowered.graph.buffers[BufferKey(event.buffer)]
+            # (what was given without a plan moved whole buffers, which the steps may have cut)
+            buffer = lowered.graph.buffers.get(BufferKey(event.buffer))
             yield replace(event, buffer=buffer.whole) if isinstance(buffer, Piece) else event
         else:
             yield event

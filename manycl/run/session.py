@@ -366,13 +366,23 @@ class Session:
     def time_all(self) -> None:
         """All commands are timed by the devices' clocks from the next run on, as with ``profile=True``."""
         self._profile = True
+        with self.lock:
+            if self.flight is not None and not self.flight.has_leg:
+                self.land()
 
     def use_clocks(self, learning: bool) -> None:
         """Whether commands are timed from now on; ``learning``: whether somebody learns from that."""
+        self.backend.use(self._wants_times(learning))
+
+    def is_timed(self, learning: bool) -> bool:
+        """Whether commands are timed, or not, as they would be from now on."""
+        return self.backend.profile == self._wants_times(learning)
+
+    def _wants_times(self, learning: bool) -> bool:
         wanted = self._profile
         if wanted is None:
             wanted = "learning" if any(lanes.watched for lanes in self.backend.lanes) else True
-        self.backend.use(learning if wanted == "learning" else wanted)
+        return learning if wanted == "learning" else wanted
 
     def problem_of(self, graph: Graph, queues: tuple[int, ...], options: Mapping[str, str]) -> Problem:
         """The same, from what has been learned so far; ``queues``: of each device (none: as they come)."""

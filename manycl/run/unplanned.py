@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
 from manycl.drivers.driver import Event
@@ -38,20 +39,30 @@ def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, Dev
 
 
 class UnplannedRun:
-    """A flight that is over. ``found``: masks of the memories where its buffers were valid before. ``error``: what went
-    wrong with it, with command ``failed`` and all behind it."""
+    """A leg of a flight that is over. ``found``: masks of the memories where its buffers were valid before. ``error``:
+    what went wrong with it, with command ``failed`` and all behind it."""
 
     def __init__(self, session: Session, flight: Flight) -> None:
+        leg = flight.leg
         self._session = session
+        self._leg = leg
         self._after = flight.after
         self._buffers = {key: array.buffer for key, array in flight.arrays.items()}
-        self._record = flight.record
-        self.given: Sequence[Given] = flight.given
-        self.found = flight.found
+        self._whole = flight.record
+        self._moved = (0, 0)  # its transfers among the flight's
+        self.given: Sequence[Given] = flight.given[leg.first :] if leg.first else flight.given
+        self.found = leg.found
         self.device = flight.device
         self.seconds = 0.0
         self.error: ManyclError | None = None
         self.failed = 0
+
+    def land(self) -> None:
+        """All of it has ended."""
+        leg = self._leg
+        self.seconds = perf_counter() - leg.began
+        self.given = tuple(self.given)
+        self._moved = leg.moved, len(self._whole.transfers)
 
     @cached_property
     def batch(self) -> Batch:
@@ -60,7 +71,10 @@ class UnplannedRun:
             with_arguments(node, tuple(args)) if args is not None and isinstance(node, Launch) else node
             for node, args, _ in self.given
         ]
-        return Batch(tuple(nodes), self._buffers, self._after)
+        first = self._leg.first
+        after = {i - first: tuple([n - first for n in found if n >= first]) for i, found in self._after.items()}
+        after = {i: found for i, found in after.items() if 0 <= i < len(nodes) and found}
+        return Batch(tuple(nodes), self._buffers, after)
 
     @cached_property
     def graph(self) -> Graph:
@@ -69,9 +83,11 @@ class UnplannedRun:
     @cached_property
     def record(self) -> RunRecord:
         """When its commands ran."""
-        self._record.graph = self.graph
-        self._record.kernels = launched(self.given, self.device)
-        return self._record
+        leg = self._leg
+        record = self._whole.leg(leg.began, (leg.first, len(self.given)), self._moved)
+        record.graph = self.graph
+        record.kernels = launched(self.given, self.device)
+        return record
 
     def samples(self) -> tuple[Graph, Iterable[tuple[int, DeviceIndex, float]]]:
         """What models learn from, as of a result."""

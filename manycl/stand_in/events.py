@@ -291,6 +291,14 @@ def checked(events: Iterable[Any] | None) -> tuple[Event, ...]:
     return found
 
 
+def are_free(events: Sequence[Event] | None) -> bool:
+    """Whether events are such that what waits for them may be enqueued at once, as it comes behind them anyway."""
+    try:
+        return not events or all(event.gate is None and not event.failed for event in events)
+    except AttributeError:  # they are none, which is told
+        return False
+
+
 # commands that only wait
 
 

@@ -11,7 +11,7 @@ from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError
 from manycl.front import events as front
 from manycl.stand_in.errors import error
-from manycl.stand_in.events import Event, submit
+from manycl.stand_in.events import Event, are_free, submit
 from manycl.stand_in.memory import Buffer
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ def enqueue_nd_range_kernel(
     allow_empty_ndrange: bool = False,
 ) -> Event:
     """With the arguments as they are set now."""
-    is_free = not wait_for or _are_free(wait_for)
-    if queue.is_usual and is_free and not g_times_l and global_offset is None:
+    if queue.is_usual and are_free(wait_for) and not g_times_l and global_offset is None:
         event = _again(queue, kernel, global_work_size, local_work_size)
         if event is not None:
             return event
@@ -63,14 +62,6 @@ def enqueue_nd_range_kernel(
             return None
 
     return submit(queue, _KIND, wait_for, enqueue)
-
-
-def _are_free(events: Sequence[Event]) -> bool:
-    """Whether events are such that what waits for them may be enqueued at once, as it comes behind them anyway."""
-    try:
-        return all(event.gate is None and not event.failed for event in events)
-    except AttributeError:  # they are none, which is told
-        return False
 
 
 def _again(queue: CommandQueue, kernel: Kernel, size: Any, local: Any) -> Event | None:

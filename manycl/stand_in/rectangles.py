@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +33,12 @@ __kernel void copy_rectangle(__global uchar *target, __global const uchar *sourc
 @cache
 def _program() -> Program:
     return Program(_SOURCE, path="copy_rectangle.cl")
+
+
+@lru_cache(4096)
+def _number(value: int) -> np.uint64:
+    """The same object each time, which launches that come again do not look at."""
+    return np.uint64(value)
 
 
 class Rectangle(NamedTuple):
@@ -145,7 +151,7 @@ def _enqueue_copy_buffer_rect(
             raise error("INVALID_VALUE", routine)
         if _meet(of, read.offset, to, written.offset):
             raise error("MEM_COPY_OVERLAP", routine)
-    numbers = [np.uint64(n) for n in (to.first, to.row, to.slice, of.first, of.row, of.slice)]
+    numbers = [_number(n) for n in (to.first, to.row, to.slice, of.first, of.row, of.slice)]
 
     def enqueue() -> front.Event:
         with translated(routine):

@@ -7,15 +7,18 @@ memory what they like afterwards, also where OpenCL forbids it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter_ns
 from typing import Any
 
 from manycl.drivers.opencl.real import compiled
-from manycl.errors import LaunchError
+from manycl.errors import LaunchError, ManyclError
 from manycl.front import events as front
+from manycl.front.arrays import Array
+from manycl.front.move_forms import MoveKey
 from manycl.graph.copies import PATTERNS, copy_task, fill_task
 from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import error
-from manycl.stand_in.events import Event, submit
+from manycl.stand_in.events import Event, are_free, submit
 from manycl.stand_in.host_memory import as_bytes
 from manycl.stand_in.memory import Buffer, MemoryObjectHolder
 
@@ -40,6 +43,23 @@ def complete(event: Event, is_blocking: bool) -> Event:
     """An event that has ended, if the command is blocking."""
     if is_blocking:
         event.wait()
+    return event
+
+
+def _again(queue: CommandQueue, kind: int, key: MoveKey, arrays: Sequence[Array]) -> Event | None:
+    """A copy or fill that was done before, of buffers that are nothing special; None for others, and for what is
+    refused, which is told when it is looked at."""
+    queued = perf_counter_ns() if queue.is_profiling else 0
+    manycl = queue.manycl
+    try:
+        command = manycl.moved_again(manycl, key, arrays)
+    except ManyclError:
+        return None
+    if command is None:
+        return None
+    event = Event(queue, kind, command)
+    if queued:
+        event.queued = queued
     return event
 
 
@@ -98,6 +118,12 @@ def _enqueue_copy_buffer(
     check_bytes(source, src_offset, nbytes, routine)
     check_bytes(target, dst_offset, nbytes, routine)
     read, written = source.live(), target.live()
+    if queue.is_usual and are_free(wait_for):
+        to, of = int(dst_offset) + target.low, int(src_offset) + source.low
+        key = written.buffer.key, read.buffer.key, nbytes, to, of, "copy"
+        event = _again(queue, _TYPE.COPY_BUFFER, key, (written.owner, read.owner))
+        if event is not None:
+            return event
     try:
         task = copy_task(
             written.place, read.place, nbytes, target_offset=int(dst_offset), source_offset=int(src_offset)
@@ -136,6 +162,11 @@ def _enqueue_fill_buffer(
     buffer, data = buffer_of(mem, routine), as_bytes(pattern).tobytes()
     check_bytes(buffer, offset, size, routine)
     array = buffer.live()
+    if queue.is_usual and are_free(wait_for):
+        key = array.buffer.key, data, int(size), int(offset) + buffer.low, 0, "fill"
+        event = _again(queue, _TYPE.FILL_BUFFER, key, (array.owner,))
+        if event is not None:
+            return event
     try:
         task = fill_task(array.place, data, int(size), target_offset=int(offset))
     except LaunchError as failure:

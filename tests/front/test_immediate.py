@@ -17,7 +17,7 @@ import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.drivers.opencl import staging
 from manycl.errors import DeviceError, LaunchError, ResultError, RunError
-from manycl.run import flight
+from manycl.run import aboard, flight
 from manycl.run.backends import pinning
 from manycl.run.backends.programs import Programs
 
@@ -46,7 +46,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         monkeypatch.setattr(staging, "STAGE_FROM", 1)
         monkeypatch.setattr(staging, "STAGE_AFTER", 0)
         monkeypatch.setattr(pinning, "PIN_FROM", 1 << 40)
-        monkeypatch.setattr(flight, "BESIDE", 1)
+        monkeypatch.setattr(aboard, "BESIDE", 1)
     with mc.Queue("cpu/2#0") as queue:
         yield queue
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from view_cases import MEMORIES, PROGRAM, N, session_with
 
 import manycl as mc
@@ -41,6 +43,41 @@ def test_parts_are_those_of_numpy(session: Any) -> None:
     assert (a[1].reshape((4, 6))[1:3].get() == want[1].reshape(4, 6)[1:3]).all()
     with pytest.raises(IndexError):
         a[2]
+
+
+NUMBERS = st.one_of(st.none(), st.integers(-5, 5))
+PARTS = st.one_of(
+    st.integers(-4, 4),
+    st.builds(slice, NUMBERS, NUMBERS),
+    st.builds(slice, NUMBERS, NUMBERS, st.sampled_from([1, 2, -1])),
+    st.just(...),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.lists(PARTS, max_size=4), st.data())
+def test_any_part_is_numpys_or_is_refused(session: Any, shape: list[int], key: list[Any], data: st.DataObject) -> None:
+    """Also of a view: shape, and where it begins."""
+    queue = mc.Queue(session=session)
+    want: Any = np.arange(np.prod([2, *shape]), dtype=np.int16).reshape(2, *shape)
+    a: Any = queue.array(want)
+    if data.draw(st.booleans()):
+        a, want = a[1], want[1]
+    named: Any = key[0] if len(key) == 1 and data.draw(st.booleans()) else tuple(key)
+    try:
+        found = np.atleast_1d(want[named])
+    except IndexError:
+        with pytest.raises(IndexError):
+            a[named]
+        return
+    if not found.size or not np.asarray(want[named]).flags.c_contiguous:
+        with pytest.raises(LaunchError):
+            a[named]
+        return
+    view = a[named]
+    assert view.shape == np.shape(want[named])
+    assert (view.offset, view.nbytes) == (2 * int(found.flat[0]), found.nbytes)
+    assert view.owner is a.owner
 
 
 def test_what_has_gaps_is_refused(session: Any) -> None:

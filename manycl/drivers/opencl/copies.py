@@ -6,13 +6,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from manycl.drivers.driver import Bytes, End
-from manycl.drivers.opencl.real import cl
+from manycl.drivers.opencl.real import cl, compiled
 from manycl.region import Box
 
 INLINE = 1 << 16
 """Bytes that NVIDIA's driver sends with the command itself if they come from ordinary memory. From pinned memory it
 lets all such uploads but the first wait for large ones of whatever queue (benchmarks/drivers.py, with an H200: 4.8 ms
 behind 256 MiB instead of 67 us), so they come from a copy."""
+
+
+# (PyOpenCL's `enqueue_copy` finds out first what it was given, which takes longer than the rest)
+_copy_buffer = compiled._enqueue_copy_buffer
 
 
 def _rectangles(rows: Box, nbytes: int) -> Iterator[Box]:
@@ -113,8 +117,11 @@ def _copy_inside(
 ) -> list[cl.Event]:
     """Between two buffers of a device."""
     (given, source_low, _), (taken, target_low, _) = source, target
-    events, wait_for = [], list(after) or None
+    events, wait_for = list[cl.Event](), list(after) or None
     for offset, width, pitch, count, *_ in rows:
+        if count == 1:
+            events.append(_copy_buffer(queue, given, taken, width, offset - source_low, offset - target_low, wait_for))
+            continue
         origins = [divmod(offset - low, pitch) if count > 1 else (0, 0) for low in (source_low, target_low)]
         if count > 1 and all(left + width <= pitch for _, left in origins):
             rectangle = cl.enqueue_copy(

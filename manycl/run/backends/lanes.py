@@ -14,6 +14,7 @@ from manycl.interrupts import interruptible
 from manycl.machine import HOST
 from manycl.region import Box
 from manycl.run.backend import TransferQueue
+from manycl.run.backends.patience import Patience
 
 _FINISHING = -100
 """The number of the thread that waits for the end of all of a device's queues."""
@@ -85,6 +86,7 @@ class Lanes:
         self.use(profile)
         # a queue's commands end in order, those of several do not: each queue has somebody who waits
         self.workers: dict[int, Worker] = {}
+        self.patience = Patience()
         self.latest: dict[int, Event] = {}
         """The last command of each queue that was used since all were empty."""
         self._lock = threading.Lock()

@@ -49,6 +49,20 @@ class RunRecord:
         """Of the devices' clocks, where they are known."""
         return [driver.clock() if i in self.timed else None for i, driver in enumerate(self._drivers)]
 
+    def leg(self, begin: float, nodes: tuple[int, int], moved: tuple[int, int]) -> RunRecord:
+        """Of some of the commands, the first and how many, and some of the transfers, from one to before another, as a
+        run that began then."""
+        first, count = nodes
+        other = RunRecord(self.graph, self.machine, self._drivers, begin, profiled=self.profiled)
+        other.timed = self.timed
+        other.transfers = [
+            (keys, device, is_upload, events, max(at - first, 0))
+            for keys, device, is_upload, events, at in self.transfers[slice(*moved)]
+        ]
+        later = begin - self.begin
+        other.first = {n - first: seconds - later for n, seconds in self.first.items() if 0 <= n - first < count}
+        return other
+
     def find_failure(self, now: float) -> None:
         """Look at every launch's final status: also at those that nobody waited for. Of several failures, the node that
         comes first in the graph counts: all that may depend on one of them comes after it."""

@@ -1,0 +1,136 @@
+"""What a flight uses: arrays that come to its device, and what comes back to the host."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from manycl.drivers.driver import DriverError, End, Event
+from manycl.drivers.driver import Queue as DriverQueue
+from manycl.errors import RunError
+from manycl.graph.graph import Buffer, BufferKey
+from manycl.interrupts import Uninterrupted
+from manycl.machine import HOST, DeviceIndex
+from manycl.region import Box
+from manycl.run.ahead import Ahead
+from manycl.run.backends.underway import Underway
+from manycl.run.coherence import HOST_BIT
+from manycl.run.leg import Leg
+
+if TYPE_CHECKING:
+    from manycl.run.session import Session
+
+BESIDE = 1 << 20
+"""Bytes from which on it pays to upload by another queue, which costs the command that waits for it some 40 us
+(NVIDIA's driver)."""
+
+
+class Owner(Protocol):
+    """Whose memory a buffer is: an array."""
+
+    @property
+    def buffer(self) -> Buffer: ...
+
+
+class Aboard(Ahead):
+    """``arrays``: by the keys of their buffers, all that the ``leg`` uses; ``uploads``: what the next command has to
+    wait for."""
+
+    def __init__(self, session: Session, device: DeviceIndex, run: Underway) -> None:
+        executor = session.backend
+        super().__init__(device, executor.lanes[device], run)
+        self._session: Session = weakref.proxy(session)
+        # (not the number that its driver has: devices before it may have been left out)
+        self._memory = session.machine.devices[device].memory
+        self._directory = session.directory
+        self._bit = 1 << self._memory
+        self._bytes = 0  # of what the device holds
+        self._brought: list[BufferKey] = []  # keys of what came to its memory
+        self._wanted: BufferKey | None = None  # what comes to the host behind all that was given
+        self.allocations = executor.memory.buffers(device)
+        self.arrays: dict[BufferKey, Owner] = {}
+        self.leg = Leg(0, 0, run.began)
+        self.uploads: list[Event] = []
+
+    def adopt(self, array: Owner) -> bool:
+        """An array is used from now on; False where there may be no room for it. Raises ResultError for one whose
+        contents a failed run has left unknown."""
+        buffer, directory, found = array.buffer, self._directory, self.leg.found
+        key = buffer.key
+        valid = directory.valid.get(key, 0)
+        if valid & self._bit and key in self.allocations:
+            self.arrays[key], found[key] = array, valid
+            return True
+        session, nbytes = self._session, buffer.nbytes
+        directory.check(key)
+        if key in directory.parts or (valid and not valid & (self._bit | HOST_BIT)):
+            return False
+        is_here = not valid or bool(valid & self._bit)
+        if key in self.allocations and is_here:
+            self.arrays[key], found[key] = array, valid
+            return True
+        if key not in self.allocations:
+            device = self._lanes.device
+            self._bytes = self._bytes or sum(session.backend.memory.allocated(self.device).values())
+            if nbytes > device.max_allocation or self._bytes + nbytes > device.global_memory:
+                return False
+            self._bytes += nbytes
+        with Uninterrupted():
+            session.backend.memory.on_device(key, self.device)
+            if not is_here:
+                self._bring(key, nbytes)
+                session.directory.copied(key, self._memory)
+            self.arrays[key], found[key] = array, valid
+        return True
+
+    def _bring(self, key: BufferKey, nbytes: int) -> None:
+        """Upload a buffer: a large one beside what the device computes."""
+        memory, lanes, run = self._session.backend.memory, self._lanes, self._run
+        is_beside = nbytes >= BESIDE
+        queue = lanes.uploads if is_beside else self.queue
+        target = End(memory.on_device(key, self.device))
+        try:
+            events = lanes.driver.copy(queue, target, memory.upload_source(key), (Box(0, nbytes),), ())
+        except DriverError as error:
+            raise RunError(f"{memory.name(key)} cannot be brought to {lanes.device.name}: {error.message}") from None
+        run.record.transfers.append(((key,), self.device, True, events, len(self.given)))
+        self._brought.append(key)
+        if is_beside:
+            self.uploads.append(events[-1])
+            self._flush(queue)
+
+    def _flush(self, queue: DriverQueue) -> None:
+        """Send what was enqueued. Where that fails, it is under way all the same, and who waits for it is told."""
+        with suppress(DriverError):
+            self._lanes.flush(queue)
+
+    def _ask_for(self, key: BufferKey) -> Event | None:
+        """Have a small buffer that was used, and that the device alone will have, come to the host behind all that was
+        given: then both are waited for at once. None where it has to be brought apart."""
+        if key not in self.arrays or self._bit == HOST_BIT:
+            return None
+        session, lanes = self._session, self._lanes
+        memory, valid = session.backend.memory, session.directory.valid.get(key, 0)
+        is_here = key in self.leg.written or (valid & self._bit and not valid & HOST_BIT)
+        if not is_here or key in session.directory.parts or memory.nbytes(key) >= BESIDE:
+            return None
+        try:
+            target, source = memory.download_target(key), End(self.allocations[key])
+            events = lanes.driver.copy(self.queue, target, source, (Box(0, len(target.memory)),), self.uploads)
+        except (DriverError, RunError):
+            return None  # it is told when it is brought apart
+        self._run.record.transfers.append(((key,), self.device, False, events, len(self.given) - 1))
+        self._wanted = key
+        return events[-1]
+
+    def _arrived(self) -> None:
+        """What a leg has written is where it was written."""
+        self._directory.valid.update(dict.fromkeys(self.leg.written, self._bit))
+        if self._wanted is not None:
+            self._directory.copied(self._wanted, HOST)
+
+    def _take_back(self) -> None:
+        """What was to come to the device may not have come."""
+        for key in self._brought:
+            self._session.directory.drop(key, self._memory)
