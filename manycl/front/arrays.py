@@ -208,8 +208,7 @@ class Array(ArrayOperators, Interchange):
         """
         self.use(self.queue)
         self.queue.finish()
-        self.queue.session.buffers.host(self.buffer.key)
-        view = self._view(self.queue.session.buffers.overwrite(self.buffer.key))
+        view = self._view(self.queue.session.buffers.in_place(self.buffer.key))
         self.queue.mapped.add(self.buffer.key)
         try:
             yield view

@@ -177,6 +177,15 @@ class Buffers:
             session.directory.define(key, HOST)
             return data
 
+    def in_place(self, key: BufferKey) -> Bytes:
+        """The host's copy, brought up to date, for reading and writing: every other copy becomes stale."""
+        session = self._session
+        self.host(key)
+        with session.lock, Uninterrupted():
+            session.backend.settle()
+            session.directory.define(key, HOST)
+            return session.backend.memory.host(key)
+
     def overwrite_part(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
         """Some bytes of the host's copy, for writing all of them; what else the buffer has stays where it is."""
         session = self._session

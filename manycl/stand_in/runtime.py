@@ -93,8 +93,7 @@ class Runtime:
         there are no other copies any more."""
         with translated("clEnqueueMapBuffer"):
             self.queue.finish_for(array.buffer.key)
-            self.session.buffers.host(array.buffer.key)
-            return self.session.buffers.overwrite(array.buffer.key)
+            return self.session.buffers.in_place(array.buffer.key)
 
 
 _runtimes: dict[tuple[str | None, str | None], Runtime] = {}

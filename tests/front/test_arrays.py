@@ -269,3 +269,18 @@ def test_a_closed_session_says_so() -> None:
         inc(queue, x)
     queue.finish()  # there is nothing to do
     queue.session.close()  # twice is harmless
+
+
+def test_what_a_device_wrote_is_mapped_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of memory that has moved often enough to be page-locked, as well: it was made anew, without its contents."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    program = mc.Program("kernel void add(global int *x, int by) { x[get_global_id(0)] += by; }")
+    with mc.Queue("cpu/2") as queue:
+        for count in (512, 2048, 1 << 18):
+            x, expected = queue.array(np.arange(count, dtype=np.int32)), np.arange(count, dtype=np.int32)
+            for by in range(1, 12):
+                program.add(queue, (count,), (64,), x, by)
+                expected += by
+                with x.map() as host:
+                    assert (host == expected).all(), (count, by)
+                    host[:7] = expected[:7] = by

@@ -22,7 +22,7 @@ from manycl.drivers.opencl.devices import OpenCLHandle
 from manycl.machine import HOST, Device
 
 INSTALL = "pip install ziglang"
-_RANK = 3  # behind all that OpenCL shows
+_RANK = -1  # before all that OpenCL shows: loops of work-items become vectors
 _OPERATIONS = 8  # a cycle and core: what plain kernels reach, vectorised
 
 

@@ -152,13 +152,15 @@ def _place(device: Any) -> tuple[int, ...]:
 
 
 def _rank(device: Device) -> int:
-    """For CPUs: PyPI's PoCL (it comes with manycl, and its sub-devices run in parallel), other PoCLs, others. For
-    others: the vendor's own driver first."""
+    """For CPUs: Intel's runtime (2 to 20 times faster than PyPI's PoCL, also on others' processors), PyPI's PoCL, other
+    PoCLs, others. For others: the vendor's own driver first."""
     name = device.platform.lower()
     if device.kind != "cpu":
         return int(any(d in name for d in _OPEN_DRIVERS))
+    if "intel" in name:
+        return 0
     pip = pip_pocl()
-    return 2 if _POCL not in name else 0 if pip and pip in device.driver else 1
+    return 3 if _POCL not in name else 1 if pip and pip in device.driver else 2
 
 
 def shares_host_memory(device: Any) -> bool:
