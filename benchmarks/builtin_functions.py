@@ -2,8 +2,8 @@
 
 By function and type, ns an element, the thread's CPU time, least of all repeats: vector: a loop over 16,384 elements;
 scalar: the same loop with vectorisation forbidden; libm: the C library's function for the type, called by such a loop.
-same: whether vector and scalar have the same bits. compile_ms, found_ms: a program of 54 kernels that calls all of them,
-made and found again in the cache; small_ms: a program of one kernel.
+same: whether vector and scalar have the same bits. compile_ms, found_ms: a program of 54 kernels that calls all of
+them, made and found again in the cache; small_ms: a program of one kernel.
 """
 
 from __future__ import annotations

@@ -30,6 +30,11 @@ def given(prefixes: tuple[str, ...]) -> dict[str, str]:
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(prefixes)}
 
 
+def inherited(without: tuple[str, ...]) -> dict[str, str]:
+    """The environment for another process, but for these variables."""
+    return {name: value for name, value in os.environ.items() if name not in without}
+
+
 def debug() -> int:
     """MANYCL_DEBUG: 0 silent; 1 runs; 2 + decisions; 3 + commands; 4 + reports, and invariants are asserted; 5 + red
     zones around buffers are checked after every kernel."""

@@ -15,9 +15,26 @@ from mpmath import mp, mpf
 
 mp.dps = 60
 Function = Callable[[mpf], mpf]
+
+
+def scaled(a: mpf) -> mpf:
+    return mp.erfc(a) * mp.exp(a * a)
+
+
+def beyond(x: mpf) -> mpf:
+    return (mp.expm1(x) - x) / x**2
+
+
+def rest(s: mpf) -> mpf:
+    return (2 * mp.atanh(s) / s - 2) / s**2
+
+
 # name, what it is, function, where, degree
 WANTED: tuple[tuple[str, str, Function, tuple[mpf, mpf], int], ...] = (
     ("exp2m1", "(2^x - 1) / x", lambda x: mp.expm1(x * mp.ln2) / x, (mpf("-0.5001"), mpf("0.5001")), 7),
+    ("exp_d", "(e^x - 1 - x) / x^2", beyond, (mpf("-0.3467"), mpf("0.3467")), 9),
+    ("exp2_d", "(2^x - 1) / x", lambda x: mp.expm1(x * mp.ln2) / x, (mpf("-0.5001"), mpf("0.5001")), 11),
+    ("atanh_d", "(2 atanh(s) / s - 2) / s^2, x = s^2", lambda x: rest(mp.sqrt(x)), (mpf(0), mpf("0.0295")), 6),
     ("atanh", "2 atanh(s) / s, x = s^2", lambda x: 2 * mp.atanh(mp.sqrt(x)) / mp.sqrt(x), (mpf(0), mpf("0.0295")), 6),
     ("sin", "sin(r) / r, x = r^2", lambda x: mp.sin(mp.sqrt(x)) / mp.sqrt(x), (mpf(0), mpf("0.618")), 5),
     ("cos", "cos(r), x = r^2", lambda x: mp.cos(mp.sqrt(x)), (mpf(0), mpf("0.618")), 5),
@@ -31,10 +48,6 @@ WANTED: tuple[tuple[str, str, Function, tuple[mpf, mpf], int], ...] = (
         12,
     ),
 )
-
-
-def scaled(a: mpf) -> mpf:
-    return mp.erfc(a) * mp.exp(a * a)
 
 
 def interpolated(function: Function, where: tuple[mpf, mpf], degree: int) -> list[float]:

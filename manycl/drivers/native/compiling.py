@@ -13,7 +13,7 @@ from manycl.analysis.options import BuildOptions, read_options
 from manycl.disk_cache import cache_folder
 from manycl.drivers.driver import DriverError
 from manycl.drivers.native import builtins, clang
-from manycl.drivers.native.objects import Kept, Objects, own_folder
+from manycl.drivers.native.objects import KeptObject, Objects, own_folder
 
 KEPT = 256 << 20
 """Bytes of objects in the user's cache folder."""
@@ -27,7 +27,7 @@ _RECIPROCALS = 18  # the clang that has a pragma for them
 
 def compile_kernels(
     text: str, options: Sequence[str] = (), *, defined: frozenset[str] = frozenset(), metadata: str = ""
-) -> Kept:
+) -> KeptObject:
     """A shared object of OpenCL C.
 
     ``text``: preprocessed, or nearly (``##`` makes no names of built-in functions; it includes nothing). ``options``: a
@@ -60,7 +60,7 @@ def _names(compiler: clang.Clang, objects: Objects) -> bytes:
         return clang.build_names(compiler)
 
 
-def _keep(objects: Objects, key: bytes, content: bytes, metadata: str) -> Kept:
+def _keep(objects: Objects, key: bytes, content: bytes, metadata: str) -> KeptObject:
     try:
         return objects.keep(key, content, metadata)
     except OSError as error:

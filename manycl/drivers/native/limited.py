@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from manycl import flags
+
 COMPUTING = 120
 """Seconds of computing of one run: a program of 200 kernels takes 20."""
 MEMORY = 8 << 30
@@ -66,8 +68,11 @@ def run(command: tuple[str, ...], *, given: bytes = b"", folder: Path, computing
 def _environment(folder: Path) -> dict[str, str]:
     """What steers compilers from outside is left out: the same text gives the same object."""
     steering = ("CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "CCC_OVERRIDE_OPTIONS", "SOURCE_DATE_EPOCH")
-    kept = {name: value for name, value in os.environ.items() if name not in steering}
-    return kept | {"ZIG_GLOBAL_CACHE_DIR": str(folder), "ZIG_LOCAL_CACHE_DIR": str(folder), "LC_ALL": "C"}
+    return flags.inherited(without=steering) | {
+        "ZIG_GLOBAL_CACHE_DIR": str(folder),
+        "ZIG_LOCAL_CACHE_DIR": str(folder),
+        "LC_ALL": "C",
+    }
 
 
 def _limit(pid: int, computing: int) -> None:

@@ -23,7 +23,7 @@ _LOOK = 32
 """Objects that a process keeps until it looks again whether they are too large."""
 
 
-class Kept(NamedTuple):
+class KeptObject(NamedTuple):
     """``path``: an object that can be loaded. ``text``: what was kept with it."""
 
     path: Path
@@ -37,7 +37,7 @@ class Objects:
         self.folder, self._most = folder, most
         self._kept = 0
 
-    def get(self, key: bytes) -> Kept | None:
+    def get(self, key: bytes) -> KeptObject | None:
         """What was kept for a key, if it is whole."""
         path = self._path(key)
         try:
@@ -52,9 +52,9 @@ class Objects:
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
-        return Kept(path, data[end - size : end].decode())
+        return KeptObject(path, data[end - size : end].decode())
 
-    def keep(self, key: bytes, content: bytes, text: str = "") -> Kept:
+    def keep(self, key: bytes, content: bytes, text: str = "") -> KeptObject:
         """Raises OSError where nothing can be written."""
         if self._kept % _LOOK == 0:
             self._trim()
@@ -71,7 +71,7 @@ class Objects:
             with contextlib.suppress(OSError):
                 os.unlink(name)
             raise
-        return Kept(path, text)
+        return KeptObject(path, text)
 
     def _path(self, key: bytes) -> Path:
         return self.folder / (hashlib.sha256(key).hexdigest() + _ENDING)

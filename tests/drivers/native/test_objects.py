@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from manycl.drivers.native.objects import Kept, Objects, own_folder
+from manycl.drivers.native.objects import KeptObject, Objects, own_folder
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_what_is_kept_is_found_with_its_text(folder: Path) -> None:
     assert objects.get(b"a") is None
     made = objects.keep(b"a", b"\x7fELF" * 100, 'text with "ü"')
     assert made.path.read_bytes().startswith(b"\x7fELF" * 100)
-    assert Objects(folder, 1 << 20).get(b"a") == made == Kept(made.path, 'text with "ü"')
+    assert Objects(folder, 1 << 20).get(b"a") == made == KeptObject(made.path, 'text with "ü"')
     assert objects.get(b"b") is None
     assert objects.keep(b"", b"").text == ""
     assert objects.get(b"") is not None
@@ -61,7 +61,7 @@ def test_the_oldest_go(folder: Path) -> None:
 
 
 def test_many_write_the_same(folder: Path) -> None:
-    def keep(i: int) -> Kept | None:
+    def keep(i: int) -> KeptObject | None:
         Objects(folder, 1 << 20).keep(b"same", b"content" * 1000, "text")
         return Objects(folder, 1 << 20).get(b"same")
 

@@ -1,4 +1,4 @@
-/* Functions of double: the C library's where it has them; here are the others. */
+/* Functions of double that the C library lacks, or is not exact enough in. */
 
 #define MANYCL_PI 0x1.921fb54442d18p+1
 

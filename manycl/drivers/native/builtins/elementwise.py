@@ -18,7 +18,7 @@ from manycl.drivers.native.builtins.types import SCALARS, Scalar, named, spread
 _RESULTS = "xyzw"
 
 
-class _Kind(NamedTuple):
+class _ParameterKind(NamedTuple):
     """A type in a row: the scalar's name, and whether all elements share one, or it is a pointer."""
 
     scalar: str
@@ -65,7 +65,7 @@ def _overloads(row: Row, of: Scalar, widths: Sequence[int]) -> list[str]:
     return parts + [_of_vectors(row, result, given, width) for width in widths]
 
 
-def _of_vectors(row: Row, result: _Kind, given: list[_Kind], width: int) -> str:
+def _of_vectors(row: Row, result: _ParameterKind, given: list[_ParameterKind], width: int) -> str:
     names = _RESULTS[: len(given)]
     listed = ", ".join(_declared(kind, name, width) for kind, name in zip(given, names, strict=True))
     head = f"BUILTIN {named(result.scalar, width)} {row.name}({listed})"
@@ -86,17 +86,17 @@ def _of_vectors(row: Row, result: _Kind, given: list[_Kind], width: int) -> str:
     return f"{head} {{ {kind.scalar} {put}_[{width}]; {shape} r_ = {calls}; *{put} = {stored}; return r_; }}"
 
 
-def _kind(code: str, of: Scalar, *, vector: bool) -> _Kind:
+def _kind(code: str, of: Scalar, *, vector: bool) -> _ParameterKind:
     """T: the type itself; t: one for all elements; I, i: the same for int; U: the unsigned integer of its size; R: what
     relations result in; other words are types' names. With * a pointer to it."""
     pointer = code.endswith("*")
     word = code.removesuffix("*")
     kinds = {"T": of.name, "t": of.name, "I": "int", "i": "int", "U": of.unsigned}
     kinds["R"] = of.unsigned.removeprefix("u") if vector else "int"
-    return _Kind(kinds.get(word, word), word in ("t", "i"), pointer)
+    return _ParameterKind(kinds.get(word, word), word in ("t", "i"), pointer)
 
 
-def _declared(kind: _Kind, name: str, width: int) -> str:
+def _declared(kind: _ParameterKind, name: str, width: int) -> str:
     word = kind.scalar if kind.shared else named(kind.scalar, width)
     return f"{word} {'*' if kind.pointer else ''}{name}"
 

@@ -26,7 +26,24 @@ _EXACT_OF_TWO = {
     "maxmag": "$T a = __builtin_fabs{f}(x), b = __builtin_fabs{f}(y); return a > b ? x : b > a ? y : fmax(x, y);",
     "minmag": "$T a = __builtin_fabs{f}(x), b = __builtin_fabs{f}(y); return a < b ? x : b < a ? y : fmin(x, y);",
 }  # fmt: skip
-_OTHER_DOUBLES = ("cbrt", "acospi", "asinpi", "atanpi", "cospi", "sinpi", "tanpi", "atan2pi", "powr", "nextafter")
+_OTHER_DOUBLES = (
+    "exp",
+    "exp2",
+    "exp10",
+    "log",
+    "log2",
+    "log10",
+    "cbrt",
+    "acospi",
+    "asinpi",
+    "atanpi",
+    "cospi",
+    "sinpi",
+    "tanpi",
+    "atan2pi",
+    "powr",
+    "nextafter",
+)
 _HALF_AND_NATIVE = ["cos", "exp", "exp2", "exp10", "log", "log2", "log10", "rsqrt", "sin", "sqrt", "tan"]
 _STEPS = "$T t = (z - x) / (y - x); t = t < 0 ? 0 : t > 1 ? 1 : t; return t * t * (3 - 2 * t);"
 

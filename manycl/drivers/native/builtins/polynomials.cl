@@ -3,6 +3,15 @@
 /* (2^x - 1) / x for x from -0.5001 to 0.5001, to 2^-37.51 of it */
 PURE double manycl_exp2m1_poly(double x) { return MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(0x1.63b2f07a28632p-20, x, 0x1.00c0fb54e0f1cp-16), x, 0x1.4308c708aee31p-13), x, 0x1.5d87757c238f2p-10), x, 0x1.3b2ab70ad7014p-7), x, 0x1.c6b08da71da60p-5), x, 0x1.ebfbdff82a727p-3), x, 0x1.62e42fef9cc3cp-1); }
 
+/* (e^x - 1 - x) / x^2 for x from -0.3467 to 0.3467, to 2^-51.92 of it */
+PURE double manycl_exp_d_poly(double x) { return MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(0x1.af38c67fbb53ep-26, x, 0x1.28919ccaf9211p-22), x, 0x1.71de0da24602dp-19), x, 0x1.a019b8f9792eep-16), x, 0x1.a01a01a7c73c0p-13), x, 0x1.6c16c17890eb4p-10), x, 0x1.11111111109afp-7), x, 0x1.5555555553d56p-5), x, 0x1.5555555555556p-3), x, 0x1.0000000000001p-1); }
+
+/* (2^x - 1) / x for x from -0.5001 to 0.5001, to 2^-54.18 of it */
+PURE double manycl_exp2_d_poly(double x) { return MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(0x1.c4a2aaa2b01d9p-36, x, 0x1.e9ec3d7558475p-32), x, 0x1.e4cf10d1896bep-28), x, 0x1.b524ebc089f66p-24), x, 0x1.62c02242bb0bdp-20), x, 0x1.ffcbfc6dad6adp-17), x, 0x1.430912f86b7d4p-13), x, 0x1.5d87fe78a3f8cp-10), x, 0x1.3b2ab6fba4e79p-7), x, 0x1.c6b08d704a0c6p-5), x, 0x1.ebfbdff82c58fp-3), x, 0x1.62e42fefa39efp-1); }
+
+/* (2 atanh(s) / s - 2) / s^2, x = s^2 for x from 0.0 to 0.0295, to 2^-50.89 of it */
+PURE double manycl_atanh_d_poly(double x) { return MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(0x1.2b6776a1bf0b9p-3, x, 0x1.39fd25d62ab23p-3), x, 0x1.7462be245eae3p-3), x, 0x1.c71c62c42db89p-3), x, 0x1.2492492e0b70cp-2), x, 0x1.99999999951f5p-2), x, 0x1.5555555555558p-1); }
+
 /* 2 atanh(s) / s, x = s^2 for x from 0.0 to 0.0295, to 2^-51.99 of it */
 PURE double manycl_atanh_poly(double x) { return MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(0x1.58e6ff96ddf93p-3, x, 0x1.7321bcb7ac669p-3), x, 0x1.c722d7a735612p-3), x, 0x1.249240a596e60p-2), x, 0x1.999999a4529fap-2), x, 0x1.5555555552ccap-1), x, 0x1.0000000000001p+1); }
 
