@@ -15,6 +15,7 @@ from manycl.errors import LaunchError, ResultError
 from manycl.front.host_arrays import READABLE, AnyArray, as_bytes, check_readable, copy_contents, fits
 from manycl.front.interchange import Interchange
 from manycl.front.operators import ArrayOperators
+from manycl.front.parts import plain_part
 from manycl.graph.copies import Place
 from manycl.graph.graph import Buffer, BufferArg, Owned
 from manycl.units import show_bytes
@@ -219,9 +220,10 @@ class Array(ArrayOperators, Interchange):
         """The part of the array that ``key`` names (integers, slices, ``…``), as of a NumPy array: a view, whose
         contents are the array's. Raises LaunchError for parts whose elements do not follow one another, and for empty
         ones; IndexError as NumPy does."""
-        found = self._plain(key if type(key) is tuple else (key,))
+        found = plain_part(self.shape, self.itemsize, key if type(key) is tuple else (key,))
         if found is not None:
-            return found
+            shape, first = found
+            return ArrayView(self.owner, shape, self.offset + first, self.dtype)
         parts = key if isinstance(key, tuple) else (key,)
         for part in parts:
             if part is not Ellipsis and (isinstance(part, bool) or not isinstance(part, int | np.integer | slice)):
@@ -232,36 +234,6 @@ class Array(ArrayOperators, Interchange):
         whole = () if Ellipsis in parts else (Ellipsis,)  # or NumPy would look at a single element
         model = self._model()
         return self._part(model[(*parts, *whole)], model.ctypes.data, f"[{key!r:.60}]")
-
-    def _plain(self, parts: tuple[Any, ...]) -> ArrayView | None:
-        """The part that integers and slices without steps name, as most are; None for what NumPy has to look at (and
-        for what is wrong)."""
-        shape = self.shape
-        if len(parts) > len(shape):
-            return None
-        first, step, extents, is_many = 0, self.nbytes, list[int](), False
-        for part, whole in zip(parts, shape, strict=False):
-            if type(part) is int:
-                start, extent = part + whole if part < 0 else part, 1
-                if not 0 <= start < whole:
-                    return None
-            elif type(part) is slice:
-                try:
-                    start, end, stride = part.indices(whole)
-                except TypeError:
-                    return None
-                extent = end - start
-                if stride != 1 or extent <= 0:
-                    return None
-                extents.append(extent)
-            else:
-                return None
-            if is_many and extent != whole:
-                return None  # its elements do not follow one another
-            is_many = is_many or extent > 1
-            step //= whole
-            first += start * step
-        return ArrayView(self.owner, (*extents, *shape[len(parts) :]), self.offset + first, self.dtype)
 
     def reshape(self, *shape: Any) -> ArrayView:
         """The array with another shape, as of a NumPy array: a view. Raises LaunchError where it has another number of
