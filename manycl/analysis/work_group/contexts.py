@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from manycl.analysis.tree import CType, Function, Node, Unit
-from manycl.analysis.work_group.parts import Branch, Jump, Loop, Part, Region, Scope, assignments
+from manycl.analysis.work_group.parts import CutBranch, CutJump, CutLoop, Part, ParallelRegion, CutScope, assignments
 from manycl.analysis.work_group.syntax import Variable, callee, initial_value, stripped
 from manycl.analysis.work_group.uniformity import OWN, SAME, Uniformity
 
@@ -79,25 +79,25 @@ class Contexts:
 
     def _look(self, part: Part) -> None:
         match part:
-            case Region():
+            case ParallelRegion():
                 self._look_region(part)
-            case Scope():
+            case CutScope():
                 for inner in part.parts:
                     self._look(inner)
-            case Branch():
+            case CutBranch():
                 self._look_head(part.condition, part.masked, part.number)
                 for inner in (*part.then, *(part.other or ())):
                     self._look(inner)
-            case Loop():
+            case CutLoop():
                 for number, head in zip(part.numbers, part.heads(), strict=True):
                     if head is not None:
                         self._look_head(head, part.masked, number)
                 for inner in part.parts:
                     self._look(inner)
-            case Jump():
+            case CutJump():
                 pass
 
-    def _look_region(self, region: Region) -> None:
+    def _look_region(self, region: ParallelRegion) -> None:
         for statement in region.statements:
             self._names(statement.node, region.number)
             if statement.node.kind == "DECL_STMT":

@@ -7,9 +7,18 @@ from dataclasses import dataclass, field
 
 from manycl.analysis.tree import Node
 from manycl.analysis.work_group.contexts import Mode
-from manycl.analysis.work_group.parts import Branch, Jump, Loop, Part, Region, Scope, assignments, jumps
+from manycl.analysis.work_group.parts import (
+    CutBranch,
+    CutJump,
+    CutLoop,
+    Part,
+    ParallelRegion,
+    CutScope,
+    assignments,
+    jumps,
+)
 from manycl.analysis.work_group.queries import Edit
-from manycl.analysis.work_group.syntax import NotNativeError, Statement, stripped
+from manycl.analysis.work_group.syntax import NoGroupFunctionError, Statement, stripped
 from manycl.analysis.work_group.texts import AT, Texts
 
 MOST_TWICE = 2
@@ -17,7 +26,7 @@ MOST_TWICE = 2
 
 
 @dataclass(slots=True)
-class Emitter(Texts):
+class GroupEmitter(Texts):
     """Writes one kernel's group function.
 
     The text uses macros of its surroundings: ``@ITEMS`` opens the loops over work-items, with the pragmas of a loop
@@ -61,7 +70,7 @@ class Emitter(Texts):
         """Whether some work-items may return while others go on to further regions."""
         for index, part in enumerate(parts):
             returns = any(_returns(node) for node in _nodes(part))
-            if returns and (index + 1 < len(parts) or not isinstance(part, Region)):
+            if returns and (index + 1 < len(parts) or not isinstance(part, ParallelRegion)):
                 return True
         return False
 
@@ -70,7 +79,7 @@ class Emitter(Texts):
         for index, part in enumerate(parts):
             rest = parts[index + 1 :]
             found.append(self._part(part))
-            if not isinstance(part, Region) or not any(_returns(s.node) for s in part.statements):
+            if not isinstance(part, ParallelRegion) or not any(_returns(s.node) for s in part.statements):
                 continue
             if rest and self._masks == ["@alive"] and self._twice < MOST_TWICE:
                 self._twice += 1
@@ -91,24 +100,24 @@ class Emitter(Texts):
 
     def _part(self, part: Part) -> str:
         match part:
-            case Region():
+            case ParallelRegion():
                 return self._region(part)
-            case Scope():
+            case CutScope():
                 return f"{{\n{self._parts(part.parts)}\n}}"
-            case Jump():
+            case CutJump():
                 return f"{self.unit.words(part.node)};"
-            case Branch():
+            case CutBranch():
                 return self._masked_branch(part) if part.masked else self._branch(part)
-            case Loop():
+            case CutLoop():
                 return self._masked_loop(part) if part.masked else self._loop(part)
 
-    def _branch(self, part: Branch) -> str:
+    def _branch(self, part: CutBranch) -> str:
         text = f"if ({self.words(part.condition)}) {{\n{self._parts(part.then)}\n}}"
         if part.other is not None:
             text += f" else {{\n{self._parts(part.other)}\n}}"
         return text
 
-    def _loop(self, part: Loop) -> str:
+    def _loop(self, part: CutLoop) -> str:
         head = part.head
         body = f"{{\n{self._parts(part.parts)}\n}}"
         if part.node.kind == "WHILE_STMT":
@@ -124,7 +133,7 @@ class Emitter(Texts):
 
     # regions
 
-    def _region(self, region: Region) -> str:
+    def _region(self, region: ParallelRegion) -> str:
         edits = [edit for statement in region.statements for edit in self._jumps(statement.node)]
         body = "".join(self.text(statement.start, statement.end, edits) for statement in region.statements)
         again = "\n".join(self._once(statement) for statement in region.statements)
@@ -207,12 +216,12 @@ class Emitter(Texts):
                 clear = "".join(f"{mask}{AT} = 0; " for mask in masks)
                 edits.append((each.start, each.end, f"{{ {clear}goto @END_LABEL; }}"))
         elif any(True for _ in jumps(node)):
-            raise NotNativeError("a jump out of a loop that was taken apart")
+            raise NoGroupFunctionError("a jump out of a loop that was taken apart")
         return edits
 
     # masks
 
-    def _masked_branch(self, part: Branch) -> str:
+    def _masked_branch(self, part: CutBranch) -> str:
         number = self._next()
         then, other, count = f"@then{number}", f"@else{number}", f"@taken{number}"
         self.arrays.append(f"uchar {then} @EXTENT;")
@@ -243,7 +252,7 @@ class Emitter(Texts):
         self._masks.pop()
         return text
 
-    def _masked_loop(self, part: Loop) -> str:
+    def _masked_loop(self, part: CutLoop) -> str:
         number = self._next()
         mask, inner, count = f"@loop{number}", f"@turn{number}", f"@left{number}"
         self.arrays += [f"uchar {mask} @EXTENT;", f"uchar {inner} @EXTENT;"]
@@ -289,13 +298,13 @@ def _returns(node: Node) -> bool:
 def _nodes(part: Part) -> Iterable[Node]:
     """The statements of the regions of a part."""
     match part:
-        case Region():
+        case ParallelRegion():
             yield from (statement.node for statement in part.statements)
-        case Scope() | Loop():
+        case CutScope() | CutLoop():
             for inner in part.parts:
                 yield from _nodes(inner)
-        case Branch():
+        case CutBranch():
             for inner in (*part.then, *(part.other or ())):
                 yield from _nodes(inner)
-        case Jump():
+        case CutJump():
             pass

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from manycl.analysis.tree import Function, Node, Unit
-from manycl.analysis.work_group.syntax import NotNativeError, Variable, parameter_text
+from manycl.analysis.work_group.syntax import NoGroupFunctionError, Variable, parameter_text
 
 MOST_UNROLLED = 32
 """Vectors of work-items in a tile whose loops are unrolled, so that what they keep is kept in registers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    """A parameter of a kernel: ``memory``, a ``value`` of ``nbytes`` bytes, or ``local`` memory."""
-
-    kind: Literal["memory", "value", "local"]
-    nbytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
+class GroupEntry:
     """``tile``: the most work-items that are run together, in each dimension: a work-group where its kernel is
     ``sized``, else any part of the NDRange. ``kept``: they have context arrays. ``cut``: the kernel's body is in
     several parts. ``lanes``: 4-byte values in a vector."""
@@ -79,7 +70,7 @@ class Entry:
     def _entry(self, variables: list[Variable]) -> str:
         values = ""
         for index, variable in enumerate(variables):
-            if kind_of(variable.node).kind == "local":
+            if is_local(variable.node):
                 typed = f"__typeof__(((struct @a{index} *)0)->{variable.name})"
                 values += f"({typed})(frame + *(const ulong *)args[{index}]), "
             else:
@@ -96,15 +87,12 @@ class Entry:
         return re.sub("|".join(rf"\b{name}\b" for name in texts), lambda m: texts[m.group()], template)
 
 
-def kind_of(parameter: Node) -> Parameter:
-    """Raises NotNativeError for what only OpenCL has."""
+def is_local(parameter: Node) -> bool:
+    """Whether a parameter is local memory. Raises NoGroupFunctionError for what only OpenCL has."""
     type_ = parameter.type
-    if type_.kind == "pointer":
-        space = type_.target.address_space if type_.target is not None else ""
-        return Parameter("local") if space == "local" else Parameter("memory")
     if type_.kind in ("image", "sampler", "pipe", "opaque", "block", "other"):
-        raise NotNativeError(f"its argument {parameter.name} is a {type_.kind}")
-    return Parameter("value", type_.size)
+        raise NoGroupFunctionError(f"its argument {parameter.name} is a {type_.kind}")
+    return type_.kind == "pointer" and type_.target is not None and type_.target.address_space == "local"
 
 
 _HEAD = """

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from manycl.analysis.rewrite import apply_edits, unused_prefix
 from manycl.analysis.tree import Function, Unit
 from manycl.analysis.work_group.contexts import Contexts, Mode
-from manycl.analysis.work_group.emit import Emitter
-from manycl.analysis.work_group.entry import Entry, Parameter, kind_of
+from manycl.analysis.work_group.emit import GroupEmitter
+from manycl.analysis.work_group.entry import GroupEntry, is_local
 from manycl.analysis.work_group.inline import inlined
-from manycl.analysis.work_group.parts import Cutter, Region
+from manycl.analysis.work_group.parts import Cutter, ParallelRegion
 from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FUNCTIONS, Edit, Queries
-from manycl.analysis.work_group.syntax import NotNativeError, variables
+from manycl.analysis.work_group.syntax import NoGroupFunctionError, variables
 from manycl.analysis.work_group.uniformity import Uniformity, no_recursion
 
 ENTRY = "manycl_entry"
@@ -40,7 +40,6 @@ class WorkGroupFunction:
     kernel: str
     source: str
     reason: str = ""
-    parameters: tuple[Parameter, ...] = ()
     sized: bool = False
     defined: frozenset[str] = frozenset()
 
@@ -59,12 +58,12 @@ def work_group_function(
     try:
         unit = inlined(unit, kernel)
         root = next(f for f in unit.functions.values() if f.is_kernel and f.name == kernel)
-        return _Writer(unit, root, local_size, lanes, wide).function()
-    except NotNativeError as error:
+        return _GroupWriter(unit, root, local_size, lanes, wide).function()
+    except NoGroupFunctionError as error:
         return WorkGroupFunction(kernel, "", str(error))
 
 
-class _Writer:
+class _GroupWriter:
     def __init__(self, unit: Unit, kernel: Function, local_size: tuple[int, int, int], lanes: int, wide: bool) -> None:
         self.unit = unit
         self.kernel = kernel
@@ -74,9 +73,8 @@ class _Writer:
 
     def function(self) -> WorkGroupFunction:
         unit, kernel = self.unit, self.kernel
-        parameters = tuple(kind_of(parameter) for parameter in kernel.parameters)
         if b"@" in unit.text:
-            raise NotNativeError("its text has a character that OpenCL C does not have")
+            raise NoGroupFunctionError("its text has a character that OpenCL C does not have")
         no_recursion(unit, kernel)
         queries = Queries(unit, kernel)
         self._look_for_others(queries)
@@ -90,36 +88,39 @@ class _Writer:
             if not contexts.demoted:
                 break
             uniformity.demote(contexts.demoted)
-        cut = len(parts) > 1 or any(not isinstance(part, Region) for part in parts)
-        body = Emitter(unit, kernel, contexts, queries).body(parts)
+        cut = len(parts) > 1 or any(not isinstance(part, ParallelRegion) for part in parts)
+        body = GroupEmitter(unit, kernel, contexts, queries).body(parts)
         kept = "@EXTENT" in body
         tile = self._tile(sized, kept, cut, contexts)
-        entry = Entry(unit, kernel, tile, sized, kept, cut, self.lanes)
+        entry = GroupEntry(unit, kernel, tile, sized, kept, cut, self.lanes)
         text = self._text(queries, entry.text(body))
         defined = frozenset(function.name for function in queries.reached.values())
-        return WorkGroupFunction(kernel.name, text, "", parameters, sized, defined)
+        return WorkGroupFunction(kernel.name, text, "", sized, defined)
 
     def _look_for_others(self, queries: Queries) -> None:
-        """Raises NotNativeError for what only OpenCL drivers do."""
+        """Raises NoGroupFunctionError for what only OpenCL drivers do."""
         for function in (self.kernel, *queries.reached.values()):
             for node in function.nodes:
                 if node.name == "printf" and node.type.kind == "function":
-                    raise NotNativeError("it prints")
+                    raise NoGroupFunctionError("it prints")
                 variable = self.unit.variables.get(node.ref)
                 if variable is not None and variable.type.address_space != "constant":
-                    raise NotNativeError(f"it uses {variable.name}, which keeps its value between kernels")
+                    raise NoGroupFunctionError(f"it uses {variable.name}, which keeps its value between kernels")
                 if node.kind == "BLOCK_EXPR":
-                    raise NotNativeError("it has a block")
+                    raise NoGroupFunctionError("it has a block")
 
     def _is_sized(self, queries: Queries) -> bool:
         """Whether it matters which work-items form a group."""
+        are_local = [is_local(parameter) for parameter in self.kernel.parameters]  # all are looked at
+        if any(are_local):
+            return True
         for function in (self.kernel, *queries.reached.values()):
             for node in function.nodes:
                 if node.kind == "VAR_DECL" and node.type.address_space == "local":
                     return True
                 if node.kind == "DECL_REF_EXPR" and node.type.kind == "function" and _OF_GROUPS.match(node.name):
                     return True
-        return any(kind_of(parameter).kind == "local" for parameter in self.kernel.parameters)
+        return False
 
     def _tile(self, sized: bool, kept: bool, cut: bool, contexts: Contexts) -> tuple[int, int, int]:
         """The extents of what is run together: a work-group, or what is best where these are nothing to the kernel."""

@@ -10,7 +10,7 @@ from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.parts import waiting
 from manycl.analysis.work_group.queries import Edit
 from manycl.analysis.work_group.syntax import (
-    NotNativeError,
+    NoGroupFunctionError,
     Statement,
     Variable,
     assigned,
@@ -26,7 +26,7 @@ MOST_TEXT = 1 << 20  # bytes
 
 
 def inlined(unit: Unit, kernel: str) -> Unit:
-    """The unit with all calls of functions that wait replaced by their bodies in a kernel. Raises NotNativeError."""
+    """The unit with the bodies of functions that wait where a kernel calls them. Raises NoGroupFunctionError."""
     from manycl.analysis.frontend import load
 
     for number in range(MOST_ROUNDS):
@@ -37,9 +37,9 @@ def inlined(unit: Unit, kernel: str) -> Unit:
             return unit
         text = apply_edits(unit.text, edits)
         if len(text) > MOST_TEXT:
-            raise NotNativeError("its functions are too large to be written where they are called")
+            raise NoGroupFunctionError("its functions are too large to be written where they are called")
         unit = load(text.decode(), "<source>", None, BuildOptions(version=unit.version, quiet=True), everything=True)
-    raise NotNativeError("its functions are nested too deeply to be written where they are called")
+    raise NoGroupFunctionError("its functions are nested too deeply to be written where they are called")
 
 
 class _Calls:
@@ -59,7 +59,7 @@ class _Calls:
                     calls.discard(id(call))
                     found.append((statement.start, statement.end, self._body(statement, call)))
         if calls:
-            raise NotNativeError("a barrier within a function that is called within an expression")
+            raise NoGroupFunctionError("a barrier within a function that is called within an expression")
         return found
 
     def _statements(self, node: Node) -> list[Statement]:
@@ -90,7 +90,7 @@ class _Calls:
         own = f"{self.prefix}{self.count}"
         arguments = call.children[1:]
         if len(arguments) != len(function.parameters):
-            raise NotNativeError(f"a macro hides a call of {function.name}")
+            raise NoGroupFunctionError(f"a macro hides a call of {function.name}")
         outer, inner = "", ""
         for index, (parameter, argument) in enumerate(zip(function.parameters, arguments, strict=True)):
             words = self.unit.words(parameter)
@@ -112,12 +112,12 @@ class _Calls:
         returns = [node for node in function.nodes if node.kind == "RETURN_STMT"]
         last = found[-1] if found else None
         if len(returns) > 1 or (returns and (last is None or last.node is not returns[0])):
-            raise NotNativeError(f"a barrier within {function.name}, which returns early")
+            raise NoGroupFunctionError(f"a barrier within {function.name}, which returns early")
         texts = [self.unit.text[s.start : s.end].decode() for s in (found[:-1] if returns else found)]
         result = ""
         if returns and returns[0].children:
             if function.result.kind not in ("int", "float", "vector", "bool"):
-                raise NotNativeError(f"a barrier within {function.name}, which returns no number")
+                raise NoGroupFunctionError(f"a barrier within {function.name}, which returns no number")
             result = f"{function.result.name} {own};"
             texts.append(f"{own} = {self.unit.words(returns[0].children[0])};")
         return " ".join(texts), result
@@ -127,4 +127,4 @@ class _Calls:
         for node in function.nodes:
             outside = node.ref in self.unit.variables or node.ref in self.unit.functions or node.value is not None
             if node.kind == "DECL_REF_EXPR" and outside and node.name in self.names:
-                raise NotNativeError(f"a barrier within {function.name}, whose {node.name} the kernel hides")
+                raise NoGroupFunctionError(f"a barrier within {function.name}, whose {node.name} the kernel hides")

@@ -10,7 +10,7 @@ from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.syntax import (
     LOOPS,
     ForParts,
-    NotNativeError,
+    NoGroupFunctionError,
     Statement,
     assigned,
     callee,
@@ -27,7 +27,7 @@ SHORT = 8
 
 
 @dataclass(slots=True, eq=False)
-class Region:
+class ParallelRegion:
     """Statements that each work-item runs without waiting for others."""
 
     statements: list[Statement]
@@ -35,14 +35,14 @@ class Region:
 
 
 @dataclass(slots=True, eq=False)
-class Scope:
+class CutScope:
     """A block, for the names in it."""
 
     parts: list[Part]
 
 
 @dataclass(slots=True, eq=False)
-class Loop:
+class CutLoop:
     """All work-items take it equally often; ``masked``: some may leave before others, and the parts of its head are
     regions with these ``numbers``."""
 
@@ -57,7 +57,7 @@ class Loop:
 
 
 @dataclass(slots=True, eq=False)
-class Branch:
+class CutBranch:
     """All work-items take it alike; ``masked``: each by its own condition, a region with this ``number``."""
 
     node: Node
@@ -69,13 +69,13 @@ class Branch:
 
 
 @dataclass(slots=True, eq=False)
-class Jump:
+class CutJump:
     """All work-items leave a loop, or its body."""
 
     node: Node
 
 
-Part = Region | Scope | Loop | Branch | Jump
+Part = ParallelRegion | CutScope | CutLoop | CutBranch | CutJump
 
 
 @dataclass(slots=True)
@@ -90,11 +90,11 @@ class Cutter:
     _barriers: set[int] = field(default_factory=set)  # functions that wait for the group
 
     def cut(self) -> list[Part]:
-        """Raises NotNativeError."""
+        """Raises NoGroupFunctionError."""
         for node in self.kernel.nodes:
             name = node.name if node.kind == "DECL_REF_EXPR" and node.type.kind == "function" else ""
             if _GROUP.fullmatch(name):
-                raise NotNativeError(f"it calls {name}")
+                raise NoGroupFunctionError(f"it calls {name}")
         self._barriers = waiting(self.unit)
         return self._parts(statements(self.unit, self.kernel.body), [])
 
@@ -112,7 +112,7 @@ class Cutter:
 
         def close() -> None:
             if run:
-                found.append(Region(run[:], self._number()))
+                found.append(ParallelRegion(run[:], self._number()))
                 run.clear()
 
         for statement in given:
@@ -122,7 +122,7 @@ class Cutter:
             elif not self._must_cut(node, loops):
                 run.append(statement)
             elif node.kind in ("DECL_STMT", "CALL_EXPR") or node.kind not in _CUTTABLE:
-                raise NotNativeError(f"a barrier within {_PLAIN.get(node.kind, 'an expression')}")
+                raise NoGroupFunctionError(f"a barrier within {_PLAIN.get(node.kind, 'an expression')}")
             else:
                 close()
                 found.append(self._cut(node, loops))
@@ -142,24 +142,24 @@ class Cutter:
 
     def _cut(self, node: Node, loops: list[Node]) -> Part:
         if node.kind == "COMPOUND_STMT":
-            return Scope(self._parts(statements(self.unit, node), loops))
+            return CutScope(self._parts(statements(self.unit, node), loops))
         if node.kind in ("BREAK_STMT", "CONTINUE_STMT"):
-            return Jump(node)
+            return CutJump(node)
         divergent = self.uniformity.is_divergent(node)
         if node.kind == "IF_STMT":
             if divergent and self._leaves(node, loops):
-                raise NotNativeError("work-items leave a loop that others stay in")
+                raise NoGroupFunctionError("work-items leave a loop that others stay in")
             condition, *branches = node.children
             parts = [self._parts(statements(self.unit, branch), loops) for branch in branches]
-            return Branch(node, condition, parts[0], parts[1] if len(parts) > 1 else None, divergent, self._number())
+            return CutBranch(node, condition, parts[0], parts[1] if len(parts) > 1 else None, divergent, self._number())
         head = loop_parts(self.unit, node)
         heads = [part for part in (head.condition, head.step, head.init) if part is not None]
         if any(self._waits(part) for part in heads):
-            raise NotNativeError("a barrier within the head of a loop")
+            raise NoGroupFunctionError("a barrier within the head of a loop")
         divergent = divergent or not self._steps_alike(head)
         body = self._parts(statements(self.unit, head.body), [] if divergent else [*loops, node])
         numbers = self._number(), self._number(), self._number()
-        return Loop(node, head, body, divergent, numbers)
+        return CutLoop(node, head, body, divergent, numbers)
 
     def _pays(self, node: Node) -> bool:
         """Whether it pays to take a loop apart that need not be: all work-items run it equally often, it does

@@ -6,7 +6,7 @@ import re
 
 from manycl.analysis.rewrite import appended, parameters_of, signatures
 from manycl.analysis.tree import Function, Node, Unit
-from manycl.analysis.work_group.syntax import NotNativeError, callee, stripped
+from manycl.analysis.work_group.syntax import NoGroupFunctionError, callee, stripped
 from manycl.analysis.work_group.uniformity import OWN, SAME
 
 Edit = tuple[int, int, str]
@@ -131,7 +131,7 @@ class Queries:
             for start, end in signatures(self.unit, function):
                 place = parameters_of(self.unit, function, start, end)
                 if place is None:
-                    raise NotNativeError(f"the parameters of {function.name} cannot be extended")
+                    raise NoGroupFunctionError(f"the parameters of {function.name} cannot be extended")
                 edits.append(appended(self.unit, *place, _OF))
         return edits
 
@@ -152,7 +152,7 @@ class Queries:
                     edits.append(appended(self.unit, function.end, node.end - 1, hidden))
             elif node.kind == "DECL_REF_EXPR" and id(node) not in called:  # noqa: SIM102
                 if is_query(self.unit, node) or node.ref in self.asking:
-                    raise NotNativeError(f"it takes {node.name} as a value")
+                    raise NoGroupFunctionError(f"it takes {node.name} as a value")
         return edits
 
     def _copy(self, node: Node, function: Node) -> list[Edit]:
@@ -160,7 +160,7 @@ class Queries:
         arguments = node.children[1:]
         target = stripped(arguments[0]).type.target
         if target is None or not target.size:
-            raise NotNativeError(f"it calls {function.name} with elements of no size")
+            raise NoGroupFunctionError(f"it calls {function.name} with elements of no size")
         name = "@async_work_group_copy"
         if "strided" in function.name:
             name = "@strided_in" if target.address_space == "local" else "@strided_out"
@@ -173,13 +173,13 @@ class Queries:
     def _query(self, node: Node, function: Node, at: str, hidden: str) -> Edit:
         name = function.name
         if self.unit.words(function) != name or self.unit.text[node.end - 1 : node.end] != b")":
-            raise NotNativeError(f"a macro hides a call of {name}")
+            raise NoGroupFunctionError(f"a macro hides a call of {name}")
         if name == "get_work_dim":
             return node.start, node.end, f"({at}r->dims)"
         if name.endswith("_linear_id"):
             return node.start, node.end, _linear(name, at)
         if name.startswith("get_sub_group"):
-            raise NotNativeError(f"it calls {name}")
+            raise NoGroupFunctionError(f"it calls {name}")
         argument = stripped(node.children[1])
         if argument.kind == "INTEGER_LITERAL" and argument.value is not None:
             return node.start, node.end, literal(name, argument.value, at)

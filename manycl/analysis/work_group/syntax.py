@@ -14,7 +14,7 @@ LOOPS = ("FOR_STMT", "WHILE_STMT", "DO_STMT")
 THROUGH = ("PAREN_EXPR", "UNEXPOSED_EXPR")
 
 
-class NotNativeError(Exception):
+class NoGroupFunctionError(Exception):
     """A kernel that cannot be made a work-group function; the message says why."""
 
 
@@ -82,7 +82,7 @@ def statements(unit: Unit, node: Node) -> list[Statement]:
     starts = [child.start for child in node.children] + [node.end - 1]
     for child, after in zip(node.children, starts[1:], strict=True):
         if not node.start <= child.start < child.end <= after <= node.end:
-            raise NotNativeError("a macro hides where its statements are")
+            raise NoGroupFunctionError("a macro hides where its statements are")
         found.append(Statement(child, child.start, after))
     return found
 
@@ -120,7 +120,7 @@ def _semicolons(unit: Unit, node: Node) -> tuple[int, int]:
         elif letter == b";" and depth == 1:
             found.append(node.start + position)
     if len(found) != 2:
-        raise NotNativeError("the head of a loop is not understood")
+        raise NoGroupFunctionError("the head of a loop is not understood")
     return found[0], found[1]
 
 
@@ -197,7 +197,7 @@ def initial_value(unit: Unit, node: Node) -> Node | None:
 def _name_of(text: bytes, node: Node, start: int, end: int) -> int:
     matches = list(re.finditer(rb"(?<![\w$])" + re.escape(node.name.encode()) + rb"(?![\w$])", text[start:end]))
     if not matches:
-        raise NotNativeError(f"a macro hides the declaration of {node.name}")
+        raise NoGroupFunctionError(f"a macro hides the declaration of {node.name}")
     return start + int(matches[0].start())
 
 
@@ -219,7 +219,7 @@ def _declarator_start(text: bytes, start: int, position: int) -> int:
 
 def _note_uses(root: Node, found: dict[int, Variable]) -> None:
     """Every reference to a variable below ``root``, and how it is used."""
-    pending = [_Use(root)]
+    pending = [_VariableUse(root)]
     while pending:
         use = pending.pop()
         node = use.node
@@ -229,8 +229,8 @@ def _note_uses(root: Node, found: dict[int, Variable]) -> None:
             continue
         target = assigned(node)
         if target is not None:
-            pending.append(_Use(target, "write", node))
-            pending.extend(_Use(child) for child in node.children[1:])
+            pending.append(_VariableUse(target, "write", node))
+            pending.extend(_VariableUse(child) for child in node.children[1:])
         elif node.kind in THROUGH:
             pending.extend(replace(use, node=child) for child in node.children)
         elif node.kind == "MEMBER_REF_EXPR" and node.children and node.children[0].type.kind != "pointer":
@@ -238,18 +238,18 @@ def _note_uses(root: Node, found: dict[int, Variable]) -> None:
         elif node.kind == "ARRAY_SUBSCRIPT_EXPR":
             base = stripped(node.children[0])
             inside = base.type.kind == "array"
-            pending.append(replace(use, node=base, whole=False, element=True) if inside else _Use(base))
-            pending.extend(_Use(child) for child in node.children[1:])
+            pending.append(replace(use, node=base, whole=False, element=True) if inside else _VariableUse(base))
+            pending.extend(_VariableUse(child) for child in node.children[1:])
         elif node.kind == "UNARY_OPERATOR" and node.op == "&":
-            pending.append(_Use(node.children[0], "handed" if use.role == "argument" else "taken"))
+            pending.append(_VariableUse(node.children[0], "handed" if use.role == "argument" else "taken"))
         elif node.kind == "CALL_EXPR":
-            pending.extend(_Use(child, "argument") for child in node.children)
+            pending.extend(_VariableUse(child, "argument") for child in node.children)
         else:
-            pending.extend(_Use(child) for child in node.children)
+            pending.extend(_VariableUse(child) for child in node.children)
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
+class _VariableUse:
     """A node below which variables are used: read (no role), written by ``by``, as an argument of a call, or so that
     their address is taken or handed to a call; the ``whole`` variable, or an ``element`` or member of it."""
 
@@ -276,7 +276,7 @@ def parameter_text(unit: Unit, variable: Variable) -> tuple[str, str]:
     name = re.escape(variable.name)
     match = re.search(rf"(?<![\w$]){name}(?![\w$])\s*(\[[^\]]*\])?", words)
     if match is None:
-        raise NotNativeError(f"a macro hides the declaration of {variable.name}")
+        raise NoGroupFunctionError(f"a macro hides the declaration of {variable.name}")
     if match.group(1):
         words = f"{words[: match.start()]}(*{variable.name}){words[match.end() :]}"
     star = re.search(r"[*(]", words)

@@ -10,7 +10,7 @@ from manycl.analysis.builtins import effects
 from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.syntax import (
     LOOPS,
-    NotNativeError,
+    NoGroupFunctionError,
     Variable,
     assigned,
     callee,
@@ -177,7 +177,7 @@ class Uniformity:
 
 
 def no_recursion(unit: Unit, function: Function) -> None:
-    """Raises NotNativeError where a function may call itself, which OpenCL C forbids and inlining cannot do."""
+    """Raises NoGroupFunctionError where a function may call itself, which OpenCL C forbids and inlining cannot do."""
     below: dict[int, set[int]] = {
         f.ref: {n.ref for n in f.nodes if n.kind == "DECL_REF_EXPR" and n.ref in unit.functions}
         for f in unit.functions.values()
@@ -186,7 +186,7 @@ def no_recursion(unit: Unit, function: Function) -> None:
 
     def enter(ref: int) -> None:
         if ref in open_:
-            raise NotNativeError(f"{unit.functions[ref].name} calls itself")
+            raise NoGroupFunctionError(f"{unit.functions[ref].name} calls itself")
         if ref not in done:
             open_.add(ref)
             for called in below[ref]:

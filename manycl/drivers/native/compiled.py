@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
-from manycl.drivers.driver import Source
+from manycl.drivers.driver import DriverError, Source
 from manycl.machine import Device
 
 ALIGNMENT = 128
@@ -43,6 +43,10 @@ class NativeKernel(Protocol):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]: ...
+
+    @property
+    def refused(self) -> DriverError | None:
+        """Why it cannot be compiled, as far as that is known before it is launched."""
 
     def entry(self, local_size: tuple[int, int, int], dims: int, wide: bool = False) -> NativeEntry:
         """The function for work-groups of a size (1 in dimensions that a launch does not have); ``wide``: global

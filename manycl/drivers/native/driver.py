@@ -74,7 +74,14 @@ class NativeDriver:
         return source, self._compile(source, self.device)
 
     def kernel(self, program: tuple[Source, NativeProgram], name: str) -> SetKernel:
-        return SetKernel(program[1].kernel(name), program[0])
+        source, compiled = program
+        kernel = compiled.kernel(name)
+        reason = kernel.refused
+        if isinstance(reason, NotNativeError):
+            if self._elsewhere is None:
+                raise reason
+            self._elsewhere.look(source, name, reason)
+        return SetKernel(kernel, source)
 
     # commands
 

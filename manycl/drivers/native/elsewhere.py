@@ -72,6 +72,10 @@ class Elsewhere:
         self._launches[token] = _Launch(other, kernel.set_values(), ndrange)
         return token
 
+    def look(self, source: Source, name: str, reason: NotNativeError) -> None:
+        """Raises DriverError, with ``reason``, where the other driver has no such kernel."""
+        self._kernel(source, name, reason)
+
     def driver(self) -> Driver:
         """The other driver, opened."""
         if self._driver is None:

@@ -24,17 +24,17 @@ _CHOSEN = 64
 """Work-items of a group where the launch leaves that to the driver."""
 
 
-def build(source: Source, device: Device) -> Program:
+def build(source: Source, device: Device) -> CompiledProgram:
     """Read a program; its kernels are compiled when they are first launched. Raises BuildError."""
     options = (*source.options, f"-I{source.folder}") if source.folder else source.options
     try:
         facts = service.parse_program(source.text, options=options)
     except SourceError as error:
         raise BuildError(str(error)) from None
-    return Program(facts)
+    return CompiledProgram(facts)
 
 
-class Program:
+class CompiledProgram:
     """The kernels of a source."""
 
     def __init__(self, facts: ProgramFacts) -> None:
@@ -47,7 +47,9 @@ class Program:
             raise DriverError(f"the program has no kernel {name}")
         facts = self.facts.kernels[name]
         parameters = tuple(_parameter(parameter) for parameter in facts.arguments)
-        return Kernel(self, name, parameters, facts.required_work_group)
+        kernel = CompiledKernel(self, name, parameters, facts.required_work_group)
+        kernel.prepare(2 if facts.dimensions > 1 else 1)
+        return kernel
 
     def function(self, kernel: str, local_size: tuple[int, int, int], wide: bool) -> WorkGroupFunction:
         """Raises NotNativeError if a kernel cannot be a work-group function."""
@@ -61,43 +63,50 @@ class Program:
 
 
 @dataclass
-class Kernel:
+class CompiledKernel:
     """A kernel, compiled for each size of work-groups that it is launched with; where these are nothing to it, once."""
 
-    program: Program
+    program: CompiledProgram
     name: str
     parameters: tuple[Parameter, ...]
     required: tuple[int, int, int] | None
     most_items: int = MOST_ITEMS
     _entries: dict[tuple[object, ...], tuple[NativeEntry, ctypes.CDLL]] = field(default_factory=dict)
-    _refused: NotNativeError | None = None
+    refused: NotNativeError | None = None
     _compiling: threading.Lock = field(default_factory=threading.Lock)
+
+    def prepare(self, dims: int) -> None:
+        """Compile what does not depend on the size of work-groups, or on a size that is not known; else see whether it
+        could be."""
+        with self._compiling:
+            size = self.required or (_CHOSEN, 1, 1)
+            try:
+                if self.program.function(self.name, size, False).sized and self.required is None:
+                    return
+                self._compile(size, dims, False)
+            except NotNativeError as error:
+                self.refused = error
 
     def entry(self, local_size: tuple[int, int, int], dims: int, wide: bool = False) -> NativeEntry:
         """As of NativeKernel. Raises NotNativeError, always again, for a kernel that cannot be compiled."""
-        any_size = (_CHOSEN, 2 if dims > 1 else 1, 1)
         with self._compiling:
-            for size in (any_size, local_size):
+            for size in (_any_size(dims), local_size):
                 found = self._entries.get((size, wide))
                 if found is not None:
                     return found[0]
-            if self._refused is not None:
-                raise self._refused
+            if self.refused is not None:
+                raise self.refused
             try:
-                size, found = self._compile(local_size, any_size, wide)
+                return self._compile(local_size, dims, wide)
             except NotNativeError as error:
-                self._refused = error
+                self.refused = error
                 raise
-            self._entries[size, wide] = found
-        return found[0]
 
-    def _compile(
-        self, local_size: tuple[int, int, int], any_size: tuple[int, int, int], wide: bool
-    ) -> tuple[tuple[int, int, int], tuple[NativeEntry, ctypes.CDLL]]:
-        """The size that it is compiled for as well."""
+    def _compile(self, local_size: tuple[int, int, int], dims: int, wide: bool) -> NativeEntry:
         size, function = local_size, self.program.function(self.name, local_size, wide)
-        if not function.sized and size != any_size:
-            size, function = any_size, self.program.function(self.name, any_size, wide)
+        if not function.sized and size != _any_size(dims):
+            size = _any_size(dims)
+            function = self.program.function(self.name, size, wide)
         options = remaining_options(self.program.facts.options, "")
         try:
             kept = compile_kernels(function.source, options, defined=function.defined)
@@ -106,7 +115,9 @@ class Kernel:
             raise NotNativeError(f"kernel {self.name} is not compiled natively: {error}") from None
         address = ctypes.cast(library[ENTRY], ctypes.c_void_p).value
         assert address is not None
-        return size, (NativeEntry(address, 0), library)
+        entry = NativeEntry(address, 0)
+        self._entries[size, wide] = entry, library
+        return entry
 
     def choose_local(self, global_size: tuple[int, ...]) -> tuple[int, ...]:
         """As of NativeKernel."""
@@ -119,6 +130,11 @@ class Kernel:
             left //= each
             found.append(each)
         return tuple(found)
+
+
+def _any_size(dims: int) -> tuple[int, int, int]:
+    """What stands for all sizes of work-groups, for kernels to which these are nothing."""
+    return _CHOSEN, 2 if dims > 1 else 1, 1
 
 
 def _parameter(given: ArgumentFacts) -> Parameter:
