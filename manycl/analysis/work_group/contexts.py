@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from manycl.analysis.tree import CType, Function, Node, Unit
-from manycl.analysis.work_group.parts import CutBranch, CutJump, CutLoop, Part, ParallelRegion, CutScope, assignments
+from manycl.analysis.work_group.parts import CutBranch, CutJump, CutLoop, CutScope, ParallelRegion, Part, assignments
 from manycl.analysis.work_group.syntax import Variable, callee, initial_value, stripped
 from manycl.analysis.work_group.uniformity import OWN, SAME, Uniformity
 

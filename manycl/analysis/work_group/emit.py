@@ -11,9 +11,9 @@ from manycl.analysis.work_group.parts import (
     CutBranch,
     CutJump,
     CutLoop,
-    Part,
-    ParallelRegion,
     CutScope,
+    ParallelRegion,
+    Part,
     assignments,
     jumps,
 )
