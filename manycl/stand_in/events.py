@@ -107,11 +107,11 @@ class Event(OpenCLObject):
             _INFO.COMMAND_TYPE: self.kind,
             _INFO.COMMAND_EXECUTION_STATUS: lambda: self.status,
             _INFO.REFERENCE_COUNT: 1,
-            _INFO.CONTEXT: self._context,
+            _INFO.CONTEXT: self.own_context,
         }
         return self._told(answers, param)
 
-    def _context(self) -> Context | None:
+    def own_context(self) -> Context | None:
         return self.queue.own_context if self.queue is not None else None
 
     def get_profiling_info(self, param: int) -> int:
@@ -180,7 +180,7 @@ class UserEvent(Event):
         self._own_context = context
         self.gate = Gate(1, None)
 
-    def _context(self) -> Context:
+    def own_context(self) -> Context:
         return self._own_context
 
     @property
