@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from manycl.c_programs.signatures import LETTERS, SIGNATURES, Signature
+from manycl.c_programs.signatures import LETTERS, SIGNATURES, ApiFunction
 from manycl.disk_cache import cache_folder
 from manycl.errors import ManyclError
 
@@ -66,7 +66,7 @@ def _shared_python() -> Path:
 
 def _build(text: str, folder: Path) -> None:
     """Compile it beside the place where it is to be, which has it all at once."""
-    compiler = next(filter(None, map(shutil.which, filter(None, (os.environ.get("CC"), *_COMPILERS)))), None)
+    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         raise ManyclError(
             "there is no C compiler", hint="what C programs need is compiled once (Debian: apt install gcc)"
@@ -127,7 +127,7 @@ def _functions() -> Iterator[str]:
     yield _LAST
 
 
-def _function(number: int, signature: Signature) -> str:
+def _function(number: int, signature: ApiFunction) -> str:
     """A function of OpenCL's that calls Python's, or does without it."""
     name, result = signature.name, LETTERS[signature.result][1]
     types = [LETTERS[letter][1] for letter in signature.arguments]
@@ -142,7 +142,7 @@ def _function(number: int, signature: Signature) -> str:
     return f"static {result} own_{name}({taken}) {{ {body} }}\n{exported}"
 
 
-def _answer(signature: Signature, call: str, last: int) -> str:
+def _answer(signature: ApiFunction, call: str, last: int) -> str:
     if signature.result == "v":
         return f"if (found) {call};"
     if signature.result == "p":

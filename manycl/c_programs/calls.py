@@ -14,7 +14,7 @@ from manycl.c_programs.host import put, words
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError
 from manycl.stand_in.contexts import CommandQueue
-from manycl.stand_in.errors import error, told
+from manycl.stand_in.errors import error, numbered, told
 from manycl.stand_in.events import Event
 
 Function = Callable[..., Any]
@@ -97,6 +97,11 @@ def enqueues(name: str) -> Callable[[Function], Function]:
         return function
 
     return registered
+
+
+def invalid_property() -> Exception:
+    """CL_INVALID_PROPERTY, for which PyOpenCL has no name."""
+    return numbered(-64, "")
 
 
 def put_event(out: int | None, event: Event) -> None:

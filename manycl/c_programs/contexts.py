@@ -6,7 +6,7 @@ import ctypes
 import struct
 from typing import Any
 
-from manycl.c_programs.calls import does, makes
+from manycl.c_programs.calls import does, invalid_property, makes
 from manycl.c_programs.handles import handles
 from manycl.c_programs.host import answer, put, until_zero, words
 from manycl.c_programs.platforms import device_of, open_device, platform_of
@@ -56,8 +56,9 @@ def devices_in(address: int | None, count: int, context: Context) -> list[Device
 def _properties(address: int | None) -> tuple[list[int], Platform]:
     found = until_zero(address)
     pairs = dict(zip(found[::2], found[1::2], strict=True))
-    if any(name not in (_PLATFORM, _USER_SYNC) for name in pairs) or len(pairs) * 2 != len(found):
-        raise error("INVALID_PROPERTY", "")
+    is_known = all(name == _PLATFORM or (name == _USER_SYNC and value in (0, 1)) for name, value in pairs.items())
+    if not is_known or len(pairs) * 2 != len(found):  # (none may be there twice)
+        raise invalid_property()
     if _PLATFORM in pairs:
         return found, handles.find(pairs[_PLATFORM], Platform, "INVALID_PLATFORM")
     return found, platform_of(None)

@@ -13,7 +13,7 @@ Kind = TypeVar("Kind")
 _Words = ctypes.c_void_p * 2  # what an ICD's handle begins with, and one to spare
 
 
-class Handle:
+class ObjectHandle:
     """Of one object. ``count``: the program's references; while there are any, the handle keeps the object. Others
     (commands, objects made of it) may keep it longer, and until then the handle is valid. ``when_gone``: functions for
     the time after, the last one first."""
@@ -34,15 +34,15 @@ class Handles:
 
     def __init__(self) -> None:
         self.table = 0
-        self._by_address: dict[int, Handle] = {}
-        self._by_object: dict[int, Handle] = {}
+        self._by_address: dict[int, ObjectHandle] = {}
+        self._by_object: dict[int, ObjectHandle] = {}
 
-    def of(self, target: Any) -> Handle:
+    def of(self, target: Any) -> ObjectHandle:
         """The handle of an object, which is made if it has none."""
         found = self._by_object.get(id(target))
         if found is not None:
             return found
-        handle = Handle(target, self.table)
+        handle = ObjectHandle(target, self.table)
         number, address = id(target), handle.address
 
         def gone(_: Any) -> None:
@@ -62,7 +62,7 @@ class Handles:
         handle.kept = target
         return handle.address
 
-    def known(self, address: int | None) -> Handle | None:
+    def known(self, address: int | None) -> ObjectHandle | None:
         return self._by_address.get(address) if address else None
 
     def find(self, address: int | None, kind: type[Kind], code: str) -> Kind:

@@ -6,13 +6,14 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakSet
 
 from manycl.c_programs import raw
-from manycl.c_programs.calls import does, enqueues, makes, same_context
+from manycl.c_programs.calls import does, enqueues, invalid_property, makes, same_context
 from manycl.c_programs.contexts import context_of
 from manycl.c_programs.handles import handles
 from manycl.c_programs.host import answer, until_zero, words
-from manycl.c_programs.memory import CODE, check_flags
+from manycl.c_programs.memory import CODE, check_flags, with_properties
 from manycl.c_programs.transfers import WaitFor, own_buffer
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.contexts import CommandQueue, Context
@@ -56,8 +57,11 @@ def create_image_with_properties(
 ) -> Image:
     found = context_of(context)
     if until_zero(properties):
-        raise error("INVALID_PROPERTY", "")
-    return _make(found, flags, form, described, host)
+        raise invalid_property()
+    image = _make(found, flags, form, described, host)
+    if properties:
+        with_properties.add(image)
+    return image
 
 
 def _described(kind: int, extents: Sequence[int], row: int, depth: int) -> Any:
@@ -232,12 +236,31 @@ def enqueue_copy_buffer_to_image(
     return submit(queue, _TYPE.COPY_BUFFER_TO_IMAGE, waits, command)
 
 
+# pipes, of which manycl's device has none
+
+
+@makes("clCreatePipe")
+def create_pipe(context: int | None, flags: int, packet: int, most: int, properties: int | None) -> Any:
+    context_of(context)
+    raise error("INVALID_OPERATION", "")
+
+
+@does("clGetPipeInfo")
+def get_pipe_info(pipe: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+    raise error(CODE, "")
+
+
 # samplers
+
+_plain: WeakSet[Any] = WeakSet()
+"""Those that were made without a list of properties."""
 
 
 @makes("clCreateSampler")
 def create_sampler(context: int | None, normalized: int, addressing: int, filtering: int) -> Any:
-    return Sampler(context_of(context), bool(normalized), addressing, filtering)
+    made = Sampler(context_of(context), bool(normalized), addressing, filtering)
+    _plain.add(made)
+    return made
 
 
 @makes("clCreateSamplerWithProperties")
@@ -264,6 +287,8 @@ def get_sampler_info(sampler: int | None, param: int, size: int, out: int | None
         told = struct.pack("=I", handles.of(found).count)
     elif param == info.CONTEXT:
         told = struct.pack("=Q", handles.of(found.own_context).address)
+    elif param == 0x1158 and found in _plain:  # CL_SAMPLER_PROPERTIES
+        told = b""
     else:
         told = raw.ask("clGetSamplerInfo", found.int_ptr, param)
     answer(told, size, out, needed)

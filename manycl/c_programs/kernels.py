@@ -18,10 +18,10 @@ from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import error
 from manycl.stand_in.events import Event
-from manycl.stand_in.images import Sampler
+from manycl.stand_in.images import Image, Sampler
 from manycl.stand_in.kernels import Kernel
 from manycl.stand_in.launches import enqueue_nd_range_kernel
-from manycl.stand_in.memory import MemoryObject
+from manycl.stand_in.memory import Buffer, MemoryObject
 from manycl.stand_in.platforms import Device
 from manycl.stand_in.programs import _Program
 
@@ -109,10 +109,9 @@ def _object(kind: str, size: int, value: int | None) -> Any:
         raise error("INVALID_ARG_SIZE", "")
     address = words(value, 1)[0] if value else 0
     if kind == "sampler":
-        if not address:
-            raise error("INVALID_ARG_VALUE", "")
         return handles.find(address, Sampler, "INVALID_SAMPLER")
-    return handles.find(address, MemoryObject, "INVALID_MEM_OBJECT") if address else None
+    wanted: type[Any] = Image if kind == "image" else Buffer if kind == "buffer" else MemoryObject
+    return handles.find(address, wanted, "INVALID_MEM_OBJECT") if address else None
 
 
 def _kind(kernel: Kernel, index: int, size: int, value: int | None) -> str:
@@ -127,9 +126,11 @@ def _kind(kernel: Kernel, index: int, size: int, value: int | None) -> str:
         known = handles.known(words(value, 1)[0]) if size == 8 else None
         if known is None:
             return "scalar"
-        return "sampler" if isinstance(known.kept, Sampler) else "buffer"
+        return "sampler" if isinstance(known.kept, Sampler) else "memory"
     if name.rstrip(b"\0") == b"sampler_t":
         return "sampler"
+    if name.startswith(b"image"):
+        return "image"
     return _PLACES.get(int.from_bytes(place, "little"), "scalar")
 
 
@@ -163,9 +164,9 @@ def launch(
     same_context(queue, found.owner)
     if not 1 <= dimensions <= 3:
         raise error("INVALID_WORK_DIMENSION", "")
-    if not size:
-        raise error("INVALID_GLOBAL_WORK_SIZE", "")
-    extents = tuple(words(size, dimensions))
+    extents = tuple(words(size, dimensions)) if size else (0,) * dimensions
+    if 0 in extents:
+        return _nothing(queue, found, waits)
     groups = tuple(words(local, dimensions)) if local else None
     first = tuple(words(offset, dimensions)) if offset else None
     if first is not None and not any(first):
@@ -175,6 +176,16 @@ def launch(
     if first is not None and any(start + extent >= 1 << 64 for start, extent in zip(first, extents, strict=True)):
         raise error("INVALID_GLOBAL_OFFSET", "")
     return enqueue_nd_range_kernel(queue, found, extents, groups, first, waits)
+
+
+def _nothing(queue: CommandQueue, kernel: Kernel, waits: WaitFor) -> Event:
+    """A launch without work-items, which OpenCL has since 2.1."""
+    device = queue.get_info(compiled.command_queue_info.DEVICE)
+    version = str(device.get_info(compiled.device_info.VERSION)).split()[1]
+    if tuple(map(int, version.split("."))) < (2, 1):
+        raise error("INVALID_GLOBAL_WORK_SIZE", "")
+    kernel.arguments()
+    return enqueue_nd_range_kernel(queue, kernel, (0,), None, None, waits, allow_empty_ndrange=True)
 
 
 @enqueues("clEnqueueTask")

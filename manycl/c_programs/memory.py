@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import struct
 from typing import Any
+from weakref import WeakSet
 
-from manycl.c_programs.calls import does, makes
+from manycl.c_programs import raw
+from manycl.c_programs.calls import does, invalid_property, makes
 from manycl.c_programs.contexts import context_of
 from manycl.c_programs.handles import handles
 from manycl.c_programs.host import answer, memory, until_zero, words
@@ -23,7 +25,10 @@ _USE, _COPY = int(_FLAGS.USE_HOST_PTR), int(_FLAGS.COPY_HOST_PTR)
 _READ_ONLY = int(_FLAGS.READ_ONLY)
 _HOST = tuple([int(getattr(_FLAGS, f"HOST_{name}")) for name in ("WRITE_ONLY", "READ_ONLY", "NO_ACCESS")])
 _ACCESS = int(_FLAGS.READ_WRITE), int(_FLAGS.WRITE_ONLY), _READ_ONLY
+_PROPERTIES = 0x110A  # CL_MEM_PROPERTIES
 _MOST = 1 << 46
+with_properties: WeakSet[Image] = WeakSet()
+"""Images that were made with a list of properties, which was empty."""
 _Destroyed = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -77,7 +82,7 @@ def create_buffer_with_properties(
 ) -> Buffer:
     context_of(context)
     if until_zero(properties):
-        raise error("INVALID_PROPERTY", "")
+        raise invalid_property()
     buffer = _make(context, flags, size, host)
     buffer.given = (0,) if properties else ()
     return buffer
@@ -93,10 +98,10 @@ def create_sub_buffer(whole: int | None, flags: int, kind: int, region: int | No
     check_flags(flags)
     _check_part(flags, found.own_flags)
     origin, size = words(region, 2)
-    host = found.own_flags & sum(_HOST)
     part = found.get_sub_region(origin, size, flags)
-    if not flags & sum(_HOST):
-        part.own_flags |= host
+    for group in (_ACCESS, _HOST):  # what is not said of it is as with its buffer
+        if not flags & sum(group):
+            part.own_flags |= found.own_flags & sum(group)
     return part
 
 
@@ -156,9 +161,9 @@ def _common(target: MemoryObject, param: int) -> bytes | None:
 
 
 def _image_answer(image: Any, param: int) -> bytes:
-    from manycl.c_programs import raw
-
     common = _common(image, param)
+    if common is None and param == _PROPERTIES:
+        common = bytes(8) if image in with_properties else b""
     return common if common is not None else raw.ask("clGetMemObjectInfo", image.real.int_ptr, param)
 
 
@@ -171,7 +176,7 @@ def _buffer_answer(buffer: Any, param: int) -> bytes:
     if param == _INFO.ASSOCIATED_MEMOBJECT:
         whole = buffer.whole
         return struct.pack("=Q", handles.of(whole).address if whole is not buffer else 0)
-    if param == 0x110A:  # CL_MEM_PROPERTIES
+    if param == _PROPERTIES:
         given = buffer.given if isinstance(buffer, OwnBuffer) else ()
         return struct.pack(f"={len(given)}Q", *given)
     form = _FORMS.get(param)

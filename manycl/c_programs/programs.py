@@ -21,6 +21,7 @@ from manycl.stand_in.programs import _create_program_with_il, _Program
 
 _INFO = compiled.program_info
 _CODE = "INVALID_PROGRAM"
+_IL_VERSION = 0x105B  # CL_DEVICE_IL_VERSION
 _Told = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 kernels_of: WeakKeyDictionary[_Program, WeakSet[Any]] = WeakKeyDictionary()
 """The kernels that there are: while there are some, a program is not built anew."""
@@ -62,9 +63,17 @@ def create_program_with_binary(
     return program
 
 
+def _check_il(context: Context) -> None:
+    """Raise LogicError where the real device takes no intermediate language."""
+    model = context.runtime.one.device
+    if len(raw.ask("clGetDeviceInfo", model.int_ptr, _IL_VERSION)) <= 1:
+        raise error("INVALID_OPERATION", "")
+
+
 @makes("clCreateProgramWithIL")
 def create_program_with_il(context: int | None, il: int | None, length: int) -> _Program:
     found = context_of(context)
+    _check_il(found)
     if not il or not length:
         raise error("INVALID_VALUE", "")
     return _create_program_with_il(found, memory(il, length).tobytes())
@@ -90,16 +99,15 @@ def release_program(program: int | None) -> None:
 
 @does("clSetProgramReleaseCallback")
 def set_program_release_callback(program: int | None, function: int | None, data: int | None) -> None:
-    found = program_of(program)
-    if not function:
-        raise error("INVALID_VALUE", "")
-    handle, released = handles.of(found), _Told(function)
-    handle.when_gone.append(lambda: released(handle.address, data))
+    program_of(program)
+    raise error("INVALID_OPERATION", "")  # no device's programs have anything to do when they go
 
 
 @does("clSetProgramSpecializationConstant")
 def set_program_specialization_constant(program: int | None, number: int, size: int, value: int | None) -> None:
-    raw.do("clSetProgramSpecializationConstant", program_of(program).real.int_ptr, number, size, value)
+    found = program_of(program)
+    _check_il(found.own_context)
+    raw.do("clSetProgramSpecializationConstant", found.real.int_ptr, number, size, value)
 
 
 # building

@@ -17,7 +17,7 @@ LETTERS: dict[str, tuple[Any, str]] = {
 (and bit fields), size_t, nothing. No function of OpenCL takes or gives floating-point numbers."""
 
 
-class Signature(NamedTuple):
+class ApiFunction(NamedTuple):
     """``version``: of OpenCL, with which linkers know it; ``result``: ``-`` where this is a place in the table that
     nothing here fills."""
 
@@ -189,9 +189,9 @@ clSetContextDestructorCallback 3.0 i ppp
 """
 
 
-def _signature(line: str) -> Signature:
+def _signature(line: str) -> ApiFunction:
     name, version, result, *arguments = line.split()
-    return Signature(name, version, result, arguments[0] if arguments else "")
+    return ApiFunction(name, version, result, arguments[0] if arguments else "")
 
 
 SIGNATURES = tuple([_signature(line) for line in _TABLE.split("\n") if line])

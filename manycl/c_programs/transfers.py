@@ -38,7 +38,7 @@ def check_range(buffer: Buffer, offset: int, size: int) -> None:
         raise error("INVALID_VALUE", "")
 
 
-def _waited(event: Event, waits: WaitFor, *, is_blocking: bool) -> Event:
+def _waited(event: Event, *, is_blocking: bool) -> Event:
     """A blocking command has ended. Raises what is told where something that it waited for has failed."""
     if is_blocking:
         event.wait()
@@ -54,7 +54,7 @@ def enqueue_read_buffer(
     check_access(found, found.own_flags, reads=True)
     data = _host(out, size, writable=True)
     event = transfers._enqueue_read_buffer(queue, found, data, offset, waits, False)
-    return _waited(event, waits, is_blocking=bool(blocking))
+    return _waited(event, is_blocking=bool(blocking))
 
 
 @enqueues("clEnqueueWriteBuffer")
@@ -65,7 +65,7 @@ def enqueue_write_buffer(
     check_range(found, offset, size)
     check_access(found, found.own_flags, writes=True)
     event = transfers._enqueue_write_buffer(queue, found, _host(data, size), offset, waits, False)
-    return _waited(event, waits, is_blocking=bool(blocking)) if event.gate is not None else event
+    return _waited(event, is_blocking=bool(blocking)) if event.gate is not None else event
 
 
 @enqueues("clEnqueueCopyBuffer")
@@ -143,7 +143,7 @@ def enqueue_read_buffer_rect(
     event = rectangles._enqueue_read_buffer_rect(
         queue, found, data, start, first, shape, (row, depth), (host_row, host_depth), waits, False
     )
-    return _waited(event, waits, is_blocking=bool(blocking))
+    return _waited(event, is_blocking=bool(blocking))
 
 
 @enqueues("clEnqueueWriteBufferRect")
@@ -168,7 +168,7 @@ def enqueue_write_buffer_rect(
     event = rectangles._enqueue_write_buffer_rect(
         queue, found, given, start, first, shape, (row, depth), (host_row, host_depth), waits, False
     )
-    return _waited(event, waits, is_blocking=bool(blocking))
+    return _waited(event, is_blocking=bool(blocking))
 
 
 @enqueues("clEnqueueCopyBufferRect")
