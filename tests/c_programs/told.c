@@ -110,6 +110,7 @@ int main(void)
     MUST(clEnqueueFillBuffer(queue, buffer, &two, 4, 0, 4096, 0, NULL, NULL));
     MUST(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
     MUST(clSetKernelArg(kernel, 1, sizeof n, &n));
+    MUST(clFinish(queue)); /* (commands count as references, too) */
     objects(program, kernel, buffer);
     binaries(program);
     waiting(kernel, buffer);
