@@ -32,7 +32,7 @@ def library_folder() -> Path:
     if cache is None:
         raise ManyclError("MANYCL_CACHE is 0", hint="what C programs need is compiled once, and kept there")
     text = source(_shared_python())
-    folder = cache / "c_programs" / hashlib.sha256(text.encode()).hexdigest()[:32]
+    folder = cache / "c_programs" / hashlib.sha256((text + _version_script()).encode()).hexdigest()[:32]
     if not (folder / NAME).exists():
         try:
             _build(text, folder)
@@ -64,22 +64,24 @@ def _shared_python() -> Path:
     )
 
 
+def _compiler() -> list[str]:
+    """The machine's C compiler, or the one in the package ``ziglang``."""
+    found = next(filter(None, map(shutil.which, _COMPILERS)), None)
+    return [found] if found else [sys.executable, "-m", "ziglang", "cc"]
+
+
 def _build(text: str, folder: Path) -> None:
     """Compile it beside the place where it is to be, which has it all at once."""
-    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
-    if compiler is None:
-        raise ManyclError(
-            "there is no C compiler", hint="what C programs need is compiled once (Debian: apt install gcc)"
-        )
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made = Path(scratch) / "made"
         made.mkdir(mode=0o700)
         (made / "library.c").write_text(text, encoding="utf-8")
         (made / "versions").write_text(_version_script(), encoding="utf-8")
-        command = [compiler, "-shared", "-fPIC", "-O2", "-o", NAME, "library.c", "-pthread", "-ldl"]
+        command = [*_compiler(), "-shared", "-fPIC", "-O2", "-o", NAME, "library.c", "-pthread", "-ldl"]
         command += [f"-Wl,-soname,{NAME}", "-Wl,-Bsymbolic", "-Wl,--version-script=versions"]
-        done = subprocess.run(command, cwd=made, capture_output=True, text=True)
+        own = {"ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch}
+        done = subprocess.run(command, cwd=made, capture_output=True, text=True, env=os.environ | own)
         if done.returncode:
             raise ManyclError(f"the library for C programs cannot be compiled: {done.stderr.strip()[:500]}")
         (made / "libOpenCL.so").symlink_to(NAME)

@@ -50,8 +50,8 @@ class Gate:
 class Event(OpenCLObject):
     """Of a command. ``command``: manycl's event (None: it is complete); ``gate``: there while it is held back;
     ``failure``: what went wrong, ``failed`` its code; ``span``: when a command began and ended that was done at the
-    call; ``was_at_call``: it was, and ``command`` is only what it comes behind; ``times``: what it was asked for profiles,
-    in ns."""
+    call; ``was_at_call``: it was, and ``command`` is only what it comes behind; ``times``: what it was asked for
+    profiles, in ns."""
 
     # (most events have nothing else to say: each command makes one)
     queued: int = 0
