@@ -1,4 +1,4 @@
-"""``manycl exec``: an unmodified program that uses PyOpenCL, on all devices."""
+"""``manycl exec``: an unmodified program that uses OpenCL, from Python, C or C++, on all devices."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from manycl.cli import completers, options
 from manycl.cli.completers import completed
 from manycl.errors import ManyclError
 
-HELP = "run an unmodified PyOpenCL program on every device"
+HELP = "run an unmodified OpenCL program (Python, C, C++) on every device"
 _EPILOG = """\
 examples:
   manycl exec -- python mandelbrot.py --size 4096
   manycl exec --devices cpu/2 --explain -- simulate.py       (a Python file, with the Python that manycl has)
   manycl exec --gantt runs.html -- -m pytest tests
+  manycl exec --explain -- ./hotspot 512 2 2                  (a program in C, C++, …: docs/c_programs.md)
   eval "$(manycl exec --devices gpu,cpu --env)"               the same for all that this shell starts
 exit status: the program's
 """
@@ -55,14 +56,29 @@ def run(args: argparse.Namespace) -> int:
         real_too=args.real,
         reports=_reports(args),
     )
+    words = [] if args.env else _command(args.command_line)
+    found |= _for_c_programs(words)
     if args.env:
         print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in found.items()))
         return 0
-    words = _command(args.command_line)
     try:
         become(words, found)
     except OSError as error:
         raise ManyclError(f"{words[0]}: {error.strerror}") from None
+
+
+def _for_c_programs(words: list[str]) -> dict[str, str]:
+    """What is set for programs that have OpenCL from a ``libOpenCL.so.1``. Where that cannot be made, only Python's
+    programs run on manycl, and others are told so."""
+    from manycl.c_programs.environment import is_python, variables
+
+    try:
+        return variables()
+    except ManyclError as failure:
+        if words and not is_python(words[0]):
+            hint = f" ({failure.hint})" if failure.hint else ""
+            print(f"manycl: C and C++ programs are not run on manycl: {failure.message}{hint}", file=sys.stderr)
+        return {}
 
 
 def _reports(args: argparse.Namespace) -> dict[str, Any]:

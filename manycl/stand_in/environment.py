@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,6 +46,8 @@ def become(words: list[str], more: Mapping[str, str]) -> NoReturn:
     """This process is another program from now on, with ``more`` in its environment. Raises OSError."""
     sys.stdout.flush()
     sys.stderr.flush()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, for itself
+        signal.signal(number, signal.SIG_DFL)
     os.execvpe(words[0], words, os.environ | more)
 
 

@@ -13,9 +13,12 @@ _STATUS = compiled.status_code
 
 def error(code: str, routine: str, message: str = "") -> Exception:
     """The error with a status code by OpenCL's name for it, of the class that PyOpenCL has for such."""
-    number = getattr(_STATUS, code)
-    record = compiled._ErrorRecord(message, number, routine)
-    return _class(int(number))(record)
+    return numbered(int(getattr(_STATUS, code)), routine, message)
+
+
+def numbered(number: int, routine: str, message: str = "") -> Exception:
+    """The error with a status code."""
+    return _class(number)(compiled._ErrorRecord(message, number, routine))
 
 
 def _class(number: int) -> type[Exception]:

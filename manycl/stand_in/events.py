@@ -50,7 +50,8 @@ class Gate:
 class Event(OpenCLObject):
     """Of a command. ``command``: manycl's event (None: it is complete); ``gate``: there while it is held back;
     ``failure``: what went wrong, ``failed`` its code; ``span``: when a command began and ended that was done at the
-    call; ``times``: what it was asked for profiles, in ns."""
+    call; ``was_at_call``: it was, and ``command`` is only what it comes behind; ``times``: what it was asked for
+    profiles, in ns."""
 
     # (most events have nothing else to say: each command makes one)
     queued: int = 0
@@ -58,6 +59,7 @@ class Event(OpenCLObject):
     failure: Exception | None = None
     failed: int = 0
     span: tuple[int, int] | None = None
+    was_at_call: bool = False
     times: dict[int, int] | None = None
 
     def __init__(self, queue: CommandQueue | None, kind: int, command: front.Event | None) -> None:
@@ -107,11 +109,11 @@ class Event(OpenCLObject):
             _INFO.COMMAND_TYPE: self.kind,
             _INFO.COMMAND_EXECUTION_STATUS: lambda: self.status,
             _INFO.REFERENCE_COUNT: 1,
-            _INFO.CONTEXT: self._context,
+            _INFO.CONTEXT: self.own_context,
         }
         return self._told(answers, param)
 
-    def _context(self) -> Context | None:
+    def own_context(self) -> Context | None:
         return self.queue.own_context if self.queue is not None else None
 
     def get_profiling_info(self, param: int) -> int:
@@ -127,7 +129,7 @@ class Event(OpenCLObject):
         """What it can be asked, once it has ended."""
         if self.queue is None or not self.queue.is_profiling or self.status != 0:
             raise error("PROFILING_INFO_NOT_AVAILABLE", _PROFILING)
-        if self.command is not None:
+        if self.command is not None and not self.was_at_call:
             try:
                 start, end = self.command.start, self.command.end
             except ManyclError as failure:
@@ -180,7 +182,7 @@ class UserEvent(Event):
         self._own_context = context
         self.gate = Gate(1, None)
 
-    def _context(self) -> Context:
+    def own_context(self) -> Context:
         return self._own_context
 
     @property
@@ -258,6 +260,10 @@ def _code(failure: Exception | None) -> int:
     return int(getattr(failure, "code", compiled.status_code.OUT_OF_RESOURCES))
 
 
+def _is_under_way(event: Event) -> bool:
+    return event.command is not None and event.command.command_execution_status > 0
+
+
 def submit(
     queue: CommandQueue, kind: int, wait_for: Sequence[Event] | None, enqueue: Command, ward: Any = None
 ) -> Event:
@@ -277,6 +283,8 @@ def submit(
                 event.failure, event.failed = _behind(other.failure, other.failed), _code(None)
                 return event
     event.command = enqueue()
+    if event.command is None and wait_for and any(map(_is_under_way, after)):
+        event.command, event.was_at_call = queue.runtime.queue.last, True  # it has not ended before these have
     if queued:
         event.span = queued, perf_counter_ns()
     return event

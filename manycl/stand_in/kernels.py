@@ -321,6 +321,8 @@ def real_value(value: Any) -> Any:
     """What the real device is given for an argument that is no buffer."""
     if isinstance(value, Buffer):
         raise error("INVALID_MEM_OBJECT", _ROUTINE)
+    if isinstance(value, LocalMemory):
+        return compiled.LocalMemory(value.size)
     return getattr(value, "real", value) if isinstance(value, OpenCLObject) else value
 
 

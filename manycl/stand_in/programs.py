@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _INFO = compiled.program_info
 _KIND = compiled.program_kind
-_SIGNATURE = b"manycl program 1\n"
+_SIGNATURE = b"manycl program 2\n"
 _CACHE_DEFEATED = re.compile(r"\n\n__constant int pyopencl_defeat_cache_[0-9a-f]{32} = 0;\Z")
 """What PyOpenCL's own cache adds to sources, so that no other one knows them."""
 _NOT_READ = "its program has no source that manycl can read"
@@ -45,6 +45,7 @@ class _Program(OpenCLObject):
         self._kind = _KIND.SOURCE
         self._real: Any = None
         self._is_kept = False  # whether others may have the same real program
+        self._options = b""  # that it was built with, also before it was a binary
         if binaries is None:
             text = source.decode() if isinstance(source, bytes | bytearray) else str(source)
             self._text = _CACHE_DEFEATED.sub("", text)
@@ -54,7 +55,8 @@ class _Program(OpenCLObject):
         self._kind = _KIND.BINARY
         binary = bytes(binaries[0])
         if binary.startswith(_SIGNATURE):
-            self._text = binary[len(_SIGNATURE) :].decode()
+            self._options, _, text_of = binary[len(_SIGNATURE) :].partition(b"\0")
+            self._text = text_of.decode()
         else:
             one = context.runtime.one
             self._real = compiled._Program(one.context, [one.device], [binary])
@@ -65,7 +67,7 @@ class _Program(OpenCLObject):
         program = cls.__new__(cls)
         program.own_context, program.facts, program.reason = context, None, _NOT_READ
         program._kernels, program._text, program._kind, program._real = {}, None, kind, real
-        program._is_kept = False
+        program._is_kept, program._options = False, b""
         return program
 
     @classmethod
@@ -91,6 +93,10 @@ class _Program(OpenCLObject):
         is: compilers take tens of milliseconds also for what is in their caches."""
         self.facts = None
         self._kernels = {}
+        if self._kind == _KIND.BINARY:
+            options = b" ".join(filter(None, (self._options, options)))
+        else:
+            self._options = options
         builds, key = self.own_context.runtime.builds, self._key(options)
         known = builds.get(key) if key is not None and self._real is None else None
         if known is not None:
@@ -182,7 +188,7 @@ class _Program(OpenCLObject):
         """The source, where there is one: whoever loads it builds it again, for all devices that there are then."""
         if self._text is None:
             return [bytes(binary) for binary in self.real.get_info(_INFO.BINARIES)[:1]]
-        return [_SIGNATURE + self._text.encode()]
+        return [_SIGNATURE + self._options + b"\0" + self._text.encode()]
 
     def get_build_info(self, device: Device, param: int) -> Any:
         return self.real.get_build_info(self.own_context.runtime.one.device, param)

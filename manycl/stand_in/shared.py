@@ -39,3 +39,10 @@ class SharedMemory:
             for array, memory in used.values():
                 if memory.flags.writeable:
                     runtime.load(array, 0, memory)
+
+    def leave(self, runtime: Runtime, array: Array | None) -> None:
+        """A whole buffer is needed no more, and its memory is soon the program's own again."""
+        with self._lock:
+            found = self.used.pop(array.buffer.key, None) if array is not None else None
+        if found is not None and found[1].flags.writeable:
+            runtime.load(found[0], 0, found[1])

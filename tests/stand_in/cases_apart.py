@@ -102,6 +102,17 @@ def case_binaries(ctx, queue):
     return contents(queue, buffer), again.num_kernels
 
 
+def case_binary_that_was_built_with_options(ctx, queue):
+    source = "__kernel void f(__global int *x) { x[get_global_id(0)] = M; }"
+    program = cl.Program(ctx, source).build(["-DM=5"])
+    again = cl.Program(ctx, [queue.device], program.binaries).build()
+    buffer = cl.Buffer(ctx, cl.mem_flags.READ_WRITE, 16)
+    again.f(queue, (4,), None, buffer)
+    out = np.empty(4, np.int32)
+    cl.enqueue_copy(queue, out, buffer)
+    return out.tolist()
+
+
 def case_binary_that_is_none(ctx, queue):
     cl.Program(ctx, [queue.device], [b"no binary"]).build()
 

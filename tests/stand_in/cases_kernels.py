@@ -124,6 +124,14 @@ def case_local_memory(ctx, queue):
     return contents(queue, out, np.int32)[:4]
 
 
+def case_local_memory_on_one_device(ctx, queue):
+    """(A work-group that does not divide the global size is the real device's, whatever it makes of it.)"""
+    given = np.arange(64, dtype=np.int32)
+    out, data = pair(ctx, given)
+    built(ctx).summed(queue, (60,), (16,), data, out, cl.LocalMemory(64))
+    return contents(queue, out, np.int32)[:3]
+
+
 def case_atomics(ctx, queue):
     count = cl.Buffer(ctx, F.READ_WRITE | F.COPY_HOST_PTR, hostbuf=np.zeros(1, np.int32))
     built(ctx).counted(queue, (1000,), None, count)

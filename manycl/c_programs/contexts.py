@@ -1,0 +1,220 @@
+"""Contexts and command queues."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+from manycl.c_programs.calls import does, invalid_property, makes
+from manycl.c_programs.handles import handles
+from manycl.c_programs.host import answer, put, until_zero, words
+from manycl.c_programs.platforms import device_of, open_device, platform_of
+from manycl.drivers.opencl.real import compiled
+from manycl.stand_in.contexts import CommandQueue, Context
+from manycl.stand_in.errors import error
+from manycl.stand_in.platforms import Device, Platform
+
+_INFO = compiled.context_info
+_QUEUE = compiled.command_queue_info
+_PLATFORM, _USER_SYNC = 0x1084, 0x1085
+_CONTEXT_CODE, _QUEUE_CODE = "INVALID_CONTEXT", "INVALID_COMMAND_QUEUE"
+_Destroyed = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class OwnContext(Context):
+    """``given``: the properties that it was made with, as they are told."""
+
+    given: tuple[int, ...] = ()
+
+
+class OwnQueue(CommandQueue):
+    """``given``: as of a context; None where it was made without a list."""
+
+    given: tuple[int, ...] | None = None
+
+
+def context_of(address: int | None) -> Context:
+    return handles.find(address, Context, _CONTEXT_CODE)
+
+
+def queue_of(address: int | None) -> CommandQueue:
+    return handles.find(address, CommandQueue, _QUEUE_CODE)
+
+
+def devices_in(address: int | None, count: int, context: Context) -> list[Device]:
+    """Devices of a context that a function is given, all of them by default."""
+    if bool(address) != bool(count):
+        raise error("INVALID_VALUE", "")
+    own: list[Device] = context.get_info(_INFO.DEVICES)
+    found = [device_of(one) for one in words(address, count)] or own
+    if any(device not in own for device in found):
+        raise error("INVALID_DEVICE", "")
+    return found
+
+
+def _properties(address: int | None) -> tuple[list[int], Platform]:
+    found = until_zero(address)
+    pairs = dict(zip(found[::2], found[1::2], strict=True))
+    is_known = all(name == _PLATFORM or (name == _USER_SYNC and value in (0, 1)) for name, value in pairs.items())
+    if not is_known or len(pairs) * 2 != len(found):  # (none may be there twice)
+        raise invalid_property()
+    if _PLATFORM in pairs:
+        return found, handles.find(pairs[_PLATFORM], Platform, "INVALID_PLATFORM")
+    return found, platform_of(None)
+
+
+def _context(given: int | None, found: list[int], devices: list[Device]) -> Context:
+    context = OwnContext([open_device(device) for device in devices])
+    context.given = (*found, 0) if given else ()
+    return context
+
+
+@makes("clCreateContext")
+def create_context(
+    properties: int | None, count: int, devices: int | None, notify: int | None, data: int | None
+) -> Context:
+    found, _ = _properties(properties)
+    if not count or not devices or (data and not notify):
+        raise error("INVALID_VALUE", "")
+    return _context(properties, found, list(dict.fromkeys(device_of(one) for one in words(devices, count))))
+
+
+@makes("clCreateContextFromType")
+def create_context_from_type(properties: int | None, kinds: int, notify: int | None, data: int | None) -> Context:
+    found, platform = _properties(properties)
+    if data and not notify:
+        raise error("INVALID_VALUE", "")
+    if kinds != 0xFFFFFFFF and (not kinds or kinds & ~0x1F):
+        raise error("INVALID_DEVICE_TYPE", "")
+    devices = platform.get_devices(kinds)
+    if not devices:
+        raise error("DEVICE_NOT_FOUND", "")
+    return _context(properties, found, devices)
+
+
+@does("clRetainContext")
+def retain_context(context: int | None) -> None:
+    handles.retain(context, Context, _CONTEXT_CODE)
+
+
+@does("clReleaseContext")
+def release_context(context: int | None) -> None:
+    handles.release(context, Context, _CONTEXT_CODE)
+
+
+@does("clGetContextInfo")
+def get_context_info(context: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+    found = context_of(context)
+    devices = found.get_info(_INFO.DEVICES)
+    given = found.given if isinstance(found, OwnContext) else ()
+    answers = {
+        int(_INFO.REFERENCE_COUNT): struct.pack("=I", handles.of(found).count),
+        int(_INFO.NUM_DEVICES): struct.pack("=I", len(devices)),
+        int(_INFO.DEVICES): struct.pack(f"={len(devices)}Q", *(handles.of(device).address for device in devices)),
+        int(_INFO.PROPERTIES): struct.pack(f"={len(given)}Q", *given),
+    }
+    if param not in answers:
+        raise error("INVALID_VALUE", "")
+    answer(answers[param], size, out, needed)
+
+
+@does("clSetContextDestructorCallback")
+def set_context_destructor_callback(context: int | None, function: int | None, data: int | None) -> None:
+    found = context_of(context)
+    if not function:
+        raise error("INVALID_VALUE", "")
+    handle, destroyed = handles.of(found), _Destroyed(function)
+    handle.when_gone.append(lambda: destroyed(handle.address, data))
+
+
+# queues
+
+
+def _queue(context: int | None, device: int | None, properties: int, given: tuple[int, ...] | None) -> CommandQueue:
+    found = context_of(context)
+    queue = OwnQueue(found, device_of(device), properties)
+    queue.given = given
+    return queue
+
+
+@makes("clCreateCommandQueue")
+def create_command_queue(context: int | None, device: int | None, properties: int) -> CommandQueue:
+    found, one = context_of(context), device_of(device)
+    if one not in found.get_info(_INFO.DEVICES):
+        raise error("INVALID_DEVICE", "")
+    if properties & ~0xF:
+        raise error("INVALID_VALUE", "")
+    return _queue(context, device, properties, None)
+
+
+@makes("clCreateCommandQueueWithProperties")
+def create_command_queue_with_properties(
+    context: int | None, device: int | None, properties: int | None
+) -> CommandQueue:
+    context_of(context)
+    device_of(device)
+    found = until_zero(properties)
+    pairs = dict(zip(found[::2], found[1::2], strict=True))
+    names = {int(_QUEUE.PROPERTIES)}
+    wanted = pairs.get(int(_QUEUE.PROPERTIES), 0)
+    if not pairs.keys() <= names or wanted & ~0xF:
+        raise error("INVALID_VALUE", "")
+    return _queue(context, device, wanted, (*found, 0) if properties else ())
+
+
+@does("clRetainCommandQueue")
+def retain_command_queue(queue: int | None) -> None:
+    handles.retain(queue, CommandQueue, _QUEUE_CODE)
+
+
+@does("clReleaseCommandQueue")
+def release_command_queue(queue: int | None) -> None:
+    gone = handles.release(queue, CommandQueue, _QUEUE_CODE)
+    if gone is not None:
+        gone.flush()
+
+
+@does("clGetCommandQueueInfo")
+def get_command_queue_info(queue: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+    found = queue_of(queue)
+    answer(_queue_answer(found, param), size, out, needed)
+
+
+def _queue_answer(queue: CommandQueue, param: int) -> bytes:
+    if param in (_QUEUE.CONTEXT, _QUEUE.DEVICE):
+        return struct.pack("=Q", handles.of(queue.get_info(param)).address)
+    if param == _QUEUE.REFERENCE_COUNT:
+        return struct.pack("=I", handles.of(queue).count)
+    if param == _QUEUE.PROPERTIES:
+        return struct.pack("=Q", queue.get_info(param))
+    if param == 0x1094:  # CL_QUEUE_SIZE, of queues on devices
+        raise error(_QUEUE_CODE, "")
+    if param == 0x1095:  # CL_QUEUE_DEVICE_DEFAULT
+        return bytes(8)
+    if param == 0x1098:  # CL_QUEUE_PROPERTIES_ARRAY
+        given: Any = queue.given if isinstance(queue, OwnQueue) else None
+        return struct.pack(f"={len(given or ())}Q", *(given or ()))
+    raise error("INVALID_VALUE", "")
+
+
+@does("clSetCommandQueueProperty")
+def set_command_queue_property(queue: int | None, properties: int, enable: int, before: int | None) -> None:
+    """(Which OpenCL has not had since 1.1.)"""
+    put(before, "Q", queue_of(queue).get_info(_QUEUE.PROPERTIES))
+    raise error("INVALID_OPERATION", "")
+
+
+@does("clSetDefaultDeviceCommandQueue")
+def set_default_device_command_queue(context: int | None, device: int | None, queue: int | None) -> None:
+    raise error("INVALID_OPERATION", "")
+
+
+@does("clFlush")
+def flush(queue: int | None) -> None:
+    queue_of(queue).flush()
+
+
+@does("clFinish")
+def finish(queue: int | None) -> None:
+    queue_of(queue).finish()

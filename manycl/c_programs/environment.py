@@ -1,0 +1,58 @@
+"""The environment in which C programs find manycl's library, and the one in which that finds the real drivers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from manycl.c_programs.building import library_folder
+
+_FOLDERS = "LD_LIBRARY_PATH"
+
+
+def variables() -> dict[str, str]:
+    """What is set for a program. Raises ManyclError where the library cannot be made."""
+    folder = str(library_folder())
+    before = [f for f in os.environ.get(_FOLDERS, "").split(os.pathsep) if f and f != folder]
+    return {_FOLDERS: os.pathsep.join([folder, *before])}
+
+
+def is_python(word: str) -> bool:
+    """Whether a command is a Python, or a program of Python's: these have OpenCL from PyOpenCL."""
+    name = os.path.basename(word)
+    if name.startswith("python") or name.endswith(".py"):
+        return True
+    path = shutil.which(word)
+    try:
+        with open(path or word, "rb") as file:
+            first = file.readline(256)
+    except OSError:
+        return False
+    return first.startswith(b"#!") and b"python" in first
+
+
+@contextmanager
+def real_opencl() -> Iterator[None]:
+    """PyOpenCL is imported inside, and its loader looks for drivers: each library's names are then its own first, and
+    not those of the program's libOpenCL.so.1; a folder of ICD files that has only manycl's is none."""
+    vendors = os.environ.get("OCL_ICD_VENDORS")
+    if vendors is not None and os.path.exists(os.path.join(vendors, "manycl.icd")):
+        del os.environ["OCL_ICD_VENDORS"]
+    else:
+        vendors = None
+    import numpy  # noqa: F401  (which is to have the names that all have)
+
+    before = sys.getdlopenflags()
+    sys.setdlopenflags(os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
+    try:
+        import manycl.drivers.opencl.real  # noqa: F401
+
+        sys.setdlopenflags(before)
+        yield
+    finally:
+        sys.setdlopenflags(before)
+        if vendors is not None:
+            os.environ["OCL_ICD_VENDORS"] = vendors

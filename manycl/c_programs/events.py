@@ -1,0 +1,118 @@
+"""Events: what is told of them, callbacks, and events of the program's own."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+from manycl.c_programs.calls import does, makes
+from manycl.c_programs.contexts import context_of
+from manycl.c_programs.handles import handles
+from manycl.c_programs.host import answer, words
+from manycl.drivers.opencl.real import compiled
+from manycl.stand_in.errors import error
+from manycl.stand_in.events import Event, UserEvent
+
+_INFO, _PROFILE = compiled.event_info, compiled.profiling_info
+_CODE = "INVALID_EVENT"
+_Called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
+_SUBMITTED = 2
+_PROFILES = tuple(
+    [
+        int(getattr(_PROFILE, name))
+        for name in ("QUEUED", "SUBMIT", "START", "END", "COMPLETE")
+        if hasattr(_PROFILE, name)
+    ]
+)
+
+
+def event_of(address: int | None) -> Event:
+    return handles.find(address, Event, _CODE)
+
+
+@does("clWaitForEvents")
+def wait_for_events(count: int, events: int | None) -> None:
+    if not count or not events:
+        raise error("INVALID_VALUE", "")
+    found = [event_of(one) for one in words(events, count)]
+    if any(event.own_context() is not found[0].own_context() for event in found):
+        raise error("INVALID_CONTEXT", "")
+    failed = False
+    for event in found:
+        try:
+            event.wait()
+        except compiled.Error:
+            failed = True
+    if failed or any(event.status < 0 for event in found):
+        raise error("EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST", "")
+
+
+@makes("clCreateUserEvent")
+def create_user_event(context: int | None) -> Event:
+    return UserEvent(context_of(context))
+
+
+@does("clSetUserEventStatus")
+def set_user_event_status(event: int | None, status: int) -> None:
+    handles.find(event, UserEvent, _CODE).set_status(status)
+
+
+@does("clRetainEvent")
+def retain_event(event: int | None) -> None:
+    handles.retain(event, Event, _CODE)
+
+
+@does("clReleaseEvent")
+def release_event(event: int | None) -> None:
+    handles.release(event, Event, _CODE)
+
+
+@does("clGetEventInfo")
+def get_event_info(event: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+    answer(_event_answer(event_of(event), param), size, out, needed)
+
+
+def _event_answer(event: Event, param: int) -> bytes:
+    if param == _INFO.COMMAND_EXECUTION_STATUS:
+        return struct.pack("=i", _status(event))
+    if param == _INFO.COMMAND_TYPE:
+        return struct.pack("=I", event.kind)
+    if param == _INFO.REFERENCE_COUNT:
+        return struct.pack("=I", handles.of(event).count)
+    if param == _INFO.COMMAND_QUEUE:
+        return struct.pack("=Q", handles.of(event.queue).address if event.queue is not None else 0)
+    if param == _INFO.CONTEXT:
+        return struct.pack("=Q", handles.of(event.own_context()).address)
+    raise error("INVALID_VALUE", "")
+
+
+def _status(event: Event) -> int:
+    """Who is told that it has ended may look at memory that buffers lie on, or give that away."""
+    status = event.status
+    if status <= 0 and event.queue is not None:
+        event.queue.runtime.waited()
+    return status
+
+
+@does("clSetEventCallback")
+def set_event_callback(event: int | None, kind: int, function: int | None, data: int | None) -> None:
+    found = event_of(event)
+    if not function or not 0 <= kind <= _SUBMITTED:
+        raise error("INVALID_VALUE", "")
+    call, handle = _Called(function), handles.of(found)
+
+    def called(status: int) -> None:
+        _status(found)
+        call(handle.address, status if status < 0 else kind, data)
+
+    found.set_callback(kind, called)
+
+
+@does("clGetEventProfilingInfo")
+def get_event_profiling_info(event: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+    found = event_of(event)
+    if found.queue is None or not found.queue.is_profiling or found.status != 0:
+        raise error("PROFILING_INFO_NOT_AVAILABLE", "")
+    if param not in _PROFILES:
+        raise error("INVALID_VALUE", "")
+    answer(struct.pack("=Q", found.get_profiling_info(param)), size, out, needed)

@@ -1,0 +1,294 @@
+"""Images and samplers: the best real device's, which does what is done with them (the one-device way)."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakSet
+
+from manycl.c_programs import raw
+from manycl.c_programs.calls import does, enqueues, invalid_property, makes, same_context
+from manycl.c_programs.contexts import context_of
+from manycl.c_programs.handles import handles
+from manycl.c_programs.host import answer, until_zero, words
+from manycl.c_programs.memory import CODE, check_flags, with_properties
+from manycl.c_programs.transfers import WaitFor, own_buffer
+from manycl.drivers.opencl.real import compiled
+from manycl.stand_in.contexts import CommandQueue, Context
+from manycl.stand_in.errors import error
+from manycl.stand_in.events import Event, submit
+from manycl.stand_in.images import Image, Sampler, at_once
+from manycl.stand_in.memory import Buffer
+
+_TYPE = compiled.command_type
+_KIND_2D, _KIND_3D = 0x10F1, 0x10F2
+_MADE_OF = 64
+"""Where a cl_image_desc has the memory object that an image is made of."""
+
+
+def image_of(queue: CommandQueue, address: int | None) -> Image:
+    found = handles.find(address, Image, CODE)
+    same_context(queue, found)
+    return found
+
+
+def _make(context: Context, flags: int, form: int | None, described: int | None, host: int | None) -> Image:
+    if not described:
+        raise error("INVALID_IMAGE_DESCRIPTOR", "")
+    check_flags(flags)
+    if words(described + _MADE_OF, 1)[0]:
+        raise error("INVALID_OPERATION", "")  # manycl makes no images on top of others, or of buffers
+    real = raw.make("clCreateImage", context.real.int_ptr, flags, form, described, host)
+    image = Image.__new__(Image)
+    image._begin(context, compiled.Image.from_int_ptr(real, False))
+    return image
+
+
+@makes("clCreateImage")
+def create_image(context: int | None, flags: int, form: int | None, described: int | None, host: int | None) -> Image:
+    return _make(context_of(context), flags, form, described, host)
+
+
+@makes("clCreateImageWithProperties")
+def create_image_with_properties(
+    context: int | None, properties: int | None, flags: int, form: int | None, described: int | None, host: int | None
+) -> Image:
+    found = context_of(context)
+    if until_zero(properties):
+        raise invalid_property()
+    image = _make(found, flags, form, described, host)
+    if properties:
+        with_properties.add(image)
+    return image
+
+
+def _described(kind: int, extents: Sequence[int], row: int, depth: int) -> Any:
+    """A cl_image_desc."""
+    width, height, slices = extents
+    return ctypes.create_string_buffer(struct.pack("=I4x6QII8x", kind, width, height, slices, 0, row, depth, 0, 0))
+
+
+@makes("clCreateImage2D")
+def create_image_2d(
+    context: int | None, flags: int, form: int | None, width: int, height: int, row: int, host: int | None
+) -> Image:
+    found = _described(_KIND_2D, (width, height, 0), row, 0)
+    return _make(context_of(context), flags, form, ctypes.addressof(found), host)
+
+
+@makes("clCreateImage3D")
+def create_image_3d(
+    context: int | None,
+    flags: int,
+    form: int | None,
+    width: int,
+    height: int,
+    slices: int,
+    row: int,
+    depth: int,
+    host: int | None,
+) -> Image:
+    found = _described(_KIND_3D, (width, height, slices), row, depth)
+    return _make(context_of(context), flags, form, ctypes.addressof(found), host)
+
+
+@does("clGetSupportedImageFormats")
+def get_supported_image_formats(
+    context: int | None, flags: int, kind: int, most: int, formats: int | None, count: int | None
+) -> None:
+    real = context_of(context).real.int_ptr
+    raw.do("clGetSupportedImageFormats", real, flags, kind, most, formats, count)
+
+
+@does("clGetImageInfo")
+def get_image_info(image: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+    found = handles.find(image, Image, CODE)
+    raw.do("clGetImageInfo", found.real.int_ptr, param, size, out, needed)
+
+
+# commands
+
+
+class _Done:
+    """(What stands for an event of a command that has ended.)"""
+
+    def wait(self) -> None:
+        """It has."""
+
+
+def _command(queue: CommandQueue, name: str, buffers: Sequence[Buffer], how: Callable[..., tuple[Any, ...]]) -> Any:
+    """What enqueues a function of the real device's; ``how(*buffers)``: its arguments between queue and events."""
+
+    def do(own: Any, *real: Any) -> _Done:
+        raw.do(name, own.int_ptr, *how(*(one.int_ptr for one in real)), 0, None, None)
+        raw.do("clFinish", own.int_ptr)
+        return _Done()
+
+    return lambda: at_once(queue, buffers, do)
+
+
+def _copied(address: int | None, count: int) -> Any:
+    """Numbers that the program may have thrown away when they are needed."""
+    if not address:
+        raise error("INVALID_VALUE", "")
+    return (ctypes.c_size_t * count)(*words(address, count))
+
+
+def _host_command(
+    queue: CommandQueue, name: str, image: int | None, blocking: int, given: Sequence[int | None], waits: WaitFor
+) -> Event:
+    """Between an image and the host. ``given``: origin, region, two pitches, the host's memory."""
+    real = image_of(queue, image).real.int_ptr
+    first, shape = _copied(given[0], 3), _copied(given[1], 3)
+
+    def how() -> tuple[Any, ...]:
+        return real, 1, ctypes.addressof(first), ctypes.addressof(shape), *given[2:]
+
+    if not given[4]:
+        raise error("INVALID_VALUE", "")
+    kind = _TYPE.READ_IMAGE if name == "clEnqueueReadImage" else _TYPE.WRITE_IMAGE
+    event = submit(queue, kind, waits, _command(queue, name, (), how))
+    if blocking:
+        event.wait()
+    return event
+
+
+@enqueues("clEnqueueReadImage")
+def enqueue_read_image(queue: CommandQueue, image: int | None, blocking: int, *how: Any) -> Event:
+    return _host_command(queue, "clEnqueueReadImage", image, blocking, how[:-1], how[-1])
+
+
+@enqueues("clEnqueueWriteImage")
+def enqueue_write_image(queue: CommandQueue, image: int | None, blocking: int, *how: Any) -> Event:
+    return _host_command(queue, "clEnqueueWriteImage", image, blocking, how[:-1], how[-1])
+
+
+@enqueues("clEnqueueFillImage")
+def enqueue_fill_image(
+    queue: CommandQueue, image: int | None, color: int | None, origin: int | None, region: int | None, waits: WaitFor
+) -> Event:
+    real = image_of(queue, image).real.int_ptr
+    first, shape = _copied(origin, 3), _copied(region, 3)
+    if not color:
+        raise error("INVALID_VALUE", "")
+    data = ctypes.create_string_buffer(ctypes.string_at(color, 16), 16)
+    given = [real, *map(ctypes.addressof, (data, first, shape))]
+    kept = data, first, shape
+    command = _command(queue, "clEnqueueFillImage", (), lambda: tuple(given) if kept else ())
+    return submit(queue, _TYPE.FILL_IMAGE, waits, command)
+
+
+@enqueues("clEnqueueCopyImage")
+def enqueue_copy_image(
+    queue: CommandQueue,
+    source: int | None,
+    target: int | None,
+    source_origin: int | None,
+    target_origin: int | None,
+    region: int | None,
+    waits: WaitFor,
+) -> Event:
+    reals = image_of(queue, source).real.int_ptr, image_of(queue, target).real.int_ptr
+    kept = [_copied(one, 3) for one in (source_origin, target_origin, region)]
+    command = _command(queue, "clEnqueueCopyImage", (), lambda: (*reals, *map(ctypes.addressof, kept)))
+    return submit(queue, _TYPE.COPY_IMAGE, waits, command)
+
+
+@enqueues("clEnqueueCopyImageToBuffer")
+def enqueue_copy_image_to_buffer(
+    queue: CommandQueue,
+    source: int | None,
+    target: int | None,
+    origin: int | None,
+    region: int | None,
+    offset: int,
+    waits: WaitFor,
+) -> Event:
+    real, buffer = image_of(queue, source).real.int_ptr, own_buffer(queue, target)
+    first, shape = _copied(origin, 3), _copied(region, 3)
+
+    def how(to: int) -> tuple[Any, ...]:
+        return real, to, ctypes.addressof(first), ctypes.addressof(shape), offset
+
+    command = _command(queue, "clEnqueueCopyImageToBuffer", (buffer,), how)
+    return submit(queue, _TYPE.COPY_IMAGE_TO_BUFFER, waits, command)
+
+
+@enqueues("clEnqueueCopyBufferToImage")
+def enqueue_copy_buffer_to_image(
+    queue: CommandQueue,
+    source: int | None,
+    target: int | None,
+    offset: int,
+    origin: int | None,
+    region: int | None,
+    waits: WaitFor,
+) -> Event:
+    buffer, real = own_buffer(queue, source), image_of(queue, target).real.int_ptr
+    first, shape = _copied(origin, 3), _copied(region, 3)
+
+    def how(of: int) -> tuple[Any, ...]:
+        return of, real, offset, ctypes.addressof(first), ctypes.addressof(shape)
+
+    command = _command(queue, "clEnqueueCopyBufferToImage", (buffer,), how)
+    return submit(queue, _TYPE.COPY_BUFFER_TO_IMAGE, waits, command)
+
+
+# pipes, of which manycl's device has none
+
+
+@makes("clCreatePipe")
+def create_pipe(context: int | None, flags: int, packet: int, most: int, properties: int | None) -> Any:
+    context_of(context)
+    raise error("INVALID_OPERATION", "")
+
+
+@does("clGetPipeInfo")
+def get_pipe_info(pipe: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+    raise error(CODE, "")
+
+
+# samplers
+
+_plain: WeakSet[Any] = WeakSet()
+"""Those that were made without a list of properties."""
+
+
+@makes("clCreateSampler")
+def create_sampler(context: int | None, normalized: int, addressing: int, filtering: int) -> Any:
+    made = Sampler(context_of(context), bool(normalized), addressing, filtering)
+    _plain.add(made)
+    return made
+
+
+@makes("clCreateSamplerWithProperties")
+def create_sampler_with_properties(context: int | None, properties: int | None) -> Any:
+    found = context_of(context)
+    return Sampler(found, [*until_zero(properties), 0] if properties else [])
+
+
+@does("clRetainSampler")
+def retain_sampler(sampler: int | None) -> None:
+    handles.retain(sampler, Sampler, "INVALID_SAMPLER")
+
+
+@does("clReleaseSampler")
+def release_sampler(sampler: int | None) -> None:
+    handles.release(sampler, Sampler, "INVALID_SAMPLER")
+
+
+@does("clGetSamplerInfo")
+def get_sampler_info(sampler: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+    found = handles.find(sampler, Sampler, "INVALID_SAMPLER")
+    info = compiled.sampler_info
+    if param == info.REFERENCE_COUNT:
+        told = struct.pack("=I", handles.of(found).count)
+    elif param == info.CONTEXT:
+        told = struct.pack("=Q", handles.of(found.own_context).address)
+    elif param == 0x1158 and found in _plain:  # CL_SAMPLER_PROPERTIES
+        told = b""
+    else:
+        told = raw.ask("clGetSamplerInfo", found.int_ptr, param)
+    answer(told, size, out, needed)

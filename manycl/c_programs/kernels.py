@@ -1,0 +1,262 @@
+"""Kernels: their arguments, their launches, and what is told of them."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+from weakref import WeakSet
+
+from manycl.c_programs import raw
+from manycl.c_programs.calls import does, enqueues, makes, same_context
+from manycl.c_programs.handles import handles
+from manycl.c_programs.host import answer, put, put_words, text, words
+from manycl.c_programs.platforms import device_of
+from manycl.c_programs.programs import kernels_of, program_of
+from manycl.c_programs.transfers import WaitFor
+from manycl.drivers.opencl.real import compiled
+from manycl.stand_in.contexts import CommandQueue
+from manycl.stand_in.errors import error
+from manycl.stand_in.events import Event
+from manycl.stand_in.images import Image, Sampler
+from manycl.stand_in.kernels import Kernel
+from manycl.stand_in.launches import enqueue_nd_range_kernel
+from manycl.stand_in.memory import Buffer, MemoryObject
+from manycl.stand_in.platforms import Device
+from manycl.stand_in.programs import _Program
+
+_INFO, _GROUP = compiled.kernel_info, compiled.kernel_work_group_info
+_CODE = "INVALID_KERNEL"
+_QUALIFIER, _TYPE_NAME = 0x1196, 0x1198  # CL_KERNEL_ARG_ADDRESS_QUALIFIER, CL_KERNEL_ARG_TYPE_NAME
+_PLACES = {0x119B: "buffer", 0x119C: "local", 0x119D: "buffer", 0x119E: "scalar"}
+_MANY = 1 << 40
+"""Work-items along a dimension, beyond what any launch has."""
+
+
+def kernel_of(address: int | None) -> Kernel:
+    return handles.find(address, Kernel, _CODE)
+
+
+def _note(kernel: Kernel) -> Kernel:
+    kernels_of.setdefault(kernel.owner, WeakSet()).add(kernel)
+    return kernel
+
+
+@makes("clCreateKernel")
+def create_kernel(program: int | None, name: int | None) -> Kernel:
+    found = program_of(program)
+    if not name:
+        raise error("INVALID_VALUE", "")
+    return _note(Kernel(found, text(name).decode(errors="replace")))
+
+
+@does("clCreateKernelsInProgram")
+def create_kernels_in_program(program: int | None, most: int, kernels: int | None, count: int | None) -> None:
+    found = program_of(program)
+    names = str(found.real.get_info(compiled.program_info.KERNEL_NAMES)).split(";")
+    made = [name for name in names if name]
+    if kernels and most < len(made):
+        raise error("INVALID_VALUE", "")
+    if kernels:
+        put_words(kernels, [handles.give(_note(Kernel(found, name))) for name in made])
+    put(count, "I", len(made))
+
+
+@makes("clCloneKernel")
+def clone_kernel(kernel: int | None) -> Kernel:
+    return _note(kernel_of(kernel).clone())
+
+
+@does("clRetainKernel")
+def retain_kernel(kernel: int | None) -> None:
+    handles.retain(kernel, Kernel, _CODE)
+
+
+@does("clReleaseKernel")
+def release_kernel(kernel: int | None) -> None:
+    handles.release(kernel, Kernel, _CODE)
+
+
+# arguments
+
+
+@does("clSetKernelArg")
+def set_kernel_arg(kernel: int | None, index: int, size: int, value: int | None) -> None:
+    found = kernel_of(kernel)
+    if index >= len(found.given):
+        raise error("INVALID_ARG_INDEX", "")
+    fact = found._arguments[index]
+    kind = fact.kind if fact is not None else _kind(found, index, size, value)
+    if kind == "scalar" or kind == "other":
+        if not value:
+            raise error("INVALID_ARG_VALUE", "")
+        if fact is not None and fact.size and fact.size != size:
+            raise error("INVALID_ARG_SIZE", "")
+        found._set_bytes(index, ctypes.string_at(value, size))
+    elif kind == "local":
+        if value:
+            raise error("INVALID_ARG_VALUE", "")
+        if not size:
+            raise error("INVALID_ARG_SIZE", "")
+        found.set_arg(index, compiled.LocalMemory(size))
+    else:
+        found.set_arg(index, _object(kind, size, value))
+
+
+def _object(kind: str, size: int, value: int | None) -> Any:
+    """The memory object or the sampler that an argument is; None for NULL."""
+    if size != 8:
+        raise error("INVALID_ARG_SIZE", "")
+    address = words(value, 1)[0] if value else 0
+    if kind == "sampler":
+        return handles.find(address, Sampler, "INVALID_SAMPLER")
+    wanted: type[Any] = Image if kind == "image" else Buffer if kind == "buffer" else MemoryObject
+    return handles.find(address, wanted, "INVALID_MEM_OBJECT") if address else None
+
+
+def _kind(kernel: Kernel, index: int, size: int, value: int | None) -> str:
+    """What an argument is that the analysis knows nothing of: as the real device says, or else as it looks."""
+    real = kernel.real.int_ptr
+    try:
+        place = raw.ask("clGetKernelArgInfo", real, index, _QUALIFIER)
+        name = raw.ask("clGetKernelArgInfo", real, index, _TYPE_NAME)
+    except compiled.Error:
+        if not value:
+            return "local"
+        known = handles.known(words(value, 1)[0]) if size == 8 else None
+        if known is None:
+            return "scalar"
+        return "sampler" if isinstance(known.kept, Sampler) else "memory"
+    if name.rstrip(b"\0") == b"sampler_t":
+        return "sampler"
+    if name.startswith(b"image"):
+        return "image"
+    return _PLACES.get(int.from_bytes(place, "little"), "scalar")
+
+
+@does("clSetKernelArgSVMPointer")
+def set_kernel_arg_svm_pointer(kernel: int | None, index: int, value: int | None) -> None:
+    """(Of which manycl's device has none.)"""
+    kernel_of(kernel)
+    raise error("INVALID_OPERATION", "")
+
+
+@does("clSetKernelExecInfo")
+def set_kernel_exec_info(kernel: int | None, param: int, size: int, value: int | None) -> None:
+    kernel_of(kernel)
+    raise error("INVALID_OPERATION", "")
+
+
+# launches
+
+
+@enqueues("clEnqueueNDRangeKernel")
+def launch(
+    queue: CommandQueue,
+    kernel: int | None,
+    dimensions: int,
+    offset: int | None,
+    size: int | None,
+    local: int | None,
+    waits: WaitFor,
+) -> Event:
+    found = kernel_of(kernel)
+    same_context(queue, found.owner)
+    if not 1 <= dimensions <= 3:
+        raise error("INVALID_WORK_DIMENSION", "")
+    extents = tuple(words(size, dimensions)) if size else (0,) * dimensions
+    if 0 in extents:
+        return _nothing(queue, found, waits)
+    groups = tuple(words(local, dimensions)) if local else None
+    first = tuple(words(offset, dimensions)) if offset else None
+    if first is not None and not any(first):
+        first = None
+    if any(extent > _MANY for extent in extents):
+        raise error("INVALID_GLOBAL_WORK_SIZE", "")
+    if first is not None and any(start + extent >= 1 << 64 for start, extent in zip(first, extents, strict=True)):
+        raise error("INVALID_GLOBAL_OFFSET", "")
+    return enqueue_nd_range_kernel(queue, found, extents, groups, first, waits)
+
+
+def _nothing(queue: CommandQueue, kernel: Kernel, waits: WaitFor) -> Event:
+    """A launch without work-items, which OpenCL has since 2.1."""
+    device = queue.get_info(compiled.command_queue_info.DEVICE)
+    version = str(device.get_info(compiled.device_info.VERSION)).split()[1]
+    if tuple(map(int, version.split("."))) < (2, 1):
+        raise error("INVALID_GLOBAL_WORK_SIZE", "")
+    kernel.arguments()
+    return enqueue_nd_range_kernel(queue, kernel, (0,), None, None, waits, allow_empty_ndrange=True)
+
+
+@enqueues("clEnqueueTask")
+def enqueue_task(queue: CommandQueue, kernel: int | None, waits: WaitFor) -> Event:
+    found = kernel_of(kernel)
+    same_context(queue, found.owner)
+    event = enqueue_nd_range_kernel(queue, found, (1,), (1,), None, waits)
+    event.kind = compiled.command_type.TASK
+    return event
+
+
+# information
+
+
+@does("clGetKernelInfo")
+def get_kernel_info(kernel: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+    answer(_kernel_answer(kernel_of(kernel), param), size, out, needed)
+
+
+def _kernel_answer(kernel: Kernel, param: int) -> bytes:
+    if param == _INFO.REFERENCE_COUNT:
+        return struct.pack("=I", handles.of(kernel).count)
+    if param == _INFO.CONTEXT:
+        return struct.pack("=Q", handles.of(kernel.owner.own_context).address)
+    if param == _INFO.PROGRAM:
+        program: _Program = kernel.owner
+        return struct.pack("=Q", handles.of(program).address)
+    if param == _INFO.FUNCTION_NAME:
+        return kernel.name.encode() + b"\0"
+    if param == _INFO.NUM_ARGS:
+        return struct.pack("=I", len(kernel.given))
+    return raw.ask("clGetKernelInfo", kernel.real.int_ptr, param)
+
+
+def _device_of(kernel: Kernel, device: int | None) -> Device:
+    devices = kernel.owner.own_context.get_info(compiled.context_info.DEVICES)
+    found: Device = device_of(device) if device or len(devices) != 1 else devices[0]
+    if found not in devices:
+        raise error("INVALID_DEVICE", "")
+    return found
+
+
+@does("clGetKernelWorkGroupInfo")
+def get_kernel_work_group_info(
+    kernel: int | None, device: int | None, param: int, size: int, out: int | None, needed: int | None
+) -> None:
+    found = kernel_of(kernel)
+    on = _device_of(found, device)
+    told = raw.ask("clGetKernelWorkGroupInfo", found.real.int_ptr, on.model.int_ptr, param)
+    merged = found.get_work_group_info(param, on) if len(on.runtime.handles) > 1 and len(told) == 8 else None
+    answer(told if merged is None else struct.pack("=Q", int(merged)), size, out, needed)
+
+
+@does("clGetKernelSubGroupInfo")
+def get_kernel_sub_group_info(
+    kernel: int | None,
+    device: int | None,
+    param: int,
+    given_size: int,
+    given: int | None,
+    size: int,
+    out: int | None,
+    needed: int | None,
+) -> None:
+    found = kernel_of(kernel)
+    model = _device_of(found, device).model.int_ptr
+    raw.do("clGetKernelSubGroupInfo", found.real.int_ptr, model, param, given_size, given, size, out, needed)
+
+
+@does("clGetKernelArgInfo")
+def get_kernel_arg_info(
+    kernel: int | None, index: int, param: int, size: int, out: int | None, needed: int | None
+) -> None:
+    raw.do("clGetKernelArgInfo", kernel_of(kernel).real.int_ptr, index, param, size, out, needed)

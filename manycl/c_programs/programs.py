@@ -1,0 +1,241 @@
+"""Programs: made, built, linked, and what is told of them."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from manycl.c_programs import raw
+from manycl.c_programs.calls import does, makes
+from manycl.c_programs.contexts import context_of, devices_in
+from manycl.c_programs.handles import handles
+from manycl.c_programs.host import answer, memory, put, text, words
+from manycl.c_programs.platforms import device_of
+from manycl.drivers.opencl.real import compiled
+from manycl.stand_in.contexts import Context
+from manycl.stand_in.errors import error
+from manycl.stand_in.programs import _create_program_with_il, _Program
+
+_INFO = compiled.program_info
+_CODE = "INVALID_PROGRAM"
+_IL_VERSION = 0x105B  # CL_DEVICE_IL_VERSION
+_Told = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+kernels_of: WeakKeyDictionary[_Program, WeakSet[Any]] = WeakKeyDictionary()
+"""The kernels that there are: while there are some, a program is not built anew."""
+
+
+def program_of(address: int | None) -> _Program:
+    return handles.find(address, _Program, _CODE)
+
+
+@makes("clCreateProgramWithSource")
+def create_program_with_source(context: int | None, count: int, strings: int | None, lengths: int | None) -> _Program:
+    found = context_of(context)
+    if not count or not strings:
+        raise error("INVALID_VALUE", "")
+    parts, sizes = words(strings, count), words(lengths, count) or [0] * count
+    if not all(parts):
+        raise error("INVALID_VALUE", "")
+    source = b"".join(
+        ctypes.string_at(part, size) if size else text(part) for part, size in zip(parts, sizes, strict=True)
+    )
+    return _Program(found, source.split(b"\0", 1)[0].decode(errors="replace"))
+
+
+@makes("clCreateProgramWithBinary")
+def create_program_with_binary(
+    context: int | None, count: int, devices: int | None, lengths: int | None, binaries: int | None, status: int | None
+) -> _Program:
+    found = context_of(context)
+    if not count or not devices or not lengths or not binaries:
+        raise error("INVALID_VALUE", "")
+    chosen = devices_in(devices, count, found)
+    sizes, places = words(lengths, count), words(binaries, count)
+    if not all(sizes) or not all(places):
+        raise error("INVALID_VALUE", "")
+    data = [memory(place, size).tobytes() for place, size in zip(places, sizes, strict=True)]
+    program = _Program(found, chosen, data)
+    for number in range(count):
+        put(status + 4 * number if status else None, "i", 0)
+    return program
+
+
+def _check_il(context: Context) -> None:
+    """Raise LogicError where the real device takes no intermediate language."""
+    model = context.runtime.one.device
+    if len(raw.ask("clGetDeviceInfo", model.int_ptr, _IL_VERSION)) <= 1:
+        raise error("INVALID_OPERATION", "")
+
+
+@makes("clCreateProgramWithIL")
+def create_program_with_il(context: int | None, il: int | None, length: int) -> _Program:
+    found = context_of(context)
+    _check_il(found)
+    if not il or not length:
+        raise error("INVALID_VALUE", "")
+    return _create_program_with_il(found, memory(il, length).tobytes())
+
+
+@makes("clCreateProgramWithBuiltInKernels")
+def create_program_with_built_in_kernels(
+    context: int | None, count: int, devices: int | None, names: int | None
+) -> _Program:
+    context_of(context)
+    raise error("INVALID_VALUE", "")  # manycl's device has none
+
+
+@does("clRetainProgram")
+def retain_program(program: int | None) -> None:
+    handles.retain(program, _Program, _CODE)
+
+
+@does("clReleaseProgram")
+def release_program(program: int | None) -> None:
+    handles.release(program, _Program, _CODE)
+
+
+@does("clSetProgramReleaseCallback")
+def set_program_release_callback(program: int | None, function: int | None, data: int | None) -> None:
+    program_of(program)
+    raise error("INVALID_OPERATION", "")  # no device's programs have anything to do when they go
+
+
+@does("clSetProgramSpecializationConstant")
+def set_program_specialization_constant(program: int | None, number: int, size: int, value: int | None) -> None:
+    found = program_of(program)
+    _check_il(found.own_context)
+    raw.do("clSetProgramSpecializationConstant", found.real.int_ptr, number, size, value)
+
+
+# building
+
+
+def _notifying(program: _Program, notify: int | None, data: int | None, work: Callable[[], None]) -> None:
+    """Do it, and tell the program that it is done, well or not."""
+    if data and not notify:
+        raise error("INVALID_VALUE", "")
+    if kernels_of.get(program):
+        raise error("INVALID_OPERATION", "")
+    try:
+        work()
+    finally:
+        if notify:
+            _Told(notify)(handles.of(program).address, data)
+
+
+@does("clBuildProgram")
+def build_program(
+    program: int | None, count: int, devices: int | None, options: int | None, notify: int | None, data: int | None
+) -> None:
+    found = program_of(program)
+    devices_in(devices, count, found.own_context)
+    words_ = text(options) if options else b""
+    _notifying(found, notify, data, lambda: found._build(words_))
+
+
+@does("clCompileProgram")
+def compile_program(
+    program: int | None,
+    count: int,
+    devices: int | None,
+    options: int | None,
+    headers_count: int,
+    headers: int | None,
+    names: int | None,
+    notify: int | None,
+    data: int | None,
+) -> None:
+    found = program_of(program)
+    devices_in(devices, count, found.own_context)
+    if bool(headers_count) != bool(headers) or bool(headers_count) != bool(names):
+        raise error("INVALID_VALUE", "")
+    given = [program_of(header) for header in words(headers, headers_count)]
+    called = [text(name).decode() for name in words(names, headers_count)]
+    words_ = text(options) if options else b""
+    pairs = list(zip(called, given, strict=True))
+    _notifying(found, notify, data, lambda: found.compile(words_, None, pairs))
+
+
+@makes("clLinkProgram")
+def link_program(
+    context: int | None,
+    count: int,
+    devices: int | None,
+    options: int | None,
+    programs_count: int,
+    programs: int | None,
+    notify: int | None,
+    data: int | None,
+) -> _Program:
+    found = context_of(context)
+    devices_in(devices, count, found)
+    if not programs_count or not programs or (data and not notify):
+        raise error("INVALID_VALUE", "")
+    given = [program_of(one) for one in words(programs, programs_count)]
+    made = _Program.link(found, given, text(options) if options else b"")
+    if notify:
+        _Told(notify)(handles.of(made).address, data)
+    return made
+
+
+# information
+
+
+@does("clGetProgramInfo")
+def get_program_info(program: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+    found = program_of(program)
+    if param == _INFO.BINARIES:
+        _put_binaries(found, size, out, needed)
+    else:
+        answer(_program_answer(found, param), size, out, needed)
+
+
+def _program_answer(program: _Program, param: int) -> bytes:
+    context: Context = program.own_context
+    devices = context.get_info(compiled.context_info.DEVICES)
+    if param == _INFO.REFERENCE_COUNT:
+        return struct.pack("=I", handles.of(program).count)
+    if param == _INFO.CONTEXT:
+        return struct.pack("=Q", handles.of(context).address)
+    if param == _INFO.NUM_DEVICES:
+        return struct.pack("=I", len(devices))
+    if param == _INFO.DEVICES:
+        return struct.pack(f"={len(devices)}Q", *(handles.of(device).address for device in devices))
+    if param == _INFO.SOURCE:
+        source = program.get_info(param)
+        return (source.encode() if isinstance(source, str) else bytes(source)) + b"\0"
+    if param == _INFO.BINARY_SIZES:
+        sizes = _sizes(program, len(devices))
+        return struct.pack(f"={len(sizes)}Q", *sizes)
+    return raw.ask("clGetProgramInfo", program.real.int_ptr, param)
+
+
+def _sizes(program: _Program, count: int) -> list[int]:
+    """Of the binaries: of several devices the first one's stands for all."""
+    found = [len(binary) for binary in program.get_info(_INFO.BINARIES)]
+    return [*found, *[0] * (count - len(found))]
+
+
+def _put_binaries(program: _Program, size: int, out: int | None, needed: int | None) -> None:
+    count = len(program.own_context.get_info(compiled.context_info.DEVICES))
+    if out:
+        if size < 8 * count:
+            raise error("INVALID_VALUE", "")
+        for place, binary in zip(words(out, count), program.get_info(_INFO.BINARIES), strict=False):
+            if place:
+                ctypes.memmove(place, binary, len(binary))
+    put(needed, "Q", 8 * count)
+
+
+@does("clGetProgramBuildInfo")
+def get_program_build_info(
+    program: int | None, device: int | None, param: int, size: int, out: int | None, needed: int | None
+) -> None:
+    found, one = program_of(program), device_of(device)
+    if one not in found.own_context.get_info(compiled.context_info.DEVICES):
+        raise error("INVALID_DEVICE", "")
+    real = found.own_context.runtime.one.device
+    answer(raw.ask("clGetProgramBuildInfo", found.real.int_ptr, real.int_ptr, param), size, out, needed)

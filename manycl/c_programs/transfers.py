@@ -1,0 +1,239 @@
+"""Commands that move bytes: between buffers and the host, between buffers, and patterns; rectangles of all these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from manycl.c_programs.calls import does, enqueues, same_context
+from manycl.c_programs.contexts import queue_of
+from manycl.c_programs.handles import handles
+from manycl.c_programs.host import memory, words
+from manycl.c_programs.memory import CODE, buffer_of, check_access
+from manycl.drivers.driver import Bytes
+from manycl.stand_in import events, rectangles, transfers
+from manycl.stand_in.contexts import CommandQueue
+from manycl.stand_in.errors import error
+from manycl.stand_in.events import Event
+from manycl.stand_in.memory import Buffer, MemoryObject
+
+WaitFor = tuple[Event, ...] | None
+_PATTERNS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def own_buffer(queue: CommandQueue, address: int | None) -> Buffer:
+    """A buffer of the queue's context."""
+    buffer = buffer_of(address)
+    same_context(queue, buffer)
+    return buffer
+
+
+def _host(address: int | None, nbytes: int, *, writable: bool = False) -> Bytes:
+    if not address:
+        raise error("INVALID_VALUE", "")
+    return memory(address, nbytes, writable=writable)
+
+
+def check_range(buffer: Buffer, offset: int, size: int) -> None:
+    if not size or offset + size > buffer.nbytes:
+        raise error("INVALID_VALUE", "")
+
+
+def _waited(event: Event, *, is_blocking: bool) -> Event:
+    """A blocking command has ended. Raises what is told where something that it waited for has failed."""
+    if is_blocking:
+        event.wait()
+    return event
+
+
+@enqueues("clEnqueueReadBuffer")
+def enqueue_read_buffer(
+    queue: CommandQueue, buffer: int | None, blocking: int, offset: int, size: int, out: int | None, waits: WaitFor
+) -> Event:
+    found = own_buffer(queue, buffer)
+    check_range(found, offset, size)
+    check_access(found, found.own_flags, reads=True)
+    data = _host(out, size, writable=True)
+    event = transfers._enqueue_read_buffer(queue, found, data, offset, waits, False)
+    return _waited(event, is_blocking=bool(blocking))
+
+
+@enqueues("clEnqueueWriteBuffer")
+def enqueue_write_buffer(
+    queue: CommandQueue, buffer: int | None, blocking: int, offset: int, size: int, data: int | None, waits: WaitFor
+) -> Event:
+    found = own_buffer(queue, buffer)
+    check_range(found, offset, size)
+    check_access(found, found.own_flags, writes=True)
+    event = transfers._enqueue_write_buffer(queue, found, _host(data, size), offset, waits, False)
+    return _waited(event, is_blocking=bool(blocking)) if event.gate is not None else event
+
+
+@enqueues("clEnqueueCopyBuffer")
+def enqueue_copy_buffer(
+    queue: CommandQueue,
+    source: int | None,
+    target: int | None,
+    source_offset: int,
+    target_offset: int,
+    size: int,
+    waits: WaitFor,
+) -> Event:
+    of, to = own_buffer(queue, source), own_buffer(queue, target)
+    check_range(of, source_offset, size)
+    check_range(to, target_offset, size)
+    return transfers._enqueue_copy_buffer(queue, of, to, size, source_offset, target_offset, waits)
+
+
+@enqueues("clEnqueueFillBuffer")
+def enqueue_fill_buffer(
+    queue: CommandQueue,
+    buffer: int | None,
+    pattern: int | None,
+    pattern_size: int,
+    offset: int,
+    size: int,
+    waits: WaitFor,
+) -> Event:
+    found = own_buffer(queue, buffer)
+    if not pattern or pattern_size not in _PATTERNS or offset % pattern_size or size % pattern_size:
+        raise error("INVALID_VALUE", "")
+    check_range(found, offset, size)
+    return transfers._enqueue_fill_buffer(queue, found, memory(pattern, pattern_size), offset, size, waits)
+
+
+# rectangles
+
+
+def _triple(address: int | None) -> list[int]:
+    found = words(address, 3)
+    if not found:
+        raise error("INVALID_VALUE", "")
+    return found
+
+
+def _end(origin: Sequence[int], region: Sequence[int], row: int, depth: int) -> int:
+    """How many bytes of the host's memory a rectangle reaches over."""
+    row = row or region[0]
+    depth = depth or row * region[1]
+    if not all(region) or row < region[0] or depth < row * region[1] or depth % row:
+        raise error("INVALID_VALUE", "")
+    x, y, z = (first + count - 1 for first, count in zip(origin, region, strict=True))
+    return z * depth + y * row + x + 1
+
+
+@enqueues("clEnqueueReadBufferRect")
+def enqueue_read_buffer_rect(
+    queue: CommandQueue,
+    buffer: int | None,
+    blocking: int,
+    buffer_origin: int | None,
+    host_origin: int | None,
+    region: int | None,
+    row: int,
+    depth: int,
+    host_row: int,
+    host_depth: int,
+    out: int | None,
+    waits: WaitFor,
+) -> Event:
+    found = own_buffer(queue, buffer)
+    check_access(found, found.own_flags, reads=True)
+    start, first, shape = _triple(buffer_origin), _triple(host_origin), _triple(region)
+    data = _host(out, _end(first, shape, host_row, host_depth), writable=True)
+    event = rectangles._enqueue_read_buffer_rect(
+        queue, found, data, start, first, shape, (row, depth), (host_row, host_depth), waits, False
+    )
+    return _waited(event, is_blocking=bool(blocking))
+
+
+@enqueues("clEnqueueWriteBufferRect")
+def enqueue_write_buffer_rect(
+    queue: CommandQueue,
+    buffer: int | None,
+    blocking: int,
+    buffer_origin: int | None,
+    host_origin: int | None,
+    region: int | None,
+    row: int,
+    depth: int,
+    host_row: int,
+    host_depth: int,
+    data: int | None,
+    waits: WaitFor,
+) -> Event:
+    found = own_buffer(queue, buffer)
+    check_access(found, found.own_flags, writes=True)
+    start, first, shape = _triple(buffer_origin), _triple(host_origin), _triple(region)
+    given = _host(data, _end(first, shape, host_row, host_depth))
+    event = rectangles._enqueue_write_buffer_rect(
+        queue, found, given, start, first, shape, (row, depth), (host_row, host_depth), waits, False
+    )
+    return _waited(event, is_blocking=bool(blocking))
+
+
+@enqueues("clEnqueueCopyBufferRect")
+def enqueue_copy_buffer_rect(
+    queue: CommandQueue,
+    source: int | None,
+    target: int | None,
+    source_origin: int | None,
+    target_origin: int | None,
+    region: int | None,
+    source_row: int,
+    source_depth: int,
+    target_row: int,
+    target_depth: int,
+    waits: WaitFor,
+) -> Event:
+    of, to = own_buffer(queue, source), own_buffer(queue, target)
+    origins = _triple(source_origin), _triple(target_origin)
+    pitches = (source_row, source_depth), (target_row, target_depth)
+    return rectangles._enqueue_copy_buffer_rect(queue, of, to, *origins, _triple(region), *pitches, waits)
+
+
+@enqueues("clEnqueueMigrateMemObjects")
+def enqueue_migrate_mem_objects(
+    queue: CommandQueue, count: int, objects: int | None, flags: int, waits: WaitFor
+) -> Event:
+    if not count or not objects or flags & ~3:
+        raise error("INVALID_VALUE", "")
+    found = [handles.find(one, MemoryObject, CODE) for one in words(objects, count)]
+    same_context(queue, *found)
+    return events.enqueue_migrate_mem_objects(queue, found, flags, waits)
+
+
+# commands that only wait
+
+
+@enqueues("clEnqueueMarkerWithWaitList")
+def enqueue_marker_with_wait_list(queue: CommandQueue, waits: WaitFor) -> Event:
+    return events._enqueue_marker_with_wait_list(queue, waits)
+
+
+@enqueues("clEnqueueBarrierWithWaitList")
+def enqueue_barrier_with_wait_list(queue: CommandQueue, waits: WaitFor) -> Event:
+    return events._enqueue_barrier_with_wait_list(queue, waits)
+
+
+@does("clEnqueueMarker")
+def enqueue_marker(queue: int | None, out: int | None) -> None:
+    from manycl.c_programs.calls import put_event
+
+    found = queue_of(queue)
+    if not out:
+        raise error("INVALID_VALUE", "")
+    put_event(out, events._enqueue_marker_with_wait_list(found, None))
+
+
+@does("clEnqueueBarrier")
+def enqueue_barrier(queue: int | None) -> None:
+    events._enqueue_barrier_with_wait_list(queue_of(queue), None)
+
+
+@does("clEnqueueWaitForEvents")
+def enqueue_wait_for_events(queue: int | None, count: int, waits: int | None) -> None:
+    found = queue_of(queue)
+    if not count or not waits:
+        raise error("INVALID_VALUE", "")
+    listed = tuple([handles.find(one, Event, "INVALID_EVENT") for one in words(waits, count)])
+    events._enqueue_marker_with_wait_list(found, listed)

@@ -1,0 +1,59 @@
+"""C programs find on manycl what they find on PoCL: values, status codes, what objects tell; and end as they would."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from c_toolchain import by_manycl, compiled, needs_c, plain, ran
+
+pytestmark = needs_c
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder, so that the library is compiled once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.parametrize(("name", "code"), [("values.c", 0), ("codes.c", 0), ("told.c", 7)])
+def test_as_plain_pocl(name: str, code: int, tmp_path: Path, kept: Path) -> None:
+    program = compiled(name, tmp_path)
+    expected = ran(plain(program, tmp_path), code=code).stdout.splitlines()
+    assert len(expected) > 10
+    seen = ran(by_manycl(program, kept), code=code).stdout.splitlines()
+    assert seen == expected
+
+
+def test_as_plain_divided_and_moved(tmp_path: Path, kept: Path) -> None:
+    program = compiled("values.c", tmp_path)
+    expected = ran(plain(program, tmp_path)).stdout
+    how = by_manycl(program, kept, "--devices", "cpu/2", "--policy", "tenths", "--explain", MANYCL_ZERO_COPY="0")
+    ended = ran(how)
+    assert ended.stdout == expected
+    assert "divided: add" in ended.stderr
+    assert "on one device alone: maybe" in ended.stderr
+
+
+def test_ctrl_c_and_pipes_do_what_they_did(tmp_path: Path, kept: Path) -> None:
+    """Python in the process has not taken signals, nor the locale, for itself."""
+    program = compiled("quiet.c", tmp_path)
+    ended = ran(by_manycl(program, kept))
+    assert ended.stdout == ran(plain(program, tmp_path)).stdout
+    command, settings = by_manycl(program, kept)
+    killed = subprocess.run([*command, "kill"], env=settings, capture_output=True, timeout=200, check=False)
+    assert killed.returncode == -signal.SIGINT
+
+
+def test_programs_that_manycl_leaves_alone(tmp_path: Path, kept: Path) -> None:
+    """Without MANYCL=1 the library hands everything on to the one that comes behind it."""
+    program = compiled("values.c", tmp_path)
+    command, settings = plain(program, tmp_path)
+    folder = next((kept / "c_programs").iterdir(), None) if (kept / "c_programs").is_dir() else None
+    if folder is None:
+        ran(by_manycl(program, kept))
+        folder = next((kept / "c_programs").iterdir())
+    both = settings | {"LD_LIBRARY_PATH": f"{folder}:{settings['LD_LIBRARY_PATH']}", "MANYCL": "0"}
+    assert ran((command, both)).stdout == ran((command, settings)).stdout
