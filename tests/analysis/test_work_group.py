@@ -15,7 +15,7 @@ from kernel_corpus import CASES
 from manycl.analysis.frontend import load
 from manycl.analysis.options import read_options
 from manycl.analysis.work_group.function import WorkGroupFunction, work_group_function
-from manycl.drivers.driver import DriverError
+from manycl.drivers.driver import DriverError, Source
 
 SEED = int(os.environ.get("SEED", "1"))
 PER_PROGRAM = 4
@@ -88,3 +88,20 @@ def test_what_is_refused(text: str, reason: str) -> None:
     options = ("-cl-std=CL2.0",)
     unit = load(text, "<source>", None, read_options(options), everything=True)
     assert work_group_function(unit, "k", (8, 1, 1)).reason == reason
+
+
+def test_a_kernel_that_asks_for_its_groups_in_groups_of_several_sizes() -> None:
+    text = """kernel void f(global int *z, int n) {
+        for (int i = get_group_id(0) * get_local_size(0) + get_local_id(0); i < n; i += get_global_size(0)) z[i] += 1;
+    }"""
+    driver, count = natively.device(), 5000
+    kernel = driver.kernel(driver.build(Source(text)), "f")
+    memory, queue = driver.allocate(4 * count), driver.queue(False)
+    natively.view(memory)[:] = 0
+    kernel.set(0, memory)
+    kernel.set(1, np.int32(count).tobytes())
+    rounds = [(128, 64), (64, 64), (1024, 128), (4096, 2048), (7, 7), (128, 128), (64, 1)]
+    for items, group in rounds:
+        driver.launch(queue, kernel, (items,), (group,), None, None)
+    driver.finish()
+    assert (natively.view(memory)[: 4 * count].view(np.int32) == len(rounds)).all()

@@ -11,10 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
 from manycl import flags
-from manycl.drivers.driver import Driver, DriverError, Found, Handle
+from manycl.drivers.driver import Driver, DriverError, Found, Handle, Source
 from manycl.drivers.native import clang
 from manycl.drivers.native import cores as processor
-from manycl.drivers.native.compiled import ALIGNMENT, Compile
+from manycl.drivers.native.compiled import ALIGNMENT, Compile, NativeProgram
 from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.elsewhere import Elsewhere
 from manycl.drivers.opencl import devices as opencl
@@ -101,7 +101,10 @@ def found_with(compile_source: Compile) -> Found:
 
 
 def _build() -> Compile:
-    from manycl.drivers.native.program import build  # the analysis is not loaded to see which devices there are
+    def build(source: Source, device: Device) -> NativeProgram:
+        from manycl.drivers.native import program  # the analysis is not loaded to open a device
+
+        return program.build(source, device)
 
     return build
 

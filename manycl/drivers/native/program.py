@@ -72,6 +72,7 @@ class CompiledKernel:
     required: tuple[int, int, int] | None
     most_items: int = MOST_ITEMS
     _entries: dict[tuple[object, ...], tuple[NativeEntry, ctypes.CDLL]] = field(default_factory=dict)
+    """By the size of work-groups, or whether there is more than one dimension, where that is all that counts."""
     refused: NotNativeError | None = None
     _compiling: threading.Lock = field(default_factory=threading.Lock)
 
@@ -90,8 +91,8 @@ class CompiledKernel:
     def entry(self, local_size: tuple[int, int, int], dims: int, wide: bool = False) -> NativeEntry:
         """As of NativeKernel. Raises NotNativeError, always again, for a kernel that cannot be compiled."""
         with self._compiling:
-            for size in (_any_size(dims), local_size):
-                found = self._entries.get((size, wide))
+            for key in (("any", dims > 1, wide), (local_size, wide)):
+                found = self._entries.get(key)
                 if found is not None:
                     return found[0]
             if self.refused is not None:
@@ -103,10 +104,11 @@ class CompiledKernel:
                 raise
 
     def _compile(self, local_size: tuple[int, int, int], dims: int, wide: bool) -> NativeEntry:
-        size, function = local_size, self.program.function(self.name, local_size, wide)
-        if not function.sized and size != _any_size(dims):
-            size = _any_size(dims)
-            function = self.program.function(self.name, size, wide)
+        key: tuple[object, ...] = local_size, wide
+        function = self.program.function(self.name, local_size, wide)
+        if not function.sized:
+            key = "any", dims > 1, wide
+            function = self.program.function(self.name, (_CHOSEN, 2 if dims > 1 else 1, 1), wide)
         options = remaining_options(self.program.facts.options, "")
         try:
             kept = compile_kernels(function.source, options, defined=function.defined)
@@ -116,7 +118,7 @@ class CompiledKernel:
         address = ctypes.cast(library[ENTRY], ctypes.c_void_p).value
         assert address is not None
         entry = NativeEntry(address, 0)
-        self._entries[size, wide] = entry, library
+        self._entries[key] = entry, library
         return entry
 
     def choose_local(self, global_size: tuple[int, ...]) -> tuple[int, ...]:
@@ -130,11 +132,6 @@ class CompiledKernel:
             left //= each
             found.append(each)
         return tuple(found)
-
-
-def _any_size(dims: int) -> tuple[int, int, int]:
-    """What stands for all sizes of work-groups, for kernels to which these are nothing."""
-    return _CHOSEN, 2 if dims > 1 else 1, 1
 
 
 def _parameter(given: ArgumentFacts) -> Parameter:
